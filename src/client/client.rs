@@ -1,4 +1,4 @@
-//! The client: a lock service, a namespace and a clock.
+//! The client, which consists of a lock service, a namespace and a clock.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,76 +15,77 @@ use crate::clock::Clock;
 use crate::model::{LockKey, LockName, LogTime, Metadata, Namespace, Query, QueryReply};
 use crate::service::{Freshness, LockService};
 
-/// An answer, and when it was true. Ages and remaining times in it are relative to `now`.
+/// An answer and the log time at which it was true. Ages and remaining times in it are relative to `now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadAt<T> {
-    /// Log index up to which the answering node had applied.
+    /// Log index up to which the answering node had applied the log.
     pub index: u64,
-    /// Log time there.
+    /// Log time of that node's state.
     pub now: LogTime,
-    /// The answer.
+    /// The value that was read.
     pub value: T,
 }
 
-/// A client of a lock service, in one namespace. Clones share the session that [`lock`](Self::lock) opens.
+/// A client of a lock service in one namespace. Clones share the session that [`lock`](Self::lock) opens.
 #[derive(Clone)]
 pub struct Client<S: LockService> {
     pub(crate) service: S,
     pub(crate) settings: Settings,
-    /// Opened by the first lock that is requested without a session; replaced once it was lost.
+    /// The shared session. The first request without a session opens it; it is replaced after it was lost.
     shared: Arc<tokio::sync::Mutex<Option<Session<S>>>>,
-    /// Cancels of lease requests whose callers went away. Each ends with its first answer or after the request wait; those
-    /// that are still under way when the last clone is dropped are aborted.
+    /// Cancels of lease requests whose callers dropped them. Each ends with its first answer or after the request wait;
+    /// those that are still under way when the last clone is dropped are aborted.
     cancels: Arc<Mutex<JoinSet<()>>>,
 }
 
 impl<S: LockService> Client<S> {
-    /// A client in the namespace `default`, on the system's clock. Nothing is sent yet.
+    /// Creates a client in the namespace `default` that uses the system's clock. Sends nothing.
     pub fn new(service: S) -> Self {
         Self { service, settings: Settings::default(), shared: Arc::default(), cancels: Arc::default() }
     }
 
-    /// Another namespace.
+    /// Uses another namespace.
     #[must_use]
     pub fn namespace(self, namespace: Namespace) -> Self {
         self.with(|settings| settings.namespace = namespace)
     }
 
-    /// Another clock. It must count suspend, or a lease may run out during sleep without the client's knowledge.
+    /// Uses another clock. It must include the time that the machine is suspended, or a lease may expire during a
+    /// suspend without the client's knowledge.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         self.with(|settings| (settings.begun, settings.clock) = (clock.now(), clock))
     }
 
-    /// Metadata of its sessions, locks and leases, unless they have their own.
+    /// Sets the metadata of sessions, locks and leases that are given none themselves.
     #[must_use]
     pub fn metadata(self, metadata: Metadata) -> Self {
         self.with(|settings| settings.metadata = metadata)
     }
 
-    /// How long a service that does not answer is asked again before its error is returned, 5 s by default. It bounds an
-    /// outage, never a wait in a queue.
+    /// Sets how long a request is retried while the service does not answer, before its error is returned; 5 s by
+    /// default. It bounds an outage, never a wait in a queue.
     #[must_use]
     pub fn request_wait(self, wait: Duration) -> Self {
         self.with(|settings| settings.request_wait = wait)
     }
 
-    /// The clock that it goes by.
+    /// The clock that this client reads.
     pub(crate) fn time(&self) -> &Arc<dyn Clock> {
         &self.settings.clock
     }
 
-    /// The service below.
+    /// The lock service that this client calls.
     pub fn service(&self) -> &S {
         &self.service
     }
 
-    /// A session of its own for the caller.
+    /// Returns the builder of a separate session, which is not the shared one.
     pub fn session(&self) -> SessionBuilder<S> {
         SessionBuilder::new(self.service.clone(), self.settings.clone())
     }
 
-    /// The shared session, opened anew where there is none or it was lost.
+    /// Returns the shared session. Opens one if there is none or the last one was lost.
     pub(crate) async fn shared_session(&self) -> Result<Session<S>, ClientError> {
         let mut shared = self.shared.lock().await;
         if let Some(session) = shared.as_ref().filter(|session| session.state() != HoldState::Lost) {
@@ -101,7 +102,7 @@ impl<S: LockService> Client<S> {
         self
     }
 
-    /// The same client for work that needs no session and must not keep one alive.
+    /// The same client for work that needs no session and must not keep the shared one alive.
     pub(crate) fn without_session(&self) -> Self {
         Self { shared: Arc::default(), cancels: Arc::default(), ..self.clone() }
     }
@@ -120,12 +121,12 @@ impl<S: LockService> Client<S> {
         Ok(self.retry().until_answered(attempt).await?)
     }
 
-    /// Log time now, by a read that proves the leader.
+    /// Reads the current log time, with a read that proves that the answering node leads.
     pub(crate) async fn log_time(&self) -> Result<LogTime, ClientError> {
         Ok(self.query(Query::Totals).await?.now)
     }
 
-    /// Waits until each cancel of a lease request is answered, or was not for the request wait.
+    /// Waits for the cancels of lease requests. Each ends when it is answered or its request wait is over.
     #[cfg(feature = "cli")]
     pub(crate) async fn cancelled(&self) {
         let under_way = || std::mem::take(&mut *self.cancels.lock().unwrap_or_else(PoisonError::into_inner));
@@ -142,8 +143,8 @@ impl<S: LockService> Client<S> {
     }
 }
 
-/// Sends a query and returns its answer as a [`ReadAt`](crate::client::ReadAt). An answer of another kind is an error of the
-/// function around it.
+/// Sends a query and returns its answer as a [`ReadAt`](crate::client::ReadAt). If the answer has another kind, the
+/// surrounding function returns an error.
 macro_rules! read {
     ($client:expr, $query:expr, $kind:ident) => {{
         let answered = $client.query($query).await?;
@@ -158,8 +159,8 @@ macro_rules! read {
 pub(crate) use read;
 
 impl<S: LockService> Session<S> {
-    /// A client of the same service and namespace, for queries and for changes of others' locks. Locks that are requested
-    /// without a session are requested in this one: the client is a reference to it, as a clone is, until it is lost.
+    /// A client of the same service and namespace, for queries and for operations on other sessions' locks. Requests
+    /// without a session use this session: until the session is lost, the client is a reference to it, as a clone is.
     #[must_use]
     pub fn client(&self) -> Client<S> {
         let (service, settings) = (self.service.clone(), self.settings.clone());

@@ -1,5 +1,5 @@
-//! Locks as documents: changes that are made only if something is as it was seen. What is pleasant is made of them in
-//! [`compat`](crate::compat).
+//! Locks as documents: conditional changes, which are made only if the document is still as the caller saw it. The
+//! recipes in [`compat`](crate::compat) use them.
 
 use std::sync::Arc;
 
@@ -12,83 +12,84 @@ use crate::model::{
 };
 use crate::service::LockService;
 
-/// A document that a process has just come to hold.
+/// The grant of a document that a process now holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grabbed {
     /// The fencing token of the grant.
     pub token: FencingToken,
     /// Log time of the answer.
     pub at: LogTime,
-    /// Log index of the answer: what ends the hold stands in this entry or a later one.
+    /// Log index of the answer. The entry that ends the hold has this index or a larger one.
     pub index: u64,
 }
 
-/// A document as it is to be.
+/// The content of a document that is about to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDocument {
-    /// Drawn anew for each acquisition.
+    /// The document's id, which must be new for each acquisition.
     pub ts: DocumentId,
-    /// `process`, which has to be said, `who` and `why`.
+    /// Keys `process` (required), `who` and `why`.
     pub metadata: Metadata,
-    /// The election term in which it was made, where the process keeps one.
+    /// The election term in which the document was made, if the process has one.
     pub term: Option<u64>,
-    /// Only prepare it: nobody else gets the lock, and it is to be [confirmed](Client::confirm).
+    /// If true, the lock is only prepared: no other process gets it, and the caller must [confirm](Client::confirm) it.
     pub prepare: bool,
 }
 
 impl<S: LockService> Client<S> {
-    /// Takes a lock as a document if nobody has it, until it is unlocked. Repeated with the same `ts` it is the first one.
+    /// Takes a lock as a document if no process holds it, until it is unlocked. A repetition with the same `ts` returns
+    /// the first grant.
     pub async fn grab(&self, name: &str, new: NewDocument) -> Result<Grabbed, ClientError> {
         let grab = self.new_document(name, new, None)?;
         self.grabbed(DocumentCommand::Grab(grab)).await
     }
 
-    /// Takes a lock whose document is free, or still the one with the `ts` that was seen.
+    /// Takes a lock whose document is free or still has the `ts` that the caller saw.
     pub async fn overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
         let grab = self.new_document(name, new, Some(seen))?;
         self.grabbed(DocumentCommand::Grab(grab)).await
     }
 
-    /// Makes a document that is being prepared a held one; done twice it is done once.
+    /// Turns a prepared document into a held one. A repetition has no further effect.
     pub async fn confirm(&self, name: &str, ts: DocumentId) -> Result<Grabbed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         self.grabbed(DocumentCommand::Confirm { lock, ts }).await
     }
 
-    /// Frees the documents with this `ts`, or the one of them with this name, and answers how many were held. None is a
-    /// success, too.
+    /// Frees the documents with this `ts`, or only the one with this name. Returns how many were held; zero is not an
+    /// error.
     pub async fn unlock(&self, ts: DocumentId, name: Option<&str>) -> Result<u64, ClientError> {
         let namespace = self.settings.namespace.clone();
         let name = name.map(LockName::parse).transpose()?;
         self.freed(DocumentCommand::Unlock { namespace, ts, name }).await
     }
 
-    /// Frees every document of a process, or those of an election term and earlier ones, and answers how many.
+    /// Frees every document of a process, or those of an election term and earlier terms. Returns how many were held.
     pub async fn unlock_all(&self, process: ProcessId, term: Option<u64>) -> Result<u64, ClientError> {
         let namespace = self.settings.namespace.clone();
         self.freed(DocumentCommand::UnlockAll { namespace, process, term }).await
     }
 
-    /// Notes that a process lives.
+    /// Records that a process is alive.
     pub async fn ping(&self, process: ProcessId) -> Result<(), ClientError> {
         let namespace = self.settings.namespace.clone();
         self.done_with(DocumentCommand::Ping { namespace, process }).await
     }
 
-    /// Forgets a process. Its documents stay.
+    /// Removes the record of a process. Its documents stay.
     pub async fn stop_ping(&self, process: ProcessId) -> Result<(), ClientError> {
         let namespace = self.settings.namespace.clone();
         self.done_with(DocumentCommand::StopPing { namespace, process }).await
     }
 
-    /// Makes sure that a hold which was seen with this end is over by the cluster's time. One that was prolonged since is
-    /// refused as changed, one that is not over as held.
+    /// Ensures that a hold, which the caller saw with this end, has ended by the cluster's time. Refused as *changed*
+    /// if the hold was prolonged since, and as *held* if it has not ended yet.
     pub async fn remove_expired(&self, name: &str, token: FencingToken, end: LogTime) -> Result<(), ClientError> {
         let lock = self.key(LockName::parse(name)?);
         self.done_with(DocumentCommand::RemoveExpired { lock, token, deadline: end }).await
     }
 
-    /// Changes the text kept with a lease if it still is what was seen; otherwise it is refused with what it is now.
+    /// Replaces the text kept with a lease if it still equals `seen`. Otherwise it is refused with the current text.
     pub async fn swap_value(
         &self,
         name: &str,
@@ -100,7 +101,7 @@ impl<S: LockService> Client<S> {
         self.done_with(DocumentCommand::SwapValue { lock, handle: handle.clone(), seen, value }).await
     }
 
-    /// The lock of this name as a document; `None` where nobody holds it, and nobody held it as a document.
+    /// The lock of this name as a document; `None` if no process holds it and none ever held it as a document.
     pub async fn document(&self, name: &str) -> Result<ReadAt<Option<Document>>, ClientError> {
         let page = self.find(WhichDocuments::Named(LockName::parse(name)?), 1).await?;
         Ok(ReadAt { index: page.index, now: page.now, value: page.value.rows.into_iter().next() })
@@ -111,18 +112,18 @@ impl<S: LockService> Client<S> {
         self.find(WhichDocuments::Stamped(ts), u32::MAX).await
     }
 
-    /// A page of the namespace's locks as documents, after the given name.
+    /// One page of the namespace's locks as documents, in the order of names, after the given name.
     pub async fn documents(&self, after: Option<LockName>, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
         self.find(WhichDocuments::After(after), rows).await
     }
 
-    /// The last sign of life of a process, or of a session that names it.
+    /// The last time at which a process, or a session that names it, was known to be alive.
     pub async fn ping_of(&self, process: &str) -> Result<ReadAt<Option<WallTime>>, ClientError> {
         let page = self.find_pings(WhichPings::Of(process.into()), 1).await?;
         Ok(ReadAt { index: page.index, now: page.now, value: page.value.rows.first().map(|row| row.ping) })
     }
 
-    /// A page of the namespace's signs of life, after the given process.
+    /// One page of the namespace's processes and when each was last known to be alive, after the given process.
     pub async fn pings(&self, after: Option<Arc<str>>, rows: u32) -> Result<ReadAt<Page<ProcessPing>>, ClientError> {
         self.find_pings(WhichPings::After(after), rows).await
     }
@@ -167,7 +168,7 @@ impl<S: LockService> Client<S> {
         if outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
     }
 
-    /// Repeats it until it is answered: each of these changes is the same when it is made twice.
+    /// Repeats the change until it is answered. All these changes are idempotent.
     async fn change(&self, command: DocumentCommand) -> Result<Reply, ClientError> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());

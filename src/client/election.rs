@@ -1,4 +1,4 @@
-//! Leader election: a lock whose holder leads, and whose value is what the leader says of itself.
+//! Leader election: a lock whose holder is the leader, with a value that the leader publishes.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,43 +12,43 @@ use super::watch::Watch;
 use crate::model::{FencingToken, LockName, LockValue, LogTime, Metadata, SessionId};
 use crate::service::{LockService, ServiceError};
 
-/// An election under a name. Candidates stand in the lock's queue; who holds the lock leads.
+/// An election under a name. Candidates wait in the lock's queue; the holder of the lock leads.
 ///
-/// As with every lock, a paused leader does not know that it was replaced: resources that matter check its token.
+/// As with every lock, a paused leader does not know that it was replaced, so resources must check its token.
 pub struct Election<S: LockService> {
     client: Client<S>,
     name: String,
 }
 
-/// Who leads.
+/// The current leader of an election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
-    /// What it proclaims; empty where it says nothing.
+    /// The value that the leader proclaims; `None` if it proclaims none.
     pub value: Option<LockValue>,
-    /// The fencing token of its term: larger for each later leader.
+    /// The fencing token of the leader's term, larger than that of every earlier leader.
     pub token: FencingToken,
-    /// Its session; `None` where the lock is held by a token lease.
+    /// The leader's session; `None` if the lock is held by a token lease.
     pub session: Option<SessionId>,
-    /// What it says of itself.
+    /// Metadata of the leader's request.
     pub metadata: Metadata,
-    /// Since when, in log time.
+    /// Log time at which its leadership began.
     pub since: LogTime,
 }
 
 impl<S: LockService> Client<S> {
-    /// An election under this name. Nothing is sent yet.
+    /// An election under this name. Sends nothing.
     pub fn election(&self, name: &str) -> Election<S> {
         Election { client: self.clone(), name: name.to_owned() }
     }
 }
 
 impl<S: LockService> Election<S> {
-    /// Stands for election with this value; [`elected`](Campaign::elected) waits for the office.
+    /// Prepares a candidacy with this value; [`elected`](Campaign::elected) starts it and waits for the leadership.
     pub fn campaign(&self, value: &str) -> Campaign<S> {
         Campaign { request: self.client.lock(&self.name).value(value) }
     }
 
-    /// Who leads now, if anybody does.
+    /// Returns the current leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>, ClientError> {
         let view = self.client.inspect(&self.name).await?.value;
         let value = view.value;
@@ -61,42 +61,43 @@ impl<S: LockService> Election<S> {
         }))
     }
 
-    /// Follows who leads and what it proclaims, beginning with how it is now.
+    /// Observes the leader and its value, beginning with the current leader.
     pub async fn observe(&self) -> Result<Observer<S>, ClientError> {
         let name = LockName::parse(&self.name)?;
         let watch = self.client.watch(&self.name, None).await?;
-        // To look on must not keep a candidate's session alive.
+        // An observer must not keep a candidate's session alive.
         let election = Election { client: self.client.without_session(), name: self.name.clone() };
         Ok(Observer { election, name, watch, told: None, due: true })
     }
 }
 
-/// A candidacy that was not handed in yet.
-#[must_use = "nobody stands before elected()"]
+/// A candidacy that was not started yet.
+#[must_use = "the candidacy starts with elected()"]
 pub struct Campaign<S: LockService> {
     request: LockRequest<S>,
 }
 
 impl<S: LockService> Campaign<S> {
-    /// Waits at most so long; by default as long as the session lives.
+    /// Waits for at most this duration; by default it waits as long as the session lives.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.request = self.request.wait(wait);
         self
     }
 
-    /// Does not wait.
+    /// Fails at once if the lock is not free.
     pub fn try_once(mut self) -> Self {
         self.request = self.request.try_once();
         self
     }
 
-    /// Waits until it is elected. Dropped before, it withdraws.
+    /// Starts the candidacy and waits until it is elected. If the future is dropped earlier, the candidacy is
+    /// withdrawn.
     pub async fn elected(self) -> Result<Leadership, ClientError> {
         Ok(Leadership { guard: self.request.acquire().await? })
     }
 }
 
-/// Leads, until it resigns, is dropped, or loses the lock.
+/// The leadership of an election. It lasts until it is resigned, dropped or lost with its lock.
 #[derive(Debug)]
 #[must_use = "dropping it resigns"]
 pub struct Leadership {
@@ -104,39 +105,40 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// The hold of the lock, with its token and its loss.
+    /// The guard of the lock, which has the token and reports the loss.
     pub fn guard(&self) -> &LockGuard {
         &self.guard
     }
 
-    /// Says something else of itself from now on.
+    /// Changes the value that the leader publishes.
     pub async fn proclaim(&self, value: &str) -> Result<(), ClientError> {
         self.guard.set_value(Some(value)).await
     }
 
-    /// Does work while it leads; see [`LockGuard::run`].
+    /// Runs work while this candidate leads; see [`LockGuard::run`].
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         self.guard.run(work).await
     }
 
-    /// Makes room for the next candidate.
+    /// Releases the lock, so that the next candidate leads.
     pub async fn resign(self) -> Result<Released, ClientError> {
         self.guard.release().await
     }
 }
 
-/// Tells who leads, each time that it changes. A state that lasted only for a moment may be skipped; the last one never.
+/// Returns each change of the leader or of its value. It may skip a state that was replaced quickly, but never the last
+/// one.
 pub struct Observer<S: LockService> {
     election: Election<S>,
     name: LockName,
     watch: Watch<S>,
     told: Option<Option<Leader>>,
-    /// Something happened since it was last looked.
+    /// An event occurred after the last read of the leader.
     due: bool,
 }
 
 impl<S: LockService> Observer<S> {
-    /// The next leader, or that nobody leads. The first call tells how it is.
+    /// Returns the next leader, or `None` when there is no leader. The first call returns the current state.
     pub async fn next(&mut self) -> Result<Option<Leader>, ClientError> {
         loop {
             if self.due {

@@ -1,45 +1,45 @@
-//! Errors of the client, sorted by what they mean for the caller's work.
+//! Errors of the client, sorted by their consequence for the caller's work.
 
 use crate::model::{
     Closing, EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, QueryReply, Reason, Refusal, SessionId,
 };
 use crate::service::{Advice, ServiceError, Word};
 
-/// Why a call of the client did not do what was asked.
+/// Why a call of the client failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The lock was not free, or did not become free in time. The caller neither holds it nor waits for it.
     #[error("{lock} was not acquired{}", held_by(.holder.as_deref(), .closed.as_deref()))]
     NotAcquired {
-        /// Which lock.
+        /// Name of the lock.
         lock: LockName,
-        /// A holder or an earlier waiter, as the cluster last named one; `None` where it named none.
+        /// A holder or an earlier waiter, as the cluster last reported one; `None` if it reported none.
         holder: Option<Box<HolderView>>,
-        /// What keeps it closed though it is not held, where that is why.
+        /// What keeps the lock closed although it is not held, if that is the cause.
         closed: Option<Box<Closing>>,
     },
-    /// The machine refused; the answer is final.
+    /// The cluster refused the command; the answer is final.
     #[error(transparent)]
     Refused(Refusal),
-    /// The session has ended, and with it everything that it held.
+    /// The session has ended, and with it all its holds.
     #[error("session {session} was lost{}", .reason.map_or(String::new(), |reason| format!(" ({})", explained(reason, .why))))]
     SessionLost {
-        /// Which.
+        /// Id of the session.
         session: SessionId,
-        /// How, where the cluster said so; `None` where the client found its own deadline passed.
+        /// Why it ended, as the cluster reported it; `None` if the client's own deadline has passed.
         reason: Option<EndReason>,
-        /// What the operator said that ended it, if an operator did.
+        /// The reason that an operator gave for ending it, if an operator did.
         why: Option<Reason>,
     },
-    /// The hold was granted, and ended before its holder had the answer.
+    /// The lock was granted, and its hold ended before the caller received the answer.
     #[error("{lock} was acquired, but the hold has ended already ({reason})")]
     HoldEnded {
-        /// Which lock.
+        /// Name of the lock.
         lock: LockName,
-        /// How.
+        /// Why the hold ended.
         reason: EndReason,
     },
-    /// The service could not answer, for as long as the caller allowed.
+    /// The service did not answer within the time that the caller allowed.
     #[error(transparent)]
     Service(ServiceError),
     /// A value was out of bounds; nothing was sent.
@@ -48,20 +48,20 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// An outcome that is no answer to the request: a refusal, or something that should be impossible.
+    /// The error for an outcome that is no answer to the request: a refusal, or an outcome that should be impossible.
     pub(crate) fn unexpected(outcome: Outcome) -> Self {
         if let Outcome::Refused(refusal) = outcome {
             return refusal.into();
         }
-        ClientError::Service(ServiceError::Internal(format!("an answer to another question: {outcome:?}")))
+        ClientError::Service(ServiceError::Internal(format!("an answer of an unexpected kind: {outcome:?}")))
     }
 
-    /// An answer to another query than the one that was sent.
+    /// The error for an answer to another query than the one that was sent.
     pub(crate) fn unexpected_answer(reply: &QueryReply) -> Self {
-        ClientError::Service(ServiceError::Internal(format!("an answer to another question: {:?}", reply.answer)))
+        ClientError::Service(ServiceError::Internal(format!("an answer of an unexpected kind: {:?}", reply.answer)))
     }
 
-    /// Its word in the [table](crate::service::TABLE).
+    /// The error's word in the [table](crate::service::TABLE).
     #[must_use]
     pub fn word(&self) -> Word {
         match self {
@@ -74,7 +74,7 @@ impl ClientError {
         }
     }
 
-    /// What the caller may do about it.
+    /// What the caller can do about the error.
     #[must_use]
     pub fn advice(&self) -> Advice {
         self.word().row().advice
@@ -141,21 +141,21 @@ fn held_by(holder: Option<&HolderView>, closed: Option<&Closing>) -> String {
     }
 }
 
-/// The lock was lost while its holder worked: another may hold it from now on.
+/// The lock was lost while its holder worked: another client may hold it from now on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{lock} (token {token}) was lost: {}", cause(*.alone, *.session, *.reason, .why))]
 pub struct Lost {
-    /// Which lock.
+    /// Name of the lock.
     pub lock: LockName,
-    /// Which grant.
+    /// Fencing token of the grant.
     pub token: FencingToken,
-    /// Whose.
+    /// Session of the hold.
     pub session: SessionId,
-    /// The session goes on: only this hold has ended.
+    /// True if only this hold has ended and its session continues.
     pub alone: bool,
-    /// How, where the cluster said so; `None` where the client found its own deadline passed.
+    /// Why it ended, as the cluster reported it; `None` if the client's own deadline has passed.
     pub reason: Option<EndReason>,
-    /// What the operator said that ended its session, if an operator did.
+    /// The reason that an operator gave for ending the session, if an operator did.
     pub why: Option<Reason>,
 }
 
@@ -167,11 +167,11 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
     match (alone, reason) {
         (false, None) => format!("its session {session} could not be renewed in time"),
         (false, Some(reason)) => format!("its session {session} has ended ({})", explained(reason, why)),
-        (true, None) => "it is held no longer".to_owned(),
+        (true, None) => "it is not held any more".to_owned(),
         (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
         (true, Some(EndReason::HandedOver)) => "it was handed over to another".to_owned(),
-        (true, Some(EndReason::Expired)) => "its lease ran out".to_owned(),
-        (true, Some(EndReason::TimeOver)) => "the longest time that it asked for is over".to_owned(),
+        (true, Some(EndReason::Expired)) => "its lease expired".to_owned(),
+        (true, Some(EndReason::TimeOver)) => "its longest duration has passed".to_owned(),
         (
             true,
             Some(reason @ (EndReason::Released | EndReason::Lost | EndReason::Cancelled | EndReason::Overtaken)),
@@ -182,7 +182,7 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
 }
 
 impl Lost {
-    /// Its word in the [table](crate::service::TABLE).
+    /// The error's word in the [table](crate::service::TABLE).
     #[must_use]
     pub fn word(&self) -> Word {
         Word::Lost

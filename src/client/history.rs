@@ -1,4 +1,4 @@
-//! The past: who held which lock, page by page.
+//! Reads the history of the holders of locks, page by page.
 
 use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
@@ -14,13 +14,14 @@ pub struct HistoryReader<'a, S: LockService> {
     lock: Option<LockName>,
     /// Position after which the next page begins.
     after: Option<Position>,
-    /// Records up to here are gone.
+    /// Position up to which records are no longer kept.
     floor: Position,
     over: bool,
 }
 
 impl<S: LockService> Client<S> {
-    /// What happened to the holders of this lock, or of all of the namespace's: after `from`, or all that is kept.
+    /// A reader of the history of this lock, or of all locks of the namespace. It begins after `from`, or with the
+    /// oldest record that is kept.
     pub fn history(&self, lock: Option<&str>, from: Option<Position>) -> Result<HistoryReader<'_, S>, ClientError> {
         let lock = lock.map(LockName::parse).transpose()?;
         Ok(HistoryReader { client: self, lock, after: from, floor: Position::default(), over: false })
@@ -28,8 +29,8 @@ impl<S: LockService> Client<S> {
 }
 
 impl<S: LockService> HistoryReader<'_, S> {
-    /// The next records, perhaps none; `None` at the end. Where records after its position are no longer kept, it says
-    /// so with an [`EventsMissed`](ServiceError::EventsMissed).
+    /// The next records, which may be none; `None` at the end. If records after its position are no longer kept, it
+    /// returns [`EventsMissed`](ServiceError::EventsMissed).
     pub async fn next_page(&mut self) -> Result<Option<Vec<HistoryRecord>>, ClientError> {
         if self.over {
             return Ok(None);
@@ -52,13 +53,13 @@ impl<S: LockService> HistoryReader<'_, S> {
         Ok(Some(records))
     }
 
-    /// The position up to which records are no longer kept, as of the last page; the least one where all are kept.
+    /// The position up to which records are no longer kept, as of the last page; the smallest position if all are kept.
     #[must_use]
     pub fn floor(&self) -> Position {
         self.floor
     }
 
-    /// Everything to the end.
+    /// Reads all records up to the end.
     pub async fn all(mut self) -> Result<Vec<HistoryRecord>, ClientError> {
         let mut all = Vec::new();
         while let Some(page) = self.next_page().await? {

@@ -1,4 +1,4 @@
-//! One hold, as its guard and its session's task share it. It knows no service.
+//! The state of one hold, which its guard and its session's task share. It calls no service.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,25 +13,25 @@ use crate::clock::{Clock, Instant};
 use crate::limits::RENEWALS_A_TTL;
 use crate::model::{EndReason, FencingToken, Grant, LockName, LogTime, Outcome, Principal, Reason, Reply};
 
-/// How certain a hold is, by the client's own clock.
+/// How certain it is that a hold lasts, by the client's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldState {
-    /// Surely held, and renewals are answered.
+    /// The hold certainly lasts, and renewals are answered.
     Held,
-    /// Surely held still, but a renewal is overdue: the cluster has not answered for half a TTL.
+    /// The hold certainly lasts, but a renewal is overdue: the cluster has not answered for half a TTL.
     Unsure,
-    /// May be held by another.
+    /// Another client may hold the lock.
     Lost,
 }
 
-/// A lock was released.
+/// The result of releasing a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Released {
-    /// Log index of the entry that did it.
+    /// Log index of the entry that released it.
     pub index: u64,
     /// Log time of that entry.
     pub at: LogTime,
-    /// How often the same owner still has it entered, or how many permits are left; 0 where it is no longer held.
+    /// How many reentries of the same owner or how many permits remain; 0 if the lock is no longer held.
     pub left: u32,
 }
 
@@ -42,12 +42,12 @@ impl Released {
     }
 }
 
-/// A request to the holder to give up its hold. Nothing else happens: the holder decides.
+/// A request to the holder to release. It has no other effect: the holder decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevokeRequest {
-    /// Who asks, as the cluster checked it.
+    /// Identity of the client that asks, as the cluster verified it.
     pub by: Principal,
-    /// What for.
+    /// The reason that it gives.
     pub why: Reason,
 }
 
@@ -55,43 +55,43 @@ pub struct RevokeRequest {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
-    /// One permit: see [`ChangeGuard`].
+    /// Has one permit; see [`ChangeGuard`].
     changes: Semaphore,
     status: watch::Sender<HoldStatus>,
     end: FirstEnd<HoldEnd>,
     lease: Option<Mutex<HoldLease>>,
-    /// The end that its request chose, which no renewal moves.
+    /// The latest end, which the request of the hold chose. No renewal moves it.
     ends: Option<Validity>,
-    /// A caller watches for its loss.
+    /// Whether a caller watches for the loss of the hold.
     watched: AtomicBool,
-    /// Events of it may have been missed, and it was not read since.
+    /// Whether events of the hold may have been missed and its state was not read since.
     unread: AtomicBool,
 }
 
-/// What changes while a hold lasts.
+/// The parts of a hold that change while it lasts.
 #[derive(Debug)]
 struct HoldStatus {
     token: FencingToken,
     revoke: Option<RevokeRequest>,
 }
 
-/// How a hold ended, apart from its session.
+/// How a hold ended, if its session did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldEnd {
-    /// Its guard gives it back: a later loss is expected.
+    /// Its guard released it: an end that the cluster reports later is expected.
     Released,
-    /// It was lost; the reason, where the cluster reported one.
+    /// It was lost, for the reason that the cluster reported, if any.
     Lost(Option<EndReason>),
 }
 
-/// A lease of the hold's own, besides its session.
+/// The separate lease of a hold, in addition to its session.
 #[derive(Debug)]
 struct HoldLease {
     length_ms: u64,
     validity: Validity,
 }
 
-/// Exclusive right to change a hold, from the first try of a change to the last.
+/// Exclusive right to change a hold, from the first attempt of a change to the last.
 #[derive(Debug)]
 pub(crate) struct ChangeGuard(Arc<Hold>);
 
@@ -102,8 +102,8 @@ impl Drop for ChangeGuard {
 }
 
 impl Hold {
-    /// A hold as it was granted. `lease` is the length and end of its own lease, and `ends` the end that its request chose,
-    /// where it has them.
+    /// A hold as it was granted. `lease` is the length in milliseconds and the validity of its own lease, if it has
+    /// one, and `ends` is the latest end that its request chose, if any.
     pub(crate) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, ends: Option<Validity>) -> Self {
         Self {
             name,
@@ -117,52 +117,52 @@ impl Hold {
         }
     }
 
-    /// Waits until no other change, nor the release, is under way.
+    /// Waits until no other change of the hold, including its release, is in progress.
     pub(crate) async fn change(self: Arc<Self>) -> ChangeGuard {
-        // It is never closed.
+        // The semaphore is never closed.
         if let Ok(permit) = self.changes.acquire().await {
             permit.forget();
         }
         ChangeGuard(self)
     }
 
-    /// The present token: an upgrade gives it a new one.
+    /// The current token, which an upgrade replaces.
     pub(crate) fn token(&self) -> FencingToken {
         self.status.borrow().token
     }
 
-    /// An upgrade gave it another token.
+    /// Stores the token of an upgrade.
     pub(crate) fn regranted(&self, token: FencingToken) {
         self.status.send_modify(|status| status.token = token);
     }
 
-    /// Its guard gives it back.
+    /// Records that its guard released it.
     pub(crate) fn release(&self) {
         self.end.record(HoldEnd::Released);
     }
 
-    /// The hold was lost, for this reason where there is one.
+    /// Records that the hold was lost, with the reason if one is known.
     pub(crate) fn lose(&self, reason: Option<EndReason>) {
         self.end.record(HoldEnd::Lost(reason));
     }
 
-    /// Another caller asks the holder to give it up.
+    /// Stores the request of another client to release the hold.
     pub(crate) fn request_revoke(&self, request: RevokeRequest) {
         self.status.send_modify(|status| status.revoke = Some(request));
     }
 
-    /// A caller begins to watch for its loss. Returns whether that caller has it read first.
+    /// Records that a caller watches for the loss. Returns true if that caller must have the hold read first.
     pub(crate) fn watch(&self) -> bool {
         !self.watched.swap(true, Ordering::SeqCst) && self.unread.load(Ordering::SeqCst)
     }
 
-    /// Events of it may have been missed. Returns whether it is read at once.
+    /// Records that events of the hold may have been missed. Returns true if the hold must be read now.
     pub(crate) fn missed(&self) -> bool {
         self.unread.store(true, Ordering::SeqCst);
         self.watched.load(Ordering::SeqCst)
     }
 
-    /// It is read now.
+    /// Records that a read of the hold begins.
     pub(crate) fn read_now(&self) {
         self.unread.store(false, Ordering::SeqCst);
     }
@@ -171,20 +171,21 @@ impl Hold {
         self.lease.as_ref().map(|lease| lease.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Length of its lease in milliseconds, and the time between two renewals; `None` where it has no lease.
+    /// The length of its lease in milliseconds, and the time between two renewals; `None` if it has no lease.
     pub(crate) fn lease_length(&self) -> Option<(u64, Duration)> {
         let length_ms = self.lease()?.length_ms;
         Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))
     }
 
-    /// A renewal of its lease was answered.
+    /// Extends the lease after an answered renewal.
     pub(crate) fn renewed(&self, answer: Answer, now: Instant) {
         if let Some(mut lease) = self.lease() {
             lease.validity.answered(answer, now);
         }
     }
 
-    /// How it ended, apart from its session; an end of its own that has passed by `now` is recorded.
+    /// How the hold ended, if its session did not end. Records the end of its lease or of its longest time if that has
+    /// passed by `now`.
     pub(crate) fn ended(&self, now: Instant) -> Option<HoldEnd> {
         if self.end.get().is_none() {
             if self.ends.as_ref().is_some_and(|ends| ends.until() <= now) {
@@ -196,19 +197,20 @@ impl Hold {
         self.end.get()
     }
 
-    /// What is left of it by ends of its own; `None` where it has none.
+    /// The time left until the end of its lease or of its longest time; `None` if it has neither.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let lease = self.lease().map(|lease| lease.validity.left(now));
         lease.into_iter().chain(self.ends.as_ref().map(|ends| ends.left(now))).min()
     }
 
-    /// The first instant at which it may have ended by itself.
+    /// The first instant at which its lease or its longest time may end.
     fn until(&self) -> Option<Instant> {
         let lease = self.lease().map(|lease| lease.validity.until());
         lease.into_iter().chain(self.ends.as_ref().map(Validity::until)).min()
     }
 
-    /// How certain it is: as its session, or less where its own lease was not renewed for half of its length.
+    /// How certain it is that the hold lasts: as certain as its session, or less if its own lease was not renewed for
+    /// half of its length.
     pub(crate) fn state(&self, session: HoldState, now: Instant) -> HoldState {
         if self.ended(now).is_some() {
             return HoldState::Lost;
@@ -223,17 +225,17 @@ impl Hold {
         }
     }
 
-    /// Waits until it ends, apart from its session.
+    /// Waits until the hold ends. Does not return if its session ends.
     pub(crate) async fn over(&self, clock: &dyn Clock) -> HoldEnd {
         self.end.reached(clock, || self.ended(clock.now()), || self.until()).await
     }
 
-    /// Waits until an end is recorded, for at most so long.
+    /// Waits for at most this duration until an end is recorded.
     pub(crate) async fn over_within(&self, longest: Duration) {
         drop(tokio::time::timeout(longest, self.end.recorded()).await);
     }
 
-    /// Waits for a request to give it up. Each request is returned once.
+    /// Waits until another client asks the holder to release. Each request is returned once.
     pub(crate) async fn revoke_requested(&self) -> RevokeRequest {
         let mut changes = self.status.subscribe();
         loop {

@@ -1,20 +1,21 @@
-//! The client, above any [`LockService`](crate::service::LockService): sessions that renew themselves, guards that report their
-//! loss, leases, and queries.
+//! The client on top of any [`LockService`](crate::service::LockService): sessions that are renewed automatically,
+//! guards that report the loss of their lock, leases, and queries.
 //!
 //! Knows: limits, model, clock, service. Never: wire formats, node internals.
 //!
-//! - A [`Client`] is a service, a namespace and a clock. `client.lock("nightly").acquire().await?` is the shortest way.
-//! - A [`Session`] is kept alive by one task of its own, which ends when the last reference to the session (a `Session` or a
+//! - A [`Client`] consists of a service, a namespace and a clock. The shortest use is
+//!   `client.lock("nightly").acquire().await?`.
+//! - One task keeps a [`Session`] alive. The task ends when the last reference to the session (a `Session` or a
 //!   [`LockGuard`]) is dropped, or when the session is lost.
-//! - What is dropped is cleaned up: an acquire leaves no waiter, a guard leaves no lock. The session's task repeats that work
-//!   until it is answered or the session ends, and with the session everything ends.
-//! - Validity is counted on the client's own clock from before each request was sent, so that the client knows of a
-//!   loss before another can be granted.
+//! - Dropped values are cleaned up: an acquire leaves no waiter, a guard leaves no lock. The session's task repeats the
+//!   clean-up until it is answered or the session ends; the end of the session ends all its holds and waits.
+//! - Validity is counted on the client's own clock, from before each request was sent, so that the client detects a
+//!   loss before another client can be granted the lock.
 //!
-//! A file here imports only from files that stand above it in the list of `tests/tidy.rs`.
+//! A file of this module imports only from files above it in the list of `tests/tidy/client_files.rs`.
 
 mod admin;
-#[allow(clippy::module_inception, reason = "the file of the type `Client`")]
+#[allow(clippy::module_inception, reason = "this file has the type `Client`")]
 mod client;
 mod documents;
 mod election;

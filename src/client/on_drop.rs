@@ -1,8 +1,8 @@
-//! What still has to be done for a caller that was dropped.
+//! Work that remains when a caller drops a value.
 
 use std::ops::{Deref, DerefMut};
 
-/// A value with a function that runs when the value is dropped, unless it was disarmed before.
+/// A value with a function that runs when the value is dropped, unless it was disarmed.
 #[derive(Debug)]
 pub(crate) struct OnDrop<T> {
     value: T,
@@ -10,17 +10,17 @@ pub(crate) struct OnDrop<T> {
 }
 
 impl<T> OnDrop<T> {
-    /// Runs the function on the value at the drop.
+    /// Wraps the value; the function runs on it when it is dropped.
     pub(crate) fn new(value: T, run: fn(&mut T)) -> Self {
         Self { value, run: Some(run) }
     }
 
-    /// Nothing is left to do: the drop does nothing.
+    /// Nothing is left to do: dropping the value runs nothing.
     pub(crate) fn disarm(&mut self) {
         self.run = None;
     }
 
-    /// Runs the function now instead of at the drop.
+    /// Runs the function now. Dropping the value then runs nothing.
     pub(crate) fn run_now(&mut self) {
         if let Some(run) = self.run.take() {
             run(&mut self.value);

@@ -15,12 +15,12 @@ pub(crate) struct RequestOptions {
 }
 
 impl RequestOptions {
-    /// Defaults, with this limit of the wait.
+    /// Default options with this limit of the wait.
     pub(crate) fn new(wait: WaitLimit) -> Self {
         Self { metadata: None, why: None, wait }
     }
 
-    /// Metadata of the holder: the given ones or else the client's, with the reason in them.
+    /// Metadata of the holder: the given metadata or else the client's, with the given reason.
     pub(crate) fn metadata(
         metadata: Option<Metadata>,
         why: Option<String>,
@@ -34,7 +34,7 @@ impl RequestOptions {
     }
 }
 
-/// How long to wait, on the client's clock.
+/// How long a request waits, on the client's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitLimit {
     Try,
@@ -43,7 +43,8 @@ pub(crate) enum WaitLimit {
 }
 
 impl WaitLimit {
-    /// When it is over, for a call that began at `began`. No time at all is a try, which has its answer without a wait.
+    /// The instant at which the wait is over for a call that began at `began`. A wait of zero is a try, whose answer
+    /// needs no wait.
     pub(crate) fn until(self, began: Instant) -> Option<Instant> {
         match self {
             WaitLimit::For(wait) => (!wait.is_zero()).then(|| began.after(wait)),
@@ -51,7 +52,7 @@ impl WaitLimit {
         }
     }
 
-    /// The same for the cluster, which counts in log time, as a backstop.
+    /// The same limit in log time, which the cluster applies in case the client cannot.
     pub(crate) fn patience(self) -> Patience {
         match self {
             WaitLimit::Try => Patience::Try,
@@ -73,12 +74,12 @@ pub(crate) struct SessionOptions {
     pub(crate) on_queued: OnQueued,
 }
 
-/// Is called with each place in the queue.
+/// A function that is called with each place in the queue.
 pub(crate) type OnQueued = Option<Box<dyn FnMut(&Place) + Send>>;
 
 impl SessionOptions {
-    /// The owner, and the options that few requests choose, within their bounds and fit for these modes; `None` where none
-    /// of them was chosen.
+    /// Checks the options against their bounds and the requested modes. Returns the owner and the rarely used options;
+    /// `None` if none of the latter was chosen.
     pub(crate) fn checked(
         &mut self,
         modes: impl IntoIterator<Item = Mode>,
@@ -97,29 +98,29 @@ impl SessionOptions {
     }
 }
 
-/// Methods of every request, which keeps its `options: RequestOptions`.
+/// Defines the methods of every request, which has a field `options: RequestOptions`.
 macro_rules! request_methods {
     ($request:ident) => {
         impl<S: LockService> $request<S> {
-            /// The reason for the hold, which waiters see.
+            /// Sets the reason for the hold, which waiters see.
             pub fn why(mut self, why: &str) -> Self {
                 self.options.why = Some(why.to_owned());
                 self
             }
 
-            /// Metadata of the holder, instead of the client's.
+            /// Sets the metadata of the holder. The client's are used by default.
             pub fn metadata(mut self, metadata: $crate::model::Metadata) -> Self {
                 self.options.metadata = Some(metadata);
                 self
             }
 
-            /// Waits at most so long, counted from the call that asks.
+            /// Waits for at most this duration, counted from the call that sends the request.
             pub fn wait(mut self, wait: std::time::Duration) -> Self {
                 self.options.wait = $crate::client::options::WaitLimit::For(wait);
                 self
             }
 
-            /// Does not wait.
+            /// Fails at once if the lock is not free.
             pub fn try_once(mut self) -> Self {
                 self.options.wait = $crate::client::options::WaitLimit::Try;
                 self
@@ -128,21 +129,22 @@ macro_rules! request_methods {
     };
 }
 
-/// Methods of a request for one lock, which keeps its `access: Access`.
+/// Defines the methods of a request for one lock, which has a field `access: Access`.
 macro_rules! mode_methods {
     ($request:ident) => {
         impl<S: LockService> $request<S> {
-            /// Together with other shared holders, instead of alone.
+            /// Requests a shared hold, which other shared holders do not exclude.
             pub fn shared(self) -> Self {
                 self.mode($crate::model::Mode::Shared)
             }
 
-            /// So many permits of a semaphore. The first to ask for a free name has to say the limit.
+            /// Requests this number of permits of a semaphore. The first request for an unused name must give the
+            /// limit.
             pub fn permits(self, count: u32, limit: impl Into<Option<u32>>) -> Self {
                 self.mode($crate::model::Access::permits(count, limit))
             }
 
-            /// How, as a mode, or as permits with their limit; exclusive by default.
+            /// Sets the mode, or a number of permits and their limit; exclusive by default.
             pub fn mode(mut self, access: impl Into<$crate::model::Access>) -> Self {
                 self.access = access.into();
                 self
@@ -151,58 +153,61 @@ macro_rules! mode_methods {
     };
 }
 
-/// Methods of a request within a session, which keeps its `session_options: SessionOptions`.
+/// Defines the methods of a request within a session, which has a field `session_options: SessionOptions`.
 macro_rules! session_methods {
     ($request:ident) => {
         impl<S: LockService> $request<S> {
-            /// The line of execution that makes the request. Without one this request excludes every other, also of the same
-            /// session, and is left out of deadlock detection.
+            /// Sets the line of execution that makes the request. A request without an owner excludes all others, even
+            /// of the same session, and deadlock detection ignores it.
             pub fn owner(mut self, owner: &str) -> Self {
                 self.session_options.owner = Some(owner.to_owned());
                 self
             }
 
-            /// The line of execution that waits for this one to finish. A request for a lock that the parent holds or waits for
-            /// is refused as a deadlock where neither of the two could ever go on.
+            /// Sets the line of execution that waits for this one to finish. A request for a lock that the parent holds
+            /// or waits for is refused as a deadlock if neither of the two could ever proceed.
             pub fn parent(mut self, session: $crate::model::SessionId, owner: &str) -> Self {
                 self.session_options.parent = Some((session, owner.to_owned()));
                 self
             }
 
-            /// What happens where the wait would close a cycle of owners that wait for each other; by default it is
-            /// refused, and the refusal names the cycle.
+            /// Sets what happens if the wait would close a cycle of owners that wait for each other. By default the
+            /// request is refused, and the refusal names the cycle.
             pub fn on_deadlock(mut self, policy: $crate::model::OnDeadlock) -> Self {
                 self.session_options.extras.deadlock = policy;
                 self
             }
 
-            /// The hold also ends so long after its last renewal, which the session's task sends at a third of it.
+            /// Gives the hold a separate lease, which ends this duration after its last renewal. The session's task
+            /// renews it at a third of its length.
             pub fn lease(mut self, length: std::time::Duration) -> Self {
                 self.session_options.lease_ms = Some($crate::clock::millis(length));
                 self
             }
 
-            /// After an involuntary end the name stays closed for so long, to all but
+            /// After an involuntary end of the hold the name stays closed for this duration, except to
             /// [`Session::resume`]($crate::client::Session::resume); at most a minute.
             pub fn delay(mut self, delay: std::time::Duration) -> Self {
                 self.session_options.extras.delay_ms = $crate::clock::millis(delay);
                 self
             }
 
-            /// However soon the hold ends, what it had stays closed for so long from the grant on, to every client. Only a
-            /// [break]($crate::client::Client) of it opens it before. At most a day, and not for a shared lock.
+            /// The lock stays closed to every client until this duration after the grant, even if the hold ends
+            /// earlier. Only a [break]($crate::client::Client) opens it earlier. At most a day, and not for a shared
+            /// lock.
             pub fn at_least(mut self, length: std::time::Duration) -> Self {
                 self.session_options.extras.at_least_ms = Some($crate::clock::millis(length));
                 self
             }
 
-            /// The hold ends so long after the grant, even while the session lives; no renewal moves that. At most a day.
+            /// The hold ends this duration after the grant, even if the session still lives; no renewal extends it. At
+            /// most a day.
             pub fn at_most(mut self, length: std::time::Duration) -> Self {
                 self.session_options.extras.at_most_ms = Some($crate::clock::millis(length));
                 self
             }
 
-            /// A text kept with the hold and shown to every client, at most 4 KiB.
+            /// Sets a text that is kept with the hold and shown to every client, at most 4 KiB.
             pub fn value(mut self, value: &str) -> Self {
                 self.session_options.value = Some(value.to_owned());
                 self
@@ -223,7 +228,7 @@ pub(crate) use {mode_methods, request_methods, session_methods};
 mod tests {
     use super::*;
 
-    /// The cluster is asked to wait as long as the client does, within its bounds; no wait at all is a try.
+    /// The cluster waits as long as the client does, within the cluster's bounds; a wait of zero is a try.
     #[test]
     fn a_wait_becomes_patience() {
         assert_eq!(WaitLimit::Try.patience(), Patience::Try);
@@ -236,14 +241,14 @@ mod tests {
         assert_eq!(WaitLimit::For(Duration::from_nanos(3)).until(began), Some(Instant::from_nanos(8)));
     }
 
-    /// Options that were not chosen cost nothing, and those out of bounds are refused by their field.
+    /// Options that were not chosen are not sent, and the error of one that is out of bounds names its field.
     #[test]
     fn options_are_checked_when_the_request_is_sent() {
         let modes = || [Mode::Shared];
         assert_eq!(SessionOptions::default().checked(modes()), Ok((None, None)));
         let mut orphan =
             SessionOptions { parent: Some((SessionId::new(0, 1), String::new())), ..SessionOptions::default() };
-        assert_eq!(orphan.checked(modes()).expect_err("nobody").field, "owner");
+        assert_eq!(orphan.checked(modes()).expect_err("no owner").field, "owner");
         let mut child =
             SessionOptions { parent: Some((SessionId::new(0, 1), "job".to_owned())), ..SessionOptions::default() };
         let parent = child.checked(modes()).expect("legal").1.and_then(|extras| extras.parent);

@@ -1,4 +1,4 @@
-//! Queries: linearizable reads, which change nothing.
+//! Queries: linearizable reads of the cluster's state.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::model::{
 use crate::service::{LockService, NotSent, ServiceError, Status};
 
 impl<S: LockService> Client<S> {
-    /// Is this token a current one of the lock? Resources that cannot compare tokens themselves ask this.
+    /// Checks whether this token is a current one of the lock, for resources that cannot compare tokens themselves.
     pub async fn check(&self, name: &str, token: FencingToken) -> Result<Checked, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         Ok(read!(self, Query::Check { lock, token }, Checked).value)
     }
 
-    /// Everything about one lock. A name that nobody uses is a view without kind, holders and waiters.
+    /// Returns the complete state of one lock. An unused name has no kind, holders or waiters.
     pub async fn inspect(&self, name: &str) -> Result<ReadAt<LockView>, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         Ok(read!(self, Query::Inspect { lock }, Lock))
     }
 
-    /// Locks in use whose names begin so.
+    /// Lists the locks in use whose names have this prefix.
     pub fn list(&self, prefix: &str) -> ListRequest<'_, S> {
         let filter = ListFilter {
             namespace: self.settings.namespace.clone(),
@@ -38,7 +38,7 @@ impl<S: LockService> Client<S> {
         ListRequest { client: self, filter }
     }
 
-    /// A page of the namespace's sessions, after the given one.
+    /// One page of the namespace's sessions, after the given one. `rows` is limited to a page.
     pub async fn sessions(
         &self,
         after: Option<SessionId>,
@@ -48,7 +48,7 @@ impl<S: LockService> Client<S> {
         Ok(read!(self, Query::Sessions { namespace, after, rows }, Sessions))
     }
 
-    /// All sessions of the namespace, page by page: what opens or ends in between may be missing.
+    /// All sessions of the namespace, read page by page. Sessions that open or end meanwhile may be missing.
     pub async fn all_sessions(&self) -> Result<ReadAt<Vec<SessionView>>, ClientError> {
         let mut all = Vec::new();
         loop {
@@ -62,27 +62,29 @@ impl<S: LockService> Client<S> {
         }
     }
 
-    /// A lock of this client's namespace, as something to be explained.
+    /// A lock of this client's namespace as the subject of [`explain`](Self::explain).
     pub fn about(&self, name: &str) -> Result<About, ClientError> {
         Ok(About::Lock(self.key(LockName::parse(name)?)))
     }
 
-    /// Who waits for whom, why, since when, and what would end it. Bounded: what is left out is said.
+    /// Explains the waits for a lock or a session: which client waits for which, why, since when, and what would end
+    /// the wait. The answer is bounded and reports what it omits.
     pub async fn explain(&self, about: About) -> Result<ReadAt<Explanation>, ClientError> {
         Ok(read!(self, Query::Explain(about), Explained))
     }
 
-    /// Sizes of the whole state.
+    /// The sizes of the cluster's whole state.
     pub async fn totals(&self) -> Result<ReadAt<Totals>, ClientError> {
         Ok(read!(self, Query::Totals, Totals))
     }
 
-    /// The cluster as its leader sees it; where no leader can be reached, as the asked node does.
+    /// The state of the cluster as its leader sees it. If no leader is reachable, the contacted node answers with its
+    /// own view.
     pub async fn status(&self) -> Result<Status, ClientError> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)
     }
 
-    /// The cluster's id. One that is being founded has none for a moment: that counts as having no leader yet.
+    /// The cluster's id. A cluster that is being founded has no id yet, which is treated as having no leader yet.
     pub async fn cluster_id(&self) -> Result<u128, ClientError> {
         let attempt = || async {
             let named = self.service.status().await?.cluster_id;
@@ -101,19 +103,19 @@ pub struct ListRequest<'a, S: LockService> {
 }
 
 impl<S: LockService> ListRequest<'_, S> {
-    /// Only held ones, only awaited ones, or both.
+    /// Lists only held locks, only awaited ones, or both.
     pub fn show(mut self, show: ListShow) -> Self {
         self.filter.show = show;
         self
     }
 
-    /// Only those with a holder at least so long.
+    /// Lists only locks with a holder that has held for at least this duration.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.filter.older_than_ms = millis(age);
         self
     }
 
-    /// Only names after this one.
+    /// Lists only names after this one.
     pub fn after(mut self, name: LockName) -> Self {
         self.filter.after = Some(name);
         self
@@ -125,12 +127,12 @@ impl<S: LockService> ListRequest<'_, S> {
         self
     }
 
-    /// One page.
+    /// Reads one page.
     pub async fn page(&self) -> Result<ReadAt<Page<LockSummary>>, ClientError> {
         Ok(read!(self.client, Query::List(self.filter.clone()), Locks))
     }
 
-    /// Everything, page by page: what is taken or given back in between may be missing.
+    /// Reads all pages. Locks that are acquired or released meanwhile may be missing.
     pub async fn all(mut self) -> Result<ReadAt<Vec<LockSummary>>, ClientError> {
         let mut all: Vec<LockSummary> = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! When to try again, and when to give up.
+//! Decides when to retry a request and when to give up.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use crate::clock::{Clock, Instant};
 use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
 use crate::service::{Advice, NotSent, REQUEST_WAIT, ServiceError};
 
-/// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`], each shortened by up to a half at random, so that
-/// many clients of one leader do not come back together. They start over after a second without a failure: a
-/// service that works for a moment and fails again, over and over, is asked once a second.
+/// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds. Each is shortened at random by up to a
+/// half, so that many clients of one leader do not retry together. They restart after a second without a failure: a
+/// service that repeatedly works for a moment and fails again is asked once a second.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     next_ms: u64,
-    /// When the last pause was over.
+    /// The end of the last pause.
     over: Option<Instant>,
 }
 
@@ -23,7 +23,7 @@ impl Backoff {
         Self { next_ms: RETRY_MS_MIN, over: None }
     }
 
-    /// The pause before the next try, at least what an overloaded node asked for.
+    /// The pause before the next attempt, at least as long as an overloaded node asked for.
     pub(crate) fn pause(&mut self, error: &ServiceError, clock: &dyn Clock) -> Duration {
         let now = clock.now();
         if self.over.is_some_and(|over| Duration::from_millis(RETRY_MS_MAX) <= now.since(over)) {
@@ -38,15 +38,15 @@ impl Backoff {
     }
 }
 
-/// One caller's patience with a service that does not answer. It counts from the first failure in a row, so it
-/// bounds an outage, not the whole call.
+/// Retries the attempts of one caller. Its patience counts from the first of several successive failures, so it bounds
+/// an outage and not the whole call.
 #[derive(Debug)]
 pub(crate) struct Retry {
     clock: Arc<dyn Clock>,
     patience: Duration,
     /// How long one attempt may take before it counts as failed.
     attempt_wait: Duration,
-    /// Nothing that is tried takes as long as that.
+    /// Whether every attempt ends within that time without a timer.
     timely: bool,
     backoff: Backoff,
     failing_since: Option<Instant>,
@@ -57,12 +57,12 @@ impl Retry {
         Self { clock, patience, attempt_wait: patience, timely: false, backoff: Backoff::new(), failing_since: None }
     }
 
-    /// Never gives up by itself: for work that somebody else ends.
+    /// Never gives up. For work that ends when the surrounding task is dropped.
     pub(crate) fn for_ever(clock: Arc<dyn Clock>) -> Self {
         Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
     }
 
-    /// Gives up after this patience, or never where there is none.
+    /// Gives up after this patience; never if there is none.
     pub(crate) fn patient_for(clock: Arc<dyn Clock>, patience: Option<Duration>) -> Self {
         match patience {
             Some(patience) => Self::new(clock, patience),
@@ -70,13 +70,14 @@ impl Retry {
         }
     }
 
-    /// For attempts that end by themselves within so long, where that is known: then they need no timer.
+    /// States that attempts end within this time, if that is known. Attempts that end within the limit of an attempt
+    /// need no timer.
     pub(crate) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {
         self.timely = longest.is_some_and(|longest| longest <= self.attempt_wait);
         self
     }
 
-    /// Tries until there is an answer. Gives the error back if trying again cannot help or patience is over.
+    /// Repeats the attempt until it is answered. Returns the error if a retry cannot help or the patience is over.
     pub(crate) async fn until_answered<T, F>(&mut self, mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
     where
         F: Future<Output = Result<T, ServiceError>>,
@@ -95,25 +96,24 @@ impl Retry {
         }
     }
 
-    /// Something was answered: the outage, if there was one, is over. The pauses stay as they are, see [`Backoff`].
+    /// Records an answer, which ends an outage. The pauses stay as they are; see [`Backoff`].
     pub(crate) fn answered(&mut self) {
         self.failing_since = None;
     }
 
-    /// Waits before the next try, or gives the error back. For waits that broke off: however long they were in order,
-    /// the outage begins now.
+    /// Waits before the next attempt, or returns the error. For waits that failed: the outage begins now, no matter how
+    /// long the wait worked.
     pub(crate) async fn broke_off(&mut self, error: ServiceError) -> Result<(), ServiceError> {
         self.pause(error, self.clock.now()).await
     }
 
-    /// Waits before the next try, or gives the error back. `began` is when the attempt that failed was made. Without an
-    /// answer the outage began then; a node that says that it does not lead has answered, however late, and the outage
-    /// begins with what it says.
+    /// Waits before the next attempt, or returns the error. `began` is when the failed attempt began. Without an answer
+    /// the outage began then. An answer that the node does not lead starts the outage now, however late it arrived.
     async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
         let told = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
         let since = *self.failing_since.get_or_insert_with(|| if told { self.clock.now() } else { began });
         if error.advice() == Advice::GiveUp || self.clock.now().since(since) >= self.patience {
-            // The caller knows of this outage. If it asks again, it is patient again.
+            // The caller learns of this outage. A later call has the whole patience again.
             self.failing_since = None;
             return Err(error);
         }
@@ -135,7 +135,8 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    /// Pauses double from 10 ms to a second, keep at least a half of that, and never fall below a node's wish.
+    /// Pauses double from 10 ms to a second, are shortened by at most a half, and are never shorter than a node asks
+    /// for.
     #[test]
     fn pauses_double_up_to_a_second() {
         let clock = ManualClock::new(1);
@@ -149,10 +150,10 @@ mod tests {
         assert_eq!(backoff.pause(&overloaded, &clock), Duration::from_secs(5));
     }
 
-    /// A service that works for a moment and fails again is asked less and less often; after a second in order the pauses
-    /// start over.
+    /// A service that repeatedly works for a moment and fails again is asked less and less often. After a second
+    /// without a failure the pauses restart.
     #[test]
-    fn a_moment_in_order_does_not_shorten_the_pauses() {
+    fn pauses_restart_only_after_a_second_without_failure() {
         let clock = ManualClock::new(1);
         let mut backoff = Backoff::new();
         let error = ServiceError::not_sent(NotSent::NoLeader);
@@ -170,7 +171,7 @@ mod tests {
         assert!(pause_after(longest) <= 10);
     }
 
-    /// After its error was given back, a service has the whole patience again.
+    /// After the retry has returned an error, it has the whole patience again.
     #[tokio::test]
     async fn patience_is_whole_after_giving_up() {
         let clock = Arc::new(ManualClock::new(1));
@@ -183,8 +184,8 @@ mod tests {
         }
     }
 
-    /// An error that trying again cannot mend is given back at once; others only when patience is over, and an
-    /// answer in between begins it anew.
+    /// An error that a retry cannot fix is returned at once. Other errors are returned when the patience is over, and
+    /// an answer restarts it.
     #[tokio::test]
     async fn patience_counts_from_the_first_failure_in_a_row() {
         let clock = Arc::new(ManualClock::new(1));
@@ -203,8 +204,8 @@ mod tests {
         assert_eq!(retry.pause(error(), clock.now()).await, Err(error()));
     }
 
-    /// An attempt that a node kept for long, and then gave back because it leads no longer, is made again elsewhere; one
-    /// that nobody answered for as long is not.
+    /// An attempt that a node answered late with "not the leader" is made again elsewhere. One that was not answered
+    /// for as long is not.
     #[tokio::test]
     async fn a_leader_that_was_replaced_late_uses_up_no_patience() {
         let clock = Arc::new(ManualClock::new(1));
@@ -219,9 +220,9 @@ mod tests {
         assert!(retry().pause(ServiceError::unknown("silence"), began).await.is_err());
     }
 
-    /// A service that recovers is asked until it answers.
+    /// The attempt is repeated until the service answers.
     #[tokio::test]
-    async fn an_answer_is_waited_for_through_errors() {
+    async fn errors_are_retried_until_an_answer() {
         let mut retry = Retry::for_ever(Arc::new(ManualClock::new(1)));
         let mut tries = 0;
         let answer = retry.until_answered(|| {

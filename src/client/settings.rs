@@ -1,4 +1,4 @@
-//! What a client gives to its sessions, locks and leases.
+//! Settings that a client passes to its sessions, locks and leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::{LockKey, LockName, Metadata, Namespace};
 use crate::service::REQUEST_WAIT;
 
-/// Settings of a client.
+/// The settings of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Namespace,
@@ -34,7 +34,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Retries for one call, for at most the request wait.
+    /// The retries of one call, for at most the request wait.
     pub(crate) fn retry(&self) -> Retry {
         Retry::new(self.clock.clone(), self.request_wait)
     }

@@ -1,4 +1,4 @@
-//! Checking tokens where they are used: a resource follows one lock and judges tokens without asking.
+//! Checks fencing tokens at the resource: a filter follows one lock and judges tokens without a request for each.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -13,24 +13,24 @@ use super::watch::Watch;
 use crate::model::{FencingToken, LockKey, LockName, Position, Query, TokenState, TokenVerdict, ValidTokens};
 use crate::service::{LockService, ServiceError};
 
-/// The valid tokens of one lock, followed for as long as this lives.
+/// The valid tokens of one lock, which a task keeps up to date until the filter is dropped.
 ///
-/// What it can know: a token that it calls stale is stale, certainly and for ever. A token that it calls valid was valid
-/// at the position that it has [`seen`](Self::seen), and may have become stale since: news take time, and none come while
-/// the cluster cannot be reached. A resource that must not let a stale holder in compares each token with the largest
-/// that it has accepted, in the same step as its own change; this filter then only spares it those that are known to be
-/// stale. Who has no place to keep that largest token asks with [`check`](Self::check), which is true at the moment of
-/// the question.
+/// A token that it calls stale is stale, permanently. A token that it calls valid was valid at the position that the
+/// filter has [`seen`](Self::seen), and may have become stale since, because events take time and none arrive while the
+/// cluster is unreachable. A resource that must never accept a stale holder therefore compares each token with the
+/// largest one that it has accepted, in the same step as its own change; the filter only saves it the tokens that are
+/// known to be stale. A resource that cannot store that largest token calls [`check`](Self::check), whose answer is
+/// true at the moment of the call.
 pub struct TokenFilter<S: LockService> {
     client: Client<S>,
     lock: LockName,
     valid: watch::Receiver<ValidTokens>,
-    /// The one task that follows; it ends with this.
+    /// The task that follows the events. It is aborted when the filter is dropped.
     follower: Mutex<JoinSet<()>>,
 }
 
 impl<S: LockService> Client<S> {
-    /// Follows the valid tokens of a lock. What it says is true from its beginning on.
+    /// Follows the valid tokens of a lock. The filter is up to date when this returns.
     pub async fn tokens(&self, name: &str) -> Result<TokenFilter<S>, ClientError> {
         let lock = LockName::parse(name)?;
         let client = self.without_session();
@@ -41,22 +41,22 @@ impl<S: LockService> Client<S> {
         Ok(TokenFilter { client, lock, valid, follower: Mutex::new(follower) })
     }
 
-    /// The valid tokens of a lock, and what happens after. The events come from before the state is asked for: what is in
-    /// both is seen by its position.
+    /// Reads the valid tokens of a lock and subscribes to its events. The subscription starts first, so an event may be
+    /// in both; its position shows that.
     async fn begin_tokens(&self, lock: &LockName) -> Result<(Watch<S>, ValidTokens), ClientError> {
         let watch = self.watch(lock.as_str(), None).await?;
         Ok((watch, self.valid_tokens(self.key(lock.clone())).await?))
     }
 
-    /// The valid tokens of a lock, as true as a read can be.
+    /// Reads the valid tokens of a lock with a linearizable read.
     async fn valid_tokens(&self, lock: LockKey) -> Result<ValidTokens, ClientError> {
         Ok(read!(self, Query::Tokens { lock }, Tokens).value)
     }
 }
 
-/// Takes up every event. Where the events end it starts over, from what is valid then: some were missed, the service did not
-/// answer, or the cluster is another one, restored from a backup. Until then no event is taken up: after a gap it would say
-/// that nothing older is valid, although that may have been granted in the gap.
+/// Applies every event. When the events end, because some were missed, the service did not answer, or the cluster was
+/// restored from a backup, it reads the valid tokens again. Until then it applies no event: after a gap an event would
+/// declare all older tokens invalid, although one of them may have been granted in the gap.
 async fn follow<S: LockService>(
     client: Client<S>,
     lock: LockName,
@@ -67,7 +67,8 @@ async fn follow<S: LockService>(
     loop {
         let mut error = match watch.next().await {
             Ok(event) => {
-                // Waiters for a change are notified of changes only; the position is followed all the same.
+                // The position changes with every event. Tasks that wait for a change are notified only when a token
+                // changes.
                 valid.send_if_modified(|valid| valid.follow(&event).is_some());
                 continue;
             }
@@ -93,14 +94,14 @@ fn in_service(error: ClientError) -> ServiceError {
 }
 
 impl<S: LockService> TokenFilter<S> {
-    /// What is known of this token, without asking.
+    /// The verdict on this token from what the filter has seen, without a request.
     #[must_use]
     pub fn judge(&self, token: FencingToken) -> TokenVerdict {
         self.valid.borrow().judge(token)
     }
 
-    /// Whether this token is valid now. One that is known to be stale is refused without asking; any other costs a
-    /// question to the leader.
+    /// Whether this token is valid now. A token that is known to be stale is refused without a request; any other costs
+    /// one request to the leader.
     pub async fn check(&self, token: FencingToken) -> Result<bool, ClientError> {
         match self.judge(token) {
             TokenVerdict::Stale => Ok(false),
@@ -111,19 +112,19 @@ impl<S: LockService> TokenFilter<S> {
         }
     }
 
-    /// Up to where the log was seen.
+    /// The position in the log up to which the filter has seen the events.
     #[must_use]
     pub fn seen(&self) -> Position {
         self.valid.borrow().seen
     }
 
-    /// The valid tokens, as they were seen last.
+    /// The valid tokens at the position that the filter has seen.
     #[must_use]
     pub fn valid(&self) -> ValidTokens {
         self.valid.borrow().clone()
     }
 
-    /// Waits until what is seen meets the condition, and answers it.
+    /// Waits until the valid tokens meet the condition, and returns them.
     pub async fn wait_for(&mut self, condition: impl FnMut(&ValidTokens) -> bool) -> Result<ValidTokens, ClientError> {
         let met = self.valid.wait_for(condition).await;
         met.map(|valid| valid.clone()).map_err(|_| ServiceError::Stopping.into())

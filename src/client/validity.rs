@@ -1,4 +1,4 @@
-//! How long a session or lease is surely held, by the client's own clock.
+//! How long a session or lease certainly lasts, by the client's own clock.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::faults::{self, Fault};
 use crate::limits::DRIFT_MARGIN_PERMILLE;
 use crate::model::LogTime;
 
-/// What one answered attempt says: sent at `sent`, decided by an entry stamped `stamp`, ending after `deadline`.
+/// An answered attempt: it was sent at `sent`, applied by an entry stamped `stamp`, and set the end to `deadline`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// When *this* attempt was sent: the entry that answered it cannot be older.
+    /// When *this* attempt was sent. The entry that answered it cannot be older.
     pub(crate) sent: Instant,
-    /// Log index of that entry: tells the newer of two with the same stamp.
+    /// Log index of that entry, which orders entries with the same stamp.
     pub(crate) index: u64,
     /// L: stamp of the entry that answered this attempt.
     pub(crate) stamp: LogTime,
@@ -20,14 +20,15 @@ pub(crate) struct Answer {
     pub(crate) deadline: LogTime,
 }
 
-/// The client's side of a deadline in log time.
+/// The client's view of a deadline in log time.
 ///
-/// - Log time never outruns real time and had not reached L before the attempt was sent at s, so the cluster cannot
-///   pass E before s + (E − L), less a margin for clocks that run at different rates.
-/// - Every answered attempt gives such a pair (s, L); all of them are true, so the one that promises most serves. That
-///   is the one with the largest s − L once the margin is counted, the same one for every E: one number is kept.
-/// - Of several deadlines the one with the largest L counts, even when it is the smaller one.
-/// - Once passed it stays passed, whatever is answered later.
+/// - Log time is never ahead of real time and had not reached L before the attempt was sent at s. So the cluster cannot
+///   pass E before s + (E − L), minus a margin for clocks that run at different rates.
+/// - Every answered attempt gives such a pair (s, L), and all of them are true, so the pair with the latest end is
+///   used. That is the one with the largest s − L after the margin is applied, and it is the same for every E, so only
+///   one number is stored.
+/// - Of several deadlines the one with the largest L is valid, even if it is an earlier one.
+/// - A deadline that has passed remains passed, regardless of later answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Validity {
     /// The largest s − (1 − margin) · L seen, in thousandths of a nanosecond.
@@ -37,7 +38,7 @@ pub(crate) struct Validity {
     deadline: LogTime,
     /// When the newest answered attempt was sent.
     answered: Instant,
-    /// From the send of an attach on, only that stream's answers count for the grace.
+    /// When the last attach was sent. For the grace, only answers to attempts sent since then count.
     stream_since: Instant,
     grace: Option<Duration>,
     passed: bool,
@@ -47,7 +48,8 @@ const NANOS_A_MS: i128 = 1_000_000;
 const MARGIN_LEFT_PERMILLE: i128 = 1_000 - DRIFT_MARGIN_PERMILLE as i128;
 
 impl Validity {
-    /// From the first answer. With a `grace` it also ends that long after the newest answered attempt was sent.
+    /// The validity after the first answer. With a `grace` it also ends that duration after the newest answered attempt
+    /// was sent.
     pub(crate) fn new(first: Answer, grace: Option<Duration>) -> Self {
         Self {
             relation: relation(&first),
@@ -60,13 +62,13 @@ impl Validity {
         }
     }
 
-    /// The end of a hold of this session, set by an entry whose answer came at `now`: what is known of the clocks holds for
-    /// it, too.
+    /// The validity of a hold of this session. An entry set its end, and the answer arrived at `now`. The relation
+    /// between the session's clock and log time applies to the hold, too.
     pub(crate) fn for_hold(&self, (stamp, index): (LogTime, u64), deadline: LogTime, now: Instant) -> Self {
         Self { newest: (stamp, index), deadline, answered: now, grace: None, passed: false, ..self.clone() }
     }
 
-    /// Takes another answer into account. Answers may come in any order; one that comes too late changes nothing.
+    /// Applies another answer. Answers may arrive in any order; one that arrives after the end changes nothing.
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         if self.is_passed(now) {
             return;
@@ -76,7 +78,7 @@ impl Validity {
         if entry > self.newest {
             (self.newest, self.deadline) = (entry, answer.deadline);
         } else if entry == self.newest {
-            // Both were decided by one entry, in an order that the answers do not tell.
+            // One entry decided both, and the answers do not show in which order.
             self.deadline = self.deadline.min(answer.deadline);
         }
         if answer.sent >= self.stream_since {
@@ -85,12 +87,12 @@ impl Validity {
         }
     }
 
-    /// An attach is sent now: answers to what was sent before no longer prove that the stream is alive.
+    /// Records that an attach is sent now. Answers to earlier attempts no longer prove that the stream works.
     pub(crate) fn attaching(&mut self, now: Instant) {
         self.stream_since = now;
     }
 
-    /// The first instant at which it may have ended.
+    /// The first instant at which the deadline may have passed.
     pub(crate) fn until(&self) -> Instant {
         let ends = self.relation + i128::from(self.deadline.0) * NANOS_A_MS * MARGIN_LEFT_PERMILLE;
         let ends = Instant::from_nanos(u64::try_from((ends / 1_000).max(0)).unwrap_or(u64::MAX));
@@ -100,17 +102,17 @@ impl Validity {
         }
     }
 
-    /// It has ended, whatever the clocks say.
+    /// Ends it, regardless of the clock.
     pub(crate) fn end(&mut self) {
         self.passed = true;
     }
 
-    /// How much is left.
+    /// The time until the first instant at which the deadline may have passed.
     pub(crate) fn left(&self, now: Instant) -> Duration {
         if self.passed { Duration::ZERO } else { self.until().since(now) }
     }
 
-    /// Whether it may have ended. True for ever once it was found so.
+    /// Whether the deadline may have passed. Once true it remains true.
     pub(crate) fn is_passed(&mut self, now: Instant) -> bool {
         self.passed |= now >= self.until();
         self.passed
@@ -121,7 +123,7 @@ impl Validity {
         self.answered
     }
 
-    /// The end in log time, as the cluster last said it.
+    /// The deadline in log time, as the cluster last reported it.
     pub(crate) fn deadline(&self) -> LogTime {
         self.deadline
     }
@@ -148,7 +150,7 @@ mod tests {
         Answer { sent, index: stamp, stamp: LogTime(stamp), deadline: LogTime(deadline) }
     }
 
-    /// A deadline is worth E − L from the send of the attempt, less one per cent, and not a nanosecond more.
+    /// An answer is valid for E − L from the sending of the attempt, minus one per cent, and not a nanosecond longer.
     #[test]
     fn validity_counts_from_the_send_less_the_margin() {
         let clock = ManualClock::new(1);
@@ -162,37 +164,37 @@ mod tests {
         assert!(validity.is_passed(clock.now()));
     }
 
-    /// The pair that promises most serves for a later deadline too: an answer that came over a slow way does not
-    /// shorten what a faster one proved.
+    /// The pair with the latest end is used for later deadlines too: a slow answer does not shorten what a fast one
+    /// proved.
     #[test]
     fn the_best_clock_relation_serves_every_deadline() {
         let clock = ManualClock::new(1);
         let start = clock.now();
-        // Log time was 1000 at the earliest 100 ms after the start: the entry followed its send at once.
+        // Log time was 1000 not earlier than 100 ms after the start, because the entry followed its attempt at once.
         let mut validity = Validity::new(answer(start.after(ms(100)), 1_000, 11_000), None);
-        // Sent at 200 ms, but its entry was stamped 400 ms later: taken alone it would promise less.
+        // Sent at 200 ms, but its entry was stamped 400 ms later, so alone it would end earlier.
         validity.answered(answer(start.after(ms(200)), 1_500, 11_500), start.after(ms(700)));
         // s − L is largest for the first pair: 100 ms + 0.99 × (11 500 − 1 000).
         assert_eq!(validity.until(), start.after(ms(100)).after(Duration::from_micros(10_395_000)));
     }
 
-    /// An old pair loses to a newer one as soon as the margin on its age weighs more, so that validity does not shrink
-    /// with the age of a session.
+    /// A newer pair replaces an old one as soon as the margin for the old one's age is larger, so the validity does not
+    /// shrink with the age of a session.
     #[test]
-    fn the_margin_is_taken_off_a_fresh_pair_not_off_the_age_of_the_session() {
+    fn the_margin_does_not_grow_with_the_age_of_the_session() {
         let clock = ManualClock::new(1);
         let start = clock.now();
         let mut validity = Validity::new(answer(start, 0, 10_000), None);
         for second in 1..=3_600 {
             let sent = start.after(ms(second * 1_000));
-            // Each later answer took a millisecond more than the first.
+            // Each later answer took a millisecond longer than the first.
             validity.answered(answer(sent, second * 1_000 + 1, second * 1_000 + 10_001), sent.after(ms(2)));
         }
         let last = start.after(ms(3_600_000));
         assert_eq!(validity.left(last), ms(9_900));
     }
 
-    /// The deadline of the newest entry counts, also when it is the smaller one and when answers come out of order.
+    /// The deadline of the newest entry is valid, even if it is an earlier one and if the answers arrive out of order.
     #[test]
     fn the_newest_stamp_decides_the_deadline() {
         let clock = ManualClock::new(1);
@@ -204,10 +206,10 @@ mod tests {
         assert_eq!(validity.deadline(), LogTime(3_050), "an older entry's deadline came late");
     }
 
-    /// Of two entries in the same millisecond of log time the later one decides; of two answers from one entry the
-    /// smaller deadline is believed.
+    /// Of two entries in the same millisecond of log time the later one is valid. Of two answers from one entry the
+    /// earlier deadline is used.
     #[test]
-    fn the_log_orders_what_has_the_same_stamp() {
+    fn the_log_index_orders_entries_with_the_same_stamp() {
         let start = ManualClock::new(1).now();
         let at = |index, deadline| Answer { index, ..answer(start, 1_000, deadline) };
         let mut validity = Validity::new(at(5, 2_000), None);
@@ -218,9 +220,9 @@ mod tests {
         assert_eq!(validity.deadline(), LogTime(8_000));
     }
 
-    /// The end of a hold is counted by what its session knows of the clocks, and without the session's grace.
+    /// The end of a hold uses the clock relation of its session, without the session's grace.
     #[test]
-    fn another_end_is_counted_by_the_same_clocks() {
+    fn a_hold_uses_the_clock_relation_of_its_session() {
         let start = ManualClock::new(1).now();
         let session = Validity::new(answer(start, 1_000, 31_000), Some(ms(4_000)));
         let hold = session.for_hold((LogTime(2_000), 7), LogTime(3_000), start);
@@ -228,9 +230,9 @@ mod tests {
         assert_eq!(session.until(), start.after(ms(3_960)));
     }
 
-    /// What has passed stays passed: a renewal that is answered after the local deadline revives nothing.
+    /// A deadline that has passed remains passed: an answer after the local deadline does not restore it.
     #[test]
-    fn a_late_answer_revives_nothing() {
+    fn a_late_answer_does_not_restore_validity() {
         let clock = ManualClock::new(1);
         let start = clock.now();
         let mut validity = Validity::new(answer(start, 1_000, 2_000), None);
@@ -240,7 +242,7 @@ mod tests {
         assert_eq!(validity.left(clock.now()), Duration::ZERO);
     }
 
-    /// With a grace, validity also ends the grace after the send of the newest answered attempt.
+    /// With a grace, validity also ends that duration after the sending of the newest answered attempt.
     #[test]
     fn a_grace_ends_validity_early() {
         let clock = ManualClock::new(1);
@@ -251,16 +253,16 @@ mod tests {
         assert_eq!(validity.until(), start.after(ms(1_000 + 3_960)));
     }
 
-    /// From the send of an attach on, an answer to something older does not count for the grace, for it came over the
-    /// stream that broke.
+    /// After an attach was sent, an answer to an earlier attempt does not count for the grace, because it came over the
+    /// broken stream.
     #[test]
-    fn after_an_attach_only_its_own_stream_counts_for_the_grace() {
+    fn after_an_attach_only_the_new_stream_counts_for_the_grace() {
         let clock = ManualClock::new(1);
         let start = clock.now();
         let mut validity = Validity::new(answer(start, 1_000, 31_000), Some(ms(4_000)));
         validity.attaching(start.after(ms(2_000)));
         validity.answered(answer(start.after(ms(1_900)), 2_900, 32_900), start.after(ms(2_100)));
-        assert_eq!(validity.until(), start.after(ms(3_960)), "the old stream's answer moved the grace");
+        assert_eq!(validity.until(), start.after(ms(3_960)), "the old stream's answer extended the grace");
         validity.answered(answer(start.after(ms(2_000)), 3_000, 33_000), start.after(ms(2_200)));
         assert_eq!(validity.until(), start.after(ms(2_000 + 3_960)));
     }

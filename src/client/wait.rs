@@ -1,4 +1,4 @@
-//! Waiting: until a time on the client's clock, for the end of a session or a hold, and for the outcome of a request.
+//! Waits until a time on the client's clock, for the end of a session or a hold, and for the outcome of a request.
 
 use std::future::{Future, pending};
 use std::time::Duration;
@@ -12,13 +12,14 @@ use crate::limits::CLOCK_LOOK_MS_MAX;
 use crate::model::{Grant, LockName, Outcome, Place, Query, QueryReply, QueryResult, Reply};
 use crate::service::{ClaimRef, Freshness, LockService, NotSent, ServiceError};
 
-/// How long to sleep towards `target` before the clock is read again: at most [`CLOCK_LOOK_MS_MAX`], because timers do not
-/// count suspend, and at least a millisecond, so that a clock that is moved by hand is not read in a loop.
+/// How long to sleep before the clock is read again on the way to `target`: at most [`CLOCK_LOOK_MS_MAX`] milliseconds,
+/// because timers do not count suspend, and at least one millisecond, so that a manual clock is not read in a busy
+/// loop.
 pub(crate) fn pause_until(target: Instant, now: Instant) -> Duration {
     target.since(now).clamp(Duration::from_millis(1), Duration::from_millis(CLOCK_LOOK_MS_MAX))
 }
 
-/// Waits until the client's clock has passed `deadline`; for ever where there is none.
+/// Waits until the client's clock has passed `deadline`; never returns if there is none.
 pub(crate) async fn wait_until(clock: &dyn Clock, deadline: Option<Instant>) {
     let Some(deadline) = deadline else { return pending().await };
     while clock.now() < deadline {
@@ -26,7 +27,7 @@ pub(crate) async fn wait_until(clock: &dyn Clock, deadline: Option<Instant>) {
     }
 }
 
-/// How a session or a hold ended. The first end counts.
+/// How a session or a hold ended. Only the first recorded end counts.
 #[derive(Debug)]
 pub(crate) struct FirstEnd<E>(watch::Sender<Option<E>>);
 
@@ -35,7 +36,7 @@ impl<E: Copy> FirstEnd<E> {
         Self(watch::Sender::new(None))
     }
 
-    /// The end that was recorded.
+    /// The recorded end, if any.
     pub(crate) fn get(&self) -> Option<E> {
         *self.0.borrow()
     }
@@ -52,12 +53,12 @@ impl<E: Copy> FirstEnd<E> {
     /// Waits until an end is recorded. Uses no timer.
     pub(crate) async fn recorded(&self) -> E {
         let end = self.0.subscribe().wait_for(Option::is_some).await.ok().and_then(|end| *end);
-        // The sender lives in `self`, so that there always is one.
+        // `self` owns the sender, so the channel is never closed.
         if let Some(end) = end { end } else { pending().await }
     }
 
-    /// Waits for the end. `ended` reads the clock and records an end that it finds there, and `until` is the first instant at
-    /// which it may find one: so the end does not depend on another task being scheduled.
+    /// Waits for the end. `ended` reads the clock and records an end that has passed, and `until` is the first instant
+    /// at which it may find one. Thus the wait does not depend on another task being scheduled.
     pub(crate) async fn reached(
         &self,
         clock: &dyn Clock,
@@ -69,7 +70,7 @@ impl<E: Copy> FirstEnd<E> {
             if let Some(end) = ended() {
                 return end;
             }
-            // The sender lives in `self`, so the channel cannot close while it is awaited.
+            // `self` owns the sender, so the channel is never closed.
             match until() {
                 Some(until) => {
                     drop(tokio::time::timeout(pause_until(until, clock.now()), recorded.changed()).await);
@@ -83,16 +84,16 @@ impl<E: Copy> FirstEnd<E> {
 /// The final outcome of a request that may have waited.
 pub(crate) struct Settled {
     pub(crate) reply: Reply,
-    /// It did not answer the last attempt itself, but a wait after it.
+    /// True if the last attempt was answered with a place in the queue and a wait followed.
     pub(crate) waited: bool,
 }
 
-/// Submits a request and waits until its outcome is not a place in the queue. `attempt` submits it, and `queued` is called
-/// with each place.
+/// Submits a request and waits until it is granted or refused. `attempt` submits it, and `queued` is called with each
+/// place in the queue.
 ///
-/// A wait that breaks off costs no command: the cluster is asked where the claim stands, which changes nothing, so that a
-/// thousand waiters come through a change of leader without a thousand entries in the log. Only a claim that the cluster does
-/// not know is submitted again, under its own number or id.
+/// If a wait fails, this reads the state of the claim instead of submitting a command, so a thousand waiters survive a
+/// change of leader without a thousand log entries. Only a claim that the cluster does not know is submitted again,
+/// under its own number or id.
 pub(crate) async fn submit_and_wait<S, F>(
     service: &S,
     claim: &ClaimRef,
@@ -111,7 +112,7 @@ where
             let Outcome::Queued(place) = &reply.outcome else { return Ok(Settled { reply, waited }) };
             queued(place);
             waited = true;
-            // Boxed, as all that is rare: the future of every acquire would have room for it.
+            // Boxed like everything rare, because otherwise the future of every acquire would reserve space for it.
             match Box::pin(service.wait_outcome(claim.clone())).await {
                 Ok(outcome) => {
                     retry.answered();
@@ -128,17 +129,18 @@ where
     }
 }
 
-/// Where a claim stands now; `None` where the cluster does not know it.
+/// Reads the outcome of a claim so far; `None` if the cluster does not know the claim.
 async fn query_claim<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Option<Reply>, ServiceError> {
     let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
     let QueryReply { index, now, answer } = service.query(query, Freshness::Linearizable).await?;
     let QueryResult::Claim { outcome, recalled } = answer else {
-        return Err(ServiceError::Internal("the service answered another question".to_owned()));
+        return Err(ServiceError::Internal("the service answered another query".to_owned()));
     };
     Ok(outcome.map(|outcome| Reply { index, stamp: now, outcome, recalled }))
 }
 
-/// The grant in a final outcome, or the error that says why there is none. `ahead` is the last known place in the queue.
+/// The grant in a final outcome, or the error that explains why there is none. `ahead` is the last known place in the
+/// queue.
 pub(crate) fn granted(outcome: Outcome, name: &LockName, ahead: Option<Place>) -> Result<Grant, ClientError> {
     if let Outcome::Granted(grant) = outcome {
         return Ok(grant);
@@ -152,12 +154,14 @@ pub(crate) fn granted(outcome: Outcome, name: &LockName, ahead: Option<Place>) -
     Err(ClientError::unexpected(outcome))
 }
 
-/// The time was over before anything was requested: the service did not answer what comes first.
+/// The error if the time was over before the request was sent, because the service did not answer an earlier step,
+/// `what`.
 pub(crate) fn no_answer(what: &str) -> ClientError {
     ServiceError::not_sent(NotSent::Unreachable(format!("{what} was not answered in time"))).into()
 }
 
-/// The lock was not acquired in time. The error names what the last known place in the queue says.
+/// The error if the lock was not acquired in time. It contains what the last known place in the queue says about the
+/// lock.
 pub(crate) fn not_acquired(name: &LockName, ahead: Option<Place>) -> ClientError {
     match ahead {
         Some(place) => ClientError::NotAcquired { lock: place.lock, holder: place.held_by, closed: None },

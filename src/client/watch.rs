@@ -1,4 +1,4 @@
-//! Following what happens, without loss or repetition, through errors and changes of leader.
+//! Follows events without loss or repetition, through errors and changes of leader.
 
 use std::fmt;
 use std::pin::pin;
@@ -12,10 +12,10 @@ use super::retry::Retry;
 use crate::model::{Event, LockName, Position};
 use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
 
-/// A subscription that goes on by itself after errors. Dropping it ends it.
+/// A subscription to events that recovers automatically from errors. Dropping it ends it.
 ///
-/// - Every event of its scope comes once, in order, from the position where it began.
-/// - Where events are no longer kept it says so, once, and goes on from the position that the error names.
+/// - Every event of its scope is returned once, in order, after the position where it began.
+/// - If events are no longer kept, it returns one error and continues from the position that the error names.
 pub struct Watch<S: LockService> {
     service: S,
     scope: Scope,
@@ -26,8 +26,8 @@ pub struct Watch<S: LockService> {
 }
 
 impl<S: LockService> Watch<S> {
-    /// The next event. An error other than [`EventsMissed`](ServiceError::EventsMissed) means that the service did
-    /// not answer for the client's request wait; calling it again tries again. Dropping the future loses nothing.
+    /// Returns the next event. An error other than [`EventsMissed`](ServiceError::EventsMissed) means that the service
+    /// did not answer within the client's request wait; a further call retries. Dropping the future loses no event.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
         loop {
             let Some(events) = &mut self.events else {
@@ -49,19 +49,20 @@ impl<S: LockService> Watch<S> {
         }
     }
 
-    /// The position after which the next event comes.
+    /// The position of the last returned event; the next event comes after it.
     #[must_use]
     pub fn position(&self) -> Position {
         self.after
     }
 
-    /// The cluster whose position that is: to go on later, give both to [`watch_of`](Client::watch_of).
+    /// Id of the cluster that the position belongs to. To continue later, pass both to [`watch_of`](Client::watch_of).
     #[must_use]
     pub fn cluster_id(&self) -> u128 {
         self.cluster_id
     }
 
-    /// Subscribes after its position. A subscription that begins ends an outage, even if no event follows for long.
+    /// Subscribes after the position. A successful subscription ends an outage, even if no event follows for a long
+    /// time.
     async fn subscribe(&mut self) -> Result<Events, ServiceError> {
         let subscription =
             Subscription { scope: self.scope.clone(), after: Some(self.after), cluster_id: Some(self.cluster_id) };
@@ -72,7 +73,8 @@ impl<S: LockService> Watch<S> {
         }
     }
 
-    /// Goes on from where missed events end, and returns their error; passes any other error on as the answer.
+    /// Moves the position to the end of the missed events and returns their error as `Err`; returns any other error as
+    /// `Ok`.
     fn missed(&mut self, error: ServiceError) -> Result<ServiceError, ServiceError> {
         if let ServiceError::EventsMissed { resume, .. } = error {
             self.after = self.after.max(resume);
@@ -83,8 +85,8 @@ impl<S: LockService> Watch<S> {
 }
 
 impl<S: LockService> Client<S> {
-    /// Follows the locks whose names begin so, and what concerns the namespace's sessions and the whole cluster: after
-    /// `from`, or from now on. Its beginning is fixed before it returns, so nothing that happens after is missed.
+    /// Follows the locks whose names have this prefix, the namespace's sessions and the whole cluster: events after
+    /// `from`, or from now on. The starting position is fixed before this returns, so no later event is missed.
     pub async fn watch(&self, prefix: &str, from: Option<Position>) -> Result<Watch<S>, ClientError> {
         let cluster_id = self.cluster_id().await?;
         let after = match from {
@@ -94,17 +96,18 @@ impl<S: LockService> Client<S> {
         Ok(self.watch_of(cluster_id, prefix, after))
     }
 
-    /// The same after a position of this cluster. Another one, a restored one too, refuses it: there the position may stand
-    /// for something else, and what came before it would be missed in silence.
+    /// Follows events like [`watch`](Self::watch), after a position of this cluster. Another cluster, even one restored
+    /// from its backup, refuses it, because the position may name another event there, and events could be missed
+    /// without an error.
     pub fn watch_of(&self, cluster_id: u128, prefix: &str, after: Position) -> Watch<S> {
         let scope = Scope::Namespace { namespace: self.settings.namespace.clone(), prefix: prefix.to_owned() };
         let (service, retry) = (self.service.clone(), self.retry());
         Watch { service, scope, after, cluster_id, events: None, retry }
     }
 
-    /// Waits until the name is free, see [`LockView::free`](crate::model::LockView::free). It does not return while the lock
-    /// passes from its holder to the next waiter. It says nothing of the moment after: to be sure of a lock, acquire it. Asks
-    /// again only after something happened to the lock, so it costs nothing while it waits.
+    /// Waits until the name is free; see [`LockView::free`](crate::model::LockView::free). It does not return while the
+    /// lock passes from its holder to the next waiter. The lock may be taken right afterwards: to be certain of a lock,
+    /// acquire it. It reads again only after an event of the lock, so a wait costs no requests.
     pub async fn wait_free(&self, name: &str) -> Result<(), ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let mut watch = self.watch(name, None).await?;
@@ -121,8 +124,8 @@ impl<S: LockService> Client<S> {
         Ok(())
     }
 
-    /// The same for at most so long: whether the name is free. It looks at least once, however short that is, and once only
-    /// where it is nothing.
+    /// Waits like [`wait_free`](Self::wait_free) for at most this duration. Returns whether the name is free. It reads
+    /// the lock at least once even if the duration is short, and exactly once if it is zero.
     pub async fn wait_free_within(&self, name: &str, longest: Duration) -> Result<bool, ClientError> {
         let mut over = pin!(sleep(longest));
         if self.inspect(name).await?.value.free {
@@ -131,7 +134,7 @@ impl<S: LockService> Client<S> {
         if longest.is_zero() {
             return Ok(false);
         }
-        // Where the time is over while the service cannot be reached, the last look is the answer.
+        // If the time ends while the service is unreachable, the last read decides.
         tokio::select! {
             biased;
             () = &mut over => Ok(false),

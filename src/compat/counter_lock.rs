@@ -1,10 +1,11 @@
-//! The counter lock over find-and-modify: a record with `key`, `value` and `expire`; whoever makes `value` 1 has the lock.
+//! The counter lock over find-and-modify: a record with `key`, `value` and `expire`. The caller whose increment makes
+//! `value` 1 has the lock.
 //!
-//! | there | here |
+//! | original | here |
 //! | --- | --- |
-//! | a loser's increment moves the holder's `expire` | a loser changes nothing |
-//! | `expire` is compared with the caller's clock | with the cluster's, which no caller can be ahead of |
-//! | anybody who knows the key may release | only who got it |
+//! | the increment of a caller without the lock moves the holder's `expire` | a refused request changes nothing |
+//! | `expire` is compared with the caller's clock | it is compared with the cluster's time |
+//! | every caller that knows the key may release | only the caller that acquired it may release |
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,38 +16,38 @@ use crate::client::{Client, ClientError, Lease};
 use crate::model::{FencingToken, HolderView, Invalid, LogTime, Refusal};
 use crate::service::LockService;
 
-/// The record of a lock that is held.
+/// The record of a held lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterRecord {
-    /// 1: one has it, and a try that got 2 leaves no trace.
+    /// Always 1, the value of the holder: a caller whose increment returned 2 leaves no trace.
     pub value: u64,
-    /// Held while log time is at most this.
+    /// The lock is held while log time is at most this.
     pub expire: LogTime,
-    /// Which grant.
+    /// The fencing token of the grant.
     pub token: FencingToken,
 }
 
-/// Locks of one caller. Dropping it gives nothing back: what is held ends with its `expire`.
+/// The locks of one caller. Dropping it releases nothing: each lock ends with its `expire`.
 pub struct CounterLock<S: LockService> {
     client: Client<S>,
     held: Mutex<BTreeMap<String, Lease<S>>>,
 }
 
 impl<S: LockService> CounterLock<S> {
-    /// Nothing is held yet.
+    /// Creates the caller's set of locks, which is empty.
     #[must_use]
     pub fn new(client: Client<S>) -> Self {
         Self { client, held: Mutex::default() }
     }
 
-    /// True where nobody had the lock: it is the caller's for so long.
+    /// Acquires the lock for this duration if it is free. Returns whether it did.
     pub async fn get_lock(&self, key: &str, expire: Duration) -> Result<bool, ClientError> {
         let Some(lease) = held_is_none(self.client.lease(key).duration(expire).take().await)? else { return Ok(false) };
         self.held().insert(key.to_owned(), lease);
         Ok(true)
     }
 
-    /// Gives back what this caller got; false where that has ended, or was never got.
+    /// Releases a lock of this caller. Returns false if it has ended or was never acquired.
     pub async fn release_lock(&self, key: &str) -> Result<bool, ClientError> {
         if key.is_empty() {
             return Err(Invalid::new("key", "a name: an empty condition would release everything", "nothing").into());
@@ -58,15 +59,16 @@ impl<S: LockService> CounterLock<S> {
         }
     }
 
-    /// The record, if somebody has the lock.
+    /// Returns the record if the lock is held.
     pub async fn get_by_key(&self, key: &str) -> Result<Option<CounterRecord>, ClientError> {
         let holders = self.client.inspect(key).await?.value.holders;
-        // A hold without an end never expires.
+        // A hold without a deadline never expires.
         let expire = |holder: &HolderView| holder.deadline.unwrap_or(LogTime(u64::MAX));
         Ok(holders.first().map(|holder| CounterRecord { value: 1, expire: expire(holder), token: holder.token }))
     }
 
-    /// Removes a record that is over, if it is still the one that was seen: false where it was prolonged, or is not over.
+    /// Removes an expired record that still is as the caller saw it. Returns false if it was prolonged or has not
+    /// expired.
     pub async fn remove_expire(&self, key: &str, seen: CounterRecord) -> Result<bool, ClientError> {
         match self.client.remove_expired(key, seen.token, seen.expire).await {
             Ok(()) => Ok(true),
@@ -75,7 +77,7 @@ impl<S: LockService> CounterLock<S> {
         }
     }
 
-    /// The fencing token of what this caller got.
+    /// The fencing token of a lock that this caller acquired.
     #[must_use]
     pub fn token(&self, key: &str) -> Option<FencingToken> {
         self.held().get(key).map(Lease::token)

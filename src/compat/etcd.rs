@@ -5,10 +5,11 @@
 //! | `NewSession` `WithTTL` `Done` `Close` | [`Session::new`] [`done`](Session::done) [`close`](Session::close) |
 //! | `NewMutex` `Lock` `TryLock` `Unlock` `Key` `IsOwner` | [`Mutex::new`] [`lock`](Mutex::lock) [`try_lock`](Mutex::try_lock) [`unlock`](Mutex::unlock) [`key`](Mutex::key) [`is_owner`](Mutex::is_owner) |
 //! | `NewElection` `Campaign` `Proclaim` `Resign` `Leader` `Observe` `Key` `Rev` | [`Election::new`] and the same names |
-//! | a context that ends | dropping the future |
+//! | a context that is cancelled | dropping the future |
 //!
-//! - Two mutexes of one session exclude each other, too: etcd lets both in, for its keys are a session's.
-//! - What etcd asks in a transaction (`IsOwner`) is a fencing token here, which the resource itself can check.
+//! - Two mutexes of one session exclude each other. In etcd both are acquired, because a key belongs to the session.
+//! - Instead of etcd's `IsOwner` comparison in a transaction there is a fencing token, which the resource itself can
+//!   check.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,10 +18,10 @@ use crate::client::{self, Client, ClientError, HoldState, Leader, LockGuard, Obs
 use crate::model::{FencingToken, Refusal, SessionId};
 use crate::service::LockService;
 
-/// Why a call did not do what was asked.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
-    /// Another holds the mutex (`ErrLocked`).
+    /// Another session holds the mutex (`ErrLocked`).
     #[error("mutex: locked by another session")]
     Locked,
     /// The session has ended (`ErrSessionExpired`).
@@ -32,10 +33,10 @@ pub enum EtcdError {
     /// This candidate does not lead (`ErrElectionNotLeader`).
     #[error("election: not leader")]
     NotLeader,
-    /// Nobody leads (`ErrElectionNoLeader`).
+    /// There is no leader (`ErrElectionNoLeader`).
     #[error("election: no leader")]
     NoLeader,
-    /// The cluster did not answer, or refused: to be told apart by its [`advice`](ClientError::advice).
+    /// The cluster did not answer or refused, which its [`advice`](ClientError::advice) distinguishes.
     #[error(transparent)]
     Client(ClientError),
 }
@@ -53,29 +54,29 @@ impl From<ClientError> for EtcdError {
     }
 }
 
-/// A lease that is kept alive; mutexes and elections of it end with it.
+/// A session that is kept alive. Its mutexes and elections end with it.
 pub struct Session<S: LockService> {
     session: client::Session<S>,
 }
 
 impl<S: LockService> Session<S> {
-    /// Opens one that ends so long after its last renewal (`WithTTL`).
+    /// Opens a session that ends this duration after its last renewal (`WithTTL`).
     pub async fn new(client: &Client<S>, ttl: Duration) -> Result<Self, EtcdError> {
         Ok(Self { session: client.session().ttl(ttl).open().await? })
     }
 
-    /// Its public id (`Lease`).
+    /// The session's public id (`Lease`).
     #[must_use]
     pub fn lease(&self) -> SessionId {
         self.session.id()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the session has ended.
     pub async fn done(&self) {
         self.session.lost().await;
     }
 
-    /// Ends it, and everything that it holds.
+    /// Ends the session and all its holds.
     pub async fn close(self) -> Result<(), EtcdError> {
         Ok(self.session.close().await?)
     }
@@ -89,12 +90,12 @@ pub struct Mutex<S: LockService> {
 }
 
 impl<S: LockService> Mutex<S> {
-    /// A mutex of this session. Nothing is sent yet.
+    /// A mutex of this session. Sends nothing.
     pub fn new(session: &Session<S>, prefix: &str) -> Self {
         Self { session: session.session.clone(), prefix: prefix.to_owned(), guard: None }
     }
 
-    /// Waits for it, first come, first served. Who holds it already goes on holding it.
+    /// Waits for the mutex in the order of requests. If it is held already, it stays held.
     pub async fn lock(&mut self) -> Result<(), EtcdError> {
         if self.is_owner().is_none() {
             self.guard = Some(self.session.lock(&self.prefix).acquire().await?);
@@ -102,7 +103,7 @@ impl<S: LockService> Mutex<S> {
         Ok(())
     }
 
-    /// Does not wait: [`Locked`](EtcdError::Locked) where another holds it.
+    /// Fails with [`Locked`](EtcdError::Locked) at once if another session holds the mutex.
     pub async fn try_lock(&mut self) -> Result<(), EtcdError> {
         if self.is_owner().is_none() {
             self.guard = Some(self.session.lock(&self.prefix).try_once().acquire().await?);
@@ -110,7 +111,7 @@ impl<S: LockService> Mutex<S> {
         Ok(())
     }
 
-    /// Gives it back; [`LockReleased`](EtcdError::LockReleased) where it is not held, also where it was lost.
+    /// Releases the mutex. Fails with [`LockReleased`](EtcdError::LockReleased) if it is not held, or was lost.
     pub async fn unlock(&mut self) -> Result<(), EtcdError> {
         let Some(guard) = self.guard.take() else { return Err(EtcdError::LockReleased) };
         match guard.release().await {
@@ -122,13 +123,13 @@ impl<S: LockService> Mutex<S> {
         }
     }
 
-    /// A name of this hold that no other has; `None` while it is not held.
+    /// A unique name of this hold; `None` while the mutex is not held.
     #[must_use]
     pub fn key(&self) -> Option<String> {
         self.is_owner().map(|token| format!("{}/{token}", self.prefix))
     }
 
-    /// The fencing token while it is surely held, for the resource to check.
+    /// The fencing token for the resource to check, while the mutex is certainly held.
     #[must_use]
     pub fn is_owner(&self) -> Option<FencingToken> {
         held(self.guard.as_ref())
@@ -147,12 +148,12 @@ pub struct Election<S: LockService> {
 }
 
 impl<S: LockService> Election<S> {
-    /// A candidate of this session. Nothing is sent yet.
+    /// A candidate of this session. Sends nothing.
     pub fn new(session: &Session<S>, prefix: &str) -> Self {
         Self { session: session.session.clone(), prefix: prefix.to_owned(), guard: None }
     }
 
-    /// Waits until it leads with this value. Who leads already proclaims it.
+    /// Waits until the candidate leads with this value. If it leads already, it proclaims the value.
     pub async fn campaign(&mut self, value: &str) -> Result<(), EtcdError> {
         if self.rev().is_some() {
             return self.proclaim(value).await;
@@ -161,7 +162,7 @@ impl<S: LockService> Election<S> {
         Ok(())
     }
 
-    /// Lets the leader announce another value without another election.
+    /// Publishes another value of the leader without another election.
     pub async fn proclaim(&self, value: &str) -> Result<(), EtcdError> {
         let Some(guard) = self.guard.as_ref().filter(|_| self.rev().is_some()) else {
             return Err(EtcdError::NotLeader);
@@ -175,7 +176,7 @@ impl<S: LockService> Election<S> {
         }
     }
 
-    /// Lets the next one lead. Who does not lead has nothing to give up.
+    /// Resigns, so that the next candidate leads. Does nothing if this candidate does not lead.
     pub async fn resign(&mut self) -> Result<(), EtcdError> {
         let Some(guard) = self.guard.take() else { return Ok(()) };
         match guard.release().await {
@@ -188,23 +189,23 @@ impl<S: LockService> Election<S> {
         }
     }
 
-    /// Who leads; [`NoLeader`](EtcdError::NoLeader) where nobody does.
+    /// The current leader, or [`NoLeader`](EtcdError::NoLeader).
     pub async fn leader(&self) -> Result<Leader, EtcdError> {
         self.session.client().election(&self.prefix).leader().await?.ok_or(EtcdError::NoLeader)
     }
 
-    /// Follows who leads and what it proclaims, beginning with how it is now.
+    /// Observes the leader and its value, beginning with the current leader.
     pub async fn observe(&self) -> Result<Observer<S>, EtcdError> {
         Ok(self.session.client().election(&self.prefix).observe().await?)
     }
 
-    /// A name of this leadership that no other has; `None` while it does not lead.
+    /// A unique name of this leadership; `None` while the candidate does not lead.
     #[must_use]
     pub fn key(&self) -> Option<String> {
         self.rev().map(|token| format!("{}/{token}", self.prefix))
     }
 
-    /// The fencing token while it surely leads: larger for each later leader.
+    /// The fencing token while the candidate certainly leads. It is larger for each later leader.
     #[must_use]
     pub fn rev(&self) -> Option<FencingToken> {
         held(self.guard.as_ref())

@@ -1,10 +1,10 @@
-//! The lock by a flag: find-and-modify sets `locked` where it was false.
+//! The lock by a flag: find-and-modify sets `locked` if it was false.
 //!
-//! | there | here |
+//! | original | here |
 //! | --- | --- |
-//! | a crash leaves `locked` set for ever | it goes with its holder's session |
-//! | the document must be there beforehand | a name that was never seen is free |
-//! | anybody sets it back | only who set it |
+//! | a crash leaves `locked` set permanently | the lock ends with its holder's session |
+//! | the document must exist before | an unknown name is a free lock |
+//! | every caller can reset it | only the session that set it can reset it |
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use super::{gone_is_false, held_is_none};
 use crate::client::{ClientError, LockGuard, Session};
 use crate::service::LockService;
 
-/// Flags that one session has set. They fall when it ends.
+/// The flags that one session has set. They are reset when the session ends.
 #[derive(Debug)]
 pub struct FlagLock<S: LockService> {
     session: Session<S>,
@@ -21,20 +21,20 @@ pub struct FlagLock<S: LockService> {
 }
 
 impl<S: LockService> FlagLock<S> {
-    /// No flag is set yet.
+    /// Creates the set of flags of this session, which is empty.
     #[must_use]
     pub fn new(session: Session<S>) -> Self {
         Self { session, set: Mutex::default() }
     }
 
-    /// True where the flag was not set.
+    /// Sets the flag. Returns false if it is set already.
     pub async fn lock(&self, id: &str) -> Result<bool, ClientError> {
         let Some(guard) = held_is_none(self.session.lock(id).try_once().acquire().await)? else { return Ok(false) };
         self.set.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), guard);
         Ok(true)
     }
 
-    /// True where this session had set it.
+    /// Resets the flag. Returns true if this session had set it.
     pub async fn unlock(&self, id: &str) -> Result<bool, ClientError> {
         let guard = self.set.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         match guard {

@@ -1,10 +1,11 @@
-//! The lock by `SETNX` and `GETSET`: the value is the time at which it is over; who swaps an over one first has it.
+//! The lock by `SETNX` and `GETSET`: the value is the time at which the lock expires. The first caller that replaces an
+//! expired value has the lock.
 //!
-//! | there | here |
+//! | original | here |
 //! | --- | --- |
-//! | losers write, too: every poll moves the holder's end | a loser changes nothing |
-//! | the time is the caller's, read once before the loop | the cluster's, read at each try |
-//! | the final block deletes, held or not | only what is held can be given back, once |
+//! | callers without the lock write, too, so every poll moves the holder's expiry | a refused request changes nothing |
+//! | the time is the caller's, read once before the loop | the time is the cluster's, read in each attempt |
+//! | the final block deletes the key, held or not | only a held lock can be released, and only once |
 
 use std::time::Duration;
 
@@ -13,61 +14,61 @@ use crate::client::{Client, ClientError, Lease};
 use crate::model::{FencingToken, HolderView, LogTime};
 use crate::service::LockService;
 
-/// See the module.
+/// Locks by `GETSET` in one namespace.
 #[derive(Debug, Clone)]
 pub struct GetSetLock<S: LockService> {
     client: Client<S>,
 }
 
-/// What `GETSET` answers.
+/// The result of `GETSET`.
 #[derive(Debug)]
 pub enum Swapped<S: LockService> {
-    /// The old value was over: the caller has the lock.
+    /// The old value had expired, so the caller has the lock.
     Won(GetSetGuard<S>),
-    /// Somebody has it until then; nothing was written.
+    /// Another caller has the lock until this time; nothing was written.
     Lost(LogTime),
 }
 
-/// A lock that was got, and the only thing that gives it back.
+/// An acquired lock. Only this value can release it.
 #[derive(Debug)]
 pub struct GetSetGuard<S: LockService> {
     lease: Box<Lease<S>>,
 }
 
 impl<S: LockService> GetSetLock<S> {
-    /// In the client's namespace.
+    /// Creates the lock client for the client's namespace.
     #[must_use]
     pub fn new(client: Client<S>) -> Self {
         Self { client }
     }
 
-    /// `GET`: when it is over; nothing where nobody has it.
+    /// `GET`: when the lock expires; `None` if it is free.
     pub async fn get(&self, key: &str) -> Result<Option<LogTime>, ClientError> {
-        // A hold without an end is never over.
+        // A hold without a deadline never expires.
         let deadline = |holder: &HolderView| holder.deadline.unwrap_or(LogTime(u64::MAX));
         Ok(self.client.inspect(key).await?.value.holders.first().map(deadline))
     }
 
-    /// `SETNX`: the lock where nobody has it.
+    /// `SETNX`: acquires the lock if it is free.
     pub async fn set_nx(&self, key: &str, timeout: Duration) -> Result<Option<GetSetGuard<S>>, ClientError> {
         Ok(held_is_none(self.client.lease(key).duration(timeout).take().await)?
             .map(|lease| GetSetGuard { lease: Box::new(lease) }))
     }
 
-    /// `GETSET`: of those who find an over value one wins; the others see the winner's.
+    /// `GETSET`: of the callers that find an expired value one acquires the lock; the others get the new value.
     pub async fn get_set(&self, key: &str, timeout: Duration) -> Result<Swapped<S>, ClientError> {
         loop {
             if let Some(guard) = self.set_nx(key, timeout).await? {
                 return Ok(Swapped::Won(guard));
             }
-            // Where it vanished in between it is tried again.
+            // If the lock became free in between, try again.
             if let Some(end) = self.get(key).await? {
                 return Ok(Swapped::Lost(end));
             }
         }
     }
 
-    /// The whole loop: waits in the queue instead of polling.
+    /// The whole loop, which waits in the queue instead of polling.
     pub async fn lock(
         &self,
         key: &str,
@@ -86,13 +87,13 @@ impl<S: LockService> GetSetGuard<S> {
         self.lease.token()
     }
 
-    /// When it is over.
+    /// The log time at which the lock expires.
     #[must_use]
     pub fn until(&self) -> LogTime {
         self.lease.deadline()
     }
 
-    /// Gives it back; false where it was over.
+    /// Releases the lock. Returns false if it had expired.
     pub async fn unlock(self) -> Result<bool, ClientError> {
         gone_is_false(self.lease.release().await)
     }

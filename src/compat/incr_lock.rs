@@ -1,8 +1,8 @@
-//! The lock by `INCR`: who gets 1 runs the job.
+//! The lock by `INCR`: the caller that gets 1 runs the job.
 //!
-//! | there | here |
+//! | original | here |
 //! | --- | --- |
-//! | the counter is never set back: the job runs once in all time | it ends with its lease, or is reset by its holder |
+//! | the counter is never reset, so the job runs only once | it ends with its lease, or its holder resets it |
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use super::{gone_is_false, held_is_none};
 use crate::client::{Client, ClientError, Lease};
 use crate::service::LockService;
 
-/// See the module.
+/// Locks by `INCR` in one namespace.
 #[derive(Debug, Clone)]
 pub struct IncrLock<S: LockService> {
     client: Client<S>,
 }
 
-/// What an increment got.
+/// The result of an increment.
 #[derive(Debug)]
 pub enum Increment<S: LockService> {
-    /// 1: the caller is the one.
+    /// The result is 1: this caller runs the job.
     First(Box<Lease<S>>),
-    /// More than 1: somebody else is.
+    /// The result is larger than 1: another caller runs the job.
     Later,
 }
 
 impl<S: LockService> Increment<S> {
-    /// The number; how many came in between is of no importance, and not counted.
+    /// The number, 1 or 2. Further increments are not counted.
     #[must_use]
     pub fn value(&self) -> u64 {
         match self {
@@ -37,19 +37,20 @@ impl<S: LockService> Increment<S> {
 }
 
 impl<S: LockService> IncrLock<S> {
-    /// In the client's namespace.
+    /// Creates the lock client for the client's namespace.
     #[must_use]
     pub fn new(client: Client<S>) -> Self {
         Self { client }
     }
 
-    /// 1 where the key was missing; it goes missing again after so long.
+    /// Returns [`Increment::First`] if the key was missing. The key is removed again after this duration.
     pub async fn incr(&self, key: &str, lease: Duration) -> Result<Increment<S>, ClientError> {
         let taken = held_is_none(self.client.lease(key).duration(lease).take().await)?;
         Ok(taken.map_or(Increment::Later, |lease| Increment::First(Box::new(lease))))
     }
 
-    /// Lets the job run again: by the one who got 1. False where that had ended.
+    /// Lets the job run again. Only the caller whose increment returned 1 can do this. Returns false if its lease had
+    /// ended.
     pub async fn reset(&self, first: Box<Lease<S>>) -> Result<bool, ClientError> {
         gone_is_false(first.release().await)
     }

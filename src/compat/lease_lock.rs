@@ -1,11 +1,12 @@
-//! The lease lock: taken where `expireAt` lies in the past, renewed by a timer while it is held, looked at by others.
+//! The lease lock: it is taken if `expireAt` is in the past, renewed by a timer while it is held, and visible to other
+//! callers.
 //!
-//! | there | here |
+//! | original | here |
 //! | --- | --- |
-//! | the timer renews every half period | at a third, so that a slow answer is no later than half |
-//! | the timer renews by name, even what another has taken since | only its own grant, and its holder is told that it lost it |
-//! | the timer runs on after the release | it ends with the guard |
-//! | `expireAt` stays in the future after a release | it is free at once |
+//! | the timer renews each half of the period | it renews each third, so that a slow answer arrives before half of the period is over |
+//! | the timer renews by name, even if another caller has taken the lock since | it renews only its own grant, and notifies the holder of a loss |
+//! | the timer continues after the release | it ends with the guard |
+//! | `expireAt` remains in the future after a release | the lock is free at once |
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::limits::LEASE_RENEWALS_A_PERIOD;
 use crate::model::{FencingToken, Handle, HolderView};
 use crate::service::LockService;
 
-/// See the module.
+/// Lease locks in one namespace, with one period.
 #[derive(Debug, Clone)]
 pub struct LeaseLock<S: LockService> {
     client: Client<S>,
@@ -28,13 +29,13 @@ pub struct LeaseLock<S: LockService> {
 }
 
 impl<S: LockService> LeaseLock<S> {
-    /// Leases of so long; 30 s in the original.
+    /// Creates the lock client; leases last for `period`, which is 30 s in the original.
     #[must_use]
     pub fn new(client: Client<S>, period: Duration) -> Self {
         Self { client, period }
     }
 
-    /// Takes it where nobody has it, and keeps it until the guard is released or dropped.
+    /// Takes the lock if it is free, and renews it until the guard is released or dropped.
     pub async fn take(&self, id: &str) -> Result<Option<LeaseGuard<S>>, ClientError> {
         let Some(lease) = held_is_none(self.client.lease(id).duration(self.period).take().await)? else {
             return Ok(None);
@@ -53,13 +54,13 @@ impl<S: LockService> LeaseLock<S> {
         Ok(Some(LeaseGuard { client: self.client.clone(), id: id.to_owned(), handle, token, lost, renewed, timer }))
     }
 
-    /// Who has it and until when. It changes nothing.
+    /// Returns the holder and its deadline, without changing anything.
     pub async fn check(&self, id: &str) -> Result<Option<HolderView>, ClientError> {
         Ok(self.client.inspect(id).await?.value.holders.into_iter().next())
     }
 }
 
-/// A lease that renews itself. Dropping it stops that: the lease ends with its period.
+/// A lease that is renewed automatically. Dropping it stops the renewals, so the lease ends with its period.
 #[derive(Debug)]
 pub struct LeaseGuard<S: LockService> {
     client: Client<S>,
@@ -78,24 +79,24 @@ impl<S: LockService> LeaseGuard<S> {
         self.token
     }
 
-    /// Waits until a renewal was told that the lease has ended.
+    /// Waits until a renewal gets the answer that the lease has ended.
     pub async fn lost(&self) {
-        // The sender lives as long as this guard.
+        // The guard owns the sender, so the wait ends only with a loss.
         let _ = self.lost.subscribe().wait_for(|lost| *lost).await;
     }
 
-    /// When it was renewed, by the client's clock, oldest first.
+    /// The times at which it was renewed, by the client's clock, oldest first.
     #[must_use]
     pub fn renewals(&self) -> Vec<Instant> {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops the timer and lets the lease run out, as a crash does.
+    /// Stops the renewals and lets the lease expire, as a crash does.
     pub fn stop_renewing(&self) {
         self.timer.abort();
     }
 
-    /// Gives it back; false where it had ended.
+    /// Releases the lock. Returns false if the lease had ended.
     pub async fn release(self) -> Result<bool, ClientError> {
         self.timer.abort();
         gone_is_false(self.client.release(&self.id, &self.handle).await)
@@ -118,7 +119,7 @@ struct Timer<S: LockService> {
 }
 
 impl<S: LockService> Timer<S> {
-    /// A renewal that fails is tried again with the next one, or by the client until it is answered.
+    /// Renews the lease periodically until it has ended. A renewal that fails is repeated with the next one.
     async fn run(self) {
         loop {
             tokio::time::sleep(self.period / LEASE_RENEWALS_A_PERIOD).await;

@@ -1,10 +1,10 @@
-//! Locks of other systems, with the names and results that their users know, a file each, thin over the client.
+//! Locks with the names and results of other systems, each in its own file, as a thin layer over the client.
 //!
 //! Knows: limits, model, clock, service, client. Never: nodes, wire formats, consensus.
 //!
-//! - None of them reads and then writes: what must be decided at once is a command of the lock machine.
-//! - Every hold has a fencing token, ends with whoever held it, and excludes native holds of the same name.
-//! - An unreachable cluster, a refusal, an end and somebody else's hold are four answers, never folded into each other.
+//! - No function reads and then writes: what must be decided atomically is a command of the lock machine.
+//! - Every hold has a fencing token, ends with its holder, and excludes native holds of the same name.
+//! - An unreachable cluster, a refusal, an ended hold and another caller's hold are four different results.
 
 pub mod config_locks;
 pub mod counter_lock;
@@ -25,7 +25,7 @@ pub use participant::Participant;
 use crate::client::ClientError;
 use crate::model::Refusal;
 
-/// Somebody else's hold is an answer; every other error stays one.
+/// Turns the error that another caller holds the lock into `None`.
 fn held_is_none<T>(asked: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match asked {
         Ok(got) => Ok(Some(got)),
@@ -34,7 +34,7 @@ fn held_is_none<T>(asked: Result<T, ClientError>) -> Result<Option<T>, ClientErr
     }
 }
 
-/// A hold that is gone, or another's, is an answer; every other error stays one.
+/// Turns the errors that the hold has ended or belongs to another caller into `false`.
 fn gone_is_false<T>(asked: Result<T, ClientError>) -> Result<bool, ClientError> {
     match asked {
         Ok(_) => Ok(true),

@@ -1,33 +1,33 @@
-//! Who holds a lock and who waits for it, in order: what ZooKeeper and Curator read off the children of a node.
+//! The holders and waiters of a lock, in order, which ZooKeeper and Curator get from the children of a node.
 
 use crate::client::{Client, ClientError};
 use crate::model::{FencingToken, Metadata, Mode, Owner, SessionId};
 use crate::service::LockService;
 
-/// One who holds a lock or waits for it.
+/// A holder or waiter of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Participant {
-    /// Whose session; `None` for a token lease.
+    /// Its session; `None` for a token lease.
     pub session: Option<SessionId>,
-    /// Which line of execution.
+    /// Its line of execution, if it named one.
     pub owner: Option<Owner>,
-    /// How it holds or wants the lock.
+    /// The mode in which it holds or requests the lock.
     pub mode: Mode,
-    /// What it says of itself.
+    /// Metadata of its request.
     pub metadata: Metadata,
-    /// The grant's public number; `None` while it waits.
+    /// The fencing token of the grant; `None` while it waits.
     pub token: Option<FencingToken>,
 }
 
 impl Participant {
-    /// Whether it holds the lock.
+    /// Whether this participant holds the lock.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.token.is_some()
     }
 }
 
-/// Everybody, as one true read shows it: holders by their tokens, then the queue in its order.
+/// All participants, by one linearizable read: the holders by their tokens, then the queue in its order.
 pub(super) async fn participants<S: LockService>(
     client: &Client<S>,
     name: &str,

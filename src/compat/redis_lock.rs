@@ -1,11 +1,11 @@
-//! The Redis lock: `SET key requestId NX PX ms`, and scripts that delete the key, or move its expiry, where its value is the
-//! request's.
+//! The Redis lock: `SET key requestId NX PX ms`, and scripts that delete the key, or change its expiry, if its value is
+//! the request id.
 //!
-//! | there | here |
+//! | Redis | here |
 //! | --- | --- |
-//! | one Redis, whose end is the end of all locks | three nodes: while two of them run, lock and unlock work |
-//! | a plain DEL by anybody | only by the request id |
-//! | an expiry below its unit becomes "for ever" | it is refused |
+//! | one Redis server, whose failure ends all locks | three nodes: lock and unlock work while two of them run |
+//! | every caller can delete the key with DEL | only the request id can |
+//! | an expiry below its unit becomes "no expiry" | it is refused |
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::client::{Client, ClientError};
 use crate::model::{FencingToken, Handle, HolderView};
 use crate::service::LockService;
 
-/// See the module.
+/// Redis locks in one namespace.
 #[derive(Debug, Clone)]
 pub struct RedisLock<S: LockService> {
     client: Client<S>,
 }
 
 impl<S: LockService> RedisLock<S> {
-    /// In the client's namespace.
+    /// Creates the lock client for the client's namespace.
     #[must_use]
     pub fn new(client: Client<S>) -> Self {
         Self { client }
     }
 
-    /// `SET key requestId NX PX expire`: true where the key was not there. Otherwise neither value nor expiry change.
-    /// The request id has to be unique; it is never shown to others.
+    /// `SET key requestId NX PX expire`: acquires the lock and returns true if the key did not exist. Otherwise neither
+    /// value nor expiry change. The request id must be unique; it is never shown to other callers.
     pub async fn try_get_distributed_lock(
         &self,
         key: &str,
@@ -38,7 +38,8 @@ impl<S: LockService> RedisLock<S> {
         Ok(self.set_nx_px(key, request_id, expire).await?.is_some())
     }
 
-    /// The same, answered with the fencing token.
+    /// Acquires the lock like [`try_get_distributed_lock`](Self::try_get_distributed_lock), and returns the fencing
+    /// token.
     pub async fn set_nx_px(
         &self,
         key: &str,
@@ -49,13 +50,13 @@ impl<S: LockService> RedisLock<S> {
         Ok(held_is_none(request.take().await)?.map(|lease| lease.token()))
     }
 
-    /// The script: true where the value was the request's and the key was deleted.
+    /// The release script: deletes the key and returns true if its value is the request id.
     pub async fn release_distributed_lock(&self, key: &str, request_id: &str) -> Result<bool, ClientError> {
         gone_is_false(self.client.release(key, &Handle::parse(request_id)?).await)
     }
 
-    /// The other script that clients bring, compare and extend: true where the value was the request's and the key now expires
-    /// so long from now. A key that has run out is not revived.
+    /// The common script to extend a lock: if the value is the request id, the key expires this duration from now, and
+    /// the result is true. An expired key is not restored.
     pub async fn extend_distributed_lock(
         &self,
         key: &str,
@@ -65,7 +66,7 @@ impl<S: LockService> RedisLock<S> {
         gone_is_false(self.client.refresh(key, &Handle::parse(request_id)?, expire).await)
     }
 
-    /// Who has the key, and until when.
+    /// Returns the holder of the key and its deadline.
     pub async fn get(&self, key: &str) -> Result<Option<HolderView>, ClientError> {
         Ok(self.client.inspect(key).await?.value.holders.into_iter().next())
     }

@@ -1,14 +1,14 @@
-//! ZooKeeper's lock recipes: the fair one over ephemeral sequential nodes, the unfair one over a single ephemeral node.
+//! ZooKeeper's lock recipes: the fair one with ephemeral sequential nodes, the unfair one with a single ephemeral node.
 //!
 //! | ZooKeeper | here |
 //! | --- | --- |
-//! | ephemeral node | ends with its session: a hold, or a place in the queue |
+//! | ephemeral node | a hold or a place in the queue, which ends with its session |
 //! | sequence number | the order of the queue; the grant's fencing token |
-//! | list the children, watch the next smaller one | the cluster grants in order, and tells the one whose turn it is |
+//! | list the children, watch the next smaller one | the cluster grants in order, and notifies only the next holder |
 //! | `lock` `unlock` `isOwner` `getId` | [`lock`](WriteLock::lock) [`unlock`](WriteLock::unlock) [`is_owner`](WriteLock::is_owner) [`id`](WriteLock::id) |
 //!
-//! - A create whose answer got lost is repeated under its own request number: it never stands in the queue twice.
-//! - A new session inherits nothing of an old one, whatever the old one still seems to hold.
+//! - A request whose answer was lost is repeated under its own number, so it is never in the queue twice.
+//! - A new session gets nothing from an old one, even while the old one still seems to hold the lock.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::client::{ClientError, HoldState, LockGuard, LockRequest, Session};
 use crate::model::FencingToken;
 use crate::service::LockService;
 
-/// Whom a release wakes.
+/// The waiter that a release wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// The one that has waited longest.
     Fair,
-    /// Anyone of those that wait, or one that comes along.
+    /// Any waiter, or a new request.
     Unfair,
 }
 
-/// A lock under a path, as one client uses it. Dropping it gives the lock back.
+/// A lock under a path, for one client. Dropping it releases the lock.
 pub struct WriteLock<S: LockService> {
     session: Session<S>,
     path: String,
@@ -37,13 +37,13 @@ pub struct WriteLock<S: LockService> {
 }
 
 impl<S: LockService> WriteLock<S> {
-    /// First come, first served; a release wakes the successor alone.
+    /// A lock that is granted in the order of requests. A release wakes only the next waiter.
     pub fn fair(session: &Session<S>, path: &str) -> Self {
         Self::new(session, path, Order::Fair)
     }
 
-    /// A newcomer may pass those that wait, and some may wait for ever. A release still wakes one alone. It never passes a
-    /// fair waiter of the same path.
+    /// A lock that a new request may get before waiting ones, which can starve. A release still wakes only one waiter.
+    /// It never passes a fair waiter of the same path.
     pub fn unfair(session: &Session<S>, path: &str) -> Self {
         Self::new(session, path, Order::Unfair)
     }
@@ -52,50 +52,52 @@ impl<S: LockService> WriteLock<S> {
         Self { session: session.clone(), path: path.to_owned(), order, node: None }
     }
 
-    /// Waits for the lock, as long as the session lives. Who holds it already is told the same token again.
+    /// Waits for the lock as long as the session lives. If it is held already, the result is the same token again.
     pub async fn lock(&mut self) -> Result<FencingToken, ClientError> {
         let request = self.request();
         self.enter(request).await
     }
 
-    /// As [`lock`](Self::lock), but `None` where it was not free in time; nothing is left in the queue then.
+    /// Like [`lock`](Self::lock), but returns `None` if the lock was not free in time; then no place in the queue
+    /// remains.
     pub async fn lock_within(&mut self, wait: Duration) -> Result<Option<FencingToken>, ClientError> {
         let request = self.request().wait(wait);
         in_time(self.enter(request).await)
     }
 
-    /// As [`lock`](Self::lock), but `None` where it is not free now.
+    /// Like [`lock`](Self::lock), but returns `None` if the lock is not free now.
     pub async fn try_lock(&mut self) -> Result<Option<FencingToken>, ClientError> {
         let request = self.request().try_once();
         in_time(self.enter(request).await)
     }
 
-    /// Gives the lock back; false where it was not held through this value.
+    /// Releases the lock. Returns false if it was not held through this value.
     pub async fn unlock(&mut self) -> Result<bool, ClientError> {
         let Some(node) = self.node.take() else { return Ok(false) };
         node.release().await.map(|_| true)
     }
 
-    /// Whether it is surely held, on this client's clock.
+    /// Whether the lock is certainly held, by this client's clock.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.id().is_some()
     }
 
-    /// The fencing token, while it is held: what the number of the node is good for, and larger for each later holder.
+    /// The fencing token, while the lock is held. It replaces the number of the node, and is larger for each later
+    /// holder.
     #[must_use]
     pub fn id(&self) -> Option<FencingToken> {
         let held = self.node.as_ref().filter(|node| node.state() != HoldState::Lost);
         held.map(LockGuard::token)
     }
 
-    /// The hold, for its loss and its validity.
+    /// The guard of the hold, which reports its loss and its validity.
     #[must_use]
     pub fn guard(&self) -> Option<&LockGuard> {
         self.node.as_ref()
     }
 
-    /// Who holds it and who waits, in order: the sorted children.
+    /// The holders and waiters in order, like the sorted children.
     pub async fn contenders(&self) -> Result<Vec<Participant>, ClientError> {
         participants(&self.session.client(), &self.path).await
     }

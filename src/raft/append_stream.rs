@@ -1,7 +1,7 @@
-//! Entries on their way to one follower: one stream of messages, a few of them unanswered at a time.
+//! Sends entries to one follower over one stream of messages, of which a few may be unanswered at a time.
 //!
-//! A stream spares each append the cost of a call of its own, and lets the next entries leave while the follower is
-//! still told that the last ones are committed.
+//! With a stream an append does not need a separate call, and new entries can be sent while the follower is still
+//! being notified that earlier ones are committed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use super::peer::{Network, Peer};
 use super::types::{RaftLogId, RaftVote, Types};
 use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX, COMMIT_NEWS_MS_MAX};
 
-/// What became of one append.
+/// The result of one append.
 pub(super) type Answer = StreamAppendResult<Types>;
 
-/// A stream to one follower. Dropping it ends the stream; with an append unanswered it drops the connection, too.
+/// A stream to one follower. Dropping it ends the stream; if an append is unanswered, the connection is dropped, too.
 pub(super) struct AppendStream<S> {
     input: S,
     input_ended: bool,
@@ -30,10 +30,11 @@ pub(super) struct AppendStream<S> {
     target: u64,
     outgoing: mpsc::Sender<messages::AppendRequest>,
     incoming: Streaming<messages::AppendResponse>,
-    /// News of a commit, which waits a moment for entries that carry it along.
+    /// A notice of a commit without entries. It is delayed for a moment, because entries that follow carry the same
+    /// information.
     held: Option<Held>,
     waiting: VecDeque<Sent>,
-    /// The answer to the front of `waiting`, where those that rode along are answered first.
+    /// The answer to the front of `waiting`. Merged appends at the front are answered with it first.
     told: Option<messages::AppendResponse>,
     connection: Borrowed,
 }
@@ -44,14 +45,15 @@ struct Held {
     until: TokioInstant,
 }
 
-/// An append that is not answered yet.
+/// An append that was sent or merged and is not answered yet.
 struct Sent {
     previous: Option<RaftLogId>,
     last: Option<RaftLogId>,
     deadline: TokioInstant,
-    /// It said nothing that the one behind it does not say: that one's answer is its answer, too.
+    /// True if the append was not sent, because the one after it contains the same information. It shares that one's
+    /// answer.
     rode_along: bool,
-    /// Whose entries it brought; `None` where it brought none.
+    /// Vote of the leader whose entries it contains; `None` if it has no entries.
     brought: Option<RaftVote>,
 }
 
@@ -65,8 +67,8 @@ impl Sent {
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
-    /// Opens the stream with a request, within the time that an append may take. The request leaves with the call: the
-    /// follower's word that it takes the stream is not awaited first.
+    /// Opens the stream with a request, within [`APPEND_MS_MAX`] milliseconds. The request is sent together with the
+    /// call, before the follower has accepted the stream.
     pub(super) async fn open(peer: &Peer, first: AppendEntriesRequest<Types>, input: S) -> Result<Self, String> {
         let opening = async {
             let (target, address, purpose) = peer.at(Purpose::Entries);
@@ -75,10 +77,10 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             let (outgoing, messages) = mpsc::channel(APPENDS_IN_FLIGHT_MAX);
             let mut waiting = VecDeque::with_capacity(2 * APPENDS_IN_FLIGHT_MAX);
             waiting.push_back(Sent::new(&first, false));
-            // The follower is told once in every stream what it has acknowledged.
+            // Each stream reports to the follower once what it has acknowledged.
             let acknowledged = peer.network.acknowledged.of(target, &first.vote);
             let first = messages::append(peer.network.header(target), &first, acknowledged);
-            outgoing.send(first).await.map_err(|_| "the stream of appends takes nothing".to_owned())?;
+            outgoing.send(first).await.map_err(|_| "the stream of appends is closed".to_owned())?;
             let mut client = connection.client.clone();
             let opened = client.appends(ReceiverStream::new(messages)).await;
             let incoming = opened.map_err(|status| status.message().to_owned())?.into_inner();
@@ -99,8 +101,8 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
         tokio::time::timeout(longest, opening).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Sends what may be sent and waits for the next answer. After an answer other than success, or an error, there is
-    /// nothing more to come.
+    /// Sends what may be sent and waits for the next answer. After an error, or an answer other than success, the
+    /// stream ends.
     pub(super) async fn next(mut self) -> Option<(Result<Answer, String>, Option<Self>)> {
         loop {
             if let Some(told) = self.told.take() {
@@ -135,7 +137,8 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
         }
     }
 
-    /// Sends entries at once, and with them what was held. News alone are held for a moment.
+    /// Sends entries at once, merged with a delayed notice if possible. A notice of a commit without entries is
+    /// delayed.
     async fn take(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
         let same_place = |held: &Held| held.request.prev_log_id == request.prev_log_id;
         match self.held.take() {
@@ -160,17 +163,17 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
 
     async fn send(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
         self.waiting.push_back(Sent::new(&request, false));
-        // Anew for each: what is known of the follower's disk may have come meanwhile.
+        // The header is built for each message, because the follower's disk may have become known meanwhile.
         let header = self.network.header(self.target);
         let sent = self.outgoing.send(messages::append(header, &request, None)).await;
-        sent.map_err(|_| "the stream of appends takes no more".to_owned())
+        sent.map_err(|_| "the stream of appends is closed".to_owned())
     }
 
-    /// Reads the answer for the front of those that wait; one that rode along leaves it for the next.
+    /// Applies an answer to the front of the unanswered appends. A merged append leaves the answer for the next one.
     fn read(&mut self, answer: messages::AppendResponse) -> Result<Answer, String> {
         use messages::append_response::Result as Told;
         let Some(Sent { previous, last, rode_along, brought, .. }) = self.waiting.pop_front() else {
-            return Err("an answer that nothing was asked for".to_owned());
+            return Err("an answer without a request".to_owned());
         };
         let told = answer.result.ok_or_else(|| "an answer without a result".to_owned())?;
         if rode_along && matches!(told, Told::Accepted(_) | Told::Partly(_)) {
@@ -189,7 +192,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             Told::Accepted(_) => Ok(last),
             Told::Partly(id) => Ok(Some(messages::read_log_id(&id))),
             Told::Conflict(_) => {
-                let previous = previous.ok_or_else(|| "a conflict where nothing comes before".to_owned())?;
+                let previous = previous.ok_or_else(|| "a conflict although no entry comes before".to_owned())?;
                 Err(StreamAppendError::Conflict(previous))
             }
             Told::HigherVote(vote) => {

@@ -1,4 +1,4 @@
-//! Waits for storage: work that may block runs on a thread of its own, and a callback becomes a future.
+//! Waits for storage: runs blocking work on a separate thread, and turns callbacks into futures.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::storage::{Done, ExportDone, SnapshotFile, StateStore, Wal};
 
-/// Does work on snapshot files: on a thread of its own where it may block, at once where nothing ever does.
+/// Runs work on snapshot files: on a blocking thread if the store may block, otherwise directly.
 pub(super) async fn on_files<T: Send + 'static>(
     store: &dyn StateStore,
     work: impl FnOnce() -> T + Send + 'static,
@@ -14,7 +14,7 @@ pub(super) async fn on_files<T: Send + 'static>(
     may_wait(store.may_block(), work).await
 }
 
-/// Does work on a thread of its own where it may wait for a disk, and at once where it never does.
+/// Runs work on a blocking thread if it may wait for a disk, otherwise directly.
 pub(super) async fn may_wait<T: Send + 'static>(
     may_block: bool,
     work: impl FnOnce() -> T + Send + 'static,
@@ -29,21 +29,22 @@ pub(super) async fn synced(wal: &dyn Wal) -> io::Result<()> {
     synced.await
 }
 
-/// A [`Done`] whose call can be awaited. A writer that went away without calling it is an error.
+/// A [`Done`] callback and a future that waits for its call. The future fails if the writer dropped the callback
+/// without calling it.
 pub(super) fn awaited() -> (Done, impl Future<Output = io::Result<()>> + Send) {
     let (sender, receiver) = oneshot::channel();
     let done: Done = Box::new(move |result| {
-        // Nobody waits any more when the Raft core stopped in between.
+        // The receiver is dropped if the Raft core has stopped meanwhile.
         let _ = sender.send(result);
     });
     (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log's writer has stopped"))) })
 }
 
-/// An [`ExportDone`] whose call can be awaited.
+/// An [`ExportDone`] callback and a future that waits for its call.
 pub(super) fn awaited_file() -> (ExportDone, impl Future<Output = io::Result<SnapshotFile>> + Send) {
     let (sender, receiver) = oneshot::channel();
     let done: ExportDone = Box::new(move |result| {
-        // Nobody waits any more when the Raft core stopped in between.
+        // The receiver is dropped if the Raft core has stopped meanwhile.
         let _ = sender.send(result);
     });
     (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the state's writer has stopped"))) })

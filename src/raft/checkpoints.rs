@@ -1,4 +1,4 @@
-//! Checkpoints of the state and snapshot files: when they are due, and in which order they are made.
+//! Checkpoints of the state and snapshot files: when they are due, and in which order they are written.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,19 +21,19 @@ use crate::state::RecordKey;
 use crate::storage::{Checkpoint, Head, SnapshotFile};
 
 impl Shared {
-    /// Writes what changed since the last checkpoint into the mirror; nothing when nothing did.
+    /// Writes the changes since the last checkpoint to the mirror, if there are any.
     pub(super) async fn checkpoint(&self) -> io::Result<()> {
         let _gate = self.gate.lock().await;
         self.checkpoint_gated(false).await
     }
 
-    /// A snapshot file of the state as it is now.
+    /// Writes a snapshot file of the current state.
     pub(super) async fn export(&self) -> io::Result<SnapshotFile> {
         let _gate = self.gate.lock().await;
         self.checkpoint_gated(true).await?;
         match self.export_gated().await {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::warn!(%error, "the mirror is wrong: it is built anew from the table");
+                tracing::warn!(%error, "the mirror is damaged and is rebuilt from the table");
                 self.rebuild_gated().await?;
                 self.export_gated().await
             }
@@ -64,8 +64,9 @@ impl Shared {
         }
     }
 
-    /// Replaces the mirror by the table in memory. The table is read in pieces, between which entries are applied: what they
-    /// change is pending like every change, and is put over what was read. Abandoned, it leaves a mirror that has failed.
+    /// Replaces the mirror by the table in memory. The table is read in parts, and entries are applied between them:
+    /// their changes become pending like all others, and are written on top of what was read. If the future is dropped,
+    /// the mirror has failed.
     pub(super) async fn rebuild_gated(&self) -> io::Result<()> {
         let keys: Vec<RecordKey> = {
             let mut core = self.core();
@@ -103,19 +104,20 @@ impl Shared {
         rebuilt.await
     }
 
-    /// Everything that changed since the last checkpoint, and what the state is with it.
+    /// Takes all changes since the last checkpoint, and the head of the state that contains them.
     fn take(&self, core: &mut Core) -> (Taken<'_>, Head) {
         core.dirty.fold(&mut core.machine);
         let unwritten = std::mem::take(&mut core.unwritten);
         (Taken { shared: self, changes: core.dirty.take_pending(), unwritten }, core.head())
     }
 
-    /// Log bytes applied since the start, about: what replaying the log would cost.
+    /// The approximate number of log bytes applied since the start, which is the cost of replaying the log.
     fn appended_bytes(&self) -> u64 {
         self.applied_bytes.load(Ordering::Relaxed)
     }
 
-    /// The mirror never gets ahead of this node's log: a quorum elsewhere may have committed what is not durable here.
+    /// Waits until the log is durable up to this state. The mirror is never ahead of this node's log, because a quorum
+    /// of other nodes may have committed entries that are not durable here.
     async fn wait_synced(&self, head: &Head) -> io::Result<()> {
         if self.wal.synced() >= head.log_id {
             return Ok(());
@@ -124,8 +126,8 @@ impl Shared {
     }
 }
 
-/// Changes on their way to the mirror. Dropped before they were handed over, they go back into the ledger: the caller of a
-/// backup may go away at any moment, and the next checkpoint must write what this one would have.
+/// Changes that are being written to the mirror. If they are dropped before they were handed over, they become pending
+/// again: the caller of a backup may be dropped at any time, and the next checkpoint must write them.
 struct Taken<'s> {
     shared: &'s Shared,
     changes: Changes,
@@ -162,7 +164,7 @@ impl From<&RaftSettings> for Pace {
     }
 }
 
-/// Makes checkpoints and asks for snapshot files as they fall due. Ends with the first failure, which stops the node.
+/// Writes checkpoints and requests snapshot files when they are due. Ends with the first failure, which stops the node.
 pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, pace: Pace) {
     let mut log_bytes_seen = shared.appended_bytes();
     let mut wait = pace.first;

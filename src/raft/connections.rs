@@ -1,4 +1,4 @@
-//! Connections to the other nodes: how one is dialled, which are kept, and when one is given up.
+//! Connections to the other nodes: how they are opened, kept and dropped.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -17,16 +17,16 @@ use crate::limits::{
 };
 use crate::net::Connector;
 
-/// What a connection is for: each purpose has its own, so that bulk never delays a heartbeat.
+/// The use of a connection. Each use has a separate connection, so that bulk data never delays a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
-    /// Votes, and leadership that is handed over.
+    /// Votes and transfers of leadership.
     Pulse,
-    /// Log entries and heartbeats, which are entries' own proof of life.
+    /// Log entries and heartbeats.
     Entries,
-    /// Snapshot files.
+    /// Transfers of snapshot files.
     Snapshot,
-    /// Calls that Raft has nothing to do with.
+    /// Calls of the node that Raft is not concerned with.
     Forward,
 }
 
@@ -38,23 +38,23 @@ struct Link {
     generation: u64,
     failures: u32,
     not_before: Option<TokioInstant>,
-    /// One dials; whoever else wants the connection waits for what comes of it.
+    /// Held by the caller that opens the connection. Other callers of the same connection wait for its result.
     dialling: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// All connections of this node to others. A failed call drops its connection; the next one dials again, after a
-/// pause that doubles while the node stays unreachable.
+/// All connections of this node to other nodes. A failed call drops its connection; the next call opens a new one,
+/// after a pause that doubles while the node stays unreachable.
 ///
-/// They live on the runtime that these were made on, whoever asks for them first: an application may call a node from
-/// several runtimes, and a connection must not end with one of them.
+/// The connections run on the runtime on which this was created, regardless of which caller needs them first: an
+/// application may call a node from several runtimes, and a connection must not end with one of them.
 pub(super) struct Connections {
     runtime: Handle,
     connector: Connector,
     links: Mutex<BTreeMap<(u64, Purpose), Link>>,
 }
 
-/// A borrowed connection. Unless the call on it is said to have gone well, it is dropped: a call that was abandoned
-/// half-way says nothing good about it.
+/// A borrowed connection. It is dropped unless the caller reports that its call succeeded, because a call that was
+/// dropped before its end may have failed.
 pub(super) struct Borrowed {
     links: Arc<Connections>,
     key: (u64, Purpose),
@@ -64,7 +64,7 @@ pub(super) struct Borrowed {
 }
 
 impl Borrowed {
-    /// The call was answered, be it with a refusal.
+    /// Reports that the call was answered, even if with a refusal.
     pub(super) fn went_well(mut self) {
         self.well = true;
     }
@@ -79,7 +79,7 @@ impl Drop for Borrowed {
 }
 
 impl Connections {
-    /// On the present runtime.
+    /// Creates the table for connections on the current runtime.
     pub(super) fn new(connector: Connector) -> Self {
         Self { runtime: Handle::current(), connector, links: Mutex::default() }
     }
@@ -96,7 +96,7 @@ impl Connections {
         }
     }
 
-    /// A connection to that node for that purpose, dialled if need be.
+    /// Returns a connection to this node for this purpose. Opens one if there is none.
     pub(super) async fn borrow(self: &Arc<Self>, node: u64, address: &str, purpose: Purpose) -> io::Result<Borrowed> {
         let key = (node, purpose);
         if let Some(borrowed) = self.there(key, address).await {
@@ -108,7 +108,7 @@ impl Connections {
             return Ok(borrowed);
         }
         self.may_dial(key, address)?;
-        // A task of its own goes on where its caller goes away: others wait for what comes of it.
+        // A separate task continues if the caller is dropped, because other callers wait for its result.
         let (links, address) = (Arc::clone(self), address.to_owned());
         let dialled = self.runtime.spawn(async move {
             let _alone = alone;
@@ -119,7 +119,7 @@ impl Connections {
         Ok(self.borrowed(key, generation, channel))
     }
 
-    /// Keeps a connection that was just made. Answers its generation.
+    /// Stores a new connection and returns its generation.
     fn dialled(&self, key: (u64, Purpose), channel: Channel) -> u64 {
         let mut table = self.table();
         let link = table.entry(key).or_default();
@@ -130,7 +130,8 @@ impl Connections {
         link.generation
     }
 
-    /// The connection that is there already. One that has ended since is forgotten here, before anything is sent on it.
+    /// The existing connection, if there is one. A connection that has ended is removed here, before anything is sent
+    /// on it.
     async fn there(self: &Arc<Self>, key: (u64, Purpose), address: &str) -> Option<Borrowed> {
         let (generation, channel) = {
             let mut table = self.table();
@@ -148,13 +149,13 @@ impl Connections {
         Some(self.borrowed(key, generation, channel))
     }
 
-    /// Refuses during the pause after a failed dial, and otherwise notes that one begins: until it succeeds it counts as
-    /// failed.
+    /// Refuses during the pause after a failed attempt. Otherwise records an attempt, which counts as failed until it
+    /// succeeds.
     fn may_dial(&self, key: (u64, Purpose), address: &str) -> io::Result<()> {
         let mut table = self.table();
         let link = table.entry(key).or_default();
         if link.not_before.is_some_and(|not_before| TokioInstant::now() < not_before) {
-            return Err(io::Error::other(format!("node {} at {address} did not answer a moment ago", key.0)));
+            return Err(io::Error::other(format!("node {} at {address} did not answer recently", key.0)));
         }
         link.not_before = Some(TokioInstant::now() + pause(link.failures));
         link.failures = link.failures.saturating_add(1);
@@ -171,7 +172,7 @@ impl Connections {
 
 async fn dial(connector: &Connector, address: &str) -> io::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
-    // A call that waits for long notices by this that the other node is gone, or that the connection is dead.
+    // These pings let a long call detect that the other node is gone or the connection is dead.
     let (interval, patience) = (Duration::from_millis(PEER_PING_MS), Duration::from_millis(PEER_PING_WAIT_MS));
     let endpoint = endpoint.tcp_nodelay(true).http2_keep_alive_interval(interval).keep_alive_timeout(patience);
     let dialling = endpoint.connect_with_connector(connector.clone());
@@ -184,13 +185,13 @@ async fn dial(connector: &Connector, address: &str) -> io::Result<Channel> {
     }
 }
 
-/// How long nobody dials after so many failures in a row.
+/// The pause before the next attempt to connect after this number of failures in a row.
 pub(super) fn pause(failures: u32) -> Duration {
     let doubled = DIAL_PAUSE_MS_MIN.saturating_mul(1 << failures.min(16));
     Duration::from_millis(doubled.min(DIAL_PAUSE_MS_MAX))
 }
 
-/// An error with its causes: tonic's own text says only "transport error".
+/// An error with its causes, because tonic's own text says only "transport error".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! The handle on Raft: propose, read, watch, hand over, stop.
+//! The handle to Raft: propose, read, watch, transfer leadership, stop.
 
 use std::future::Future;
 use std::io;
@@ -36,14 +36,14 @@ use crate::model::{DigestClaim, Entry};
 use crate::net::{Connection, Connector};
 use crate::storage::{Recovered, SnapshotFile, StateStore, Wal};
 
-/// An entry in the queue of the Raft core: its place in the log is behind every one submitted before.
+/// An entry in the queue of the Raft core. Its place in the log is after every entry submitted earlier.
 pub struct Submitted {
     answer: Pin<Box<dyn Future<Output = Result<Arc<Applied>, ProposeError>> + Send>>,
 }
 
 impl Submitted {
-    /// Waits until it is applied here, at most [`limits::COMMIT_WAIT_MS_MAX`]. A leader that is cut off never answers,
-    /// so an end of the wait says nothing about the entry.
+    /// Waits until the entry is applied on this node, for at most [`limits::COMMIT_WAIT_MS_MAX`] milliseconds. A
+    /// partitioned leader never answers, so after a timeout the outcome of the entry is unknown.
     ///
     /// # Errors
     /// See [`ProposeError`].
@@ -65,12 +65,13 @@ struct Inner {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// One node's Raft. A clone is another handle on the same one; it runs until [`shutdown`](Self::shutdown).
+/// The Raft of one node. A clone is another handle to the same Raft, which runs until [`shutdown`](Self::shutdown).
 #[derive(Clone)]
 pub struct Consensus(Arc<Inner>);
 
 impl Consensus {
-    /// Starts from what the directory held. All tasks run on the tokio runtime of the caller, which should be Raft's own.
+    /// Starts from the recovered contents of the directory. All tasks run on the caller's tokio runtime, which should
+    /// be reserved for Raft.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -106,7 +107,7 @@ impl Consensus {
     /// Serves the other nodes until `shutdown` completes.
     ///
     /// # Errors
-    /// Those of the listener.
+    /// The errors of the listener.
     pub async fn serve(
         &self,
         incoming: impl futures_util::Stream<Item = io::Result<Connection>> + Send,
@@ -120,12 +121,13 @@ impl Consensus {
             .map_err(io::Error::other)
     }
 
-    /// Founds the cluster with the settings' members, on the founding member with the lowest id; the others do nothing
-    /// and learn from it. One founder costs no availability (without a quorum nothing could be founded either), and
-    /// spares the first election its split votes. A node that knows a membership already does nothing.
+    /// Founds the cluster with the members in the settings. Only the founding member with the lowest id does it; the
+    /// others do nothing and receive the membership from it. One founder costs no availability, because without a
+    /// quorum no cluster could be founded, and it avoids split votes in the first election. A node that knows a
+    /// membership already does nothing.
     ///
     /// # Errors
-    /// [`ProposeError::Stopped`]; [`ProposeError::Unknown`] with the reason when the members are not acceptable.
+    /// [`ProposeError::Stopped`]; [`ProposeError::Unknown`] with the reason if the members are not acceptable.
     pub async fn initialize(&self) -> Result<(), ProposeError> {
         let members = &self.0.settings.members;
         if members.keys().next() != Some(&self.0.settings.node) {
@@ -140,9 +142,10 @@ impl Consensus {
         }
     }
 
-    /// Puts an entry into the Raft core's queue, to be appended only while this node leads in `term`. Two entries whose
-    /// submissions return one after the other stand in the log in that order, or the later one is not appended. Who listens
-    /// hears what is decided while the entry is applied here, also when it is applied after this node stopped leading.
+    /// Puts an entry into the queue of the Raft core, which appends it only while this node leads in `term`. If two
+    /// submissions return one after the other, their entries are in the log in that order, or the later one is not
+    /// appended. A listener is called with the results while the entry is applied on this node, even if this node has
+    /// stopped leading by then.
     ///
     /// # Errors
     /// [`ProposeError::Stopped`].
@@ -174,7 +177,7 @@ impl Consensus {
         Ok(Submitted { answer })
     }
 
-    /// [`submit`](Self::submit) in the present term, and the wait for its application.
+    /// Submits an entry in the current term and waits until it is applied.
     ///
     /// # Errors
     /// See [`ProposeError`].
@@ -183,11 +186,11 @@ impl Consensus {
         self.submit(term, entry, None).await?.applied().await
     }
 
-    /// Waits until this node's state contains everything that was answered anywhere before the call, proven by a round
-    /// to a quorum. Many waiting reads share one round.
+    /// Waits until this node's state contains everything that any node had answered before the call, which a round to a
+    /// quorum proves. Reads that wait at the same time share one round.
     ///
     /// # Errors
-    /// [`ProposeError::NotSent`] where this node does not lead or finds no quorum.
+    /// [`ProposeError::NotSent`] if this node does not lead or finds no quorum.
     pub async fn read_barrier(&self) -> Result<(), ProposeError> {
         match self.0.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
             Ok(_) => Ok(()),
@@ -201,7 +204,7 @@ impl Consensus {
         }
     }
 
-    /// The cluster's id, and when it is fixed: `None` until this node has applied the entry that fixes it.
+    /// Watches the cluster's id: `None` until this node has applied the entry that sets it.
     #[must_use]
     pub fn cluster_id(&self) -> watch::Receiver<Option<u128>> {
         self.0.shared.cluster_id.subscribe()
@@ -211,7 +214,7 @@ impl Consensus {
         &self.0.raft
     }
 
-    /// Looks at the machine as it is now. Applying waits meanwhile, so be quick.
+    /// Reads the machine in its current state. Entries are not applied meanwhile, so `look` must be quick.
     pub fn machine<R>(&self, look: impl FnOnce(&Machine) -> R) -> R {
         look(&self.0.shared.core().machine)
     }
@@ -219,7 +222,7 @@ impl Consensus {
     /// The index of the newest applied entry and the digest of the whole state after it. Walks the whole state.
     ///
     /// # Errors
-    /// The invariant of the machine that is broken.
+    /// The invariant of the machine that does not hold.
     pub fn verified(&self) -> Result<(u64, u128), String> {
         let mut core = self.0.shared.core();
         let core = &mut *core;
@@ -228,38 +231,39 @@ impl Consensus {
         Ok((core.last.map_or(0, |id| id.index), core.dirty.digest()))
     }
 
-    /// The digests of this node's state that it remembers, oldest first: see [`limits::DIGEST_MS`].
+    /// The recent digests of this node's state that it has kept, oldest first; see [`limits::DIGEST_MS`].
     #[must_use]
     pub fn digests(&self) -> Vec<DigestClaim> {
         self.0.shared.core().dirty.claims()
     }
 
-    /// What Raft is doing, as it changes.
+    /// Watches the state of Raft.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<View> {
         self.0.view.clone()
     }
 
-    /// Bytes of the Raft log on disk.
+    /// Size of the Raft log on disk, in bytes.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
         self.0.shared.wal.size_bytes()
     }
 
-    /// Bytes of the newest snapshot file; `None` before the first.
+    /// Size of the newest snapshot file in bytes; `None` before the first one.
     #[must_use]
     pub fn snapshot_bytes(&self) -> Option<u64> {
         self.0.shared.store.current_snapshot().map(|file| file.size_bytes())
     }
 
-    /// Hands leadership to `to`, and waits until that node leads. The old leader takes no entries meanwhile.
+    /// Transfers the leadership to the node `to`, and waits until that node leads. This node accepts no entries
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`ProposeError::NotSent`] where this node does not lead, or `to` is not a follower at the log's end that was
-    /// heard of within two heartbeats. [`ProposeError::Unknown`] where another node took over instead, or none did in twice the
-    /// longest election timeout. Raft never takes a hand-over back: this node takes no entries in that term any more. It sends no
-    /// heartbeats either, so that a follower with the whole log is elected, with this node's vote where that is needed;
-    /// without a quorum it lasts until there is one again.
+    /// [`ProposeError::NotSent`] if this node does not lead, or if `to` is not a follower with the whole log that
+    /// answered within two heartbeats. [`ProposeError::Unknown`] if another node took over, or if none did within twice
+    /// the longest election timeout. Raft never cancels a transfer: this node accepts no more entries in that term. It
+    /// sends no heartbeats either, so a follower with the whole log is elected, with this node's vote if that is
+    /// needed. Without a quorum this lasts until there is one again.
     pub async fn transfer(&self, to: u64) -> Result<(), ProposeError> {
         let mut views = self.watch();
         let heard_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);
@@ -283,10 +287,11 @@ impl Consensus {
         }
     }
 
-    /// Sends a call of the node's own to another node and waits for its answer until the deadline.
+    /// Sends a call of the node, which Raft does not interpret, to another node and waits for its answer until the
+    /// deadline.
     ///
     /// # Errors
-    /// `TimedOut` after the deadline; otherwise what the connection or the other node said.
+    /// `TimedOut` after the deadline; otherwise the error of the connection or of the other node.
     pub async fn forward(&self, node: u64, payload: Bytes, deadline: Duration) -> io::Result<Bytes> {
         let membership = self.0.raft.metrics().borrow_watched().membership_config.clone();
         let known = membership.get_node(&node).or_else(|| self.0.settings.members.get(&node));
@@ -295,7 +300,7 @@ impl Consensus {
         network::forward(&self.0.network, (node, &address), payload, deadline).await
     }
 
-    /// Writes a snapshot file now, and lets the log before it (but for the margin) go.
+    /// Writes a snapshot file now and purges the log before it, except for the margin.
     ///
     /// # Errors
     /// [`ProposeError::Stopped`].
@@ -303,25 +308,26 @@ impl Consensus {
         self.0.raft.trigger().snapshot().await.map_err(|_| ProposeError::Stopped)
     }
 
-    /// A snapshot file of the state as it is now. The log is left as it is.
+    /// Writes a snapshot file of the current state. The log is not purged.
     ///
     /// # Errors
-    /// Those of the disk; the node goes on.
+    /// The errors of the disk, after which the node continues.
     pub async fn backup(&self) -> io::Result<SnapshotFile> {
         self.0.shared.export().await
     }
 
-    /// Stops Raft, writes a last checkpoint, and waits for the writers. The log and the state store can then be dropped.
+    /// Stops Raft, writes a last checkpoint, and waits for the writers. The log and the state store can then be
+    /// dropped.
     ///
     /// # Errors
-    /// Those of the last checkpoint. Everything acknowledged is safe in the log all the same.
+    /// The errors of the last checkpoint. Everything that was acknowledged is nevertheless durable in the log.
     pub async fn shutdown(&self) -> io::Result<()> {
-        // An error here says that the core had stopped before; there is nothing more to stop.
+        // An error means that the core had stopped earlier, so there is nothing left to stop.
         let _ = self.0.raft.shutdown().await;
         let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             task.abort();
-            // It ends by the abort.
+            // The result is the abort.
             let _ = task.await;
         }
         let written = if self.0.shared.fault.borrow().is_none() { self.0.shared.checkpoint().await } else { Ok(()) };

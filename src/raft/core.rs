@@ -1,4 +1,5 @@
-//! The machine with what Raft needs beside it: the position of the newest applied entry, the membership and the changed records.
+//! The machine and what Raft stores with it: the position of the newest applied entry, the membership and the changed
+//! records.
 
 use std::io;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use crate::machine::{Applied, Machine};
 use crate::model::DigestClaim;
 use crate::storage::{Head, LogId};
 
-/// The state after the entry `last`.
+/// The state after the entry `last` was applied.
 pub(super) struct Core {
-    /// Whose state it is.
+    /// The cluster that the state belongs to.
     origin: Origin,
     pub(super) machine: Machine,
     pub(super) dirty: DirtyRecords,
@@ -27,7 +28,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// The state that these records hold.
+    /// Loads the state from its records.
     pub(super) fn load(origin: &Origin, head: &Head, records: &[(Bytes, Bytes)]) -> io::Result<Self> {
         if let Some(found) = payload::decode_origin(&head.meta)?.filter(|found| found != origin) {
             let (theirs, ours) = (found.peers_id, origin.peers_id);
@@ -45,7 +46,7 @@ impl Core {
         Ok(Self { origin: origin.clone(), machine, dirty, last: head.log_id, membership, unwritten: 0 })
     }
 
-    /// What the state is now. The dirty records must have been folded.
+    /// The head of the current state. The dirty records must have been applied with `fold` first.
     pub(super) fn head(&self) -> Head {
         Head {
             log_id: self.last,
@@ -59,7 +60,7 @@ impl Core {
         self.membership.get_node(&node).is_some()
     }
 
-    /// Whether there are members, and the node is none of them.
+    /// Whether the membership is known and the node is not a member.
     pub(super) fn has_lost(&self, node: u64) -> bool {
         self.membership.nodes().next().is_some() && !self.has_member(node)
     }
@@ -105,7 +106,7 @@ impl Core {
     }
 }
 
-/// The machine that these records make; an empty one of none.
+/// The machine with these records; an empty machine if there are none.
 pub(super) fn decoded_machine(records: &[(Bytes, Bytes)]) -> io::Result<Machine> {
     let decoded = records
         .iter()
@@ -121,7 +122,7 @@ pub(super) fn decoded_machine(records: &[(Bytes, Bytes)]) -> io::Result<Machine>
 fn differing(id: LogId, claim: DigestClaim, own: u128) -> String {
     format!(
         "the state here differs from that of most voters after log entry {}: digest {own:032x} here, {:032x} there \
-         (told in {id}); this node must not serve; move its directory away and put a new node in its place: lockkeeper member add",
+         (reported in {id}); this node must not serve; move its directory away and put a new node in its place: lockkeeper member add",
         claim.index, claim.digest
     )
 }

@@ -1,4 +1,4 @@
-//! Which records changed, and what the state as a whole is: kept up to date record by record.
+//! The records that changed, and the digest of the whole state, which is updated record by record.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -11,10 +11,10 @@ use crate::machine::Machine;
 use crate::model::DigestClaim;
 use crate::storage::record_hash;
 
-/// The digest of all records, and the changes that the next checkpoint will write.
+/// The digest of all records and the changes that the next checkpoint will write.
 #[derive(Default)]
 pub(super) struct DirtyRecords {
-    /// Hash of each record, under the hash of its key.
+    /// The hash of each record, by the hash of its key.
     hashes: HashMap<u128, u128, foldhash::fast::FixedState>,
     digest: u128,
     pending: Changes,
@@ -24,21 +24,21 @@ pub(super) struct DirtyRecords {
 /// Changes by the keys of their records.
 pub(super) type Changes = BTreeMap<Bytes, Change>;
 
-/// What the next checkpoint will write under a key.
+/// The change of one record that the next checkpoint will write.
 pub(super) struct Change {
-    /// The record; `None` when it is gone.
+    /// The record; `None` if it was removed.
     value: Option<Bytes>,
-    /// The last checkpoint has a record under the key.
+    /// Whether the last checkpoint has a record with this key.
     stored: bool,
 }
 
-/// The changes as they are written: `None` where the record is gone.
+/// The changes in the form in which they are written: `None` for a removed record.
 pub(super) fn written(changes: Changes) -> Vec<(Bytes, Option<Bytes>)> {
     changes.into_iter().map(|(key, change)| (key, change.value)).collect()
 }
 
 impl DirtyRecords {
-    /// A ledger of these records, with no change pending.
+    /// The digest and hashes of these records, with no pending change.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a (Bytes, Bytes)>) -> Self {
         let mut ledger = Self::default();
         for (key, value) in records {
@@ -47,7 +47,7 @@ impl DirtyRecords {
         ledger
     }
 
-    /// Notes a record's hash; answers whether there was a record before.
+    /// Stores a record's hash, or removes it. Returns whether there was a record before.
     fn set(&mut self, key: &[u8], hash: Option<u128>) -> bool {
         let key_hash = record_hash(key, &[]);
         let before = match hash {
@@ -58,8 +58,8 @@ impl DirtyRecords {
         before.is_some()
     }
 
-    /// Takes up every record that the machine touched since the last fold. What came and went since the last checkpoint
-    /// leaves nothing to write.
+    /// Applies every record that the machine changed since the last fold. A record that was created and removed since
+    /// the last checkpoint needs no write.
     pub(super) fn fold(&mut self, machine: &mut Machine) {
         machine.take_dirty(|state, key| {
             let (key, value) = match state.record(&key) {
@@ -99,7 +99,7 @@ impl DirtyRecords {
         std::mem::take(&mut self.pending)
     }
 
-    /// Takes changes back that no checkpoint wrote, as if they had never been taken.
+    /// Returns changes that no checkpoint wrote, as if they had never been taken.
     pub(super) fn put_back(&mut self, taken: Changes) {
         let newer = std::mem::replace(&mut self.pending, taken);
         for (key, change) in newer {
@@ -111,7 +111,7 @@ impl DirtyRecords {
         }
     }
 
-    /// Remembers the digest as the state's after the entry at `index`.
+    /// Stores the current digest as that of the state after the entry at `index`.
     pub(super) fn remember(&mut self, index: u64) {
         if self.claims.len() == DIGESTS_REMEMBERED {
             self.claims.pop_front();
@@ -119,12 +119,12 @@ impl DirtyRecords {
         self.claims.push_back(DigestClaim { index, digest: self.digest });
     }
 
-    /// What is remembered, oldest first.
+    /// The stored digests, oldest first.
     pub(super) fn claims(&self) -> Vec<DigestClaim> {
         self.claims.iter().copied().collect()
     }
 
-    /// The own digest at a claim's index, where it differs. What is no longer (or not yet) remembered cannot differ.
+    /// This node's digest at a claim's index, if it differs. An index whose digest is not stored is not compared.
     pub(super) fn differing(&self, claim: DigestClaim) -> Option<u128> {
         self.claims
             .iter()

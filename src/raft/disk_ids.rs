@@ -1,18 +1,20 @@
-//! Which disk belongs to which node, and what happens to a node whose disk is another one.
+//! The disk id of each node, and the errors for a node whose disk id differs.
 //!
-//! A voter that lost its data directory has forgotten what it acknowledged and for whom it voted. Under its old id it could
-//! vote twice, and elect a leader that lacks what was acknowledged. The replicated state knows each voter by the disk that
-//! it announced first; every call between nodes names the sender's disk and the one by which it knows the receiver.
+//! A voter that lost its data directory has lost its acknowledged entries and its vote. Under its old id it could vote
+//! twice, and elect a leader that lacks acknowledged entries. The replicated state knows each voter by the disk id that
+//! it announced first, and every call between nodes contains the sender's disk id and the one by which it knows the
+//! receiver.
 //!
-//! What remains: a node is known by its disk only to those that have applied its announcement. A directory that is lost
-//! before that, in the first moments of a cluster, is not found out by them.
+//! One gap remains: nodes know the disk id of another node only after they have applied its announcement. A directory
+//! that is lost before that, shortly after the cluster was founded, is not detected.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::machine::Machine;
 
-/// The disks that this node knows, apart from the machine: a heartbeat must not wait for what is being applied.
+/// The disk ids that this node knows. They are separate from the machine, so that a heartbeat does not wait for entries
+/// that are being applied.
 #[derive(Default)]
 pub(super) struct DiskIds(Mutex<BTreeMap<u64, u128>>);
 
@@ -21,7 +23,8 @@ impl DiskIds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what the machine knows. A disk never changes and no node is forgotten, so an equal number is the same.
+    /// Copies the disk ids that the machine knows. A disk id never changes and no node is removed, so an equal number
+    /// means equal contents.
     pub(super) fn follow(&self, machine: &Machine) {
         let mut table = self.table();
         if table.len() != machine.announcements().len() {
@@ -29,22 +32,22 @@ impl DiskIds {
         }
     }
 
-    /// The disk by which this node is known; `None` before its announcement was applied here.
+    /// The disk id by which this node is known; `None` before its announcement was applied here.
     pub(super) fn of(&self, node: u64) -> Option<u128> {
         self.table().get(&node).copied()
     }
 
-    /// Whether the node is known by another disk than this one.
+    /// Whether the node is known by another disk id than this one.
     pub(super) fn differs(&self, node: u64, disk: u128) -> bool {
         self.of(node).is_some_and(|known| known != disk)
     }
 }
 
-/// What a node with another disk is told, and says when it stops.
+/// The error that a node with another disk id gets, and with which it stops.
 pub(super) fn wiped(node: u64) -> String {
     format!(
-        "node {node} has another disk than the one by which this cluster knows it: its data directory was lost and made \
-         anew, so what it had acknowledged is gone. It must not vote or count as node {node}. Put its old directory back, \
-         or give the new disk a new node id: lockkeeper member add"
+        "node {node} has another disk than the one by which this cluster knows it: its data directory was lost and \
+         created again, so its acknowledged entries are gone. It must not vote or count as node {node}. Restore its old \
+         directory, or give the new disk a new node id: lockkeeper member add"
     )
 }

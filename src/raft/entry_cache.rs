@@ -1,4 +1,4 @@
-//! The newest log entries in memory, so that replication and apply do not read the disk.
+//! Keeps the newest log entries in memory, so that replication and apply need not read the disk.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use super::payload;
 use super::types::{RaftEntry, RaftPayload};
 use crate::limits::{DECODED_ENTRIES_MAX, RING_BYTES_MAX, RING_ENTRIES_MAX};
 
-/// A run of entries without a hole that ends with the log's last one.
+/// A gapless sequence of entries that ends with the last one of the log.
 #[derive(Default)]
 pub(super) struct EntryCache {
     entries: VecDeque<RaftEntry>,
     bytes: usize,
-    /// Index of the first entry that was ever appended to an empty log here: nothing is missing before it.
+    /// Index of the first entry that was ever appended to an empty log here. The log lacks no entry before it.
     pub(super) begins: u64,
 }
 
-/// About what an entry costs on the wire.
+/// The approximate size of an entry in a message, in bytes.
 pub(super) fn size_bytes(entry: &RaftEntry) -> usize {
     match &entry.payload {
         RaftPayload::Normal(proposal) => proposal.bytes.len(),
@@ -25,12 +25,12 @@ pub(super) fn size_bytes(entry: &RaftEntry) -> usize {
 }
 
 impl EntryCache {
-    /// Index of the oldest entry it has.
+    /// Index of the oldest entry in the cache.
     pub(super) fn first(&self) -> Option<u64> {
         self.entries.front().map(|entry| entry.log_id.index)
     }
 
-    /// Adds the log's new last entry; what does not follow on replaces everything.
+    /// Adds the new last entry of the log. An entry that does not follow the last one replaces all entries.
     pub(super) fn push(&mut self, entry: RaftEntry) {
         if self.entries.back().is_some_and(|last| last.log_id.index + 1 != entry.log_id.index) {
             *self = Self { begins: self.begins, ..Self::default() };
@@ -54,7 +54,7 @@ impl EntryCache {
         }
     }
 
-    /// Forgets every entry at or beyond `index`.
+    /// Removes all entries from `index` on.
     pub(super) fn truncate_from(&mut self, index: u64) {
         while self.entries.back().is_some_and(|last| last.log_id.index >= index) {
             if let Some(entry) = self.entries.pop_back() {
@@ -63,14 +63,15 @@ impl EntryCache {
         }
     }
 
-    /// Forgets every entry up to `index`.
+    /// Removes all entries up to `index`.
     pub(super) fn purge(&mut self, index: u64) {
         while self.first().is_some_and(|first| first <= index) {
             self.pop_front();
         }
     }
 
-    /// Entries from `from` to before `to`, cut after `max_bytes`; `from` must not lie before [`first`](Self::first).
+    /// Entries from `from` up to but not including `to`, at most `max_bytes` unless the first one is larger. `from`
+    /// must not be before [`first`](Self::first).
     pub(super) fn range(&self, from: u64, to: u64, max_bytes: usize) -> Vec<RaftEntry> {
         let Some(first) = self.first() else { return Vec::new() };
         let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);

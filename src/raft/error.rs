@@ -1,6 +1,6 @@
-//! Why Raft did not start, an entry was not applied, or a node must stop.
+//! The errors of Raft: it did not start, an entry was not applied, or a node must stop.
 
-/// Why Raft could not start.
+/// The error if Raft could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The settings contradict each other.
@@ -11,27 +11,27 @@ pub enum StartError {
     Stored(String),
 }
 
-/// Why an entry was not applied, or a read not proven.
+/// The error if an entry was not applied, or a read was not proven.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// It was not appended and never will be.
+    /// The entry was not appended and never will be.
     #[error("not appended: this node does not lead")]
     NotSent {
-        /// Who does, where that is known.
+        /// Id of the leader, if known.
         leader: Option<u64>,
     },
-    /// It may be applied, now or later.
+    /// The entry may be applied, now or later.
     #[error("outcome unknown: {0}")]
     Unknown(String),
-    /// This node's Raft has stopped. An entry that was under way may still be applied.
+    /// This node's Raft has stopped. An entry in progress may still be applied.
     #[error("raft has stopped")]
     Stopped,
 }
 
-/// What a node that is no member any more is told, and says when it stops.
+/// The error that a node gets that is not a member any more, and with which it stops.
 pub(super) fn removed(node: u64) -> String {
     format!(
-        "node {node} was removed from this cluster, and its id never comes back. Nothing is left to do here: move its \
-         directory away. A node that shall join again needs a new id: lockkeeper member add"
+        "node {node} was removed from this cluster, and its id is never used again. Move its \
+         directory away. To join again it needs a new id: lockkeeper member add"
     )
 }

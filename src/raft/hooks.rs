@@ -1,4 +1,4 @@
-//! What Raft calls on the node that it runs in.
+//! The callbacks from Raft to the node that it runs in.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,14 +8,15 @@ use bytes::Bytes;
 use crate::machine::Applied;
 use crate::model::Position;
 
-/// What the node is told by its Raft. Called on Raft's own tasks: each must be short and must not block.
+/// Notifications from Raft to its node. They are called on Raft's own tasks, so each must be short and must not block.
 pub trait Hooks: Send + Sync + 'static {
-    /// An entry was applied: in log order, each once, after its proposer was answered.
+    /// An entry was applied. Called once for each entry, in log order, after its proposer received the answer.
     fn applied(&self, index: u64, term: u64, applied: &Applied);
-    /// The whole state was loaded, by a start or as a snapshot: events up to its newest are not known here, and none came after.
+    /// The whole state was replaced, at a start or by a snapshot. This node does not have the events up to `newest`;
+    /// later ones are reported.
     fn installed(&self, newest: Position);
-    /// This node must stop, and why. Called at most once.
+    /// This node must stop, for this reason. Called at most once.
     fn stopped(&self, why: &str);
-    /// A call from another node; the answer goes back to it.
+    /// Handles a call from another node. The result is sent back to it.
     fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
 }

@@ -1,4 +1,4 @@
-//! Replaces the whole state by a received snapshot.
+//! Replaces the whole state with a received snapshot.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::limits::SNAPSHOT_CHUNK_BYTES;
 use crate::storage::{ReceivedSnapshot, SnapshotFile, StateStore};
 
 impl Shared {
-    /// Replaces the whole state by a received snapshot. A crash in the middle leaves the old or the new one.
+    /// Replaces the whole state with a received snapshot. After a crash the old or the new state is found.
     pub(super) async fn install(&self, meta: &SnapshotMeta, data: SnapshotData) -> io::Result<()> {
         let _gate = self.gate.lock().await;
-        // A tail that was truncated only in memory would contradict the snapshot after a power cut.
+        // A tail that was truncated only in memory would contradict the snapshot after a power failure.
         synced(&*self.wal).await?;
         let received = match data {
             SnapshotData::Received(received) => received,
@@ -45,7 +45,7 @@ impl Shared {
             self.fail(&removed(self.me.node));
         }
         self.hooks.installed(newest);
-        // A large table takes a while to go.
+        // Dropping a large table takes a while.
         on_files(&*self.store, move || drop(before)).await
     }
 }

@@ -1,7 +1,8 @@
-//! The Raft log and vote over the storage room's write-ahead log.
+//! The Raft log and vote on top of the storage module's write-ahead log.
 //!
-//! - Entries are readable when `append` returns and durable when its callback is called; the core never waits for a sync.
-//! - The order of votes, entries, truncations and purges is the log's own: it has one writer.
+//! - Entries are readable when `append` returns and durable when its callback is called; the core never waits for a
+//!   sync.
+//! - The log has one writer, so votes, entries, truncations and purges keep the order of the calls.
 
 use std::fmt::Debug;
 use std::io;
@@ -20,7 +21,7 @@ use crate::faults::{self, Fault};
 use crate::limits::{REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::storage::Wal;
 
-/// A handle; all of them share one log.
+/// A handle to the log. All handles share one log.
 #[derive(Clone)]
 pub(super) struct LogStore {
     wal: Arc<dyn Wal>,
@@ -36,12 +37,13 @@ impl LogStore {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entries from `from` to before `to`: as many of the first as fit into one message, and at least one where there is one.
+    /// Entries from `from` up to but not including `to`: as many of the first ones as fit into one message, and at
+    /// least one if there is one.
     async fn read_part(&self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
         let to = to.min(from.saturating_add(REPLICATION_ENTRIES_MAX));
         loop {
             let (from, to) = {
-                // State and ring are looked at under one lock, so that no truncation comes between them.
+                // The state and the cache are read under one lock, so that no truncation happens in between.
                 let ring = self.ring();
                 let state = self.wal.state();
                 let from = from.max(state.purged.map_or(ring.begins, |id| id.index + 1));
@@ -55,20 +57,20 @@ impl LogStore {
                     None => (from, to),
                 }
             };
-            // One read, so that no truncation comes between its entries.
+            // A single read, so that no truncation happens between its entries.
             let wal = self.wal.clone();
             let read = may_wait(self.wal.may_block(), move || wal.read(from, to, REPLICATION_BYTES_MAX)).await?;
             let state = self.wal.state();
             let gone = state.purged.is_some_and(|id| from <= id.index) || state.last.is_none_or(|id| id.index < from);
             match read {
-                // It was purged or truncated since the look at the state: look again.
+                // The entries were purged or truncated after the state was read, so read it again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && gone => {}
                 read => return read?.into_iter().map(|(id, bytes)| payload::decode(id, bytes)).collect(),
             }
         }
     }
 
-    /// All entries from `from` to before `to` that the log has.
+    /// All entries from `from` up to but not including `to` that the log has.
     async fn read(&self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
         let mut entries: Vec<RaftEntry> = Vec::new();
         loop {
@@ -110,7 +112,7 @@ impl RaftLogReader<Types> for LogStore {
         self.read(from, to).await
     }
 
-    /// What is applied, part after part: the next one is read when the one before it was applied.
+    /// The entries to apply, read in parts: the next part is read when the previous one was applied.
     async fn entries_stream<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
         range: R,
@@ -157,7 +159,8 @@ impl RaftLogStorage<Types> for LogStore {
     async fn save_committed(&mut self, committed: Option<RaftLogId>) -> io::Result<()> {
         let Some(id) = committed.as_ref().map(to_log_id) else { return Ok(()) };
         let state = self.wal.state();
-        // It is a lower bound: one that says nothing new, or that lies beyond the end, need not be written.
+        // The committed id is a lower bound, so one that is not larger, or is beyond the end of the log, need not be
+        // written.
         if state.committed.is_some_and(|known| known >= id) || state.last.is_none_or(|last| last < id) {
             return Ok(());
         }
@@ -175,7 +178,8 @@ impl RaftLogStorage<Types> for LogStore {
     {
         let entries: Vec<RaftEntry> = entries.into_iter().collect();
         let records = entries.iter().map(|entry| (to_log_id(&entry.log_id), payload::encode(&entry.payload))).collect();
-        // Into the ring first and under its lock: a reader must never find the log longer than ring and disk together.
+        // The cache is locked during the append: a reader must never find entries that neither the cache nor the disk
+        // has.
         let mut ring = self.ring();
         if self.wal.state().last.is_none() {
             ring.begins = entries.first().map_or(0, |entry| entry.log_id.index);

@@ -1,12 +1,14 @@
-//! A follower whose log is shorter than what it acknowledged: its disk lied about a sync, or its directory was put back from
-//! an older copy. It has forgotten what others count on, and must not go on as if nothing had happened.
+//! Detects a follower whose log is shorter than what it acknowledged, because its disk lost synced data or its
+//! directory was restored from an older copy. The follower has lost entries that others rely on, so it must not
+//! continue.
 //!
-//! The leader remembers, for as long as it leads, up to which entry each follower acknowledged its log as durable, and says
-//! so in the first message of every stream of entries and in every heartbeat. A follower that has less stops. A vote is such
-//! an acknowledgement, too; so a new leader knows from the beginning where the logs of its voters end.
+//! While a node leads, it remembers up to which entry each follower acknowledged its log as durable. It sends this in
+//! the first message of every stream of entries and in every heartbeat. A follower that has less stops. A vote is such
+//! an acknowledgement, too, so a new leader knows from the beginning where the logs of its voters end.
 //!
-//! What remains: only the leader that was told knows. Where it is gone, too, nobody does; then a disk and a leader are lost
-//! at once, which is one more than three nodes bear.
+//! One gap remains: only the leader that received the acknowledgement knows it. If that leader is lost as well, nothing
+//! detects the short log; but then a disk and a leader are lost at once, which is one failure more than three nodes
+//! tolerate.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::types::{RaftLogId, RaftVote, to_log_id, to_vote};
 use crate::storage::{LogId, Vote, WalState};
 
-/// What the followers acknowledged to this leader, by node, and in which term.
+/// The last entry that each follower acknowledged to this leader, by node, with the vote of the leader.
 #[derive(Default)]
 pub(super) struct Acknowledged(Mutex<BTreeMap<u64, (Vote, LogId)>>);
 
@@ -23,16 +25,16 @@ impl Acknowledged {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node said that its log is durable up to here. The terms of a leader only grow.
+    /// Records that the node acknowledged its log as durable up to `upto`. The terms of a leader only increase.
     pub(super) fn note(&self, node: u64, vote: &RaftVote, upto: &RaftLogId) {
         self.learn(node, (to_vote(vote), to_log_id(upto)));
     }
 
-    /// The node has voted for this one, and said where its own log ends. A vote is written behind the entries before it and
-    /// synced with them, and a voter takes entries from nobody else afterwards.
+    /// Records that the node has voted for this one and reported where its own log ends. A vote is written after the
+    /// entries before it and synced with them, and the voter accepts entries only from this leader afterwards.
     ///
-    /// Where both logs end in entries of one leader, the shorter one is the beginning of the longer one, by Raft's log matching
-    /// property: such an end is in the log of this node and is never cut off. Another one might be.
+    /// If both logs end with entries of the same leader, Raft's log matching property says that the shorter log is a
+    /// prefix of the longer one, so this end is in this node's log and is never truncated. Any other end might be.
     pub(super) fn voted(&self, node: u64, candidate: &RaftVote, theirs: &RaftLogId, ours: &RaftLogId) {
         if theirs.leader_id == ours.leader_id && theirs.index <= ours.index {
             self.learn(node, (Vote { committed: true, ..to_vote(candidate) }, to_log_id(theirs)));
@@ -45,32 +47,32 @@ impl Acknowledged {
         *known = news.max(*known);
     }
 
-    /// What the node acknowledged in this term; `None` where it acknowledged nothing yet.
+    /// What the node acknowledged in this term; `None` if it has not acknowledged anything yet.
     pub(super) fn of(&self, node: u64, vote: &RaftVote) -> Option<LogId> {
         let (term, upto) = self.table().get(&node).copied()?;
         (term == to_vote(vote)).then_some(upto)
     }
 }
 
-/// Whether the log lacks what this node acknowledged to the leader of `vote`. Under a newer vote it may: then another leader
-/// has replaced that tail, which is as it should be.
+/// Whether the log lacks entries that this node acknowledged to the leader of `vote`. It may lack them under a newer
+/// vote, because another leader has then replaced that tail.
 pub(super) fn is_short(log: &WalState, vote: Vote, acknowledged: LogId) -> bool {
     let outvoted = log.vote.is_some_and(|own| vote < own);
     !outvoted && log.last.max(log.purged) < Some(acknowledged)
 }
 
-/// Whether the log has this entry, or had it before it was purged: only then a node may say that its log ends there.
+/// Whether the log has this entry, or had it before it was purged. Only then a node may report that its log ends there.
 pub(super) fn reaches(log: &WalState, end: &RaftLogId) -> bool {
     log.last.max(log.purged) >= Some(to_log_id(end))
 }
 
-/// What a node with such a log says when it stops.
+/// The error with which a node with a short log stops.
 pub(super) fn short(node: u64, log: &WalState, acknowledged: LogId) -> String {
     let last = log.last.max(log.purged).map_or_else(|| "nothing".to_owned(), |last| format!("log entry {last}"));
     format!(
         "the log of node {node} ends at {last}, and it has acknowledged {acknowledged} as durable: its disk lost what it had \
-         synced, or its data directory is an older copy. It must not vote or count as node {node}. Put its newest directory \
-         back, or move it away and give the disk a new node id: lockkeeper member add"
+         synced, or its data directory is an older copy. It must not vote or count as node {node}. Restore its newest \
+         directory, or move it away and give the disk a new node id: lockkeeper member add"
     )
 }
 
@@ -89,7 +91,8 @@ mod tests {
 
     const UPTO: LogId = LogId { term: 2, node: 1, index: 20 };
 
-    /// A log that ends before what was acknowledged is short, be it empty; one that was purged up to there is not.
+    /// A log that ends before the acknowledged entry is short, even if it is empty. A log that was purged up to that
+    /// entry is not.
     #[test]
     fn a_log_that_ends_before_what_was_acknowledged_is_short() {
         let at = |index| Some(LogId { index, ..UPTO });
@@ -100,7 +103,7 @@ mod tests {
         assert!(!is_short(&log(2, at(25), at(25)), vote(2), UPTO));
     }
 
-    /// A log that a snapshot has not replaced yet does not reach as far as the snapshot.
+    /// A log that a snapshot will replace does not reach the end of that snapshot.
     #[test]
     fn a_log_reaches_what_it_has_or_had() {
         let at = |index| Some(LogId { index, ..UPTO });
@@ -111,8 +114,8 @@ mod tests {
         assert!(reaches(&log(2, None, at(20)), &end));
     }
 
-    /// A vote tells where the voter's log ends, to the leader that comes of it; an end that the candidate's log may lack says
-    /// nothing, for it may be cut off.
+    /// A vote reports to the new leader where the voter's log ends. An end that the candidate's log may lack does not
+    /// count, because it may be truncated.
     #[test]
     fn a_vote_acknowledges_what_both_logs_have() {
         let (acknowledged, ours) = (Acknowledged::default(), from_log_id(UPTO));
@@ -127,14 +130,14 @@ mod tests {
         assert_eq!(acknowledged.of(3, &from_vote(vote(2))), None);
     }
 
-    /// A tail that a later leader replaced is nobody's loss, whatever the old one still says.
+    /// A tail that a later leader replaced is not lost, even if an older leader still reports it.
     #[test]
     fn a_tail_that_was_replaced_is_not_lost() {
         let replaced = Some(LogId { term: 1, node: 1, index: 12 });
         assert!(!is_short(&log(3, replaced, None), vote(2), UPTO));
     }
 
-    /// The newest acknowledgement of the newest term counts, and none of an older term.
+    /// Only the newest acknowledgement of the newest term counts.
     #[test]
     fn a_leader_remembers_its_own_term_only() {
         let acknowledged = Acknowledged::default();

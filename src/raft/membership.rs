@@ -1,4 +1,4 @@
-//! Changes of the membership, as Raft makes them: each by way of both memberships, so that there are never two quorums.
+//! Changes of the membership. Raft makes each as a joint consensus of both memberships, so there are never two quorums.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,29 +11,29 @@ use super::error::ProposeError;
 use super::types::{Member, Types};
 use crate::limits;
 
-/// A change of the membership. Whether it is wise is the caller's to judge.
+/// A change of the membership. The caller decides whether it is safe for availability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// It receives the log, and has no vote.
+    /// Adds a learner, which receives the log and has no vote.
     Learn(u64, Member),
-    /// One learner gets a vote; where another is named, that is no member any more.
+    /// Gives one learner a vote and, if another node is named, removes that node.
     Vote(u64, Option<u64>),
-    /// A voter is no member any more.
+    /// Removes a voter from the members.
     Dismiss(u64),
-    /// A learner is no member any more.
+    /// Removes a learner from the members.
     Forget(u64),
 }
 
-/// Why the membership is as it was, as far as is known.
+/// The error if the membership was not changed, or the outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipError {
-    /// As with an entry.
+    /// The same error as for an entry.
     #[error(transparent)]
     Propose(#[from] ProposeError),
-    /// Another change is under way.
-    #[error("another change of the membership is under way")]
+    /// Another change is in progress.
+    #[error("another change of the membership is in progress")]
     Busy,
-    /// It cannot be made.
+    /// Raft refuses this change.
     #[error("{0}")]
     Refused(String),
 }
@@ -54,10 +54,11 @@ impl MembershipChange {
 }
 
 impl Consensus {
-    /// Changes the membership, and waits until that is applied here, at most [`limits::MEMBERSHIP_WAIT_MS_MAX`].
+    /// Changes the membership and waits until the change is applied on this node, for at most
+    /// [`limits::MEMBERSHIP_WAIT_MS_MAX`] milliseconds.
     ///
     /// # Errors
-    /// See [`MembershipError`]. After [`ProposeError::Unknown`] the same change may be asked for again.
+    /// See [`MembershipError`]. After [`ProposeError::Unknown`] the same change may be requested again.
     pub async fn change_membership(&self, change_membership: MembershipChange) -> Result<(), MembershipError> {
         let limit = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
         let changing = self.raft().change_membership(change_membership.change(), false);
@@ -77,7 +78,7 @@ fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> MembershipError 
     match error {
         ClientWriteError::ForwardToLeader(to) => ProposeError::NotSent { leader: to.leader_id }.into(),
         ClientWriteError::LogEntryDiscarded(_) | ClientWriteError::PreconditionFailed(_) => {
-            ProposeError::Unknown("another leader came in between".to_owned()).into()
+            ProposeError::Unknown("another leader was elected meanwhile".to_owned()).into()
         }
         ClientWriteError::ChangeMembershipError(
             ChangeMembershipError::InProgress(_) | ChangeMembershipError::UncommittedLeaderLog(_),

@@ -1,4 +1,4 @@
-//! The messages between nodes, as protobuf, and how they become the types of Raft and back.
+//! The messages between nodes in protobuf, and their conversion to and from Raft's types.
 
 use bytes::Bytes;
 use openraft::raft::AppendEntriesRequest;
@@ -18,7 +18,7 @@ mod generated {
 }
 pub(super) use generated::*;
 
-/// Nodes are told in words what is wrong with a message.
+/// Refusals of a message between nodes are plain text.
 pub(super) struct InWords;
 
 impl Refuse for InWords {
@@ -30,7 +30,7 @@ impl Refuse for InWords {
 /// Version of the messages between nodes.
 pub(super) const VERSION: u32 = 1;
 
-/// Who a node is, and what it tells of itself in each call.
+/// The identity of a node, which it sends in each call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SelfIdentity {
     pub(super) peers_id: u128,
@@ -39,19 +39,19 @@ pub(super) struct SelfIdentity {
     pub(super) disk: u128,
 }
 
-/// What is wrong with a call's header.
+/// What is wrong with the header of a call.
 #[derive(Debug)]
 pub(super) enum BadHeader {
-    /// It is not for this node of this cluster.
+    /// The call is not for this node of this cluster.
     NotForUs(String),
-    /// The sender's disk is not the one by which it is known.
+    /// The sender's disk id is not the one by which it is known.
     SenderWiped(u64),
-    /// This node's disk is not the one by which the sender knows it.
+    /// This node's disk id is not the one by which the sender knows it.
     ReceiverWiped,
 }
 
 impl SelfIdentity {
-    /// The header of a call to `target`, which is known by that disk, if by any.
+    /// The header of a call to `target`. `target_disk` is the disk id by which the target is known, if any.
     pub(super) fn header(&self, target: u64, target_disk: Option<u128>) -> Header {
         Header {
             version: VERSION,
@@ -64,7 +64,8 @@ impl SelfIdentity {
         }
     }
 
-    /// The sender, if the call is for this node of this cluster and both have the disks by which they are known.
+    /// Returns the sender if the call is for this node of this cluster and both have the disk ids by which they are
+    /// known.
     pub(super) fn check(&self, header: Option<&Header>, disks: &DiskIds) -> Result<u64, BadHeader> {
         let header = header.ok_or_else(|| BadHeader::NotForUs("a call without a header".to_owned()))?;
         self.check_ids(header).map_err(BadHeader::NotForUs)?;
@@ -132,13 +133,13 @@ pub(super) fn ballot(vote: &RaftVote) -> Ballot {
     Ballot { term: vote.term, node: vote.node, committed: vote.committed }
 }
 
-/// A vote that must be there.
+/// Reads a vote that the message must contain.
 pub(super) fn read_ballot(vote: Option<&Ballot>) -> Result<RaftVote, Status> {
     let vote = vote.ok_or_else(|| Status::invalid_argument("a message without its vote"))?;
     Ok(from_vote(storage::Vote { term: vote.term, node: vote.node, committed: vote.committed }))
 }
 
-/// An append. `acknowledged` is what the receiver is known to have, where it is to be reminded of it.
+/// Creates an append. `acknowledged` is what the receiver is known to have, if the message shall report it.
 pub(super) fn append(
     header: Header,
     request: &AppendEntriesRequest<Types>,
@@ -205,7 +206,7 @@ mod tests {
         SelfIdentity { peers_id: 42, group_id: 0, node, disk }
     }
 
-    /// What a node knows that has applied the announcements of nodes 1 and 2, with the disks 11 and 22.
+    /// The disk ids known to a node that has applied the announcements of nodes 1 and 2, whose disk ids are 11 and 22.
     fn known() -> DiskIds {
         let told = |node: u64| Announcement {
             node,
@@ -227,7 +228,8 @@ mod tests {
         disks
     }
 
-    /// Calls pass between known disks, and where one is not known yet: a cluster must be able to form.
+    /// Calls between known disks are accepted, and so are calls if a disk is not known yet, because a cluster must be
+    /// able to form.
     #[test]
     fn known_and_unknown_disks_pass() {
         let (disks, nobody) = (known(), DiskIds::default());
@@ -235,11 +237,11 @@ mod tests {
         assert_eq!(me(1, 11).check(Some(&header), &disks).expect("known"), 2);
         let header = me(3, 99).header(1, nobody.of(1));
         assert_eq!(me(1, 11).check(Some(&header), &disks).expect("not known yet"), 3);
-        assert_eq!(me(1, 98).check(Some(&header), &nobody).expect("nobody is known yet"), 3);
+        assert_eq!(me(1, 98).check(Some(&header), &nobody).expect("no node is known yet"), 3);
     }
 
-    /// A sender with another disk than it is known by is refused, be it for a vote, an entry or anything else; and a
-    /// receiver refuses to act as a node that it no longer is.
+    /// A sender with another disk id than the known one is refused for every kind of call, and a receiver refuses calls
+    /// for a disk id that it does not have.
     #[test]
     fn another_disk_is_refused_on_both_sides() {
         let disks = known();

@@ -1,8 +1,9 @@
-//! Agreement: one log, the same on every node, and the lock machine that it drives.
+//! Agreement: one log, the same on every node, and the lock machine that applies it.
 //!
-//! Knows: limits, model, machine, codec, storage, and Raft. Never: clients, servers for them, the node's duties.
+//! Knows: limits, model, machine, codec, storage, and Raft. Never: clients, servers for them, the node's tasks.
 //!
-//! This is the only room that says "openraft": nothing of it stands in the public words below, in a file or on the wire.
+//! This is the only module that uses openraft: none of its types is part of the public API below, of a file or of a
+//! message.
 
 mod append_stream;
 mod blocking;

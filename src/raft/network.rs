@@ -1,4 +1,4 @@
-//! Raft's calls to the other nodes. Every call has a deadline; a failed one drops its connection.
+//! Raft's calls to the other nodes. Every call has a deadline, and a failed call drops its connection.
 
 use std::future::Future;
 use std::io;
@@ -29,7 +29,7 @@ use crate::limits::{
 };
 use crate::storage::SnapshotFile;
 
-/// The answers to a stream of appends.
+/// The stream of answers to a stream of appends.
 type Answers<'s> = BoxStream<'s, Result<Answer, RPCError<Types>>>;
 
 impl RaftNetworkFactory<Types> for Network {
@@ -44,8 +44,8 @@ fn unreachable(error: impl ToString) -> Unreachable<Types> {
     Unreachable::from_string(error)
 }
 
-/// Ends when a snapshot of so many bytes comes to nothing, and says why: no part of it moved for too long, or all of them did
-/// and no answer came.
+/// Completes when a snapshot of this many bytes makes no progress, and returns the reason: either the receiver took no
+/// part of it for too long, or it took all parts and did not answer.
 pub(super) async fn stalled(mut moves: watch::Receiver<()>, bytes: u64) -> String {
     let limit = Duration::from_millis(SNAPSHOT_STALL_MS_MAX);
     loop {
@@ -61,13 +61,13 @@ pub(super) async fn stalled(mut moves: watch::Receiver<()>, bytes: u64) -> Strin
 }
 
 impl Peer {
-    /// Whether the follower is known to have the entry that this request follows upon, and many more.
+    /// Whether the follower is known to have the entry before this request and many more entries.
     ///
-    /// A new leader of openraft looks for the end of a follower's log by halves: a dozen rounds, one after the other, and
-    /// nothing is committed before the last one. The follower has already said with its vote where its log ends, so the early
-    /// guesses need not be sent. Only the place is answered for, not the entries that the guess carries: what openraft takes
-    /// for news of a living follower comes from the follower alone. The guesses end within [`GUESS_ENTRIES`] of the end, so
-    /// nearer ones are sent, and so is one that was answered before.
+    /// A new leader of openraft finds the end of a follower's log by binary search: about a dozen rounds, one after the
+    /// other, and nothing is committed before the last one. The follower's vote has already reported where its log
+    /// ends, so the first guesses need not be sent. This answers only that the position matches, not that the entries
+    /// of the request were received: what openraft takes as a sign of a live follower comes from the follower alone.
+    /// Guesses within [`GUESS_ENTRIES`] of the end are sent, and so is one that was already answered here.
     fn guesses_well(&mut self, request: &AppendEntriesRequest<Types>) -> bool {
         let Some(before) = request.prev_log_id else { return false };
         let known = self.network.acknowledged.of(self.target, &request.vote);
@@ -127,7 +127,7 @@ impl Peer {
         let run =
             |mut client: messages::peer_client::PeerClient<_>| async move { client.install_snapshot(parts).await };
         let answer = call_until(&self.network, self.at(Purpose::Snapshot), stalled(moves, bytes), run).await;
-        // A file that cannot be read ends the stream early; its own error says more than the receiver's.
+        // If the file cannot be read the stream ends early, and the file's error is clearer than the receiver's.
         reading.await.map_err(io::Error::other)??;
         messages::read_ballot(answer?.vote.as_ref()).map_err(|status| io::Error::other(status.message().to_owned()))
     }
@@ -141,7 +141,7 @@ impl RaftNetworkV2<Types> for Peer {
         _request: AppendEntriesRequest<Types>,
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        // openraft asks for it and calls it nowhere: entries and heartbeats go through `stream_append`.
+        // openraft requires this function and never calls it: entries and heartbeats use `stream_append`.
         Err(unreachable("entries are sent on a stream").into())
     }
 
@@ -154,8 +154,9 @@ impl RaftNetworkV2<Types> for Peer {
         S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
     {
         Box::pin(async move {
-            // The first request is awaited before anything is dialled: openraft waits there after a failure. Who fails
-            // without asking for a request is called again at once, for as long as the other node is down.
+            // The first request is awaited before the connection is opened, because openraft pauses there after a
+            // failure. If this failed without asking for a request, openraft would call it again at once while the
+            // other node is down.
             let Some(first) = input.next().await else {
                 return Ok(Box::pin(futures_util::stream::empty()) as Answers<'s>);
             };
@@ -229,7 +230,7 @@ impl RaftNetworkV2<Types> for Peer {
     }
 }
 
-/// A call from node to node that Raft has nothing to do with.
+/// Sends a call of the node, which Raft does not interpret, to another node.
 pub(super) async fn forward(
     network: &Network,
     (target, address): (u64, &str),

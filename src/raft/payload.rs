@@ -1,7 +1,7 @@
-//! Log payloads and memberships as bytes: one encoding for the log on disk and for the wire.
+//! The encoding of log payloads and memberships, which is the same in the log on disk and in messages.
 //!
-//! Nothing of openraft is written: an entry is a frame of the codec, a membership a frame around our own structure, and
-//! a blank one byte. The first byte tells them apart.
+//! No type of openraft is written: an entry is a frame of the codec, a membership is a frame around this module's own
+//! structure, and a blank is one byte. The first byte distinguishes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use super::types::{
 use crate::codec::{self, Kind};
 use crate::storage::LogId;
 
-/// First byte of a blank; frames begin with their kind, which is never 0.
+/// First byte of a blank. Frames begin with their kind, which is never 0.
 const BLANK: u8 = 0;
 
 #[derive(Serialize, Deserialize)]
@@ -24,16 +24,16 @@ struct Members {
     nodes: BTreeMap<u64, Member>,
 }
 
-/// Whose state it is.
+/// The cluster that a state belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Origin {
     /// The cluster's name.
     pub(super) cluster: String,
-    /// What its nodes know each other by.
+    /// The id by which the cluster's nodes recognize each other.
     pub(super) peers_id: u128,
 }
 
-/// What stands beside the records in a head.
+/// What a head contains besides the records.
 #[derive(Serialize, Deserialize)]
 struct HeadMeta {
     origin: Origin,
@@ -59,7 +59,7 @@ fn damaged(what: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_string())
 }
 
-/// The bytes of a payload. Cheap for entries: they were encoded when they were proposed.
+/// Encodes a payload. Entries are not encoded again: they were encoded when they were proposed.
 pub(super) fn encode(payload: &RaftPayload) -> Bytes {
     match payload {
         RaftPayload::Blank => Bytes::from_static(&[BLANK]),
@@ -68,7 +68,7 @@ pub(super) fn encode(payload: &RaftPayload) -> Bytes {
     }
 }
 
-/// The reverse. Entries stay bytes: they are decoded when they are applied.
+/// Decodes a payload. Entries remain bytes, because they are decoded when they are applied.
 pub(super) fn decode(id: LogId, bytes: Bytes) -> io::Result<RaftEntry> {
     let payload = match bytes.first() {
         Some(&BLANK) if bytes.len() == 1 => RaftPayload::Blank,
@@ -85,14 +85,15 @@ pub(super) fn decode(id: LogId, bytes: Bytes) -> io::Result<RaftEntry> {
     Ok(RaftEntry { log_id: from_log_id(id), payload })
 }
 
-/// What a head carries beside its records: whose state it is, the membership in force, and which entry brought it.
+/// Encodes what a head contains besides the records: the cluster that the state belongs to, the current membership, and
+/// the entry that set it.
 pub(super) fn encode_head_meta(origin: &Origin, stored: &StoredMembership) -> Bytes {
     let at = stored.log_id().as_ref().map(to_log_id).map(|id| (id.term, id.node, id.index));
     let (origin, members) = (origin.clone(), Members::of(stored.membership()));
     codec::encode_message(Kind::Head, &HeadMeta { origin, membership_at: at, members })
 }
 
-/// Whose state a head describes; no bytes at all mean nobody's yet.
+/// The cluster that a head's state belongs to; `None` for an empty head.
 pub(super) fn decode_origin(bytes: &[u8]) -> io::Result<Option<Origin>> {
     if bytes.is_empty() { Ok(None) } else { Ok(Some(read_meta(bytes)?.origin)) }
 }
@@ -101,7 +102,7 @@ fn read_meta(bytes: &[u8]) -> io::Result<HeadMeta> {
     codec::decode_message(Kind::Head, bytes).map_err(|error| damaged(format!("a head: {error}")))
 }
 
-/// The membership that a head carries; no bytes at all mean none yet.
+/// The membership in a head; the default one for an empty head.
 pub(super) fn decode_head_meta(bytes: &[u8]) -> io::Result<StoredMembership> {
     if bytes.is_empty() {
         return Ok(StoredMembership::default());

@@ -1,4 +1,4 @@
-//! A call to another node: on a connection that it borrows, until a deadline. A failed call drops its connection.
+//! Calls to another node: each uses a borrowed connection until a deadline. A failed call drops its connection.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use super::messages;
 use super::state_machine::Shared;
 use super::types::RaftLogId;
 
-/// Makes the clients of all targets; they share the connections.
+/// Creates the clients of all other nodes, which share the connections.
 #[derive(Clone)]
 pub(super) struct Network {
     pub(super) shared: Arc<Shared>,
@@ -27,21 +27,21 @@ impl Network {
     }
 }
 
-/// One target.
+/// The client of one other node.
 pub(super) struct Peer {
     pub(super) network: Network,
     pub(super) target: u64,
     pub(super) address: String,
-    /// The newest guess that was answered from what the follower said with its vote.
+    /// The last guess that was answered from the end of the log in the follower's vote.
     pub(super) guessed: Option<RaftLogId>,
 }
 
-/// There was no connection, so nothing was sent on it.
+/// The error if there was no connection, so nothing was sent.
 fn never_sent(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, error)
 }
 
-/// Runs a call on a connection until its deadline. Whoever abandons it drops the connection with it.
+/// Runs a call on a connection until its deadline. If the future is dropped, so is the connection.
 pub(super) async fn call<T, F, Fut>(
     network: &Network,
     (target, address, purpose): (u64, &str, Purpose),
@@ -59,7 +59,7 @@ where
     call_until(network, (target, address, purpose), late, run).await
 }
 
-/// Runs a call on a connection until the other future says why it is given up.
+/// Runs a call on a connection until `given_up` completes with the reason.
 pub(super) async fn call_until<T, F, Fut>(
     network: &Network,
     (target, address, purpose): (u64, &str, Purpose),
@@ -84,7 +84,7 @@ where
                 if status.code() == Code::DataLoss {
                     network.shared.fail(status.message());
                 }
-                // A refusal is an answer: the connection is sound.
+                // A refusal is an answer, so the connection works.
                 if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
                     borrowed.went_well();
                 }

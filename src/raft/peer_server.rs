@@ -1,4 +1,4 @@
-//! What the other nodes may ask of this one. Whoever does not belong here is refused before anything else is looked at.
+//! The calls that other nodes make to this one. The header of a call is checked before its contents.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use super::types::{Snapshot, SnapshotData, Types, to_vote};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX};
 use crate::storage::{Head, ReceivedSnapshot, StateStore};
 
-/// The node's side of the calls between nodes.
+/// The server of the calls between nodes.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) raft: Raft<Types, StateMachine>,
@@ -35,14 +35,15 @@ fn stopped(error: impl std::fmt::Display) -> Status {
 }
 
 impl Server {
-    /// The tonic service, with its limits set.
+    /// The tonic service with its limits.
     pub(super) fn service(self) -> PeerServer<Self> {
         PeerServer::new(self)
             .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
     }
 
-    /// The sender, if it belongs here. A node that must stop answers nobody any more: it neither votes nor counts.
+    /// Returns the sender if it belongs to this cluster. A node that must stop answers no call: it neither votes nor
+    /// counts as reachable.
     fn admit(&self, header: Option<&messages::Header>) -> Result<u64, Status> {
         if let Some(why) = self.shared.fault.borrow().as_ref() {
             return Err(stopped(why));
@@ -58,7 +59,7 @@ impl Server {
         })
     }
 
-    /// Stops this node where its log lacks what it acknowledged to the leader that sends this.
+    /// Stops this node if its log lacks what it acknowledged to the leader that sent this request.
     fn check_tail(&self, request: &messages::AppendRequest) -> Result<(), Status> {
         let Some(acknowledged) = request.acknowledged.as_ref().map(messages::read_stored_log_id) else { return Ok(()) };
         let vote = to_vote(&messages::read_ballot(request.vote.as_ref())?);
@@ -71,8 +72,9 @@ impl Server {
         Err(stopped(why))
     }
 
-    /// Tells a node that it is no member any more: by the applied state alone, which knows a node's disk only after the
-    /// node was a member, and from which no id comes back. Raft's own view may be of a start, or of what is not committed.
+    /// Refuses a sender that was a member and is not one any more. Only the applied state decides: it knows a node's
+    /// disk id only after the node was a member, and removed ids are never used again. Raft's own view may be that of a
+    /// start, or contain uncommitted changes.
     fn check_not_removed(&self, sender: u64) -> Result<(), Status> {
         let membership = Arc::clone(&self.raft.metrics().borrow_watched().membership_config);
         let known = membership.get_node(&sender).is_some() || self.shared.disks.of(sender).is_none();
@@ -82,8 +84,9 @@ impl Server {
         Err(Status::data_loss(removed(sender)))
     }
 
-    /// Only a member may raise the term. Log entries are not checked so: a node that lags may know an old membership,
-    /// and learns the new one from them; their sender proved itself by a quorum.
+    /// Refuses a sender that is not a member, because only a member may raise the term. Log entries are not checked
+    /// like this: a node that lags may know an old membership and learns the new one from the entries, and their sender
+    /// was elected by a quorum.
     fn check_member(&self, sender: u64) -> Result<(), Status> {
         let membership = self.raft.metrics().borrow_watched().membership_config.clone();
         let pristine = membership.nodes().next().is_none();
@@ -95,7 +98,7 @@ impl Server {
     }
 }
 
-/// Receives a file of so many bytes, for as long as parts of it come.
+/// Receives a file of this many bytes. Fails if no part arrives within [`SNAPSHOT_STALL_MS_MAX`] milliseconds.
 pub(super) async fn receive(
     store: &dyn StateStore,
     (announced, bytes): (Head, u64),
@@ -122,7 +125,7 @@ pub(super) async fn receive(
     Ok(received)
 }
 
-/// Waits for the next part of a snapshot.
+/// Waits for the next part of a snapshot, with a deadline.
 async fn in_time<T>(part: impl Future<Output = T>) -> Result<T, Status> {
     let limit = Duration::from_millis(SNAPSHOT_STALL_MS_MAX);
     tokio::time::timeout(limit, part).await.map_err(|_| {
@@ -140,7 +143,7 @@ impl Peer for Server {
     ) -> Result<Response<Self::AppendsStream>, Status> {
         let (server, refused) = (self.clone(), Arc::new(OnceLock::new()));
         let refusal = Arc::clone(&refused);
-        // The first message that cannot be taken ends the stream: those behind it would leave a hole.
+        // The first message that is refused ends the stream, because later messages would leave a gap.
         let appends = request.into_inner().scan((), move |(), message| {
             let checked = message.and_then(|message| {
                 server.admit(message.header.as_ref())?;
@@ -171,7 +174,7 @@ impl Peer for Server {
         message.leadership_transfer = request.transfer;
         let answer = if request.pre_vote { self.raft.pre_vote(message).await } else { self.raft.vote(message).await };
         let answer = answer.map_err(stopped)?;
-        // While a snapshot is installed Raft's log ends with it, and the one on disk does not yet.
+        // While a snapshot is installed, Raft's log ends with the snapshot and the log on disk does not yet.
         let log = self.shared.wal.state();
         Ok(Response::new(messages::VoteResponse {
             vote: Some(messages::ballot(&answer.vote)),

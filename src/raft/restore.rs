@@ -1,4 +1,4 @@
-//! A backup as the beginning of a new cluster: its state under a new identity, with one voter.
+//! Turns a backup into the state of a new cluster, with a new identity and one voter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::model::Restoring;
 use crate::storage::{Head, LogId, SnapshotFile};
 
-/// What a backup holds.
+/// The contents of a backup.
 #[derive(Debug)]
 pub struct Backup {
     origin: Origin,
@@ -23,66 +23,66 @@ pub struct Backup {
     machine: Machine,
 }
 
-/// The state of a new cluster, as its first node's directory keeps it.
+/// The state of a new cluster for the directory of its first node.
 #[derive(Debug)]
 pub struct RestoredState {
-    /// What the records are.
+    /// Describes the records.
     pub head: Head,
-    /// All of them, in the order of their keys.
+    /// All records, in the order of their keys.
     pub records: Vec<(Bytes, Bytes)>,
-    /// The epoch of its tokens.
+    /// The epoch of the new cluster's tokens.
     pub epoch: u16,
-    /// For how long nothing is granted, in milliseconds of log time.
+    /// How long no lock is granted, in milliseconds of log time.
     pub closed_ms: u64,
 }
 
 impl Backup {
-    /// Reads a verified file.
+    /// Reads a verified snapshot file.
     ///
     /// # Errors
-    /// `InvalidData` where its records are not a state, or do not say whose they are.
+    /// `InvalidData` if its records are not a state, or do not name their cluster.
     pub fn read(file: &SnapshotFile) -> io::Result<Self> {
         let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
         let head = file.head();
         let origin = payload::decode_origin(&head.meta)?;
-        let origin = origin.ok_or_else(|| damaged("it does not say of which cluster it is".to_owned()))?;
+        let origin = origin.ok_or_else(|| damaged("it does not name its cluster".to_owned()))?;
         let membership = payload::decode_head_meta(&head.meta)?;
         let members = membership.nodes().map(|(id, member)| (*id, member.clone())).collect();
         let machine = decoded_machine(&records)?;
         let cluster_id = machine.cluster_id();
-        let cluster_id = cluster_id.ok_or_else(|| damaged("it is of a cluster that had no id yet".to_owned()))?;
+        let cluster_id = cluster_id.ok_or_else(|| damaged("its cluster had no id yet".to_owned()))?;
         Ok(Self { origin, cluster_id, members, machine })
     }
 
-    /// The name of the cluster that it is of.
+    /// The name of the backup's cluster.
     #[must_use]
     pub fn cluster(&self) -> &str {
         &self.origin.cluster
     }
 
-    /// The id of the cluster that it is of.
+    /// The id of the backup's cluster.
     #[must_use]
     pub fn cluster_id(&self) -> u128 {
         self.cluster_id
     }
 
-    /// Who was a member when it was made.
+    /// The members at the time of the backup.
     #[must_use]
     pub fn members(&self) -> &BTreeMap<u64, Member> {
         &self.members
     }
 
-    /// How many sessions were alive.
+    /// The number of sessions at the time of the backup.
     #[must_use]
     pub fn sessions(&self) -> u64 {
         self.machine.totals().sessions
     }
 
-    /// The state of a new cluster with this one voter, one position behind the backup's. Terms begin again, and the nodes know
-    /// each other by the new cluster's id.
+    /// The state of a new cluster with this one voter, one position after the backup's. Terms start from zero, and the
+    /// nodes recognize each other by the new cluster's id.
     ///
     /// # Errors
-    /// `InvalidData` where no membership can be made of it.
+    /// `InvalidData` if no membership can be made of the node and member.
     pub fn restored(mut self, restoring: Restoring, (node, member): (u64, Member)) -> io::Result<RestoredState> {
         self.machine.restore(restoring);
         let id = LogId::new(0, 0, self.machine.applied());

@@ -1,4 +1,4 @@
-//! The runtime that openraft runs on: tokio's, but for random numbers, which come through the one window on entropy.
+//! The runtime that openraft uses: tokio's, except for random numbers, which come from the clock module.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -10,11 +10,11 @@ use rand_core::TryRng;
 
 use crate::clock;
 
-/// See the module. openraft names it as a type and never makes one.
+/// Tokio's runtime with the random numbers of the clock module. openraft names the type and never creates a value.
 #[derive(Debug)]
 pub(super) struct Runtime(TokioRuntime);
 
-/// Random numbers for one draw of openraft's: of an election timeout, mostly.
+/// Random numbers for openraft, mostly for election timeouts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draws;
 

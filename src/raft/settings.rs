@@ -1,4 +1,4 @@
-//! What a node's Raft is told once, and the bounds that it runs within.
+//! The fixed settings of a node's Raft, and its limits.
 
 use std::collections::BTreeMap;
 
@@ -8,45 +8,46 @@ use super::error::StartError;
 use super::types::Member;
 use crate::limits;
 
-/// How fast a silent leader is noticed, in milliseconds. It is the cluster's, not the node's.
+/// How fast the failure of a leader is detected, in milliseconds. All nodes of a cluster have the same timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// A leader is heard of this often.
+    /// Time between two heartbeats of the leader.
     pub heartbeat_ms: u64,
-    /// A follower whose leader is silent asks for votes after at least this long...
+    /// Shortest time without the leader after which a follower requests votes.
     pub election_min_ms: u64,
-    /// ...and at most this long. Followers also refuse votes for this long after they heard of the leader.
+    /// Longest time without the leader after which a follower requests votes. Followers also refuse votes for this long
+    /// after the last message of the leader.
     pub election_max_ms: u64,
 }
 
-/// What a node's Raft is told once.
+/// The fixed settings of a node's Raft.
 #[derive(Debug, Clone)]
 pub struct RaftSettings {
-    /// This node's id. Never used again for another disk.
+    /// This node's id, which is never used again for another disk.
     pub node: u64,
-    /// The id of this node's disk, drawn when its data directory was made. A node whose disk is not the one by which the
-    /// cluster knows it is refused by the others, and stops.
+    /// The random id of this node's disk, allocated when its data directory was created. If it is not the disk id by
+    /// which the cluster knows the node, the other nodes refuse this node, and it stops.
     pub disk: u128,
-    /// The cluster's name, for people.
+    /// The cluster's name, for display.
     pub cluster: String,
-    /// What the cluster's nodes know each other by: calls of a node with another one are refused.
+    /// The id by which the cluster's nodes recognize each other: calls with another id are refused.
     pub peers_id: u128,
-    /// The Raft group within it.
+    /// The Raft group within the cluster.
     pub group_id: u64,
     /// The founding members.
     pub members: BTreeMap<u64, Member>,
-    /// How fast.
+    /// The heartbeat and election times.
     pub timing: Timing,
-    /// See [`limits::CHECKPOINT_MS`].
+    /// Milliseconds between two checkpoints; see [`limits::CHECKPOINT_MS`].
     pub checkpoint_ms: u64,
-    /// See [`limits::SNAPSHOT_LOG_BYTES_MIN`].
+    /// Bytes of log after which a snapshot file is due; see [`limits::SNAPSHOT_LOG_BYTES_MIN`].
     pub snapshot_log_bytes_min: u64,
-    /// See [`limits::PURGE_MARGIN_ENTRIES`].
+    /// Entries that stay in the log before a snapshot; see [`limits::PURGE_MARGIN_ENTRIES`].
     pub purge_margin_entries: u64,
 }
 
 impl RaftSettings {
-    /// Settings with the bounds of [`limits`].
+    /// Creates settings with the defaults of [`limits`].
     #[must_use]
     pub fn new(node: u64, cluster: String, peers_id: u128, members: BTreeMap<u64, Member>, timing: Timing) -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! The lock machine under Raft: applies entries, answers who proposed them, and keeps the state's digest.
+//! The lock machine as Raft's state machine: it applies entries, answers their proposers, and updates the state's
+//! digest.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,27 +27,27 @@ use crate::machine::Applied;
 use crate::model::Command;
 use crate::storage::{Head, Recovered, SnapshotFile, StateStore, Wal};
 
-/// What the state machine, the keeper of checkpoints, and the handle share.
+/// What the state machine, the checkpoint task and the handle share.
 pub(super) struct Shared {
     pub(super) me: SelfIdentity,
     pub(super) origin: Origin,
     pub(super) core: Mutex<Core>,
-    /// Kept beside the machine, as it is applied.
+    /// The disk ids that the machine knows, updated with every applied entry.
     pub(super) disks: DiskIds,
-    /// The same: the cluster's id. It is fixed once.
+    /// The cluster's id that the machine knows. It is set once.
     pub(super) cluster_id: watch::Sender<Option<u128>>,
     pub(super) store: Arc<dyn StateStore>,
     pub(super) wal: Arc<dyn Wal>,
     pub(super) hooks: Arc<dyn Hooks>,
-    /// One checkpoint, export or install at a time.
+    /// Permits one checkpoint, export or install at a time.
     pub(super) gate: tokio::sync::Mutex<()>,
-    /// Places for snapshots that are being received.
+    /// Limits the snapshots that are received at the same time.
     pub(super) receiving: Semaphore,
-    /// Enough was applied for a checkpoint.
+    /// Notified when enough entries were applied for a checkpoint.
     pub(super) checkpoint_due: Notify,
     /// Payload bytes of all entries applied since the start.
     pub(super) applied_bytes: AtomicU64,
-    /// Why this node must stop; the first reason stays.
+    /// Why this node must stop. The first reason is kept.
     pub(super) fault: watch::Sender<Option<String>>,
 }
 
@@ -80,8 +81,8 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Learns from the state the cluster's id, and who is known by which disk; stops this node where it is not the one that
-    /// is known.
+    /// Reads the cluster's id and the disk ids from the state. Stops this node if its own disk id differs from the
+    /// known one.
     pub(super) fn follow(&self, core: &Core) {
         let known = self.cluster_id.borrow().is_some();
         if !known && core.machine.cluster_id().is_some() {
@@ -93,13 +94,13 @@ impl Shared {
         }
     }
 
-    /// The state, for a moment: nothing may be awaited while it is held.
+    /// Locks the state for a short time: the caller must not await while it holds the guard.
     pub(super) fn core(&self) -> MutexGuard<'_, Core> {
-        // A panic while it was held ends the process anyway; a reader on the way there may still look.
+        // A panic while the lock was held ends the process anyway; until then, readers may still read.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the node with this reason, unless it has one already.
+    /// Stops the node with this reason, unless it already has one.
     pub(super) fn fail(&self, why: &str) {
         self.fault.send_if_modified(|fault| {
             let first = fault.is_none();
@@ -129,7 +130,7 @@ impl Shared {
     }
 }
 
-/// A finished file as openraft hands it about.
+/// A finished snapshot file in openraft's form.
 pub(super) fn snapshot_of(file: SnapshotFile) -> io::Result<Snapshot> {
     Ok(Snapshot { meta: meta_of(file.head())?, snapshot: SnapshotData::File(file) })
 }
@@ -139,7 +140,7 @@ pub(super) fn meta_of(head: &Head) -> io::Result<SnapshotMeta> {
     Ok(SnapshotMeta { last_log_id: head.log_id.map(from_log_id), last_membership })
 }
 
-/// The entry with its commands read; one that cannot be read is reported where it is applied.
+/// Decodes the commands of the entry. If that fails, the error is reported when the entry is applied.
 fn decoded(mut entry: RaftEntry) -> RaftEntry {
     if let RaftPayload::Normal(proposal) = &mut entry.payload
         && proposal.entry.is_none()
@@ -149,13 +150,13 @@ fn decoded(mut entry: RaftEntry) -> RaftEntry {
     entry
 }
 
-/// Whether a node says in it which disk it has.
+/// Whether the entry has a node's announcement of its disk id.
 fn announces(entry: &RaftEntry) -> bool {
     let RaftPayload::Normal(Proposal { entry: Some(entry), .. }) = &entry.payload else { return false };
     entry.commands.iter().any(|submission| matches!(submission.command, Command::Announce(_)))
 }
 
-/// openraft's side of the shared state.
+/// The shared state as openraft's state machine.
 #[derive(Clone)]
 pub(super) struct StateMachine(pub(super) Arc<Shared>);
 
@@ -177,8 +178,8 @@ impl RaftStateMachine<Types> for StateMachine {
             let id = to_log_id(&entry.log_id);
             let entry = decoded(entry);
             if announces(&entry) {
-                // The mark that it is committed lies in the log's buffer: durable with it, the node knows every disk that
-                // was announced from the first moment of its next start, and votes for no other.
+                // The note that this entry is committed is still in the log's buffer. Once it is durable, the node
+                // knows every announced disk id from the beginning of its next start, and votes for no other.
                 synced(&*self.0.wal).await?;
             }
             let applied = self.0.apply(entry)?;

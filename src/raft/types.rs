@@ -1,4 +1,4 @@
-//! The types that openraft is made of here, and how they become the words of the storage room and back.
+//! openraft's types with this crate's parameters, and their conversion to and from the storage module's types.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::machine::Applied;
 use crate::model::Entry;
 use crate::storage::{self, ReceivedSnapshot, SnapshotFile};
 
-/// Where one node of the cluster is reached.
+/// The addresses of one node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Member {
-    /// Where clients reach it: `host:port`.
+    /// Address for clients: `host:port`.
     pub client: String,
-    /// Where the other nodes reach it: `host:port`.
+    /// Address for the other nodes: `host:port`.
     pub peer: String,
 }
 
@@ -30,21 +30,21 @@ impl fmt::Display for Member {
     }
 }
 
-/// An entry on its way through Raft: encoded once by the leader for disk and wire, decoded at most once a node.
+/// An entry in Raft. The leader encodes it once for disk and messages, and each node decodes it at most once.
 #[derive(Clone)]
 pub(super) struct Proposal {
-    /// As it stands in the log.
+    /// The encoded entry, as in the log.
     pub(super) bytes: Bytes,
-    /// Decoded, where this node has it already: on the leader that proposed it.
+    /// The decoded entry, if this node has it already, as the leader that proposed it does.
     pub(super) entry: Option<Arc<Entry>>,
-    /// Who hears what is decided while it is applied: on the leader that proposed it.
+    /// The listener of the proposer, on the leader that proposed the entry.
     pub(super) listener: Option<Arc<dyn Listener>>,
 }
 
-/// Hears what becomes of an entry's commands while the entry is applied.
+/// A callback that receives the results of an entry's commands while the entry is applied.
 pub trait Listener: Send + Sync + 'static {
-    /// One more command was executed; this is what came of all so far, and it stays so. Called while the state is locked:
-    /// it must be short, and must not look at the state.
+    /// Called after each command with the results of all commands so far, which are final. The state is locked
+    /// meanwhile, so the function must be short and must not read the state.
     fn decided(&self, so_far: &Applied);
 }
 
@@ -73,15 +73,15 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// The configuration type: all of openraft's choices in one place.
+/// The configuration of openraft: all its type parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Types;
 
-/// A snapshot on its way: a finished file of this node, or one that was received and waits to be installed.
+/// A snapshot to send or to install.
 pub(super) enum SnapshotData {
-    /// The newest file here, pinned.
+    /// The newest snapshot file of this node, which is not deleted meanwhile.
     File(SnapshotFile),
-    /// Received and verified, under a temporary name.
+    /// A received and verified file with a temporary name.
     Received(ReceivedSnapshot),
 }
 

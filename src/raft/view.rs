@@ -1,4 +1,4 @@
-//! What Raft is doing, in words of our own, as it changes.
+//! The state of Raft in this crate's own types, updated as it changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::state_machine::{Shared, StateMachine};
 use super::types::{Member, Types};
 use crate::limits::VIEW_MS_MIN;
 
-/// A node's part in Raft.
+/// A node's role in Raft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
     /// Receives the log and has no vote.
@@ -22,62 +22,63 @@ pub enum Role {
     Learner,
     /// Receives the log and votes.
     Follower,
-    /// Asks for votes.
+    /// Requests votes to become the leader.
     Candidate,
-    /// Proposes.
+    /// Appends entries and replicates them.
     Leader,
-    /// Has stopped.
+    /// Raft has stopped on this node.
     Stopped,
 }
 
-/// What a node knows of a member.
+/// What a node knows about a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberView {
-    /// Where it is reached.
+    /// The member's addresses.
     pub member: Member,
-    /// Whether it votes.
+    /// Whether the member votes.
     pub voter: bool,
-    /// On the leader: the newest entry that it is known to have.
+    /// The newest entry that the member is known to have; known on the leader only.
     pub matched: Option<u64>,
-    /// On the leader: when it was last heard of.
+    /// When the member last answered; known on the leader only.
     pub heard: Option<Instant>,
 }
 
-/// What Raft is doing.
+/// The state of Raft on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    /// The term.
+    /// The current term.
     pub term: u64,
-    /// This node's part.
+    /// This node's role.
     pub role: Role,
-    /// Who leads, where that is known.
+    /// Id of the leader, if known.
     pub leader: Option<u64>,
-    /// Newest entry in the log; `None` before the first.
+    /// Index of the newest entry in the log; `None` before the first.
     pub last: Option<u64>,
-    /// Newest applied entry; `None` before the first.
+    /// Index of the newest applied entry; `None` before the first.
     pub applied: Option<u64>,
-    /// This node leads and has applied an entry of its own term: its state contains all that was ever acknowledged.
+    /// Whether this node leads and has applied an entry of its current term, so that its state contains everything that
+    /// was ever acknowledged.
     pub own_term_applied: bool,
-    /// On the leader: when a quorum last acknowledged it.
+    /// When a quorum last acknowledged this leader; `None` on other nodes.
     pub quorum_acked: Option<Instant>,
-    /// All members.
+    /// All members by their ids.
     pub members: BTreeMap<u64, MemberView>,
-    /// The membership is on its way from one to another.
+    /// Whether a change of the membership is in progress (joint consensus).
     pub joint: bool,
-    /// Why this node must stop.
+    /// Why this node must stop, if it must.
     pub fatal: Option<String>,
 }
 
 impl View {
-    /// Whether this node leads, has applied an entry of its own term, and a quorum acknowledged it within this time. A
-    /// leader that is cut off from the others goes on to believe that it leads; it must not say so.
+    /// Whether this node leads, has applied an entry of its current term, and a quorum acknowledged it within this
+    /// time. A partitioned leader still believes that it leads, and must not report so.
     #[must_use]
     pub fn leads_within(&self, acked_within: Duration) -> bool {
         let alone = self.members.values().filter(|member| member.voter).count() == 1;
         self.own_term_applied && (alone || self.quorum_acked.is_some_and(|at| at.elapsed() <= acked_within))
     }
 
-    /// Whether `node` could take over at once: it votes, has the whole log, and was heard of a moment ago.
+    /// Whether `node` could take over at once: it votes, has the whole log, and answered within `heard_within`.
     #[must_use]
     pub fn can_take_over(&self, node: u64, heard_within: Duration) -> bool {
         let Some(member) = self.members.get(&node) else { return false };
@@ -89,7 +90,7 @@ impl View {
     }
 }
 
-/// Turns Raft's instants, which hide what they are, into tokio's: by one pair of both, so that equal stays equal.
+/// Converts Raft's opaque instants to tokio's with one fixed pair of both, so that equal instants stay equal.
 #[derive(Clone, Copy)]
 struct Anchor {
     raft: TokioInstant,
@@ -115,7 +116,7 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
     let own = metrics
         .last_applied
         .is_some_and(|at| at.leader_id.term == metrics.current_term && at.leader_id.node_id == metrics.id);
-    // A core that ended is in the state of a shutdown, whatever ended it.
+    // The state of an ended core is `Shutdown`, regardless of the reason.
     let broken = metrics.running_state.as_ref().err().filter(|fatal| !matches!(fatal, Fatal::Stopped));
     View {
         term: metrics.current_term,
@@ -137,10 +138,11 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
     }
 }
 
-/// Keeps the view up to date, and tells the node when it must stop. Ends with Raft.
+/// Keeps the view up to date, and notifies the node when it must stop. Ends with Raft.
 ///
-/// Raft's metrics change several times an entry, and whoever watches the view wants to know of few of these changes:
-/// a new role, leader or membership is told at once, progress at most every [`VIEW_MS_MIN`](crate::limits::VIEW_MS_MIN).
+/// Raft's metrics change several times per entry, and the watchers of the view need few of these changes: a new role,
+/// leader or membership is published at once, progress at most every [`VIEW_MS_MIN`](crate::limits::VIEW_MS_MIN)
+/// milliseconds.
 pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, views: watch::Sender<View>) {
     let anchor = Anchor { raft: <TokioInstant as openraft::Instant>::now(), here: tokio::time::Instant::now() };
     let mut metrics = raft.metrics();
@@ -148,9 +150,9 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
     let mut faults = shared.fault.subscribe();
     let mut ended = false;
     loop {
-        // Cloned at once: the guard blocks Raft's core.
+        // Cloned at once because the guard blocks Raft's core.
         let now = metrics.borrow_and_update().clone();
-        // What the disk said is clearer than what Raft makes of it.
+        // The disk's own error is clearer than Raft's.
         let fault = faults.borrow_and_update().clone().or_else(|| shared.wal.failure());
         let view = seen(anchor, &now, fault);
         let settled = view.role != Role::Leader || view.own_term_applied;
@@ -172,14 +174,14 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
         let next = tokio::time::Instant::now() + pause;
         let progress = async {
             let changed = metrics.changed().await;
-            // Awaited only where something changed so soon: an idle node is not woken once more for every beat.
+            // Sleeps only after a change that came too early, so an idle node needs no second wake-up per heartbeat.
             if tokio::time::Instant::now() < next {
                 tokio::time::sleep_until(next).await;
             }
             changed
         };
-        // Where the core ended, its last words are in the metrics, and their change may have been noticed in `progress`
-        // already: they are read once more, and no other change is waited for.
+        // If the core has ended, its last state is in the metrics, and `progress` may already have consumed that
+        // change. So they are read once more, without waiting for another change.
         ended = tokio::select! {
             changed = progress => changed.is_err(),
             changed = server.changed() => changed.is_err(),

@@ -1,4 +1,4 @@
-//! What an entry costs on its way into bytes and out of them: once on the leader, once on every follower.
+//! The cost of encoding an entry, once on the leader, and of decoding it, once on every follower.
 
 use std::hint::black_box;
 
@@ -8,12 +8,12 @@ use lockkeeper::model::{Entry, SessionId};
 use super::timer::{Timer, repeat};
 use super::words::{COMMANDS, acquire, entry, name};
 
-/// A busy leader's entry: acquires, each by a session of its own.
+/// The entry of a busy leader: acquires, each in a separate session.
 pub(crate) fn full() -> Entry {
     entry(0, (0..COMMANDS).map(|number| acquire(SessionId::new(0, number + 1), 1, &name(number))))
 }
 
-/// Encoding and decoding.
+/// Measures encoding and decoding.
 pub(crate) fn entries(timer: &Timer) {
     let entry = full();
     let bytes = encode_entry(&entry);

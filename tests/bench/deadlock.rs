@@ -1,4 +1,4 @@
-//! What one more wait costs behind a full queue of named owners, where it may close a cycle and where it does.
+//! The cost of one more wait after a full queue of named owners, with and without a cycle.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use super::words::{apply, entry, name, open, wish};
 
 const QUEUE: u64 = 9_990;
 
-/// What all wait for.
+/// What the queue waits for.
 #[derive(Clone, Copy)]
 enum Queue {
-    /// One lock.
+    /// A single lock.
     Lock,
-    /// A semaphore of so many permits, each held by an owner.
+    /// A semaphore with this many permits, each held by an owner.
     Permits(u32),
-    /// The same, whose waiters all barge.
+    /// The same, with barging waiters.
     Barging(u32),
-    /// The same, half of whose waiters hold a lock for which the other half waits.
+    /// The same; half of the waiters hold a lock for which the other half waits.
     Holding(u32),
-    /// A lock, with another in a set.
+    /// One lock, requested in a set with another lock.
     Sets,
-    /// A permit of so many, with a lock in a set.
+    /// A permit of a semaphore with this many permits, requested in a set with a lock.
     SetsForPermits(u32),
 }
 
 impl Queue {
-    /// Of a semaphore.
+    /// The limit of the semaphore, if there is one.
     fn limit(self) -> Option<u32> {
         match self {
             Self::Permits(limit) | Self::Barging(limit) | Self::Holding(limit) | Self::SetsForPermits(limit) => {
@@ -42,18 +42,18 @@ impl Queue {
     }
 }
 
-/// Who else waits for the one whose wait is timed.
+/// Which holders wait for the owner whose wait is measured.
 #[derive(Clone, Copy, PartialEq)]
 enum Others {
-    /// Nobody.
+    /// No holder waits for it.
     Nobody,
-    /// One holder of what it asks for.
+    /// One holder of what it requests.
     OneHolder,
-    /// Every holder of what it asks for.
+    /// Every holder of what it requests.
     EveryHolder,
 }
 
-/// A queue and the next one in it.
+/// A queue and the session of the next waiter.
 struct Scene {
     machine: Machine,
     last: SessionId,
@@ -61,7 +61,8 @@ struct Scene {
     number: u64,
 }
 
-/// One more wait: behind holders who wait for nobody, behind one that waits for the newcomer, and behind nothing else.
+/// Measures one more wait: after holders that wait for no other owner, with one holder that waits for the new owner,
+/// and with all of them.
 pub(crate) fn one_more_wait(timer: &Timer) {
     let queues = [
         ("a lock", Queue::Lock),
@@ -73,7 +74,7 @@ pub(crate) fn one_more_wait(timer: &Timer) {
         ("sets for a semaphore of 3", Queue::SetsForPermits(3)),
     ];
     let others = [
-        ("nobody waits back", Others::Nobody),
+        ("no holder waits back", Others::Nobody),
         ("one holder waits back", Others::OneHolder),
         ("all holders wait back", Others::EveryHolder),
     ];
@@ -94,7 +95,7 @@ impl Scene {
         let sessions = open(&mut machine, QUEUE + 2);
         let holders = queue.limit().unwrap_or(1);
         let mut scene = Self { machine, last: sessions[0], queue, number: 1 };
-        // What the newcomer holds, and whoever waits back asks for.
+        // The lock that the new owner holds, and for which holders wait.
         scene.apply(asks_for(sessions[0], 1, 1, "last"));
         for holder in 0..holders {
             let held = match queue {
@@ -138,7 +139,7 @@ impl Scene {
         assert!(matches!(outcome, Outcome::Granted(_) | Outcome::Queued(_)), "{outcome:?}");
     }
 
-    /// Asks, and takes it back where it was not refused.
+    /// Requests the wait. Cancels it if it was not refused.
     fn ask(&mut self, others: Others) -> Duration {
         let number = self.number();
         let asked = asks(self.queue, self.last, number, "last");
@@ -170,7 +171,7 @@ fn asks(queue: Queue, session: SessionId, number: u64, owner: &str) -> Command {
     }
 }
 
-/// The same, with a lock of its own in a set.
+/// The same request in a set with another lock.
 fn set(mut asked: Acquire) -> Acquire {
     asked.locks.insert(name(1_000 + asked.request.number), Mode::Exclusive.into());
     asked

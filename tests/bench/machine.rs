@@ -1,4 +1,5 @@
-//! What the lock machine costs: free locks taken and given back, a lock passed on in its queue, sessions that all end.
+//! The cost of the lock machine: acquires and releases of free locks, a lock that passes to the next waiter, sessions
+//! that all end.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use super::words::{COMMANDS, TTL_MS, acquire, apply, entry, name, open, release,
 
 const ENDING: u64 = 1_000;
 
-/// An entry of acquires of free locks and one of their releases, each by a session of its own. The rate counts pairs.
+/// Measures an entry of acquires of free locks and one of their releases, each in a separate session. The rate counts
+/// pairs.
 pub(crate) fn free_locks(timer: &Timer) {
     let mut machine = Machine::new();
     let sessions = open(&mut machine, COMMANDS);
@@ -30,7 +32,8 @@ fn pairs(machine: &mut Machine, sessions: &[SessionId], number: &mut u64) -> Dur
     acquiring + timed(machine, &entry(0, given)).1
 }
 
-/// A release that passes a lock on to the first of a full queue; the releaser's way back into the queue is not timed.
+/// Measures a release that passes a lock to the first waiter of a full queue. The next request of the releasing session
+/// is not timed.
 pub(crate) fn hand_over(timer: &Timer) {
     let mut machine = Machine::new();
     let sessions = open(&mut machine, COMMANDS);
@@ -55,10 +58,10 @@ pub(crate) fn hand_over(timer: &Timer) {
 
 fn passed_on(applied: &Applied) -> FencingToken {
     let mut granted = applied.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. }));
-    granted.next().and_then(|event| event.subject.token()).expect("the next in the queue has it")
+    granted.next().and_then(|event| event.subject.token()).expect("the next waiter has the lock")
 }
 
-/// Sessions that all end in one entry, each with a lock that it held.
+/// Measures sessions that all end in one entry, each with a lock.
 pub(crate) fn mass_expiry(timer: &Timer) {
     let mut full = Machine::new();
     let sessions = open(&mut full, ENDING);

@@ -1,8 +1,8 @@
-//! What the parts cost that every request goes through: the machine, its search for deadlocks, the codec, the log on
-//! disk, the way to the cluster. Run by `cargo bench --bench parts`, with a part of a name behind it for some of them.
-//! Figures mean something on a quiet machine.
+//! The cost of the parts that every request uses: the machine, its deadlock detection, the codec, the log on disk, the
+//! connection to the cluster. Run by `cargo bench --bench parts`; a further argument selects the parts whose names
+//! contain it. The figures are meaningful only on an idle machine.
 
-#![allow(clippy::print_stdout, reason = "the figures are there to be read")]
+#![allow(clippy::print_stdout, reason = "the figures are the output")]
 
 mod codec;
 mod deadlock;

@@ -7,27 +7,27 @@ use hdrhistogram::Histogram;
 const WARM_UP: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_millis(100);
 const SAMPLES: usize = 30;
-/// Rounds of one sample at most, so that the number of rounds stays exact as a floating-point number.
+/// Largest number of rounds in one sample, so that it is exact as a floating-point number.
 const ROUNDS_MAX: u64 = 1 << 30;
 
-/// Measures the parts whose names contain the words of the command line.
+/// Measures the parts whose names contain an argument of the command line.
 pub(crate) struct Timer {
     filters: Vec<String>,
 }
 
 impl Timer {
-    /// Reads the words of the command line. Cargo adds options such as `--bench`, which mean nothing here.
+    /// Reads the arguments of the command line. Ignores options that Cargo adds, such as `--bench`.
     pub(crate) fn from_arguments() -> Self {
         Self { filters: std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect() }
     }
 
-    /// Whether the command line asks for this part.
+    /// Whether the command line selects this part.
     pub(crate) fn wants(&self, part: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| part.contains(filter.as_str()))
     }
 
-    /// Prints what one round costs. `run` makes N rounds and returns the time that they took, without their preparation;
-    /// each round does `elements` things, which the rate counts.
+    /// Measures and prints the cost of one round. `run` makes N rounds and returns the time that they took, without
+    /// their preparation. The rate counts `elements` per round.
     pub(crate) fn measure(&self, part: &str, elements: u64, mut run: impl FnMut(u64) -> Duration) {
         if !self.wants(part) {
             return;
@@ -50,7 +50,7 @@ impl Timer {
     }
 }
 
-/// Warms up, and returns how many rounds take about as long as one sample shall take, with their preparation.
+/// Warms up, and returns how many rounds take about as long as one sample, including their preparation.
 fn rounds_a_sample(run: &mut impl FnMut(u64) -> Duration) -> u64 {
     let begun = Instant::now();
     let mut rounds = 1;
@@ -68,7 +68,7 @@ fn rounds_a_sample(run: &mut impl FnMut(u64) -> Duration) -> u64 {
     }
 }
 
-/// Runs something N times and returns how long that took.
+/// Calls `work` N times and returns how long that took.
 pub(crate) fn repeat<T>(rounds: u64, mut work: impl FnMut() -> T) -> Duration {
     let begun = Instant::now();
     for _ in 0..rounds {

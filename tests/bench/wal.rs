@@ -1,4 +1,4 @@
-//! What it costs to make an entry durable, on the disk of the folder for temporary files (`TMPDIR` names another).
+//! The cost of making an entry durable, on the disk of the directory for temporary files (which `TMPDIR` can change).
 
 use std::sync::mpsc;
 
@@ -10,7 +10,7 @@ use super::codec::full;
 use super::timer::{Timer, repeat};
 use super::words::COMMANDS;
 
-/// One entry of 50 commands after the other: appended, written, synced, told.
+/// Measures entries of 50 commands, one after the other: each is appended, written, synced and reported.
 pub(crate) fn append_and_sync(timer: &Timer) {
     let directory = tempfile::tempdir().expect("a folder");
     let claim = Claim { cluster: "bench".to_owned(), node: 1, peers_id: None, group_id: None };
@@ -29,7 +29,7 @@ pub(crate) fn append_and_sync(timer: &Timer) {
 fn durable(wal: &DiskWal, index: u64, bytes: &Bytes) {
     let (told, synced) = mpsc::sync_channel(1);
     let records = vec![(LogId::new(1, 1, index), bytes.clone())];
-    let done = Box::new(move |result| told.send(result).expect("somebody waits"));
+    let done = Box::new(move |result| told.send(result).expect("the receiver waits"));
     wal.append(records, done).expect("an open log");
-    synced.recv().expect("told once").expect("a disk that works");
+    synced.recv().expect("reported once").expect("a disk that works");
 }

@@ -1,5 +1,5 @@
-//! What the way to the cluster costs: the same pairs of acquire and release embedded on the leader and through gRPC, on
-//! three nodes in this process with their logs on the disk of the folder for temporary files.
+//! The cost of the connection to the cluster: the same pairs of acquire and release embedded in the leader and through
+//! gRPC, with three nodes in this process whose logs are in the directory for temporary files.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use tokio::task::JoinSet;
 
 use super::timer::Timer;
 
-/// So many at once, each with a session and a lock of its own.
+/// Numbers of concurrent clients, each with a separate session and lock.
 const CLIENTS: [u64; 2] = [1, 64];
-/// Pairs that each makes in a row, so that few of them wait for the last one's last.
+/// Pairs that each client makes in a row, so that the wait for the slowest client at the end has little effect.
 const PAIRS: u64 = 20;
 
-/// Pairs by an application that embeds the leader, and by one that reaches it over a connection for each client.
+/// Measures pairs of an application that embeds the leader, and of clients with one connection each.
 pub(crate) fn embedded_and_remote(timer: &Timer) {
     if !timer.wants("pairs/") {
         return;
@@ -35,7 +35,7 @@ pub(crate) fn embedded_and_remote(timer: &Timer) {
             Client::new(RemoteService::new(settings).expect("endpoints"))
         });
     }
-    assert!(leader.leads(), "the figures tell nothing: another node leads now");
+    assert!(leader.leads(), "the figures are invalid: another node leads now");
     runtime.block_on(cluster.close());
 }
 
@@ -49,7 +49,7 @@ fn measure<S: LockService>(timer: &Timer, runtime: &Runtime, way: &str, clients:
     });
 }
 
-/// How long it takes until each has made so many pairs.
+/// How long it takes until each client has made this many pairs.
 async fn pairs<S: LockService>(sessions: &[Session<S>], each: u64) -> Duration {
     let begun = Instant::now();
     let mut working = JoinSet::new();

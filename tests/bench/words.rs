@@ -1,4 +1,4 @@
-//! Entries as the benchmarks make them: batches of commands by sessions that are open.
+//! The entries of the benchmarks: batches of commands of open sessions.
 
 use lockkeeper::machine::{Applied, Machine};
 use lockkeeper::model::{
@@ -6,12 +6,12 @@ use lockkeeper::model::{
     Outcome, Patience, Principal, Release, RequestId, SessionId, Submission, WallTime,
 };
 
-/// Commands of one entry, as a busy leader gathers them.
+/// Commands of one entry, as a busy leader batches them.
 pub(crate) const COMMANDS: u64 = 50;
-/// How long the sessions live without a renewal.
+/// TTL of the sessions, which are never renewed.
 pub(crate) const TTL_MS: u64 = 10_000;
 
-/// An entry at this log time.
+/// An entry with this log time.
 pub(crate) fn entry(stamp_ms: u64, commands: impl IntoIterator<Item = Command>) -> Entry {
     let submission = |command| Submission { principal: Principal::default(), since: None, command };
     Entry {
@@ -23,14 +23,14 @@ pub(crate) fn entry(stamp_ms: u64, commands: impl IntoIterator<Item = Command>) 
     }
 }
 
-/// Applies the next entry as a node does it: the touched records are taken, too.
+/// Applies the next entry like a node, including the collection of changed records.
 pub(crate) fn apply(machine: &mut Machine, entry: &Entry) -> Applied {
     let applied = machine.apply(machine.applied() + 1, entry);
     machine.take_dirty(|_, _| ());
     applied
 }
 
-/// Opens so many sessions, which all end together unless renewed.
+/// Opens this many sessions, which all end at the same time.
 pub(crate) fn open(machine: &mut Machine, sessions: u64) -> Vec<SessionId> {
     let opened = apply(machine, &entry(0, (0..sessions).map(open_session)));
     let id = |outcome: &Outcome| {
@@ -52,12 +52,12 @@ fn open_session(number: u64) -> Command {
     })
 }
 
-/// Asks for a lock, to wait in its queue where it is held. Everything before this request has been answered.
+/// A command that requests a lock and waits in its queue. All earlier requests of the session are answered.
 pub(crate) fn acquire(session: SessionId, number: u64, name: &LockName) -> Command {
     Command::Acquire(wish(session, number, name))
 }
 
-/// The same, not yet a command.
+/// The same request, not yet a command.
 pub(crate) fn wish(session: SessionId, number: u64, name: &LockName) -> Acquire {
     Acquire {
         request: RequestId { session, number },
@@ -71,19 +71,19 @@ pub(crate) fn wish(session: SessionId, number: u64, name: &LockName) -> Acquire 
     }
 }
 
-/// Gives a lock back. Everything before this request has been answered.
+/// A command that releases a lock. All earlier requests of the session are answered.
 pub(crate) fn release(session: SessionId, number: u64, name: &LockName, token: FencingToken) -> Command {
     let request = RequestId { session, number };
     Command::Release(Release { request, answered_below: number, name: name.clone(), token })
 }
 
-/// The token of a grant.
+/// The token in a grant.
 pub(crate) fn token(outcome: &Outcome) -> FencingToken {
     let Outcome::Granted(grant) = outcome else { panic!("not granted: {outcome:?}") };
     grant.token
 }
 
-/// The lock of this number.
+/// The name of the lock with this number.
 pub(crate) fn name(number: u64) -> LockName {
     LockName::parse(&format!("bench/{number}")).expect("a legal name")
 }

@@ -1,9 +1,8 @@
-//! Whether what clients saw of one lock could have happened one after the other, each between its call and its answer: the
-//! search of Wing and Gong, with Lowe's memory of what was tried. It knows no log and no node: what it finds nobody could
-//! have explained away.
+//! Checks whether the operations that clients saw on one lock are linearizable: whether they could have happened one
+//! after the other, each between its call and its answer. It uses the search of Wing and Gong, with Lowe's memory of
+//! tried states. It knows neither log nor nodes, so it is independent of them.
 //!
-//! A call whose answer never came is left out where it may have had no effect, and otherwise may take effect at any later
-//! time.
+//! A call without an answer is left out if it may have had no effect; otherwise it may take effect at any later time.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
@@ -13,28 +12,28 @@ use lockkeeper::model::{FencingToken, LockName, Mode};
 
 use super::{Rule, Violation};
 
-/// One call of a client, and what came of it.
+/// One call of a client and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub(crate) lock: LockName,
     pub(crate) did: Did,
     pub(crate) call: Duration,
-    /// When it was answered; `None` where it was not: then it may have happened at any time since, or never.
+    /// When the call was answered. If `None`, it may have taken effect at any time since the call, or never.
     pub(crate) answered: Option<Duration>,
 }
 
-/// What a client did, as it was told.
+/// The result of a call, as the client saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Did {
-    /// It got the lock.
+    /// The client acquired the lock.
     Acquire(FencingToken, Mode),
-    /// It gave the lock back, or stopped being sure of it.
+    /// The client released the lock, or stopped being sure that it holds it.
     End(FencingToken),
-    /// It was told who holds the lock.
+    /// The client read the holders of the lock.
     Look(BTreeSet<FencingToken>),
 }
 
-/// Who holds one lock, of those that clients know of.
+/// The holders of one lock that clients know of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct State {
     holders: BTreeSet<FencingToken>,
@@ -43,15 +42,15 @@ struct State {
 }
 
 impl State {
-    /// What the operation makes of it; `None` where it could not have happened now. `known` are the grants that somebody
-    /// was told of.
+    /// The state after the operation; `None` if the operation is impossible in this state. `known` are the grants that
+    /// some client received.
     fn after(&self, did: &Did, known: &BTreeSet<FencingToken>) -> Option<Self> {
         let mut next = self.clone();
         match did {
             Did::Acquire(token, mode) => {
                 let shared = *mode == Mode::Shared;
                 let free = self.holders.is_empty() || (shared && self.shared);
-                // Tokens grow: whoever passes by one that was told leaves a grant that can never happen.
+                // Tokens increase, so a grant that skips the token of a known grant makes that one impossible.
                 let after = self.newest.map_or(Bound::Unbounded, Bound::Excluded);
                 let passed = known.range((after, Bound::Unbounded)).next().is_some_and(|next| next < token);
                 if !free || Some(*token) <= self.newest || passed {
@@ -65,7 +64,7 @@ impl State {
                     return None;
                 }
             }
-            // Who was never told of its grant is seen by others, and by nobody else.
+            // A read also sees holders whose grant no client received; these are not compared.
             Did::Look(seen) => {
                 if seen.intersection(known).ne(&self.holders) {
                     return None;
@@ -76,18 +75,18 @@ impl State {
     }
 }
 
-/// What is known of operations at a time before which all calls are written down. What was answered later may have depended
-/// on calls that are not: it is taken as not answered yet.
+/// The operations known at a time before which all calls are recorded. A later answer may depend on calls that are not
+/// recorded, so it is treated as not received yet.
 pub(super) fn until(operations: &[Operation], known: Duration) -> Vec<Operation> {
     let called = operations.iter().filter(|operation| operation.call < known).cloned();
     let answered = |answered: Option<Duration>| answered.filter(|answered| *answered < known);
     called.map(|operation| Operation { answered: answered(operation.answered), ..operation }).collect()
 }
 
-/// So many ways are tried for each operation of a lock, on the average; a search that needs more has found nothing.
+/// Average number of tries for each operation of a lock, after which the search ends without a result.
 const TRIES_PER_OPERATION: usize = 2_000;
 
-/// Which of the operations, sorted by their calls, have happened: all before `frontier` but those `left` out.
+/// The operations, sorted by their calls, that have happened: all before `frontier` except those in `left`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Happened {
     frontier: usize,
@@ -106,8 +105,8 @@ impl Happened {
         next
     }
 
-    /// Those that may be the next to happen: called before any that has not happened was answered. And the one of these
-    /// that was answered first.
+    /// The operations that may happen next: they were called before any operation that has not happened was answered.
+    /// Also returns the one of them that was answered first.
     fn next(&self, operations: &[&Operation]) -> (Vec<usize>, Option<usize>) {
         let (mut next, mut first) = (Vec::new(), None::<(Duration, usize)>);
         for at in self.left.iter().copied().chain(self.frontier..operations.len()) {
@@ -125,7 +124,7 @@ impl Happened {
     }
 }
 
-/// The locks of whose operations there is no order, or none that can be found.
+/// The locks whose operations have no possible order, or none that the search found.
 pub(super) fn broken(operations: &[Operation]) -> Vec<Violation> {
     let mut by_lock: BTreeMap<&LockName, Vec<&Operation>> = BTreeMap::new();
     for operation in operations {
@@ -133,16 +132,16 @@ pub(super) fn broken(operations: &[Operation]) -> Vec<Violation> {
     }
     let stuck = by_lock.into_iter().filter_map(|(lock, operations)| Some((lock, stuck_at(operations)?)));
     let violation = |(lock, at): (&LockName, String)| {
-        let what = format!("{lock}: in no order could all of this have happened, {at}");
+        let what = format!("{lock}: no order of the operations is possible, {at}");
         Violation { rule: Rule::Linearizable, what }
     };
     stuck.map(violation).collect()
 }
 
-/// The operation beyond which no order gets; `None` where one gets to the end.
+/// The operation at which every order ends; `None` if one order contains all operations.
 fn stuck_at(mut operations: Vec<&Operation>) -> Option<String> {
     operations.sort_by_key(|operation| operation.call);
-    // A grant of which nobody was told yet restricts nobody: who it keeps out waits for an end that was not called yet.
+    // A grant that no client received restricts nothing: what it excludes waits for an end that was not called yet.
     operations.retain(|operation| operation.answered.is_some() || !matches!(operation.did, Did::Acquire(..)));
     let granted = |operation: &&Operation| match &operation.did {
         Did::Acquire(token, _) => Some(*token),
@@ -151,7 +150,7 @@ fn stuck_at(mut operations: Vec<&Operation>) -> Option<String> {
     let known: BTreeSet<FencingToken> = operations.iter().filter_map(granted).collect();
     let end = operations.iter().filter(|operation| operation.answered.is_some()).count();
     let mut tried = HashSet::new();
-    // What has happened, how many of these were answered, and what that came to.
+    // The operations that have happened, how many of these were answered, and the state.
     let mut open = vec![(Happened::default(), 0, State::default())];
     let mut furthest = (0, operations.first().copied());
     while let Some((happened, answered, state)) = open.pop() {
@@ -159,13 +158,13 @@ fn stuck_at(mut operations: Vec<&Operation>) -> Option<String> {
             return None;
         }
         if operations.len() * TRIES_PER_OPERATION < tried.len() {
-            return Some(format!("as far as was tried, which was up to {:?}", furthest.1));
+            return Some(format!("as far as the search went, which was up to {:?}", furthest.1));
         }
         let (next, first) = happened.next(&operations);
         if furthest.0 <= answered {
             furthest = (answered, first.map(|first| operations[first]));
         }
-        // Tried last to first: of what may come next, the earliest call is the likeliest.
+        // The last one is tried first, and the operation with the earliest call is the likeliest next one.
         for at in next.into_iter().rev() {
             let Some(after) = state.after(&operations[at].did, &known) else { continue };
             let happened = happened.and(at);
@@ -203,12 +202,12 @@ mod tests {
         Operation { answered: None, ..operation }
     }
 
-    /// Overlapping calls may have happened in either order; answers that were lost, at any later time or never.
+    /// Overlapping calls may happen in either order; calls without an answer at any later time or never.
     #[test]
-    fn what_could_have_happened_is_good() {
+    fn a_possible_history_is_accepted() {
         let good = [
             at(0, 10, acquire(1)),
-            // The release was answered after the next one had its grant, and was called before.
+            // The release was called before the next grant and answered after it.
             at(20, 60, Did::End(token(1))),
             at(5, 40, acquire(2)),
             at(30, 65, look([2])),
@@ -216,16 +215,16 @@ mod tests {
             unanswered(at(80, 0, Did::End(token(2)))),
             at(90, 300, Did::Acquire(token(4), Mode::Shared)),
             at(100, 310, Did::Acquire(token(5), Mode::Shared)),
-            // Nobody was told of token 3.
+            // No client received token 3.
             at(82, 85, look([2, 3])),
             at(311, 320, look([4, 5])),
         ];
         assert_eq!(broken(&good), []);
     }
 
-    /// Two that hold at once, a token that goes back, and a look at what is over are each in no order.
+    /// Two holders at once, a token that decreases, and a read of an earlier holder are impossible in every order.
     #[test]
-    fn what_could_not_have_happened_is_found() {
+    fn an_impossible_history_is_found() {
         let overlap = [at(0, 10, acquire(1)), at(11, 20, acquire(2)), at(30, 40, Did::End(token(1)))];
         let backwards = [at(0, 10, acquire(2)), at(11, 12, Did::End(token(2))), at(13, 20, acquire(1))];
         let stale = [at(0, 10, acquire(1)), at(11, 12, Did::End(token(1))), at(13, 20, look([1]))];
@@ -237,25 +236,26 @@ mod tests {
         }
     }
 
-    /// While a run goes on, what waits for a call that is not written down yet breaks nothing, and what is over still does.
+    /// During a run, an operation that depends on calls that are not recorded yet is no violation; other violations are
+    /// found.
     #[test]
-    fn an_unfinished_history_is_judged_as_far_as_it_is_known() {
+    fn an_unfinished_history_is_judged_up_to_its_known_end() {
         let ms = Duration::from_millis;
-        // Token 1 was given back at 30 by a call that is not written down yet.
+        // Token 1 was released at 30 by a call that is not recorded yet.
         let good = [at(0, 10, acquire(1)), at(5, 40, acquire(2))];
         assert_eq!(broken(&until(&good, ms(30))), []);
         let bad = [&good[..], &[at(11, 20, look([]))]].concat();
         assert_eq!(broken(&until(&bad, ms(30))).len(), 1);
     }
 
-    /// Locks are looked at apart.
+    /// Each lock is checked separately.
     #[test]
-    fn other_locks_are_other_stories() {
+    fn each_lock_is_checked_separately() {
         let other = Operation { lock: LockName::parse("green").expect("a name"), ..at(11, 20, acquire(2)) };
         assert_eq!(broken(&[at(0, 10, acquire(1)), other]), []);
     }
 
-    /// A long history with many at a time is judged in no time, a good one and a bad one.
+    /// Long histories with many concurrent calls are checked quickly, both possible and impossible ones.
     #[test]
     fn long_histories_are_judged() {
         let mut long = Vec::new();
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(broken(&long).len(), 1);
     }
 
-    /// So is one of a long run, in which some ends were never answered.
+    /// The history of a run of many minutes is checked, too, although some of its ends were never answered.
     #[test]
     fn a_run_of_many_minutes_is_judged() {
         let mut long = Vec::new();

@@ -1,7 +1,8 @@
-//! Judges what clients believed and what the cluster said happened. Pure functions over one history.
+//! Checks what clients believed against the events that the cluster reported. All functions are pure functions of one
+//! history.
 //!
-//! The log position of each event is the witness: the events are replayed in their order, and every rule that a lock
-//! service promises is looked at on the way. What the clients saw is then compared with it.
+//! The log position of each event gives the order: the events are replayed in that order, and each promise of the lock
+//! service is checked on the way. What the clients saw is then compared with it.
 
 pub(crate) mod linear;
 
@@ -13,29 +14,29 @@ use lockkeeper::model::{Claim, Event, EventKind, FencingToken, LockKey, LockName
 
 use self::linear::{Did, Operation};
 
-/// Everything that a run left behind.
+/// Everything that was recorded in a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
-    /// What clients were told that they hold.
+    /// The grants that clients received.
     pub(crate) beliefs: Vec<Belief>,
-    /// What clients were told that they gave back.
+    /// The releases whose answers clients received.
     pub(crate) releases: Vec<(LockName, FencingToken)>,
-    /// The same and more as calls and answers, for whoever asks in which order they happened.
+    /// The same and further operations as calls and answers, for the check of their order.
     pub(crate) operations: Vec<Operation>,
-    /// Since when what a client did may not be written down yet, while a run goes on.
+    /// During a run: for each client, the time since which its calls may not be recorded yet.
     pub(crate) open: BTreeMap<usize, Duration>,
-    /// What each node told its watcher.
+    /// The events that each node reported to its watcher.
     pub(crate) tellings: Vec<Telling>,
 }
 
 impl History {
-    /// What this client called before `now` is written down.
-    #[allow(dead_code, reason = "the simulation judges what its clients saw at the end only")]
+    /// Records that all calls of this client before `now` are in the history.
+    #[allow(dead_code, reason = "the simulation checks its history only at the end")]
     pub(crate) fn begins(&mut self, client: usize, now: Duration) {
         self.open.insert(client, now);
     }
 
-    /// Writes down a grant, of which the client that asked for it was told.
+    /// Records a grant that its client received.
     pub(crate) fn granted(&mut self, belief: Belief) {
         let did = Did::Acquire(belief.token, belief.mode);
         let (call, answered) = (belief.asked, Some(belief.begin));
@@ -43,8 +44,8 @@ impl History {
         self.beliefs.push(belief);
     }
 
-    /// Writes down that a client gave a lock back, or stopped being sure of it, at `call`; and when it was told that the
-    /// lock is no longer its own, if it was.
+    /// Records that a client released a lock at `call`, or stopped being sure of it; and when the end was confirmed, if
+    /// it was.
     pub(crate) fn ended(&mut self, lock: LockName, token: FencingToken, call: Duration, answered: Option<Duration>) {
         if answered.is_some() {
             self.releases.push((lock.clone(), token));
@@ -52,13 +53,13 @@ impl History {
         self.operations.push(Operation { lock, did: Did::End(token), call, answered });
     }
 
-    /// Writes down that a client asked at `call` who holds a lock, and what it was told.
+    /// Records that a client read the holders of a lock, and the result.
     pub(crate) fn looked(&mut self, lock: LockName, seen: BTreeSet<FencingToken>, call: Duration, answered: Duration) {
         self.operations.push(Operation { lock, did: Did::Look(seen), call, answered: Some(answered) });
     }
 }
 
-/// What a client believed of one grant. The instants are counted on one clock, from the start of the run.
+/// What a client believed about one grant. All instants are on one clock, from the start of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct Belief {
     pub(crate) client: usize,
@@ -70,55 +71,55 @@ pub(crate) struct Belief {
     pub(crate) asked: Duration,
     /// When acquire returned.
     pub(crate) begin: Duration,
-    /// The earliest of the call of release, the guard's own alarm and the end of its validity.
+    /// The earliest of the call of release, the loss that the guard reported, and the end of its validity.
     pub(crate) end: Duration,
 }
 
-/// One node's events, in the order in which they came.
+/// The events of one node, in the order in which they arrived.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Telling {
     pub(crate) events: Vec<Event>,
-    /// Stretches of the log without a gap: after the first position, up to the second.
+    /// Ranges of the log without a gap: after the first position, up to the second.
     pub(crate) stretches: Vec<(Position, Position)>,
 }
 
 /// A promise of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rule {
-    /// A node tells its events once and in order.
+    /// A node reports its events once and in order.
     PositionsGrow,
-    /// Two nodes tell the same event at the same position.
+    /// Two nodes report the same event at the same position.
     NodesAgree,
-    /// Between them the nodes tell everything.
+    /// Together the nodes report all events.
     NothingUntold,
-    /// An exclusive holder is alone; shared ones are with shared ones.
+    /// An exclusive holder is the only holder; shared holders are together only with shared holders.
     OneHolder,
-    /// First come, first served.
+    /// Waiters are granted in the order of the queue.
     FirstComeFirstServed,
-    /// A token is larger than all before.
+    /// A token is larger than all earlier ones.
     TokensGrow,
-    /// A request waits once and holds once, however often it was repeated.
+    /// A request waits once and holds once, even if it was repeated.
     OnceARequest,
-    /// What ends was held or awaited, by the same claim.
+    /// A hold or wait that ends existed, with the same claim.
     EndsWhatWas,
-    /// Nobody without a live session waits or holds.
+    /// Only live sessions wait or hold.
     LiveSessions,
-    /// What was acknowledged to a client happened.
+    /// Everything that was acknowledged to a client is in the log.
     AcknowledgedHappened,
-    /// Two clients never believe at the same time what excludes each other.
+    /// Two clients never believe at the same time that they have holds that exclude each other.
     BeliefsDisjoint,
-    /// What clients saw of one lock could have happened one after the other.
+    /// The operations on each lock are linearizable.
     Linearizable,
 }
 
-/// A broken promise, and where.
+/// A broken promise and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) rule: Rule,
     pub(crate) what: String,
 }
 
-/// Up to which position the tellings together leave no gap.
+/// The position up to which the nodes together reported all events.
 pub(crate) fn told_until(tellings: &[Telling]) -> Position {
     let mut stretches: Vec<_> = tellings.iter().flat_map(|telling| telling.stretches.iter().copied()).collect();
     stretches.sort_unstable();
@@ -126,7 +127,7 @@ pub(crate) fn told_until(tellings: &[Telling]) -> Position {
     stretches.into_iter().fold(Position::default(), reach)
 }
 
-/// Looks for broken promises. While a run goes on, only what can be said already is looked at.
+/// Checks all promises. During a run, it checks only those that can be decided already.
 pub(crate) fn check(history: &History, finished: bool) -> Vec<Violation> {
     let mut replay = Replay::default();
     for telling in &history.tellings {
@@ -135,7 +136,7 @@ pub(crate) fn check(history: &History, finished: bool) -> Vec<Violation> {
     let end = told_until(&history.tellings);
     let merged = replay.nodes_agree(&history.tellings);
     if finished && merged.keys().next_back().is_some_and(|last| *last > end) {
-        let what = format!("what stands after {end} was told by no node");
+        let what = format!("no node reported the events after {end}");
         replay.violations.push(Violation { rule: Rule::NothingUntold, what });
     }
     for event in merged.range(..=end).map(|(_, event)| *event) {
@@ -185,7 +186,7 @@ impl Replay {
         }
     }
 
-    /// Compares what the nodes tell, and puts it together.
+    /// Compares the events of the nodes and merges them.
     fn nodes_agree<'a>(&mut self, tellings: &'a [Telling]) -> BTreeMap<Position, &'a Event> {
         let mut merged: BTreeMap<Position, &Event> = BTreeMap::new();
         for event in tellings.iter().flat_map(|telling| &telling.events) {
@@ -199,7 +200,7 @@ impl Replay {
             for (from, to) in &telling.stretches {
                 for (position, event) in merged.range((Bound::Excluded(*from), Bound::Included(*to))) {
                     if !told.contains(position) {
-                        self.broken(Rule::NodesAgree, event, "another node passes over it");
+                        self.broken(Rule::NodesAgree, event, "another node omits it");
                     }
                 }
             }
@@ -234,7 +235,7 @@ impl Replay {
                 }
             }
             EventKind::SessionEnded { .. } => self.session_ended(event, of_a_session(event)),
-            // Nobody in these tests asks for what the rest of them tell.
+            // The clients of these tests never cause the following events.
             EventKind::Upgraded { .. }
             | EventKind::Downgraded
             | EventKind::PermitsReturned { .. }
@@ -268,7 +269,7 @@ impl Replay {
         }
         self.must_live(event, claim);
         if let Some(last) = self.last_token.filter(|last| token <= *last) {
-            self.broken(Rule::TokensGrow, event, &format!("token {last} was given before"));
+            self.broken(Rule::TokensGrow, event, &format!("token {last} was granted before"));
         }
         self.last_token = self.last_token.max(Some(token));
         self.grants.insert((key.name.clone(), token, claim.session()));
@@ -305,7 +306,7 @@ impl Replay {
             .iter()
             .find(|(_, lock)| lock.holders.values().any(|(claim, _)| of_it(claim)) || lock.queue.values().any(of_it));
         if let Some(key) = left.map(|(key, _)| key.clone()) {
-            self.broken(Rule::LiveSessions, event, &format!("it still stands at {}", key.name));
+            self.broken(Rule::LiveSessions, event, &format!("it still holds or waits for {}", key.name));
         }
     }
 
@@ -333,8 +334,8 @@ impl Replay {
         }
     }
 
-    /// Who asked after another was told of its grant has the larger token. Clients are enough to see that: no node need be
-    /// left that could tell what happened between.
+    /// Checks that a client that requested after another one received its grant has the larger token. This needs only
+    /// what the clients saw, and no node that could report the events in between.
     fn later_asked_are_larger(&mut self, beliefs: &[Belief]) {
         let mut told: Vec<_> = beliefs.iter().collect();
         told.sort_by_key(|belief| belief.begin);
@@ -347,7 +348,7 @@ impl Replay {
                 largest = largest.max(Some(earlier.token));
             }
             if let Some(earlier) = largest.filter(|earlier| later.token <= *earlier) {
-                let what = format!("{later:?} was asked for after token {earlier} was told");
+                let what = format!("{later:?} was requested after token {earlier} was granted");
                 self.violations.push(Violation { rule: Rule::TokensGrow, what });
             }
         }
@@ -373,7 +374,7 @@ impl Replay {
 #[cfg(test)]
 mod tests;
 
-/// The lock and the request of an event about one.
+/// The lock and the claim of an event.
 fn of_a_claim(event: &Event) -> (&LockKey, Claim) {
     event.subject.lock().zip(event.subject.claim()).unwrap_or_else(|| panic!("no request: {event:?}"))
 }
@@ -383,7 +384,7 @@ fn of_a_hold(event: &Event) -> FencingToken {
     event.subject.token().unwrap_or_else(|| panic!("no token: {event:?}"))
 }
 
-/// The session of an event about one.
+/// The session of an event about a session.
 fn of_a_session(event: &Event) -> SessionId {
     event.subject.session().unwrap_or_else(|| panic!("no session: {event:?}"))
 }

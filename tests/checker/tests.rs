@@ -1,4 +1,4 @@
-//! Hand-written histories, good and bad: each rule sees what it is there for, and nothing else.
+//! Hand-written histories, good and bad: each rule finds its violation and nothing else.
 
 use lockkeeper::model::{EndReason, LogTime, Namespace, RequestId, Subject, WaitEndReason, WallTime};
 
@@ -23,12 +23,12 @@ fn token(counter: u64) -> FencingToken {
     FencingToken::new(0, counter)
 }
 
-/// Each client has one session; its requests count from one.
+/// The claim of a client's request. Each client has one session, and its requests are numbered from one.
 fn claim(client: u64, number: u64) -> Claim {
     Claim::Request(RequestId { session: session(client), number })
 }
 
-/// What happened, and what it is about.
+/// An event and its subject.
 type What = (Subject, EventKind);
 
 fn opened(client: u64) -> What {
@@ -60,7 +60,7 @@ fn event(index: u64, (subject, kind): What) -> Event {
     Event { position, at: LogTime(index), wall: WallTime(0), namespace: Some(Namespace::default()), subject, kind }
 }
 
-/// One node that tells these events, an entry each, from the first on.
+/// The report of a node with these events, each in its own entry, starting at the first entry.
 fn telling(kinds: impl IntoIterator<Item = What>) -> Telling {
     let events: Vec<_> = (1..).zip(kinds).map(|(index, what)| event(index, what)).collect();
     let to = events.last().map_or(Position::default(), |event| event.position);
@@ -84,13 +84,14 @@ fn belief(client: u64, counter: u64, mode: Mode, begin: u64, end: u64) -> Belief
     }
 }
 
-/// The rules that a history breaks, each once.
+/// The rules that a history breaks, each listed once.
 fn broken(history: &History) -> Vec<Rule> {
     let rules: BTreeSet<_> = check(history, true).into_iter().map(|violation| violation.rule).collect();
     rules.into_iter().collect()
 }
 
-/// A history in which everything is as promised breaks no rule: a queue, one who leaves, readers together, an end.
+/// A history that keeps all promises breaks no rule: a queue, a waiter that leaves, several readers, the end of a
+/// session.
 #[test]
 fn a_good_history_is_good() {
     let (a, b, c, d) = (claim(1, 1), claim(2, 1), claim(3, 1), claim(2, 2));
@@ -123,7 +124,7 @@ fn a_good_history_is_good() {
     assert_eq!(check(&good, false), []);
 }
 
-/// Two exclusive holders, or a reader beside a writer.
+/// Two exclusive holders, or a reader and a writer at the same time.
 #[test]
 fn two_holders_are_seen() {
     for (one, other) in [(EXCLUSIVE, EXCLUSIVE), (EXCLUSIVE, SHARED), (SHARED, EXCLUSIVE)] {
@@ -132,7 +133,7 @@ fn two_holders_are_seen() {
     }
 }
 
-/// The second in the queue served first, one who does not queue at all, and places that do not grow.
+/// The second waiter is granted first, a grant that passes the queue, and places that do not increase.
 #[test]
 fn an_unfair_queue_is_seen() {
     let (a, b, c) = (claim(1, 1), claim(2, 1), claim(3, 1));
@@ -143,7 +144,7 @@ fn an_unfair_queue_is_seen() {
     assert_eq!(with(vec![queued(c, 4)]), [Rule::FirstComeFirstServed]);
 }
 
-/// A token that is not larger than one before, also of another lock.
+/// A token that is not larger than an earlier one, even one of another lock.
 #[test]
 fn tokens_that_do_not_grow_are_seen() {
     let (a, b) = (claim(1, 1), claim(1, 2));
@@ -153,7 +154,7 @@ fn tokens_that_do_not_grow_are_seen() {
     }
 }
 
-/// A request that is granted twice, or queues again.
+/// A request that is granted twice, or waits again after its grant.
 #[test]
 fn a_request_that_ran_twice_is_seen() {
     let a = claim(1, 1);
@@ -163,21 +164,21 @@ fn a_request_that_ran_twice_is_seen() {
     assert_eq!(broken(&history(again)), [Rule::OnceARequest]);
 }
 
-/// The end of a hold or of a wait that was not there.
+/// The end of a hold or of a wait that did not exist.
 #[test]
 fn an_end_without_a_beginning_is_seen() {
     assert_eq!(broken(&history([released(claim(1, 1), 1)])), [Rule::EndsWhatWas]);
     assert_eq!(broken(&history([left(claim(1, 1), 1)])), [Rule::EndsWhatWas]);
 }
 
-/// A grant to a session that is gone, and a session that goes but leaves its hold behind.
+/// A grant to a session that has ended, and a session that ends without its hold.
 #[test]
 fn a_holder_without_a_session_is_seen() {
     assert_eq!(broken(&history([opened(1), gone(1), granted(claim(1, 1), 1, EXCLUSIVE)])), [Rule::LiveSessions]);
     assert_eq!(broken(&history([opened(1), granted(claim(1, 1), 1, EXCLUSIVE), gone(1)])), [Rule::LiveSessions]);
 }
 
-/// A grant or a release that a client was told of and that no node tells.
+/// A grant or a release that a client received and that no node reported.
 #[test]
 fn what_was_acknowledged_and_lost_is_seen() {
     let mut bad = history([opened(1), granted(claim(1, 1), 1, EXCLUSIVE)]);
@@ -186,12 +187,12 @@ fn what_was_acknowledged_and_lost_is_seen() {
     bad.releases.clear();
     bad.beliefs = vec![belief(1, 2, EXCLUSIVE, 0, 1)];
     assert_eq!(broken(&bad), [Rule::AcknowledgedHappened]);
-    assert_eq!(check(&bad, false), [], "while the run goes on the event may still come");
+    assert_eq!(check(&bad, false), [], "during the run the event may still arrive");
 }
 
-/// A token that is not larger than one that was told before it was asked for; one that was asked for earlier may be.
+/// A token that is not larger than one that was granted before it was requested; one that was requested earlier may be.
 #[test]
-fn tokens_that_clients_see_begin_anew_are_seen() {
+fn tokens_that_decrease_for_clients_are_seen() {
     let (a, b) = (claim(1, 1), claim(2, 1));
     let kinds = [opened(1), opened(2), granted(b, 1, SHARED), granted(a, 2, SHARED)];
     let mut run = history(kinds);
@@ -202,7 +203,7 @@ fn tokens_that_clients_see_begin_anew_are_seen() {
     assert_eq!(broken(&run), [Rule::TokensGrow]);
 }
 
-/// Two who believe at the same time that they hold what excludes each other; touching is no overlap.
+/// Two clients that believe at the same time in holds that exclude each other; adjacent intervals do not overlap.
 #[test]
 fn beliefs_that_overlap_are_seen() {
     let (a, b) = (claim(1, 1), claim(2, 1));
@@ -214,7 +215,7 @@ fn beliefs_that_overlap_are_seen() {
     assert_eq!(broken(&bad), []);
 }
 
-/// Events that come twice or backwards, nodes that contradict each other, and one that passes over an event.
+/// Events that are repeated or out of order, nodes that contradict each other, and a node that omits an event.
 #[test]
 fn tellings_that_differ_are_seen() {
     let mut twice = history([opened(1)]);
@@ -229,7 +230,7 @@ fn tellings_that_differ_are_seen() {
     assert_eq!(broken(&silent), [Rule::NodesAgree]);
 }
 
-/// A gap of one node is filled by another; a gap of all of them is told.
+/// Another node fills the gap of one node; a gap of all nodes is reported.
 #[test]
 fn a_gap_is_filled_by_another_node() {
     let at = |index| Position { index, n: 0 };

@@ -1,16 +1,16 @@
-//! The examples, as they are shown, against a cluster.
+//! The examples run against a cluster, as in the manual.
 
-#[allow(dead_code, reason = "it has a main of its own")]
+#[allow(dead_code, reason = "the example has its own main function")]
 #[path = "guarded_file.rs"]
 mod guarded_file;
-#[allow(dead_code, reason = "it has a main of its own")]
+#[allow(dead_code, reason = "the example has its own main function")]
 #[path = "guarded_postgres.rs"]
 mod guarded_postgres;
 
 use crate::file_store::{GuardedFile, Written};
 use crate::{cluster, leader, server};
 
-/// The example writes its text under its token; where a later holder has written it says so, and changes nothing.
+/// The example writes its text with its token. If a later holder has written, it reports that and changes nothing.
 #[tokio::test]
 async fn the_example_of_a_file_writes_unless_it_is_late() {
     leader().await;
@@ -30,7 +30,7 @@ async fn the_example_of_a_file_writes_unless_it_is_late() {
     assert_eq!(file.read().expect("read"), Some((later, b"by a later one".to_vec())));
 }
 
-/// The same with a table, where there is a PostgreSQL.
+/// The same with a table, if PostgreSQL is installed.
 #[tokio::test]
 async fn the_example_of_a_table_writes_unless_it_is_late() {
     let Some(server) = server::started() else { return };

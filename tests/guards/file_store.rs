@@ -1,20 +1,20 @@
-//! A store of one file each that refuses what comes from an earlier holder: the token stands in the file's first line, and
-//! a write with an older token changes nothing.
+//! A file that refuses writes of earlier holders: its first line is the token, and a write with an older token changes
+//! nothing.
 //!
-//! Compare and write are one step, because every writer takes the same operating-system lock for it. The new content is
-//! written beside the old, made durable, and renamed over it: a reader sees the old file or the new one, and so does
-//! whoever comes after a power cut.
+//! Comparing and writing are one step, because every writer takes the same operating-system lock. The new content is
+//! written to another file, made durable, and renamed over the old one: a reader sees the old file or the new one, even
+//! after a power failure.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is there, durably.
+    /// The content is durable.
     Done,
-    /// A later holder has written since: nothing was changed.
+    /// A later holder has written before, so nothing was changed.
     Stale {
         /// The later holder's token.
         newest: u64,
@@ -28,12 +28,12 @@ pub(crate) struct GuardedFile {
 }
 
 impl GuardedFile {
-    /// The file under this path; it need not be there yet.
+    /// The file with this path, which need not exist yet.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Writes as the holder with this token. The same holder may write as often as it likes.
+    /// Writes as the holder with this token, which may write repeatedly.
     pub(crate) fn write(&self, token: u64, content: &[u8]) -> io::Result<Written> {
         let turn = File::create(self.beside("turn"))?;
         turn.lock()?;
@@ -46,12 +46,12 @@ impl GuardedFile {
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
-        // The rename itself is durable only with its folder.
+        // The rename is durable only after a sync of its directory.
         File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
         Ok(Written::Done)
     }
 
-    /// The newest token and content; `None` where nobody has written yet.
+    /// The newest token and content; `None` if no holder has written yet.
     pub(crate) fn read(&self) -> io::Result<Option<(u64, Vec<u8>)>> {
         let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,

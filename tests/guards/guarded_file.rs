@@ -1,6 +1,6 @@
-//! Example: several of these may run; only the one that holds the lock changes the file, and one that was paused changes
-//! nothing when it wakes up. `cargo run --example guarded_file -- FILE TEXT`, beside `lockkeeper dev`, or with the cluster
-//! that `LOCKKEEPER_ENDPOINTS` names.
+//! Example: of several running copies only the holder of the lock changes the file, and one that was paused changes
+//! nothing when it continues. `cargo run --example guarded_file -- FILE TEXT`, next to `lockkeeper dev`, or with the
+//! cluster in `LOCKKEEPER_ENDPOINTS`.
 
 #[path = "file_store.rs"]
 mod file_store;
@@ -24,7 +24,7 @@ pub(crate) async fn report(endpoints: &str, path: &str, text: &str) -> Result<()
     let client = Client::connect(endpoints.split(',')).await?;
     let guard = client.lock("report").why("to write the report").acquire().await?;
     let file = GuardedFile::new(path);
-    // However long this process is stopped here, what it writes then cannot replace what a later holder wrote.
+    // However long this process is paused here, its write cannot replace that of a later holder.
     let written = file.write(guard.token().as_u64(), text.as_bytes())?;
     guard.release().await?;
     let now = file.read()?.map(|(token, content)| (token, String::from_utf8_lossy(&content).into_owned()));

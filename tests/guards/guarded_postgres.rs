@@ -1,6 +1,6 @@
-//! Example: the same with a table of PostgreSQL. `cargo run --example guarded_postgres -- NAME TEXT`, beside
-//! `lockkeeper dev`, or with the cluster that `LOCKKEEPER_ENDPOINTS` names, and with the database that `psql` reaches by
-//! itself (`PGHOST`, `PGDATABASE` and so on).
+//! Example: the same with a table of PostgreSQL. `cargo run --example guarded_postgres -- NAME TEXT`, next to
+//! `lockkeeper dev`, or with the cluster in `LOCKKEEPER_ENDPOINTS`. The database is the one that `psql` connects to by
+//! default (`PGHOST`, `PGDATABASE` and so on).
 
 #[path = "postgres_table.rs"]
 mod postgres_table;
@@ -30,7 +30,7 @@ pub(crate) async fn write(
     let documents = Documents::open(psql)?;
     documents.create(name)?;
     let guard = client.lock(&format!("documents/{name}")).why("to write it").acquire().await?;
-    // However long this process is stopped here, what it writes then cannot replace what a later holder wrote.
+    // However long this process is paused here, its write cannot replace that of a later holder.
     let written = documents.write(name, guard.token().as_u64(), text)?;
     guard.release().await?;
     if written { Ok(()) } else { Err(format!("a later holder has written: {}", documents.read(name)?).into()) }

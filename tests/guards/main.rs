@@ -1,7 +1,7 @@
-//! Resources that check tokens: a file store and a table of PostgreSQL, with holders that were paused and come too late.
+//! Resources that check tokens: a file and a table of PostgreSQL, with holders that were paused and write too late.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
-#![allow(clippy::duplicate_mod, reason = "an example has what it guards as a module of its own")]
+#![allow(clippy::print_stderr, reason = "a skipped test is reported")]
+#![allow(clippy::duplicate_mod, reason = "an example includes its resource as a module")]
 
 mod examples;
 mod file_store;
@@ -17,7 +17,7 @@ use lockkeeper::node::Node;
 use lockkeeper::testing::Cluster;
 use postgres_table::Documents;
 
-/// One holder, who is paused, and a later one: their tokens, from a real cluster that ended the first hold meanwhile.
+/// The tokens of a paused holder and of a later one, from a real cluster that ended the first hold meanwhile.
 async fn two_holders(lock: &str) -> (u64, u64) {
     let client = lockkeeper::client::Client::new(leader().await);
     let paused = client.lock(lock).acquire().await.expect("free");
@@ -27,7 +27,7 @@ async fn two_holders(lock: &str) -> (u64, u64) {
     (first.as_u64(), later.token().as_u64())
 }
 
-/// A cluster of one node, for all tests of this program.
+/// A cluster of one node, which all tests of this program share.
 fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<(Cluster, tokio::runtime::Runtime)> = OnceLock::new();
     let (cluster, _) = CLUSTER.get_or_init(|| {
@@ -46,7 +46,7 @@ async fn leader() -> Node {
     cluster().leader().await
 }
 
-/// A paused holder that wakes up too late changes nothing in the file, whoever holds the lock by then.
+/// A paused holder that continues too late changes nothing in the file.
 #[tokio::test]
 async fn a_file_refuses_an_older_token() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -59,7 +59,7 @@ async fn a_file_refuses_an_older_token() {
     assert_eq!(file.read().expect("read"), Some((later, b"second, again".to_vec())));
 }
 
-/// Many writers at once: what stays is the newest token's, and no write in between is torn.
+/// With many concurrent writers the content of the newest token remains, and no write is torn.
 #[test]
 fn concurrent_writers_leave_the_newest_token() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -73,7 +73,7 @@ fn concurrent_writers_leave_the_newest_token() {
     assert_eq!(file.read().expect("read"), Some((16, "16".repeat(1_000).into_bytes())));
 }
 
-/// R-OPT-01: a write with an older token changes nothing, in a real PostgreSQL.
+/// R-OPT-01: a write with an older token changes nothing, with a real PostgreSQL.
 #[tokio::test]
 async fn r_opt_01_a_write_with_an_older_token_changes_nothing() {
     let Some(server) = server::started() else { return };
@@ -87,8 +87,8 @@ async fn r_opt_01_a_write_with_an_older_token_changes_nothing() {
     assert_eq!(documents.read("report").expect("read"), "it's \"second\"; again");
 }
 
-/// The optimistic lock beside it: it lets nobody write over what was not read, and refuses the rightful holder as well,
-/// whose work is then lost or done again; the token refuses nobody but who holds no more.
+/// For comparison an optimistic lock: it prevents overwriting a version that was not read, but it also refuses the
+/// rightful holder, which must repeat its work. The token refuses only earlier holders.
 #[tokio::test]
 async fn r_opt_01_an_optimistic_lock_refuses_the_rightful_holder_too() {
     let Some(server) = server::started() else { return };
@@ -108,16 +108,16 @@ fn opened(server: &server::Server) -> Documents {
     Documents::open(&["-h", &server.socket(), "-U", "lockkeeper", "-d", "postgres"]).expect("opened")
 }
 
-/// One holder of the experiment below, in a process of its own.
+/// One holder of the experiment below, in a separate process.
 #[tokio::test(flavor = "multi_thread")]
 async fn holder() {
     if let Ok(what) = std::env::var(paused::VARIABLE) {
-        paused::work(&what).await.expect("it works until it may not");
+        paused::work(&what).await.expect("it works until it is refused");
     }
 }
 
-/// A holder that is paused acts too late where the resource takes everything; where it compares tokens, and where work runs by
-/// `guard.run`, it does not.
+/// A paused holder acts too late if the resource accepts every action. It does not if the resource compares tokens, or
+/// if the work runs in `guard.run`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_holder_is_kept_out_by_its_token() {
     for way in paused::Way::ALL {
@@ -126,7 +126,7 @@ async fn a_paused_holder_is_kept_out_by_its_token() {
             program.args(["--exact", "holder", "--nocapture"]);
             program
         };
-        let seen = paused::experiment(way, program).await.expect("it takes its course");
+        let seen = paused::experiment(way, program).await.expect("the experiment completes");
         eprintln!("{}", seen.drawn());
         assert_eq!(seen.overlapping() != 0, way == paused::Way::Unprotected, "{seen:?}");
     }

@@ -1,7 +1,7 @@
-//! The honest experiment, to watch: `cargo run --example paused_holder`. It starts a cluster of its own, and takes some
-//! fifteen seconds.
+//! The experiment with a paused holder, to watch: `cargo run --example paused_holder`. It starts its own cluster and
+//! takes about fifteen seconds.
 
-#![allow(clippy::print_stdout, reason = "it is there to be read")]
+#![allow(clippy::print_stdout, reason = "the output is the result")]
 
 mod paused;
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let seen = paused::experiment(way, || Command::new(&program)).await?;
         println!("{}", seen.drawn());
         if (seen.overlapping() != 0) != (way == Way::Unprotected) {
-            return Err("this is not what was promised".into());
+            return Err("the result contradicts the promise".into());
         }
     }
     Ok(())

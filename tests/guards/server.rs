@@ -1,10 +1,10 @@
-//! A PostgreSQL of a test's own: in a temporary folder, on a Unix socket, gone with the test.
+//! A PostgreSQL server for one test: in a temporary directory, on a Unix socket, removed with the test.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Debian's user without any rights: PostgreSQL refuses to run as root.
+/// Debian's user without rights, because PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65_534;
 
 /// A running server.
@@ -13,7 +13,7 @@ pub(crate) struct Server {
     folder: tempfile::TempDir,
 }
 
-/// The folder with `initdb` and `pg_ctl`: on the path, or where Debian puts them, the newest first.
+/// The directory with `initdb` and `pg_ctl`: in the path, or Debian's directory for the newest version.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut versions: Vec<_> = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().collect();
@@ -23,7 +23,7 @@ fn programs() -> Option<PathBuf> {
     std::env::split_paths(&path).chain(debian).find(complete)
 }
 
-/// A server, or `None` where PostgreSQL is not installed: then it says so, and a run that must not skip fails.
+/// Starts a server. Returns `None` with a message if PostgreSQL is not installed; a run that must not skip tests fails.
 pub(crate) fn started() -> Option<Server> {
     let psql = Command::new("psql").arg("--version").output().is_ok_and(|output| output.status.success());
     let Some(programs) = programs().filter(|_| psql) else {
@@ -55,7 +55,7 @@ impl Server {
         self.folder.path().join("data").display().to_string()
     }
 
-    /// The folder of its socket: the host of a connection.
+    /// The directory of its socket, which is the host of a connection.
     pub(crate) fn socket(&self) -> String {
         Path::display(self.folder.path()).to_string()
     }
@@ -72,7 +72,7 @@ impl Server {
         if runs_as_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        // A server that outlives `pg_ctl` must not keep its pipes.
+        // A server that outlives `pg_ctl` must not hold its pipes.
         command.stdout(std::process::Stdio::null()).output().expect("run")
     }
 }

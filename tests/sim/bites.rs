@@ -1,5 +1,5 @@
-//! Which faults were tried, and which of them did something: a message was lost, an entry was not durable, a clock was
-//! read. A fault that changed nothing proves nothing.
+//! Counts the faults that were injected, and those that took effect: a message was lost, an entry was not durable, a
+//! clock was read. A fault without effect proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(crate) const NODE_CLOCK: Kind = "node-clock-jumps";
 pub(crate) const NODE_CLOCK_STANDS: Kind = "node-clock-stands";
 pub(crate) const WALL_CLOCK: Kind = "wall-clock-set";
 
-/// Every kind that the mixed story has.
+/// Every kind of fault in the mixed scenario.
 pub(crate) const ALL: [Kind; 13] = [
     POWER_CUT,
     NODES_APART,
@@ -37,17 +37,17 @@ pub(crate) const ALL: [Kind; 13] = [
     WALL_CLOCK,
 ];
 
-/// One fault that was tried.
+/// The number of an injected fault.
 pub(crate) type Tried = usize;
 
-/// See the module.
+/// The injected faults and their effects.
 #[derive(Debug, Default)]
 pub(crate) struct Bites {
     tried: Vec<Kind>,
     bitten: BTreeSet<Tried>,
-    /// Ways on which nothing passes, and the fault that is so.
+    /// Directions in which no message passes, and the fault that causes it.
     broken: BTreeMap<(&'static str, &'static str), Tried>,
-    /// The last hand-over that was asked for.
+    /// The last requested transfer of leadership, until a node leads.
     handing_over: Option<Tried>,
 }
 
@@ -61,7 +61,7 @@ impl Bites {
         self.bitten.insert(tried);
     }
 
-    /// The newest of this kind did something.
+    /// Records that the newest fault of this kind took effect.
     pub(crate) fn bit_last(&mut self, kind: Kind) {
         self.bitten.extend(self.tried.iter().rposition(|tried| *tried == kind));
     }
@@ -75,7 +75,7 @@ impl Bites {
         self.broken.remove(&(other, one));
     }
 
-    /// Something is sent that way.
+    /// Records that a message is sent in this direction.
     pub(crate) fn sent(&mut self, from: &'static str, to: &'static str) {
         self.bitten.extend(self.broken.get(&(from, to)));
     }
@@ -84,12 +84,12 @@ impl Bites {
         self.handing_over = Some(self.tried(HAND_OVER));
     }
 
-    /// Somebody leads.
+    /// Records that a node leads.
     pub(crate) fn led(&mut self) {
         self.bitten.extend(self.handing_over.take());
     }
 
-    /// How often each kind was tried, and how often it did something.
+    /// How often each kind was injected, and how often it took effect.
     pub(crate) fn counts(&self) -> BTreeMap<Kind, (usize, usize)> {
         let mut counts: BTreeMap<Kind, (usize, usize)> = BTreeMap::new();
         for (tried, kind) in self.tried.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Clients of the simulation: the product's own, on a simulated network and clock.
+//! Clients of the simulation: the product's own client, with a simulated network and clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::random::Random;
 use crate::run::{NODE_HOSTS, Run};
 use crate::sure::Thing;
 
-/// Names of the hosts of clients.
+/// The host names of clients.
 pub(crate) const CLIENT_HOSTS: [&str; 6] = ["c1", "c2", "c3", "c4", "c5", "c6"];
 pub(crate) const TTL: Duration = Duration::from_millis(1_500);
-/// A single request of a client takes at most so long.
+/// Longest time for a single request of a client.
 pub(crate) const REQUEST_WAIT: Duration = Duration::from_secs(2);
 const LOCKS: [&str; 3] = ["red", "green", "blue"];
 
-/// One client process: its name, clock and choices.
+/// One client process with its name, clock and random choices.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) index: usize,
@@ -32,30 +32,30 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// A connection to the cluster that asks its nodes in an order of its own.
+    /// A connection to the cluster that tries the nodes in a different order for each client.
     pub(crate) fn connect(&self) -> Client<RemoteService> {
         let mut nodes: Vec<_> = NODE_HOSTS.iter().map(|host| format!("{host}:{CLIENT_PORT}")).collect();
         nodes.rotate_left(self.index % NODE_HOSTS.len());
         self.connect_to(nodes, REQUEST_WAIT)
     }
 
-    /// A connection to these nodes, of which a single request takes at most `wait`.
+    /// A connection to these nodes with this request wait.
     pub(crate) fn connect_to(&self, endpoints: Vec<String>, wait: Duration) -> Client<RemoteService> {
         let mut settings = RemoteSettings::new(endpoints);
         settings.connector = Some(connector(Arc::clone(&self.run), CLIENT_HOSTS[self.index]));
         settings.request_wait = wait;
-        // By its name, not by the number of this process: what is told must be the same in every run.
+        // The name replaces the process id, because everything that is reported must be the same in every run.
         let named = Metadata { who: CLIENT_HOSTS[self.index].into(), ..Metadata::default() };
         let client = Client::new(RemoteService::new(settings).expect("endpoints")).metadata(named);
         client.clock(self.clock.clone()).request_wait(wait)
     }
 
-    /// Writes down until when the session's client is sure of it.
+    /// Records until when the client is sure of the session.
     pub(crate) fn sure(&self, session: &Session<RemoteService>) {
         self.sure_of(Thing::Session(session.id()), session.valid_for());
     }
 
-    /// Writes down that the client is sure of something for so long by its clock, and returns until when that is.
+    /// Records that the client is sure of something for `left` by its clock, and returns until when, in true time.
     pub(crate) fn sure_of(&self, thing: Thing, left: Duration) -> Duration {
         let until = truth() + self.clock.in_truth(left);
         self.run.sure(thing, until);
@@ -63,7 +63,7 @@ impl Caller {
     }
 }
 
-/// Opens sessions, asks, holds and gives back until the run stops.
+/// Opens sessions, requests locks, holds and releases them until the run stops.
 pub(crate) async fn contend(mut caller: Caller) -> turmoil::Result {
     let connection = caller.connect();
     let mut present: Option<Session<RemoteService>> = None;
@@ -107,7 +107,7 @@ async fn one_round(caller: &mut Caller, session: &Session<RemoteService>) {
     let gives_up = random.below(100) < 5;
     let asked = truth();
     let acquired = if gives_up {
-        // The caller goes away halfway: nothing of it may be left.
+        // The caller drops the request before its end, so no waiter or hold may remain.
         let Ok(acquired) = timeout(patience, request.acquire()).await else { return };
         acquired
     } else {
@@ -146,7 +146,7 @@ async fn hold(
     }
     let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
     let end = truth().min(valid);
-    // It is given back from here on.
+    // The lock is being released from here on.
     caller.sure_of(own, Duration::ZERO);
     let client = caller.index;
     let belief = Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end };
@@ -164,7 +164,7 @@ async fn hold(
     caller.run.notes().history.ended(lock, token, end, answered);
 }
 
-/// Looks now and then who holds what.
+/// Reads the holders of a lock from time to time.
 pub(crate) async fn look(mut caller: Caller) -> turmoil::Result {
     let connection = caller.connect();
     while !caller.run.stopping() {

@@ -1,4 +1,4 @@
-//! The clocks of a run: simulated time, seen through each process's own rate and jumps.
+//! The clocks of a run: simulated time with the rate and the jumps of each process.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,17 +8,17 @@ use lockkeeper::model::WallTime;
 
 use crate::random::Random;
 
-/// The newest reading of simulated time, and whether it stands: while a process is taken down its runtime is gone, and
-/// nothing may be asked.
+/// The newest reading of simulated time, and whether it is frozen: while a process is stopped its runtime does not
+/// exist, and the simulation cannot be asked.
 static NEWEST: AtomicU64 = AtomicU64::new(0);
 static STANDS: AtomicBool = AtomicBool::new(false);
 
-/// Lets simulated time stand (or go on) for whoever reads a clock.
+/// Freezes or unfreezes the simulated time that clocks read.
 pub(crate) fn stand(stands: bool) {
     STANDS.store(stands, Ordering::Relaxed);
 }
 
-/// Simulated time from the start of the run: the truth that no process sees.
+/// Simulated time since the start of the run. This is true time, which no process sees.
 pub(crate) fn truth() -> Duration {
     if !STANDS.load(Ordering::Relaxed)
         && let Some(elapsed) = turmoil::sim_elapsed()
@@ -28,7 +28,7 @@ pub(crate) fn truth() -> Duration {
     newest()
 }
 
-/// The newest reading, from outside.
+/// The newest reading, for threads outside the simulation.
 pub(crate) fn newest() -> Duration {
     Duration::from_nanos(NEWEST.load(Ordering::Relaxed))
 }
@@ -36,22 +36,22 @@ pub(crate) fn newest() -> Duration {
 const HOUR_NANOS: u64 = 3_600_000_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// One process's clock. Its numbers follow from the seed.
+/// The clock of one process. Its random numbers follow from the seed.
 #[derive(Debug)]
 pub(crate) struct SimClock {
-    /// How many of its seconds pass in a million true ones.
+    /// How many of its seconds pass in a million true seconds.
     rate: u64,
-    /// What jumps and stands come to. Where it is negative the clock stands until its own time has caught up.
+    /// The sum of all jumps and stops. If it decreases, the clock stops until its own time has caught up.
     jumped_nanos: AtomicI64,
     wall_ms: AtomicU64,
-    /// How often it was read, and its wall clock.
+    /// How often the clock and its wall clock were read.
     reads: [AtomicU64; 2],
     newest: AtomicU64,
     draws: std::sync::Mutex<Random>,
 }
 
 impl SimClock {
-    /// Beside the truth by so many millionths, at most.
+    /// A clock whose rate differs from true time by at most `drift` millionths.
     pub(crate) fn new(random: &mut Random, drift: u64) -> Self {
         let rate = MILLION - drift + random.below(2 * drift + 1);
         let draws = std::sync::Mutex::new(random.fork());
@@ -66,31 +66,31 @@ impl SimClock {
         }
     }
 
-    /// So much of its time passes at once: the machine slept.
+    /// Moves the clock forward, like a machine that was suspended.
     pub(crate) fn jump(&self, by: Duration) {
         self.jumped_nanos.fetch_add(i64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// It stands still for so long, and goes on from there: the machine slept, and its clock does not count that.
+    /// Stops the clock for this duration, like a machine whose clock does not include a suspend.
     pub(crate) fn stand_still(&self, by: Duration) {
         self.jumped_nanos.fetch_sub(i64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// How often it was read so far, and its wall clock.
+    /// How often the clock and its wall clock were read so far.
     pub(crate) fn reads(&self) -> [u64; 2] {
         self.reads.each_ref().map(|reads| reads.load(Ordering::Relaxed))
     }
 
-    /// Somebody sets the wall clock: an hour to and fro.
+    /// Sets the wall clock forward or back by an hour.
     pub(crate) fn set_wall(&self, forward: bool) {
         let hour = HOUR_NANOS / MILLION;
         let change = |ms: u64| Some(if forward { ms + hour } else { ms - hour });
         self.wall_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).ok();
     }
 
-    /// How long in truth what this clock calls `told`.
-    pub(crate) fn in_truth(&self, told: Duration) -> Duration {
-        told.mul_f64(MILLION as f64 / self.rate as f64)
+    /// The true length of a duration on this clock.
+    pub(crate) fn in_truth(&self, own: Duration) -> Duration {
+        own.mul_f64(MILLION as f64 / self.rate as f64)
     }
 }
 

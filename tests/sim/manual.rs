@@ -1,4 +1,4 @@
-//! The manual's table of directed scenarios names what there is, and every story.
+//! Checks that the manual's table of directed scenarios names only existing tests, and every scenario.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn page() -> String {
     fs::read_to_string("src/manual/proof.md").expect("the page")
 }
 
-/// The text of all sources below a folder.
+/// Reads the text of all sources below a directory.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -21,7 +21,7 @@ fn sources(folder: &Path, text: &mut String) {
     }
 }
 
-/// Whoever renames a test, a script or a story finds the table by this.
+/// A renamed test, script or scenario must be renamed in the table, too.
 #[test]
 fn the_table_of_scenarios_names_what_exists() {
     let page = page();
@@ -43,5 +43,5 @@ fn the_table_of_scenarios_names_what_exists() {
         assert!(known, "the manual names {name}, which does not exist");
     }
     let missing = stories::ALL.iter().find(|(story, _)| *story != "mixed" && !named.contains(story));
-    assert!(missing.is_none(), "the manual does not name the story {missing:?}");
+    assert!(missing.is_none(), "the manual does not name the scenario {missing:?}");
 }

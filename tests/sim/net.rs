@@ -1,4 +1,4 @@
-//! The simulated network below the product's own connector and acceptor.
+//! The simulated network for the product's own connector and acceptor.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,12 +18,12 @@ use crate::clients::CLIENT_HOSTS;
 use crate::clock::truth;
 use crate::run::{NODE_HOSTS, Run};
 
-/// Where clients reach a node.
+/// Port of a node for clients.
 pub(crate) const CLIENT_PORT: u16 = 7_000;
-/// Where the other nodes reach it.
+/// Port of a node for the other nodes.
 pub(crate) const PEER_PORT: u16 = 7_001;
 
-/// Dials hosts of the simulation by name, from the host `from`.
+/// Connects from the host `from` to hosts of the simulation by their names.
 pub(crate) fn connector(run: Arc<Run>, from: &'static str) -> Connector {
     Connector::new(move |address| {
         let run = Arc::clone(&run);
@@ -36,12 +36,12 @@ pub(crate) fn connector(run: Arc<Run>, from: &'static str) -> Connector {
     })
 }
 
-/// The host of that name.
+/// The host with that name.
 fn known(name: &str) -> Option<&'static str> {
     NODE_HOSTS.iter().chain(&CLIENT_HOSTS).find(|host| **host == name).copied()
 }
 
-/// Accepts on a port of the present host; every arrival there stands in the trace.
+/// Accepts connections on a port of the current host, and records every arrival in the trace.
 pub(crate) async fn incoming(run: Arc<Run>, host: &'static str, port: u16) -> io::Result<Incoming> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
     Ok(Box::pin(futures_util::stream::unfold((listener, run), move |(listener, run)| async move {
@@ -53,21 +53,22 @@ pub(crate) async fn incoming(run: Arc<Run>, host: &'static str, port: u16) -> io
     })))
 }
 
-/// A connection whose arrivals are written down. Their sizes are not: the date in HTTP's headers is the machine's own.
+/// A connection whose arrivals are recorded. Their sizes are not, because the date in HTTP headers is the machine's
+/// own.
 struct Traced {
     stream: TcpStream,
     run: Arc<Run>,
     host: &'static str,
-    /// Who is at the other end.
+    /// The host at the other end.
     other: Option<&'static str>,
-    /// Where it was accepted; `None` where it was dialled.
+    /// The port that accepted the connection; `None` if this end opened it.
     port: Option<u16>,
     late: Late,
-    /// Ends when the connection is to break here; `None` once it has.
+    /// Completes when the connection is to break at this end; `None` after it has.
     broken: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// What has arrived and is read later, in its order; the end of the connection, too.
+/// Data that has arrived and is read later, in order, including the end of the connection.
 struct Late {
     waiting: VecDeque<(Duration, io::Result<Vec<u8>>)>,
     pause: Option<Pin<Box<Sleep>>>,
@@ -83,7 +84,7 @@ impl Traced {
     ) -> Self {
         let late = Late { waiting: VecDeque::new(), pause: None, ended: false };
         let breaks = Arc::clone(&run);
-        // Without a reset a run is as if this were not there: it draws no choice of tokio's, and uses up no turn.
+        // Without a reset this must not change a run: it uses no random choice of tokio's and no scheduling budget.
         let broken = tokio::task::unconstrained(async move {
             loop {
                 let news = breaks.resets.notified();
@@ -96,7 +97,7 @@ impl Traced {
         Self { stream, run, host, other, port, late, broken: Some(Box::pin(broken)) }
     }
 
-    /// Reads what has arrived, as late as this way is just now.
+    /// Reads what has arrived, with the delay of this direction.
     fn read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.broken.as_mut().is_some_and(|broken| broken.as_mut().poll(cx).is_ready()) {
             self.broken = None;
@@ -124,7 +125,7 @@ impl Traced {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts everything that has arrived among what waits.
+    /// Moves everything that has arrived to the delayed data.
     fn let_wait(&mut self, cx: &mut Context<'_>, by: Duration) {
         while !self.late.ended {
             let mut bytes = [0; 4_096];

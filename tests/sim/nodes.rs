@@ -1,4 +1,4 @@
-//! A node of the simulation: the product's own, on a simulated network, clock and disk.
+//! A node of the simulation: the product's own node, with a simulated network, clock and disk.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,21 +23,21 @@ use crate::net::{CLIENT_PORT, PEER_PORT, connector, incoming};
 use crate::random::Random;
 use crate::run::{NODE_HOSTS, Run};
 
-/// What the driver asks of a node that runs.
+/// A command of the driver to a running node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
     HandOver,
     WriteSnapshot,
 }
 
-/// What stays of a node through its crashes, and the strings that the driver pulls.
+/// The state of a node that survives its crashes, and its controls.
 pub(crate) struct Place {
     pub(crate) index: usize,
     pub(crate) disk: MemoryDisk,
     pub(crate) clock: Arc<SimClock>,
-    /// Syncs of its disk do not end.
+    /// Whether syncs of its disk do not end.
     pub(crate) stalled: AtomicBool,
-    /// An entry takes so many renewals, from the next boot on.
+    /// Limit of the renewals in an entry, from the next start on.
     pub(crate) renewals_an_entry_max: AtomicUsize,
     random: std::sync::Mutex<Random>,
     running: std::sync::Mutex<Option<(Node, mpsc::UnboundedSender<Order>)>>,
@@ -72,7 +72,7 @@ impl Place {
         }
     }
 
-    /// The process is gone: what of it is held outside goes, too.
+    /// Drops the handles of a node whose process has ended.
     pub(crate) fn forget(&self) {
         self.running.lock().unwrap().take();
     }
@@ -100,7 +100,7 @@ fn config(index: usize) -> Config {
     }
 }
 
-/// Everything that runs on a node's host, from boot to crash.
+/// Runs everything on a node's host, from its start to a crash.
 pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
     let run = Arc::clone(&place.run);
     run.trace(place.host(), || "boots".to_owned());
@@ -147,7 +147,7 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
     }
 }
 
-/// The disk: what was written becomes durable a moment later, in order, unless the disk is stalled.
+/// The disk: written data becomes durable a moment later, in order, unless the disk is stalled.
 async fn sync(place: Arc<Place>, wal: MemoryWal, mut random: Random) {
     wal.hold_syncs();
     loop {
@@ -165,7 +165,7 @@ async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
     rpc::serve_incoming(routes, clients, node.closing()).await.expect("served");
 }
 
-/// Writes down what the node tells, from where its last life ended.
+/// Records the events that the node reports, continuing where the previous process ended.
 async fn witness(place: Arc<Place>, node: Node) {
     let run = &place.run;
     let from = run.notes().history.tellings[place.index].stretches.last().map(|(_, to)| *to);
@@ -182,7 +182,7 @@ async fn witness(place: Arc<Place>, node: Node) {
                 notes.installs += 1;
                 notes.bites.bit_last(bites::FAR_BEHIND);
                 drop(notes);
-                run.trace(place.host(), || format!("goes on from {}", watch.position()));
+                run.trace(place.host(), || format!("continues from {}", watch.position()));
                 run.goes_on(place.index, watch.position());
             }
             Err(error) => run.met("witness", &error),
@@ -190,7 +190,7 @@ async fn witness(place: Arc<Place>, node: Node) {
     }
 }
 
-/// Writes down when the node leads.
+/// Records when the node leads.
 async fn follow(run: Arc<Run>, host: &'static str, node: Node) {
     let mut views = node.views();
     let mut led = None;

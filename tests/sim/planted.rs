@@ -1,11 +1,11 @@
-//! Planted bugs: each must be caught, or the simulation is blind. Those that live in one room are caught by that room's own
-//! tests; the table of them is in `faults.rs`.
+//! Planted bugs. Each must be detected, or the simulation misses bugs of this kind. Bugs inside one module are detected
+//! by that module's own tests; the table of them is in `faults.rs`.
 
 use lockkeeper::faults::Fault;
 
 use crate::processes::run;
 
-/// Each bug, the story in which it is looked for, and the seeds that are tried one after the other.
+/// Each bug, the scenario that looks for it, and the seeds that are tried one after the other.
 const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::LifoQueue, "mixed", 1..4),
     (Fault::ForgottenHolders, "mixed", 1..6),
@@ -24,11 +24,11 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::StampOfTheNewest, "renewals_left_behind", 1..4),
 ];
 
-/// Every planted bug is caught by an invariant. The table says by which.
+/// Every planted bug is detected by an invariant, which the printed table names.
 #[test]
 fn every_planted_bug_is_caught() {
     let mut unseen = Vec::new();
-    println!("{:24} {:18} {:>4}  caught by", "bug", "story", "seed");
+    println!("{:24} {:18} {:>4}  caught by", "bug", "scenario", "seed");
     for (fault, story, seeds) in PLANTED {
         let caught = seeds.clone().find_map(|seed| {
             let broken = run(story, seed, Some(fault.word())).broken;
@@ -43,7 +43,7 @@ fn every_planted_bug_is_caught() {
     assert!(unseen.is_empty(), "not caught: {unseen:?}");
 }
 
-/// None of them is forgotten: each stands in the table above, in that of its room, or in the test of digests.
+/// Every bug is in the table above, in that of its module, or in the test of digests.
 #[test]
 fn every_planted_bug_is_looked_for() {
     let elsewhere = [include_str!("../../src/faults.rs"), include_str!("../processes/digests.rs")].concat();

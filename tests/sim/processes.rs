@@ -1,4 +1,4 @@
-//! Runs in processes of their own, and what is demanded of them.
+//! Runs each scenario in a separate process and checks the results.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -9,28 +9,28 @@ use crate::settle;
 use crate::stories;
 use crate::world::World;
 
-/// Names the seed of a run, in its process.
+/// Variable with the seed of a run, for its process.
 const SEED: &str = "LOCKKEEPER_SEED";
-/// Names its story.
+/// Variable with the scenario of a run.
 const STORY: &str = "LOCKKEEPER_STORY";
-/// A range of seeds for the stories, as `100..200`.
+/// Variable with a range of seeds for the scenarios, such as `100..200`.
 const SEEDS: &str = "LOCKKEEPER_SEEDS";
-/// How often a seed is repeated.
+/// Variable with the number of repetitions of a seed.
 const REPEATS: &str = "LOCKKEEPER_REPEATS";
-/// So many runs at once.
+/// Number of concurrent runs.
 const AT_ONCE: usize = 2;
 
-/// So many runs of the mixed story try every kind of fault often enough that each bites.
+/// Number of runs of the mixed scenario in which every kind of fault takes effect at least once.
 const SEEDS_THAT_COVER: usize = 6;
 
-/// Runs under way.
+/// The number of runs in progress.
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) digest: Option<String>,
-    /// Invariants that were broken.
+    /// Names of the invariants that were broken.
     pub(crate) broken: Vec<String>,
     text: String,
     again: String,
@@ -49,7 +49,7 @@ impl Ran {
         Self { digest, broken, text, again }
     }
 
-    /// How often a kind of fault was tried, and how often it changed something.
+    /// How often a kind of fault was injected, and how often it took effect.
     fn faults(&self, kind: bites::Kind) -> (usize, usize) {
         let words = self.text.lines().find_map(|line| line.strip_prefix("FAULTS ")).unwrap_or_default();
         let counts = words.split(' ').find_map(|word| word.strip_prefix(kind)?.strip_prefix('='));
@@ -57,13 +57,13 @@ impl Ran {
         counts.map_or((0, 0), |(tried, bitten)| (tried.parse().expect("a count"), bitten.parse().expect("a count")))
     }
 
-    /// Everything was as it must be.
+    /// Asserts that no invariant was broken.
     pub(crate) fn must_be_sound(&self) {
         assert!(self.broken.is_empty(), "{}\nagain: {}", self.text, self.again);
     }
 }
 
-/// Runs a story in a process of its own, with a planted bug or none.
+/// Runs a scenario in a separate process, with a planted bug or without.
 pub(crate) fn run(story: &str, seed: u64, fault: Option<&str>) -> Ran {
     let (count, freed) = &RUNNING;
     *freed.wait_while(count.lock().unwrap(), |count| AT_ONCE <= *count).unwrap() += 1;
@@ -81,25 +81,25 @@ pub(crate) fn run(story: &str, seed: u64, fault: Option<&str>) -> Ran {
     Ran::of(format!("{again} cargo test --test sim processes::one_run -- --exact --nocapture"), &output)
 }
 
-/// All of these seeds, as many at once as there are places; in their order.
+/// Runs a scenario with all these seeds, a limited number at a time. The results are in the order of the seeds.
 pub(crate) fn run_all(story: &'static str, seeds: impl IntoIterator<Item = u64>) -> Vec<Ran> {
     let runs: Vec<_> = seeds.into_iter().map(|seed| std::thread::spawn(move || run(story, seed, None))).collect();
     runs.into_iter().map(|run| run.join().expect("a run")).collect()
 }
 
-/// The seeds that the environment names.
+/// The seeds in the environment, if any.
 fn named_seeds() -> Option<std::ops::Range<u64>> {
     let text = std::env::var(SEEDS).ok()?;
     let (from, to) = text.split_once("..").expect("a range of seeds, as 100..200");
     Some(from.parse().expect("a seed")..to.parse().expect("a seed"))
 }
 
-/// One run, where the environment names its seed and story; otherwise nothing.
+/// Executes one run if the environment has its seed and scenario; otherwise does nothing.
 #[test]
 fn one_run() {
     let Some(seed) = std::env::var(SEED).ok().and_then(|text| text.parse().ok()) else { return };
     let name = std::env::var(STORY).unwrap_or_else(|_| "mixed".to_owned());
-    let (_, tell) = stories::ALL.iter().find(|(known, _)| *known == name).expect("a story of that name");
+    let (_, tell) = stories::ALL.iter().find(|(known, _)| *known == name).expect("a scenario with that name");
     settle::catch_panics();
     settle::watch_over_time();
     let mut world = World::new(seed);
@@ -107,37 +107,37 @@ fn one_run() {
     settle::end(&mut world);
 }
 
-/// The mixed story: every promise is kept, whatever the seed.
+/// The mixed scenario keeps every promise, with any seed.
 #[test]
 fn mixed() {
-    // Seeds whose runs draw crashes enough to count; another choice of theirs would be as good.
+    // Seeds whose runs have enough crashes; other seeds would do as well.
     let ran = run_all("mixed", named_seeds().unwrap_or(10..16));
     ran.iter().for_each(Ran::must_be_sound);
-    // One run may have had nothing for a fault to bite; all of them together had.
+    // A fault may have had no effect in a single run, but must have had one in all runs together.
     for kind in bites::ALL {
         let (tried, bitten) =
             ran.iter().map(|ran| ran.faults(kind)).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        println!("{kind:20} tried {tried:>3} times, {bitten:>3} of them changed something");
+        println!("{kind:20} injected {tried:>3} times, {bitten:>3} of them took effect");
         assert!(
             0 < bitten || ran.len() < SEEDS_THAT_COVER,
-            "{kind}: tried {tried} times in all runs, and none changed anything"
+            "{kind}: injected {tried} times in all runs without effect"
         );
     }
 }
 
-/// The same seed is the same run, moment by moment. The environment may name other seeds, and how often each is run.
+/// Runs with the same seed are identical. The environment may set other seeds, and how often each is run.
 #[test]
 fn the_same_seed_is_the_same_run() {
     let times = std::env::var(REPEATS).map_or(2, |times| times.parse().expect("a count"));
     for seed in named_seeds().unwrap_or(1..3) {
         let ran = run_all("mixed", std::iter::repeat_n(seed, times));
-        let ways: BTreeSet<_> = ran.iter().map(|ran| ran.digest.as_ref().expect("it came to its end")).collect();
+        let ways: BTreeSet<_> = ran.iter().map(|ran| ran.digest.as_ref().expect("the run completed")).collect();
         println!("seed {seed}: {times} runs took {} ways", ways.len());
         assert_eq!(ways.len(), 1, "{}", ran[0].again);
     }
 }
 
-/// Every directed story, with one seed or with those that the environment names.
+/// Every directed scenario, with one seed or with those in the environment.
 #[test]
 fn directed() {
     let seeds = named_seeds().unwrap_or(1..2);

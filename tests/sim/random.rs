@@ -1,8 +1,8 @@
-//! The choices of a run, which follow from its seed.
+//! The random choices of a run, which follow from its seed.
 
 use std::time::Duration;
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -19,12 +19,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`.
+    /// A random number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Puts things into an order of its own.
+    /// Shuffles the slice.
     #[allow(dead_code, reason = "nothing is shuffled in the simulation")]
     pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
         for last in (1..things.len()).rev() {
@@ -32,12 +32,12 @@ impl Random {
         }
     }
 
-    /// From `low` to before `high`, in milliseconds.
+    /// A random duration from `low` up to but not including `high`, in milliseconds.
     pub(crate) fn ms(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_millis(low + self.below(high - low))
     }
 
-    /// One source for each part of a run, so that what one draws changes nothing for another.
+    /// A separate generator for a part of the run, so that its draws do not affect other parts.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

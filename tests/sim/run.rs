@@ -1,4 +1,4 @@
-//! What a run writes down: the trace, what clients believed, what nodes told.
+//! The records of a run: the trace, what clients believed, and what nodes reported.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,68 +19,68 @@ use crate::sure::{Sure, Thing};
 
 pub(crate) const NODES: usize = 3;
 
-/// Names of the hosts of nodes, by id less one.
+/// The host names of nodes, in the order of their ids.
 pub(crate) const NODE_HOSTS: [&str; NODES] = ["n1", "n2", "n3"];
 
-/// Shared by everything in one run.
+/// The state that everything in one run shares.
 #[derive(Debug)]
 pub(crate) struct Run {
     notes: Mutex<Notes>,
     stopping: AtomicBool,
-    /// Wakes those who look at [`Notes::reset`].
+    /// Notified when [`Notes::reset`] changes.
     pub(crate) resets: Notify,
-    /// Where the trace goes in full, for people.
+    /// The file for the whole trace, if one was requested.
     lines: Option<Mutex<File>>,
 }
 
-/// See [`Run`].
+/// The records of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) history: History,
     /// The session whose end is the last event that matters.
     pub(crate) marker: Option<SessionId>,
-    /// Where that event is in the log, once a node has reported it.
+    /// Position of that event, once a node has reported it.
     marked: Option<Position>,
-    /// Errors that no client should meet.
+    /// Errors that no client should get.
     pub(crate) odd: Vec<String>,
     /// What clients were sure of, and until when, in true time.
     pub(crate) sure: Sure,
     /// When a node first reported the event at a position.
     first_reported: BTreeMap<Position, Duration>,
-    /// When a node first told that a session had expired.
+    /// When a node first reported that a session had expired.
     pub(crate) expired: BTreeMap<SessionId, Duration>,
-    /// Grants, each counted where it is first told.
+    /// Number of grants, each counted when it is first reported.
     pub(crate) granted: usize,
     newest_grant: Position,
-    /// How often something from a client arrived at each node.
+    /// How often data of a client arrived at each node.
     pub(crate) arrivals: [usize; NODES],
-    /// Who led in which term, as nodes said of themselves.
+    /// The leader of each term, as the nodes reported it, and when.
     pub(crate) leaders: Vec<(Duration, u64, u64)>,
-    /// Why a node stopped by itself.
+    /// Why nodes stopped without a command.
     pub(crate) stopped: Vec<String>,
-    /// Watches that were sent on after an installed snapshot.
+    /// Number of watches that continued after an installed snapshot.
     pub(crate) installs: usize,
-    /// Faults that were tried, and those that did something.
+    /// Faults that were injected, and those that took effect.
     pub(crate) bites: Bites,
     /// The client whose connections break on the side of their nodes.
     pub(crate) reset: Option<&'static str>,
-    /// Ways on which what arrives waits before it is read, and for how long.
+    /// Directions in which data is read late, and by how much.
     pub(crate) late: BTreeMap<(&'static str, &'static str), Duration>,
-    /// How often something was read late.
+    /// How often data was read late.
     pub(crate) late_arrivals: usize,
-    /// What single stories found.
+    /// Violations that single scenarios found.
     pub(crate) found: Vec<(&'static str, String)>,
     digest: u64,
 }
 
 impl Notes {
-    /// Which nodes have come to the last event that matters: by reporting it, or by a snapshot that has it behind it.
+    /// Which nodes have reached the last event that matters, by reporting it or with a snapshot that contains it.
     pub(crate) fn saw_marker(&self) -> [bool; NODES] {
         let reached = |node: usize| self.history.tellings[node].stretches.last().map(|(_, to)| *to);
         std::array::from_fn(|node| self.marked.is_some_and(|marked| Some(marked) <= reached(node)))
     }
 
-    /// Events in the order of the log, each with the moment when a node first reported it.
+    /// Events in the order of the log, each with the time at which a node first reported it.
     pub(crate) fn log(&self) -> impl Iterator<Item = (Duration, &Event)> {
         let reported = self.history.tellings.iter().flat_map(|telling| &telling.events);
         let events: BTreeMap<Position, &Event> = reported.map(|event| (event.position, event)).collect();
@@ -97,7 +97,7 @@ impl Run {
         Self { notes, stopping: AtomicBool::new(false), resets: Notify::new(), lines }
     }
 
-    /// All of a run takes place on one thread: who asks for the notes while they are taken would wait for ever.
+    /// Locks the records. A run has a single thread, so locking them twice would wait forever; it panics instead.
     #[track_caller]
     pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
         match self.notes.try_lock() {
@@ -107,7 +107,7 @@ impl Run {
         }
     }
 
-    /// Adds a line to the trace: when, where, what.
+    /// Adds a line to the trace with time, host and text.
     pub(crate) fn trace(&self, host: &str, what: impl FnOnce() -> String) {
         let line = format!("{:>12} {host} {}", truth().as_micros(), what());
         let mut notes = self.notes();
@@ -119,7 +119,7 @@ impl Run {
         }
     }
 
-    /// The trace's digest.
+    /// The digest of the trace.
     pub(crate) fn digest(&self) -> u64 {
         self.notes().digest
     }
@@ -132,21 +132,21 @@ impl Run {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Something is sent from one host to another.
+    /// Records that data is sent from one host to another.
     pub(crate) fn sent(&self, from: &'static str, to: Option<&'static str>) {
         if let Some(to) = to {
             self.notes().bites.sent(from, to);
         }
     }
 
-    /// A node says that it leads.
+    /// Records that a node leads.
     pub(crate) fn leads(&self, node: u64, term: u64) {
         let mut notes = self.notes();
         notes.leaders.push((truth(), term, node));
         notes.bites.led();
     }
 
-    /// A node tells an event.
+    /// Records an event that a node reports.
     pub(crate) fn told(&self, node: usize, event: Event) {
         self.trace(NODE_HOSTS[node], || format!("{} {:?}", event.position, event.kind));
         let mut notes = self.notes();
@@ -172,17 +172,17 @@ impl Run {
         telling.events.push(event);
     }
 
-    /// A node goes on telling after this position; what lies between is not known to it.
+    /// Records that a node reports events again after this position; it does not know the ones in between.
     pub(crate) fn goes_on(&self, node: usize, from: Position) {
         self.notes().history.tellings[node].stretches.push((from, from));
     }
 
-    /// From now on a client is sure of something until then.
+    /// Records that a client is sure of something until `until`, from now on.
     pub(crate) fn sure(&self, thing: Thing, until: Duration) {
         self.notes().sure.note(thing, truth(), until);
     }
 
-    /// Outages and lost sessions are part of the game; refusals are not.
+    /// Records an error of a client. Outages and lost sessions are expected; refusals are not.
     pub(crate) fn met(&self, doing: &str, error: &ClientError) {
         self.trace("client", || format!("{doing}: {error}"));
         let expected = match error {
@@ -195,7 +195,7 @@ impl Run {
         }
     }
 
-    /// A story's own finding: the invariant and what broke it.
+    /// Records a violation that a scenario found: the invariant and what broke it.
     pub(crate) fn found(&self, invariant: &'static str, what: String) {
         self.notes().found.push((invariant, what));
     }

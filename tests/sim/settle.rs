@@ -1,4 +1,4 @@
-//! The end of a run: everybody comes to an end, and what was written down is judged.
+//! The end of a run: all clients end, and the records are checked.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::invariants::{self, Evidence, coverage, progress};
 use crate::run::NODES;
 use crate::world::World;
 
-/// The process of a run ends with this code where something was broken.
+/// Exit code of a run that broke an invariant.
 const BROKEN: i32 = 3;
-/// After the last fault the cluster serves within so long: a failover, the longest wait for a lost connection, a
+/// Longest time from the last fault until the cluster serves: a failover, the longest wait for a lost connection, and a
 /// session that must expire first.
 const SERVES: Duration = Duration::from_secs(12);
-/// After that everybody who stops has come to an end within so long.
+/// Longest time from the stop until all clients have ended.
 const DRAINS: Duration = Duration::from_secs(30);
 
-/// A moment of simulated time takes no longer than this, however busy the machine is.
+/// Longest real time for one step of simulated time, even on a busy machine.
 const STANDSTILL: Duration = Duration::from_secs(100);
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Panics are written down from now on.
+/// Records panics from now on.
 pub(crate) fn catch_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -32,7 +32,7 @@ pub(crate) fn catch_panics() {
     }));
 }
 
-/// Ends a run in which simulated time stands still: somewhere a loop turns without ever waiting, or a thread is blocked.
+/// Ends a run whose simulated time does not advance: a loop never waits, or a thread is blocked.
 pub(crate) fn watch_over_time() {
     std::thread::spawn(|| {
         let mut before = newest();
@@ -40,8 +40,8 @@ pub(crate) fn watch_over_time() {
             std::thread::sleep(STANDSTILL);
             let now = newest();
             if now == before {
-                println!("BROKEN {}: something turns without ever waiting, or blocks its thread", progress::NAME);
-                println!("  simulated time stands still at {now:?}");
+                println!("BROKEN {}: a loop never waits, or a thread is blocked", progress::NAME);
+                println!("  simulated time does not advance after {now:?}");
                 std::process::exit(BROKEN);
             }
             before = now;
@@ -49,7 +49,7 @@ pub(crate) fn watch_over_time() {
     });
 }
 
-/// After the last fault: the cluster serves again, clients end, and the nodes come to one state.
+/// After the last fault: the cluster serves again, clients end, and the nodes reach the same state.
 pub(crate) fn settle(world: &mut World, last_client: usize) {
     let granted = world.run.notes().granted;
     let serves = world.until(SERVES, |world| granted + 20 < world.run.notes().granted);
@@ -61,13 +61,13 @@ pub(crate) fn settle(world: &mut World, last_client: usize) {
     let drained = world.until(DRAINS, |world| closing.is_done() && world.run.notes().saw_marker() == [true; NODES]);
     if !drained {
         let saw = world.run.notes().saw_marker();
-        world.run.found(progress::NAME, format!("not at rest within {DRAINS:?}; the nodes told the end: {saw:?}"));
+        world.run.found(progress::NAME, format!("not at rest within {DRAINS:?}; the nodes reported the end: {saw:?}"));
     }
-    // What nobody waits for, such as the news of what is committed, arrives.
+    // Messages that nothing waits for, such as notices of commits, arrive meanwhile.
     world.pass(Duration::from_secs(1));
 }
 
-/// Waits until nobody holds or waits, and marks the end by a session.
+/// Waits until no client holds or waits, and marks the end with a session.
 async fn end_it(caller: Caller) {
     let client = caller.connect();
     loop {
@@ -91,7 +91,7 @@ async fn end_it(caller: Caller) {
     }
 }
 
-/// Judges the run, says what came of it, and ends the process.
+/// Checks the run, prints its result, and ends the process.
 pub(crate) fn end(world: &mut World) -> ! {
     let states = world.places.iter().filter_map(|place| Some(place.node()?.verified())).collect();
     let digest = world.run.digest();
@@ -112,7 +112,7 @@ pub(crate) fn end(world: &mut World) -> ! {
     for invariant in invariants::ALL {
         let broken = (invariant.broken)(&evidence);
         let Some(first) = broken.first() else { continue };
-        // A planted bug may well keep a story from getting on: what it covered says nothing then.
+        // A planted bug may prevent a scenario from completing, so its coverage is not checked then.
         if invariant.name == coverage::NAME && !sound {
             continue;
         }

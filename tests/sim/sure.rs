@@ -1,29 +1,30 @@
-//! What clients were sure of, moment by moment, compared with what the log ended and granted.
+//! Compares the times until which clients were sure with what the log ended and granted.
 //!
-//! A client is sure of a session or of a hold until a moment that it computes on its own clock. Its word is written down
-//! as steps, in true time: from this moment on it is sure until that one. The log knows when each entry was applied.
+//! A client is sure of a session or of a hold until a time that it computes with its own clock. This is recorded as
+//! steps in true time: from one time on, the client is sure until another one. The log shows when each entry was
+//! applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lockkeeper::model::{EndReason, Event, EventKind, FencingToken, LockKey, Mode, SessionId};
 
-/// What a client may be sure of.
+/// A session or hold that a client may be sure of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Thing {
     Session(SessionId),
-    /// A hold in a session, with a lease of its own or without one, or a token lease.
+    /// A hold in a session, with or without a separate lease, or a token lease.
     Hold(FencingToken),
 }
 
-/// Two readings that differ by no more are the same: conversions between clocks round.
+/// Two readings with a smaller difference are the same, because conversions between clocks round.
 const SAME: Duration = Duration::from_micros(10);
 
-/// What all clients were sure of.
+/// The steps of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Sure(BTreeMap<Thing, Vec<Step>>);
 
-/// From `since` on a client is sure until `until`.
+/// From `since` on, the client is sure until `until`.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     since: Duration,
@@ -31,8 +32,7 @@ struct Step {
 }
 
 impl Sure {
-    /// Writes down a step, where it is another one than the last. A client that has given something up is sure of it until
-    /// now.
+    /// Records a step, unless it equals the last one. A client that has given something up is sure of it until now.
     pub(crate) fn note(&mut self, thing: Thing, since: Duration, until: Duration) {
         let steps = self.0.entry(thing).or_default();
         if steps.last().is_none_or(|last| SAME < last.until.abs_diff(until)) {
@@ -40,7 +40,7 @@ impl Sure {
         }
     }
 
-    /// Every session that a client was sure of.
+    /// All sessions that a client was sure of.
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         let sessions = self.0.keys().filter_map(|thing| match thing {
             Thing::Session(session) => Some(*session),
@@ -49,25 +49,25 @@ impl Sure {
         sessions.collect()
     }
 
-    /// Until when a client was ever sure of this, at most.
+    /// The latest time until which a client was ever sure of this.
     pub(crate) fn at_most(&self, thing: Thing) -> Duration {
         self.0.get(&thing).into_iter().flatten().map(|step| step.until).max().unwrap_or_default()
     }
 
-    /// Until when a client was sure of any session, at most.
+    /// The latest time until which a client was ever sure of any session.
     pub(crate) fn of_any_session(&self) -> Duration {
         let each = self.sessions().into_iter().map(|session| self.at_most(Thing::Session(session)));
         each.max().unwrap_or_default()
     }
 
-    /// The step that counted at a moment, where the client was still sure then.
+    /// The step that applied at a time, if the client was still sure then.
     fn at(&self, thing: Thing, now: Duration) -> Option<Step> {
         let last = self.0.get(&thing)?.iter().rev().find(|step| step.since <= now)?;
         (now < last.until).then_some(*last)
     }
 
-    /// What the log ended by time, or granted to another, while a client was sure of it. The log comes in its order, each
-    /// event with the moment when it was first known to be applied.
+    /// What the log ended by time, or granted to another client, while a client was sure of it. The events of the log
+    /// are in order, each with the time at which it was first known to be applied.
     pub(crate) fn ended_early<'a>(&self, log: impl IntoIterator<Item = (Duration, &'a Event)>) -> Vec<String> {
         let mut held: BTreeMap<LockKey, Vec<(FencingToken, Mode)>> = BTreeMap::new();
         let mut taken = BTreeSet::new();
@@ -86,7 +86,7 @@ impl Sure {
                 EventKind::Expired { reason: EndReason::Expired, .. } => {
                     must_not_be_sure(Thing::Hold(event.subject.token().expect("its token")), "expired");
                 }
-                // A break or a hand-over takes a hold from a client that is sure of it.
+                // A break or a hand-over ends a hold although its client is sure of it.
                 EventKind::Broken { .. } => taken.extend(event.subject.token()),
                 EventKind::HandedOver { from, .. } => {
                     taken.insert(*from);
@@ -97,7 +97,7 @@ impl Sure {
                     let before = held.entry(lock.clone()).or_default();
                     let excluded = before.iter().filter(|(_, held)| [*mode, *held].contains(&Mode::Exclusive));
                     for (other, _) in excluded.filter(|(other, _)| !taken.contains(other)) {
-                        must_not_be_sure(Thing::Hold(*other), &format!("gave way to {token}"));
+                        must_not_be_sure(Thing::Hold(*other), &format!("was replaced by {token}"));
                     }
                     before.push((token, *mode));
                 }
@@ -153,8 +153,8 @@ mod tests {
         event(hold(number), EventKind::Expired { reason, held_ms: 0 })
     }
 
-    /// A session that expires while its client is sure of it ended early. What counts is the step of that moment: neither
-    /// an older one that promised more, nor what the client learns afterwards.
+    /// A session that expires while its client is sure of it ended early. Only the step at that time counts: neither an
+    /// older one with a later end, nor what the client learns afterwards.
     #[test]
     fn a_session_must_not_end_while_its_client_is_sure() {
         let ended = |reason| event(Subject::Session(session()), EventKind::SessionEnded { reason, why: None });
@@ -163,17 +163,17 @@ mod tests {
         sure.note(mine, ms(0), ms(1_000));
         assert_eq!(sure.ended_early([(ms(999), &expires)]).len(), 1);
         assert!(sure.ended_early([(ms(1_000), &expires)]).is_empty());
-        assert!(sure.ended_early([(ms(500), &ended(EndReason::Lost))]).is_empty(), "its client knew");
+        assert!(sure.ended_early([(ms(500), &ended(EndReason::Lost))]).is_empty(), "its client reported the loss");
         sure.note(mine, ms(600), ms(700));
         sure.note(mine, ms(900), ms(2_000));
         assert!(sure.ended_early([(ms(800), &expires)]).is_empty());
         assert_eq!(sure.ended_early([(ms(1_500), &expires)]).len(), 1);
     }
 
-    /// A hold must not expire, nor its lock be granted to another, while its client is sure of it. Readers share, and what an
-    /// operator broke is the operator's doing.
+    /// A hold must not expire, and its lock must not be granted to another client, while its client is sure of it.
+    /// Readers share, and a break by an operator is excepted.
     #[test]
-    fn a_hold_must_not_give_way_while_its_client_is_sure() {
+    fn a_hold_must_not_be_replaced_while_its_client_is_sure() {
         let mut sure = Sure::default();
         sure.note(Thing::Hold(token(1)), ms(0), ms(1_000));
         let (mine, next) = (granted(1, Mode::Exclusive), granted(2, Mode::Exclusive));

@@ -1,4 +1,4 @@
-//! One simulated cluster and its clients, and the hand that does things to them between two moments.
+//! One simulated cluster with its clients, and the driver that injects faults between two steps.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,16 +19,16 @@ use crate::random::Random;
 use crate::run::{NODE_HOSTS, NODES, Run};
 use crate::settle;
 
-/// A moment: what happens within it happens at one turn of each host.
+/// One step of simulated time, in which each host runs once.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What the hand did, and what it saw come of it.
+/// What the driver did, and what it observed.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Deeds {
     pub(crate) crashes: usize,
-    /// Entries that were in a log and not durable when its power was cut.
+    /// Entries that were in a log and not durable when the power of the node was cut.
     pub(crate) entries_lost: u64,
-    /// When a leader was taken down or cut off.
+    /// When a leader was crashed or partitioned.
     pub(crate) leaders_hit: Vec<Duration>,
 }
 
@@ -40,16 +40,16 @@ pub(crate) struct World {
     pub(crate) clocks: Vec<Arc<SimClock>>,
     pub(crate) random: Random,
     pub(crate) deeds: Deeds,
-    /// When the last fault was taken back.
+    /// When the last fault ended.
     pub(crate) healed: Duration,
-    /// The disks that stand still.
+    /// The stalled disks, by node.
     stalled: [Option<Tried>; NODES],
-    /// Clocks that were set, which of the two that each has, and how often it had been read by then.
+    /// Changed clocks: which of the two clocks of a process was changed, and how often it had been read by then.
     clocks_set: Vec<(Tried, Arc<SimClock>, usize, u64)>,
 }
 
 impl World {
-    /// Three nodes that have just been switched on.
+    /// A cluster of three nodes that start now.
     pub(crate) fn new(seed: u64) -> Self {
         lockkeeper::clock::seed_draws(seed);
         let mut random = Random::new(seed);
@@ -79,25 +79,25 @@ impl World {
         self.sim.elapsed()
     }
 
-    /// The client with this number, and what it needs.
+    /// The state of the client with this number.
     pub(crate) fn caller(&mut self, index: usize) -> Caller {
         let (run, clock) = (Arc::clone(&self.run), Arc::clone(&self.clocks[index]));
         Caller { index, run, clock, random: self.random.fork() }
     }
 
-    /// Puts a contending client on its host.
+    /// Starts a contending client on its host.
     pub(crate) fn add_contender(&mut self, index: usize) {
         let caller = self.caller(index);
         self.sim.host(CLIENT_HOSTS[index], move || contend(caller.clone()));
     }
 
-    /// Puts a client on its host that looks now and then.
+    /// Starts a client on its host that reads holders from time to time.
     pub(crate) fn add_looker(&mut self, index: usize) {
         let caller = self.caller(index);
         self.sim.host(CLIENT_HOSTS[index], move || look(caller.clone()));
     }
 
-    /// Runs what a client of a story does, on its own host.
+    /// Runs a client of a scenario on its own host.
     pub(crate) fn add_client<F>(&mut self, index: usize, act: impl FnOnce(Caller) -> F) -> Task
     where
         F: Future<Output = ()> + 'static,
@@ -113,7 +113,7 @@ impl World {
         Task(done)
     }
 
-    /// Lets one moment pass.
+    /// Runs one step.
     pub(crate) fn step(&mut self) {
         if let Err(error) = self.sim.step() {
             self.run.found(progress::NAME, error.to_string());
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until something is so; whether it came to be so within the limit.
+    /// Runs until the condition holds. Returns whether it did within the limit.
     pub(crate) fn until(&mut self, limit: Duration, mut so: impl FnMut(&mut Self) -> bool) -> bool {
         let last = self.now() + limit;
         while !so(self) {
@@ -140,15 +140,16 @@ impl World {
         true
     }
 
-    /// The same, for what the story rests on: without it the run says nothing.
+    /// Runs until a condition holds that the scenario requires. If it does not hold within the limit, the run fails for
+    /// lack of coverage.
     pub(crate) fn must(&mut self, what: &'static str, limit: Duration, so: impl FnMut(&mut Self) -> bool) {
         if !self.until(limit, so) {
-            self.run.found(coverage::NAME, format!("{what} did not come to be within {limit:?}"));
+            self.run.found(coverage::NAME, format!("{what} did not happen within {limit:?}"));
             settle::end(self);
         }
     }
 
-    /// The node that leads in the highest term, as it says of itself.
+    /// The node that leads in the highest term, as the nodes report it.
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |place: &Arc<Place>| {
             let view = place.node()?.views().borrow().clone();
@@ -157,13 +158,13 @@ impl World {
         self.places.iter().filter_map(leads).max().map(|(_, index)| index)
     }
 
-    /// Waits for a leader, and answers which.
+    /// Waits for a leader and returns its index.
     pub(crate) fn await_leader(&mut self) -> usize {
         self.must("a leader", Duration::from_secs(10), |world| world.leader().is_some());
         self.leader().unwrap_or_default()
     }
 
-    /// Waits until another one than this leads.
+    /// Waits until a node other than this one leads.
     pub(crate) fn await_other_leader(&mut self, than: usize) -> usize {
         self.must("another leader", Duration::from_secs(10), |world| world.leader().is_some_and(|now| now != than));
         self.leader().unwrap_or_default()
@@ -173,24 +174,24 @@ impl World {
         self.run.trace("hand", what);
     }
 
-    /// The newest entry in a node's log, and the newest that is durable.
+    /// The indexes of the newest entry in a node's log, and of the newest durable one.
     pub(crate) fn log_of(&self, node: usize) -> (u64, u64) {
         let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
         let wal = &self.places[node].disk.wal;
         (index(wal.state().last), index(wal.synced()))
     }
 
-    /// How often something from a client arrived at a node.
+    /// How often data of a client arrived at a node.
     pub(crate) fn arrivals_at(&self, node: usize) -> usize {
         self.run.notes().arrivals[node]
     }
 
-    /// Up to which entry a node has thrown its log away.
+    /// Index up to which a node has purged its log.
     pub(crate) fn purged_of(&self, node: usize) -> u64 {
         self.places[node].disk.wal.state().purged.map_or(0, |id| id.index)
     }
 
-    /// Cuts the power of a node. What its disk had not synced is gone.
+    /// Cuts the power of a node. Everything that its disk had not synced is lost.
     pub(crate) fn crash(&mut self, node: usize) {
         if self.leader() == Some(node) {
             self.deeds.leaders_hit.push(self.now());
@@ -214,23 +215,23 @@ impl World {
         place.disk.crash();
     }
 
-    /// Switches a node on again.
+    /// Starts a crashed node again.
     pub(crate) fn restart(&mut self, node: usize) {
         self.stalled[node] = None;
         self.places[node].stalled.store(false, Ordering::Relaxed);
         self.sim.bounce(NODE_HOSTS[node]);
     }
 
-    /// Nothing passes between two hosts any more.
+    /// Drops all messages between two hosts.
     pub(crate) fn cut(&mut self, one: &'static str, other: &'static str) {
-        self.trace(|| format!("{one} and {other} are cut off from each other"));
+        self.trace(|| format!("{one} and {other} are partitioned"));
         let between_nodes = [one, other].iter().all(|host| NODE_HOSTS.contains(host));
         let kind = if between_nodes { bites::NODES_APART } else { bites::CLIENT_APART };
         self.breaks(kind, &[(one, other), (other, one)]);
         self.sim.partition(one, other);
     }
 
-    /// Nothing gets from one host to the other any more.
+    /// Drops all messages from one host to another.
     pub(crate) fn cut_one_way(&mut self, from: &'static str, to: &'static str) {
         self.trace(|| format!("nothing gets from {from} to {to}"));
         self.breaks(bites::ONE_WAY, &[(from, to)]);
@@ -249,7 +250,7 @@ impl World {
         self.sim.repair(one, other);
     }
 
-    /// Cuts a node off from the other nodes; its clients still reach it.
+    /// Partitions a node from the other nodes; its clients still reach it.
     pub(crate) fn cut_from_peers(&mut self, node: usize) {
         if self.leader() == Some(node) {
             self.deeds.leaders_hit.push(self.now());
@@ -265,7 +266,7 @@ impl World {
         }
     }
 
-    /// Messages between two hosts wait, and come later.
+    /// Delays all messages between two hosts until they are released.
     pub(crate) fn hold(&mut self, one: &'static str, other: &'static str) {
         self.trace(|| format!("messages between {one} and {other} wait"));
         self.breaks(bites::HELD, &[(one, other), (other, one)]);
@@ -274,24 +275,24 @@ impl World {
 
     pub(crate) fn release(&mut self, one: &'static str, other: &'static str) {
         self.run.notes().bites.joins(one, other);
-        self.trace(|| format!("messages between {one} and {other} go on"));
+        self.trace(|| format!("messages between {one} and {other} are released"));
         self.sim.release(one, other);
     }
 
-    /// What arrives from one host at the other is read so much later; the other way nothing changes.
+    /// Delays the data from one host to another; the other direction is unchanged.
     pub(crate) fn delay(&mut self, from: &'static str, to: &'static str, by: Duration) {
         self.trace(|| format!("what {from} sends to {to} is read {by:?} late"));
         self.run.notes().late.insert((from, to), by);
     }
 
-    /// The connections of a client break on the side of the nodes, as by a box between them; `None`: no more.
+    /// Breaks the connections of a client at the nodes, as a middlebox would; `None` ends this.
     pub(crate) fn reset(&mut self, client: Option<&'static str>) {
         self.trace(|| format!("connections break at the nodes: {client:?}"));
         self.run.notes().reset = client;
         self.run.resets.notify_waiters();
     }
 
-    /// Syncs of a node's disk end no more, or go on.
+    /// Stalls the disk of a node, or resumes it.
     pub(crate) fn stall(&mut self, node: usize, stalled: bool) {
         self.trace(|| format!("disk of {} stalls: {stalled}", NODE_HOSTS[node]));
         self.look_at_disk(node);
@@ -299,7 +300,7 @@ impl World {
         self.places[node].stalled.store(stalled, Ordering::Relaxed);
     }
 
-    /// Whether the disk, if it stands still, keeps something from being durable.
+    /// Records an effect if a stalled disk keeps an entry from being durable.
     fn look_at_disk(&self, node: usize) {
         let (last, synced) = self.log_of(node);
         if let Some(tried) = self.stalled[node].filter(|_| synced < last) {
@@ -307,7 +308,7 @@ impl World {
         }
     }
 
-    /// Does something to a clock, or to its wall clock, which bites as soon as it is read again.
+    /// Changes a clock or its wall clock. The fault takes effect when that clock is read again.
     pub(crate) fn set_clock(&mut self, kind: Kind, clock: &Arc<SimClock>, change: impl FnOnce(&SimClock)) {
         change(clock);
         let tried = self.run.notes().bites.tried(kind);
@@ -315,7 +316,7 @@ impl World {
         self.clocks_set.push((tried, Arc::clone(clock), which, clock.reads()[which]));
     }
 
-    /// Which of the clocks that were set were read since.
+    /// Records the changed clocks that were read since.
     pub(crate) fn look_at_clocks(&self) {
         let mut notes = self.run.notes();
         for (tried, clock, which, before) in &self.clocks_set {
@@ -330,12 +331,12 @@ impl World {
             Order::HandOver => self.run.notes().bites.hands_over(),
             Order::WriteSnapshot => drop(self.run.notes().bites.tried(bites::SNAPSHOT)),
         }
-        self.trace(|| format!("{} is told: {order:?}", NODE_HOSTS[node]));
+        self.trace(|| format!("{} gets the order {order:?}", NODE_HOSTS[node]));
         self.places[node].order(order);
     }
 }
 
-/// Something that a client does, which ends.
+/// The work of a client, which ends.
 #[derive(Clone)]
 pub(crate) struct Task(Rc<RefCell<bool>>);
 

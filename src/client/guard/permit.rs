@@ -1,4 +1,4 @@
-//! One permit of a semaphore, where several were acquired together and are to be given back one by one.
+//! One permit of a semaphore, for permits that were acquired together and are released one by one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,27 +10,28 @@ use crate::client::on_drop::OnDrop;
 use crate::client::session::commands::{HoldChange, SessionCommand};
 use crate::model::FencingToken;
 
-/// One permit out of a guard that was [split](super::LockGuard::into_permits). Dropping it gives it back; the others stay.
+/// One permit of a [split](super::LockGuard::into_permits) guard. Dropping it releases this permit; the others stay
+/// held.
 ///
-/// It is lost when the hold is, together with the others that it was granted with, and shares their token.
+/// It is lost together with the other permits of its hold, and has the same token.
 #[derive(Debug)]
-#[must_use = "dropping it gives the permit back"]
+#[must_use = "dropping it releases the permit"]
 pub struct Permit(OnDrop<Share>);
 
 /// A part of the permits of a hold.
 #[derive(Debug)]
 struct Share {
     held: HoldRef,
-    /// Permits of the same hold that were not given back yet.
+    /// Permits of the same hold that were not released yet.
     left: Arc<AtomicU32>,
-    /// How many there were.
+    /// How many permits the hold had.
     of: u32,
-    /// How many this stands for: one, except for the rest that was not split yet.
+    /// How many permits this share represents: one, except for the part that is not split yet.
     count: u32,
 }
 
 impl Permit {
-    /// All permits of a hold in one.
+    /// All permits of a hold as one share.
     pub(crate) fn all(held: HoldRef, count: u32) -> Self {
         Self::new(Share { held, left: Arc::new(AtomicU32::new(count)), of: count, count })
     }
@@ -42,7 +43,7 @@ impl Permit {
         }))
     }
 
-    /// Splits it, one permit at a time: there may be two thousand million of them.
+    /// Splits the share lazily, one permit at a time: a semaphore may have two thousand million permits.
     pub(crate) fn one_by_one(self) -> impl Iterator<Item = Self> + Send {
         let mut rest = Some(self);
         std::iter::from_fn(move || match &mut rest {
@@ -61,20 +62,20 @@ impl Permit {
         self.0.held.hold.token()
     }
 
-    /// How certain it is.
+    /// How certain it is that the permit is held.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.0.held.state()
     }
 
-    /// Watches the hold, which ends with the last of its permits.
+    /// Returns a watch of the hold, which ends with its last permit.
     #[must_use]
     pub fn watch(&self) -> HoldWatch {
         self.0.held.watch()
     }
 
-    /// Gives it back and returns how many of the hold are left. Abandoned halfway, or after an error that leaves its outcome
-    /// open, it is given back all the same.
+    /// Releases the permit and returns how many of the hold remain. If the future is dropped, or after an error with an
+    /// unknown outcome, the session's task completes the release.
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.0.disarm();
         let command = self.0.give_back();
@@ -83,7 +84,7 @@ impl Permit {
 }
 
 impl Share {
-    /// The command that gives it back: a change of the hold, or its release where this is the whole.
+    /// The command that releases this share: a change of the hold, or its release if this is the whole hold.
     fn give_back(&self) -> SessionCommand {
         if self.left.fetch_sub(self.count, Ordering::Relaxed) == self.count {
             self.held.hold.release();

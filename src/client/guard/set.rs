@@ -1,4 +1,4 @@
-//! Several locks that are held together.
+//! The guard of several locks that are held together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,72 +10,72 @@ use crate::client::guard::LockGuard;
 use crate::client::hold::{HoldState, Released, RevokeRequest};
 use crate::model::{FencingToken, LockName, SessionId};
 
-/// Holds several locks, and keeps their session alive. Dropping it releases all of them, as a [`LockGuard`] does.
+/// Guard of several locks. It keeps their session alive. Dropping it releases all of them, as a [`LockGuard`] does.
 ///
-/// They were granted at one moment, and are held one by one from then on: one of them can be lost alone, by a break, a
+/// The locks were granted at one moment and are independent from then on: one of them can be lost alone, by a break, a
 /// hand-over or the end of its lease. The set counts as lost with the first of them.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks"]
 pub struct SetGuard {
-    /// In the order of their names; never empty.
+    /// Sorted by the names of the locks; never empty.
     guards: Vec<LockGuard>,
 }
 
 impl From<LockGuard> for SetGuard {
-    /// The guard of one lock as that of a set.
+    /// Makes the guard of one lock a set.
     fn from(guard: LockGuard) -> Self {
         Self { guards: vec![guard] }
     }
 }
 
 impl SetGuard {
-    /// The guard of locks that were granted together, in the order of their names.
+    /// Creates the guard of locks that were granted together, sorted by name.
     pub(crate) fn new(guards: Vec<LockGuard>) -> Self {
         Self { guards }
     }
 
-    /// The fencing token of this lock's grant; `None` for a name that is not in the set.
+    /// The fencing token of this lock's grant; `None` if the set has no lock of this name.
     #[must_use]
     pub fn token(&self, name: &str) -> Option<FencingToken> {
         self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::token)
     }
 
-    /// The fencing tokens by name.
+    /// The fencing tokens by the names of their locks.
     #[must_use]
     pub fn tokens(&self) -> BTreeMap<LockName, FencingToken> {
         self.guards.iter().map(|guard| (guard.name().clone(), guard.token())).collect()
     }
 
-    /// The guards of its locks, in the order of their names.
+    /// The guards of the single locks, sorted by name.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// Takes it apart: each lock is released by its own guard from now on.
+    /// Splits the set: from now on each guard releases its own lock.
     pub fn into_guards(self) -> Vec<LockGuard> {
         self.guards
     }
 
-    /// Session of the holds.
+    /// The session of the holds.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.guards[0].session()
     }
 
-    /// How long it stood in the queues, in log time.
+    /// How long the request waited in the queues, in log time.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.guards[0].waited()
     }
 
-    /// How long all of it is surely held if no further renewal is answered; zero once one of its locks is lost. Reads the clock
-    /// at each call.
+    /// How long all locks are certainly held if no further renewal is answered; zero once one of them is lost. Reads
+    /// the clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.guards.iter().map(LockGuard::valid_for).min().unwrap_or_default()
     }
 
-    /// How certain the least certain of its locks is.
+    /// The state of the lock that is least certain to be held.
     #[must_use]
     pub fn state(&self) -> HoldState {
         let states = || self.guards.iter().map(LockGuard::state);
@@ -88,27 +88,28 @@ impl SetGuard {
         select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
     }
 
-    /// Waits for a request to the holder to give up one of its locks, and returns each request once, with the lock's name.
+    /// Waits until another client asks the holder to release one of the locks. Returns each such request once, with the
+    /// lock's name.
     pub async fn revoke_requested(&self) -> (LockName, RevokeRequest) {
         let requested = |guard| Box::pin(LockGuard::revoke_requested(guard));
         let (request, which, _) = select_all(self.guards.iter().map(requested)).await;
         (self.guards[which].name().clone(), request)
     }
 
-    /// Does work while all of it is held. If one of its locks is lost first, the work is dropped at that moment, before
-    /// another may be granted that lock.
+    /// Runs work while all locks are held. If one of them is lost first, the work is dropped at that moment, before
+    /// another client may be granted that lock.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let output = tokio::select! {
             biased;
             lost = self.lost() => return Err(lost),
             output = work => output,
         };
-        // The last stretch of the work may have taken longer than the lease.
+        // The last poll of the work may have taken longer than the lease.
         if self.state() == HoldState::Lost { Err(self.lost().await) } else { Ok(output) }
     }
 
-    /// Releases all locks and returns each answer by name, or the first error after all were tried. Abandoned halfway they are
-    /// released all the same.
+    /// Releases all locks. Returns each answer by name, or the first error after all releases were tried. If the future
+    /// is dropped, the session's task completes the releases.
     pub async fn release(self) -> Result<BTreeMap<LockName, Released>, ClientError> {
         let release = |guard: LockGuard| async move {
             let name = guard.name().clone();

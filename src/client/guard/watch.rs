@@ -1,4 +1,4 @@
-//! A hold of a session: as its guard refers to it, and watched without owning it.
+//! References to a hold: the one inside its guard, and watches, which do not own the hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::client::session::reference::SessionRef;
 use crate::client::session::state::SessionState;
 use crate::model::FencingToken;
 
-/// A hold, and the session that it keeps alive.
+/// A hold and a reference that keeps its session alive.
 #[derive(Debug, Clone)]
 pub(crate) struct HoldRef {
     pub(crate) session: SessionRef,
@@ -38,7 +38,7 @@ impl HoldRef {
         HoldWatch { session: self.session.state.clone(), hold: self.hold.clone() }
     }
 
-    /// Has the hold read where events of it may have been missed.
+    /// Starts to watch the hold. If events of it may have been missed, the session's task reads its state.
     pub(crate) fn begin_watch(&self) {
         if self.hold.watch() {
             let SessionRef { state, service, .. } = &self.session;
@@ -57,8 +57,8 @@ impl HoldRef {
     }
 }
 
-/// Watches a hold. It keeps neither the hold nor its session alive. Clones watch the same hold; a request to give it up is
-/// returned to one of them.
+/// Watches a hold. It keeps neither the hold nor its session alive. Clones watch the same hold; a request to release it
+/// is returned to only one of them.
 #[derive(Debug, Clone)]
 pub struct HoldWatch {
     session: Arc<SessionState>,
@@ -72,14 +72,14 @@ impl HoldWatch {
         self.hold.token()
     }
 
-    /// How certain the hold is. One that was released is lost.
+    /// How certain it is that the hold lasts. A released hold is lost.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.hold.state(self.session.state(), self.session.clock.now())
     }
 
-    /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. One that is released is never
-    /// lost: its watch waits until its session ends.
+    /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. A released hold is never
+    /// lost: its watch waits until the session ends.
     pub async fn lost(&self) -> Lost {
         let session = &self.session;
         let (alone, reason) = tokio::select! {
@@ -91,7 +91,7 @@ impl HoldWatch {
         Lost { lock: self.hold.name.clone(), token: self.token(), session: session.id, alone, reason, why }
     }
 
-    /// Waits for a request to the holder to give the hold up; `None` once it is released or lost.
+    /// Waits until another client asks the holder to release; `None` once the hold is released or lost.
     pub async fn revoke_requested(&self) -> Option<RevokeRequest> {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! Token leases: locks without a session, proven by a handle, with an end of their own.
+//! Token leases: locks without a session. A handle proves the hold, which has its own deadline.
 
 pub(crate) mod request;
 
@@ -15,14 +15,15 @@ use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
 use crate::service::{Call, LockService, Proof, RenewalCall, ServiceError, Word};
 
-/// A call without a session, with the age of its request, so that a late duplicate is refused.
+/// Creates a call without a session. It contains the age of its request, so that a late duplicate is refused. Also
+/// returns when the call was made.
 pub(crate) fn lease_call(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> (Call, Instant) {
     let sent = clock.now();
     (Call { age_ms: millis(sent.since(began)), since: Some(since), ..Call::new(command) }, sent)
 }
 
-/// A lock that is held without a session. Nothing renews it by itself, and dropping this value changes nothing: every caller
-/// with the handle may refresh and release it, from any process.
+/// A lock that is held without a session. Nothing renews it automatically, and dropping this value changes nothing:
+/// every caller with the handle may refresh and release it, from any process.
 pub struct Lease<S: LockService> {
     pub(crate) client: Client<S>,
     pub(crate) lock: LockKey,
@@ -41,43 +42,43 @@ impl<S: LockService> Lease<S> {
         self.token
     }
 
-    /// The secret that refreshes and releases it.
+    /// The secret that authorizes refreshes and the release.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Name of the lock.
+    /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.lock.name
     }
 
-    /// How long it stood in the queue, in log time.
+    /// How long the request waited in the queue, in log time.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// When it ends, in log time.
+    /// The log time at which the lease ends.
     #[must_use]
     pub fn deadline(&self) -> LogTime {
         self.validity.deadline()
     }
 
-    /// How long it is surely held unless it is refreshed. Reads the clock at each call.
+    /// How long the lock is certainly held unless it is refreshed. Reads the clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.validity.left(self.client.settings.clock.now())
     }
 
-    /// Prolongs it by its own duration, from now.
+    /// Extends the lease: it ends its own duration from now.
     pub async fn refresh(&mut self) -> Result<Refreshed, ClientError> {
         self.refresh_for(self.duration).await
     }
 
-    /// Lets it end so long from now, be that sooner or later than before. An answer proves that it was held all the time. Where
-    /// the handle holds the lock by another grant now, this one is *not held*.
+    /// Sets the end of the lease to this duration from now, which may be earlier than before. A success proves that the
+    /// lock was held all the time. If the handle now holds the lock by another grant, the error is *not held*.
     pub async fn refresh_for(&mut self, duration: Duration) -> Result<Refreshed, ClientError> {
         let renewed = self.client.renew_lease(&self.lock, &self.handle, duration, &mut self.attempts).await;
         let renewed = renewed.and_then(|(answer, refreshed)| match refreshed.token {
@@ -101,7 +102,8 @@ impl<S: LockService> Lease<S> {
         Ok(refreshed)
     }
 
-    /// Releases it.
+    /// Releases the lock. A repeated release after an attempt without an answer succeeds even if the lock is no longer
+    /// held.
     pub async fn release(self) -> Result<Released, ClientError> {
         self.client.drop_lease(self.lock.clone(), self.handle.clone()).await
     }
@@ -113,27 +115,28 @@ impl<S: LockService> fmt::Debug for Lease<S> {
     }
 }
 
-/// A lease was prolonged.
+/// The result of a refresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refreshed {
-    /// The fencing token of its grant, where the service reports it.
+    /// The fencing token of the grant, if the service reports it.
     pub token: Option<FencingToken>,
-    /// How long it is surely held, counted from when the refresh was sent.
+    /// How long the lock is certainly held, counted from when the refresh was sent.
     pub valid_for: Duration,
     /// Log time of the refresh.
     pub at: LogTime,
-    /// When it ends, in log time.
+    /// The log time at which the lease ends.
     pub deadline: LogTime,
 }
 
-/// Below a millisecond of log time: attempts of one caller grow there, and two callers begin at different points.
+/// Steps within one millisecond of log time. Attempts of one caller increase in these steps, and two callers begin at
+/// random different steps.
 const FINE: u64 = 1 << 16;
 
-/// One caller's numbers for the refreshes of a lease. Every caller with the handle may refresh it, from any process: so the
-/// numbers come from log time, which all callers have in common.
+/// Numbers the refreshes of a lease by one caller. Every caller with the handle may refresh the lease, from any
+/// process, so the numbers derive from log time, which all callers have in common.
 ///
-/// - Every attempt is larger than those before it of the same caller.
-/// - It is larger than those that were answered before the log time that this caller last learned.
+/// - Each number is larger than all earlier ones of the same caller.
+/// - It is larger than all numbers that were answered before the log time that this caller last learned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RefreshCounter {
     last: u64,
@@ -141,12 +144,12 @@ pub(crate) struct RefreshCounter {
 }
 
 impl RefreshCounter {
-    /// For a caller that knows this log time.
+    /// Creates the counter of a caller that knows this log time.
     pub(crate) fn since(known: LogTime) -> Self {
         Self { last: 0, known }
     }
 
-    /// An answer has this log time.
+    /// Learns the log time of an answer.
     pub(crate) fn answered(&mut self, stamp: LogTime) {
         self.known = self.known.max(stamp);
     }
@@ -160,7 +163,7 @@ impl RefreshCounter {
 }
 
 impl<S: LockService> Client<S> {
-    /// Prolongs a lease by its handle: it ends so long from now.
+    /// Extends a lease by its handle: it ends this duration from now.
     pub async fn refresh(&self, name: &str, handle: &Handle, duration: Duration) -> Result<Refreshed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let mut attempts = RefreshCounter::since(self.log_time().await?);
@@ -199,8 +202,8 @@ impl<S: LockService> Client<S> {
             };
             attempts.answered(stamp);
             tries += 1;
-            // Another caller of the same lease knew of a later time. The answer has it, so that the next attempt counts; and
-            // where that happens again and again, the answer has in any case the end of the lease.
+            // Another caller of the same lease knew a later log time. The answer contains it, so the next attempt is
+            // accepted. If that happens repeatedly, the answer still has the end of the lease.
             if deadline == stamp.after_ms(lease_ms) || REFRESH_TRIES_MAX <= tries {
                 let answer = Answer { sent, index, stamp, deadline };
                 let valid_for = Validity::new(answer, None).left(sent);
@@ -209,7 +212,7 @@ impl<S: LockService> Client<S> {
         }
     }
 
-    /// After an attempt with an unknown end, *not held* means that this client released the lease.
+    /// Releases a lease. After an attempt with an unknown outcome, *not held* means that this client released it.
     async fn drop_lease(&self, lock: LockKey, handle: Handle) -> Result<Released, ClientError> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
@@ -233,7 +236,8 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    /// RefreshCounter grow, and those of a caller that knows a later time are above those of one that does not.
+    /// Numbers of one caller increase, and those of a caller that knows a later log time are larger than those of a
+    /// caller that does not.
     #[test]
     fn attempts_grow_with_log_time() {
         let clock = ManualClock::new(1);
@@ -246,6 +250,6 @@ mod tests {
         early.answered(LogTime(1_010));
         assert!(other < early.next(&clock));
         early.answered(LogTime(5));
-        assert!(other < early.next(&clock), "it never goes back");
+        assert!(other < early.next(&clock), "it never decreases");
     }
 }

@@ -1,4 +1,4 @@
-//! A request for a lease: under one id from its first attempt, and withdrawn where its caller goes away.
+//! A request for a lease. All its attempts have the same id, and it is withdrawn when its caller drops it.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::model::{
 };
 use crate::service::{ClaimRef, LockService};
 
-/// A request for a lease, exclusive and without waiting by default. [`take`](Self::take) sends it; values are checked there.
+/// A request for a lease, which is exclusive and does not wait by default. [`take`](Self::take) sends it; values are
+/// checked there.
 #[derive(Debug)]
 #[must_use = "nothing is requested before take()"]
 pub struct LeaseRequest<S: LockService> {
@@ -40,22 +41,22 @@ impl<S: LockService> LeaseRequest<S> {
         }
     }
 
-    /// It ends so long after its grant or its last refresh; 10 s by default.
+    /// Sets the time from the grant or the last refresh to the end of the lease; 10 s by default.
     pub fn duration(mut self, duration: Duration) -> Self {
         self.duration = duration;
         self
     }
 
-    /// The secret that refreshes and releases it, instead of a random one.
+    /// Sets the secret that authorizes refreshes and the release. A random one is used by default.
     pub fn handle(mut self, handle: Handle) -> Self {
         self.handle = Some(handle);
         self
     }
 
-    /// Takes it, and waits as its options say. Errors are retried under one id.
+    /// Requests the lease and waits as its options say. Errors are retried under one id.
     ///
-    /// Dropped before its end it is withdrawn by a task of the client, as long as the client lives; after that the
-    /// wait and the lease bound what is left of it.
+    /// If the future is dropped before its end, a task of the client withdraws the request while the client lives.
+    /// Otherwise the wait limit and the duration of the lease bound what remains of it.
     pub async fn take(self) -> Result<Lease<S>, ClientError> {
         let Self { client, name, access, options: RequestOptions { metadata, why, wait }, duration, handle } = self;
         let clock = client.settings.clock.clone();
@@ -79,7 +80,7 @@ impl<S: LockService> LeaseRequest<S> {
         };
         let Some(Settled { reply, waited }) = settled else {
             if pending.since.is_none() {
-                return Err(no_answer("asking for the time"));
+                return Err(no_answer("reading the log time"));
             }
             pending.cancel().await?;
             pending.disarm();
@@ -101,7 +102,7 @@ impl<S: LockService> LeaseRequest<S> {
             attempts: RefreshCounter::since(stamp),
         };
         if waited {
-            // No attempt that was sent since the grant shows how its stamp and this clock relate.
+            // No attempt was sent after the grant, so nothing relates the stamp of the grant to this clock.
             lease.refresh().await?;
         }
         // From here on the owner of the lease releases it.
@@ -127,14 +128,14 @@ struct PendingTake<S: LockService> {
     began: Instant,
     /// When the last attempt was sent.
     sent: Instant,
-    /// Log time before it was first sent; `None` until then.
+    /// Log time before the request was first sent; `None` until then.
     since: Option<LogTime>,
     /// The last known place in the queue.
     ahead: Option<Place>,
 }
 
 impl<S: LockService> PendingTake<S> {
-    /// Submits the request and waits until its outcome is not a place in the queue.
+    /// Submits the request and waits until it is granted or refused.
     async fn settle(&mut self) -> Result<Settled, ClientError> {
         let since = self.client.log_time().await?;
         self.since = Some(since);
@@ -150,9 +151,9 @@ impl<S: LockService> PendingTake<S> {
         Ok(submit_and_wait(service, &claim, &mut client.retry(), attempt, queued).await?)
     }
 
-    /// Withdraws it, whatever its outcome; nothing to do where it was never sent.
+    /// Withdraws the request, regardless of its outcome. Does nothing if it was never sent.
     fn cancel(&self) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
-        // A cancel must not keep alive the set of cancels that may own it, nor a session.
+        // A cancel must keep alive neither a session nor the set of cancels that may own it.
         let (client, began, since) = (self.client.without_session(), self.began, self.since);
         let TakeLease { lock, take, handle, .. } = self.take.clone();
         let command = Command::CancelTake { lock, take, handle };
@@ -161,7 +162,7 @@ impl<S: LockService> PendingTake<S> {
             let clock = &client.settings.clock;
             let attempt = || client.service.submit(lease_call(command.clone(), &**clock, began, since).0);
             let reply = client.retry().until_answered(attempt).await?;
-            // The only refusal says that the cluster had no room to remember the cancel.
+            // The only possible refusal says that the cluster has no space to record the cancel.
             if reply.outcome == Outcome::Withdrawn { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
         }
     }

@@ -1,4 +1,4 @@
-//! A request for one lock within a session, and the guards of holds that a session has already.
+//! A request for one lock within a session, and guards for holds that the session already has.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::model::{
 };
 use crate::service::{Freshness, LockService, RenewalCall, ServiceError};
 
-/// A request for one lock: exclusive, and waiting for as long as the session lives, by default.
-/// [`acquire`](Self::acquire) sends it; values are checked there.
+/// A request for one lock: by default exclusive, and waiting as long as the session lives. [`acquire`](Self::acquire)
+/// sends it; values are checked there.
 #[must_use = "nothing is requested before acquire()"]
 pub struct LockRequest<S: LockService> {
     source: SessionSource<S>,
@@ -34,7 +34,8 @@ pub struct LockRequest<S: LockService> {
 }
 
 impl<S: LockService> Client<S> {
-    /// A request for a lock, in a session that this client opens when it is first needed and keeps for its own life.
+    /// A request for a lock in the shared session, which this client opens when it is first needed and keeps until the
+    /// client is dropped.
     pub fn lock(&self, name: &str) -> LockRequest<S> {
         LockRequest::new(SessionSource::Shared(self.clone()), name)
     }
@@ -53,24 +54,25 @@ impl<S: LockService> LockRequest<S> {
         Self { source, name: LockName::parse(name), access: Mode::Exclusive.into(), options, session_options }
     }
 
-    /// What happens where the same session and [`owner`](Self::owner) hold the lock already; by default it is refused.
-    /// Where it counts, each guard gives back one entry, and the last one frees the lock.
+    /// Sets what happens if the same session and [`owner`](Self::owner) hold the lock already; by default the request
+    /// is refused. If reentries are counted, each guard releases one of them, and the last one frees the lock.
     pub fn reentry(mut self, reentry: Reentry) -> Self {
         self.session_options.extras.reentry = reentry;
         self
     }
 
-    /// It may pass others that are unfair, and be passed by them; never a fair one. It may starve.
+    /// Gives up the request's place in the order: it may pass other unfair requests and be passed by them, but never
+    /// passes a fair one. It can starve.
     pub fn unfair(mut self) -> Self {
         self.session_options.extras.fairness = Fairness::Barging;
         self
     }
 
-    /// Sends the request, and waits as its options say.
+    /// Sends the request and waits as its options say.
     ///
     /// - Errors and changes of leader are retried under one request number.
-    /// - *Not acquired* means that the cluster has confirmed that nothing of it waits or holds.
-    /// - Dropped before its end it leaves no waiter and no lock: the session's task withdraws it.
+    /// - *Not acquired* means that the cluster has confirmed that no waiter and no hold of this request remain.
+    /// - If the future is dropped, the session's task withdraws the request, so no waiter and no lock remain.
     pub async fn acquire(self) -> Result<LockGuard, ClientError> {
         let Self { source, name, access, options, session_options } = self;
         let name = name?;
@@ -84,8 +86,8 @@ mode_methods!(LockRequest);
 session_methods!(LockRequest);
 
 impl<S: LockService> Session<S> {
-    /// Takes up a hold that was lost, under a new token: while its lock-delay keeps the name closed, once, and not after a
-    /// break. The lost token and the handle of the session that lost it prove the right to it.
+    /// Resumes a hold that was lost, under a new token. This is possible once, while the lock-delay keeps the name
+    /// closed, and not after a break. The lost token and the handle of the session that lost it prove the right to it.
     pub async fn resume(&self, name: &str, lost: FencingToken, handle: &Handle) -> Result<LockGuard, ClientError> {
         let name = LockName::parse(name)?;
         let command = |request, answered_below| {
@@ -94,8 +96,8 @@ impl<S: LockService> Session<S> {
         };
         let acquired = PendingAcquire::run(self.clone(), &name, command, None, None).await?;
         let guard = acquired.guard(name)?;
-        // The grant does not say how many permits there are to give back. A guard whose mode cannot be read any more is one of
-        // a hold, or a session, that has ended since.
+        // The grant does not contain the number of permits. If the mode cannot be read, the hold or the session has
+        // ended since.
         let state = &self.reference.state;
         let mode = tokio::select! {
             biased;
@@ -110,16 +112,16 @@ impl<S: LockService> Session<S> {
         })
     }
 
-    /// The guard of a hold that was handed over to this session without a request of its own. Refused where the session does
-    /// not hold the lock under this token. Two guards of one hold both release it: adopt it once.
+    /// Returns the guard of a hold that was handed over to this session without a request. Refused if the
+    /// session does not hold the lock under this token. Adopt a hold only once: two guards of one hold both release it.
     ///
-    /// Where the hold has a lease of its own, it has one from now on of the length that was left of it.
+    /// If the hold has a separate lease, its length becomes the time that was left of it.
     pub async fn adopt(&self, name: &str, token: FencingToken) -> Result<LockGuard, ClientError> {
         let name = LockName::parse(name)?;
         let (mode, left_ms) = self.surely_held(&name, token).await?;
         let lease = self.lease_of(&name, token, left_ms.max(LEASE_MS_MIN)).await?;
         if lease.is_none() {
-            // Its lease may have run out just before it could be renewed: then the hold is gone by now.
+            // Its lease may have expired just before the renewal. Then the hold has ended by now.
             self.surely_held(&name, token).await?;
         }
         let grant = Grant { token, deadline: None, ends: None, waited_ms: 0 };
@@ -127,13 +129,14 @@ impl<S: LockService> Session<S> {
         Ok(LockGuard::new(self.reference.clone(), hold, Duration::ZERO).held_in(mode))
     }
 
-    /// How this session holds the lock under this token, and for how long if it is not renewed; refused where it does not.
+    /// The mode of this session's hold under this token, and the milliseconds until it ends without a renewal. Refused
+    /// if the session does not hold the lock.
     async fn surely_held(&self, name: &LockName, token: FencingToken) -> Result<(Mode, u64), ClientError> {
         let held = self.held(name, token, self.settings.retry()).await?;
         held.ok_or_else(|| Refusal::NotHeld { lock: self.reference.state.key(name) }.into())
     }
 
-    /// Renews the lease of a hold for so long; `None` where it has none. Only a renewal shows whether it has.
+    /// Renews the lease of a hold for this duration; `None` if the hold has no lease, which only a renewal shows.
     async fn lease_of(
         &self,
         name: &LockName,
@@ -159,8 +162,8 @@ impl<S: LockService> Session<S> {
         if without { Ok(None) } else { Err(ClientError::unexpected(outcome)) }
     }
 
-    /// How this session holds the lock under this token, and for how many milliseconds if it is not renewed; `None` where it
-    /// does not.
+    /// The mode of this session's hold under this token, and the milliseconds until it ends without a renewal; `None`
+    /// if the session does not hold the lock.
     async fn held(
         &self,
         name: &LockName,

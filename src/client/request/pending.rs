@@ -1,5 +1,5 @@
-//! A request within a session, from its first attempt to its final answer: under one number, and withdrawn where its caller
-//! goes away.
+//! A request within a session, from its first attempt to its final answer. All attempts have the same number, and the
+//! request is withdrawn when its caller drops it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use crate::service::{Call, ClaimRef, LockService, ServiceError};
 pub(crate) enum SessionSource<S: LockService> {
     /// The session that the request was made from.
     Own(Session<S>),
-    /// The client's shared session, opened where it is not yet.
+    /// The client's shared session, which is opened if necessary.
     Shared(Client<S>),
 }
 
-/// A session, and what a request in it needs.
+/// A session and the parameters of a request in it.
 struct Prepared<S: LockService> {
     session: Session<S>,
     metadata: Metadata,
@@ -39,8 +39,8 @@ struct Prepared<S: LockService> {
 }
 
 impl<S: LockService> SessionSource<S> {
-    /// Finds or opens the session. The wait counts from here, and bounds the opening, as the request wait does. A session that
-    /// was not opened in time is an error of the service: what holds the lock is not known.
+    /// Finds or opens the session. The wait counts from here; it bounds the opening, and so does the request wait. A
+    /// session that did not open in time is an error of the service, because the state of the lock is not known.
     async fn prepare(self, options: RequestOptions) -> Result<Prepared<S>, ClientError> {
         let RequestOptions { metadata, why, wait } = options;
         let (session, deadline) = match self {
@@ -70,7 +70,7 @@ impl<S: LockService> SessionSource<S> {
     }
 }
 
-/// Acquires locks together, and waits for their grant.
+/// Acquires one lock or several together, and waits for the grant.
 pub(crate) async fn acquire<S: LockService>(
     source: SessionSource<S>,
     locks: SmallMap<LockName, Access>,
@@ -108,11 +108,12 @@ pub(crate) struct Acquired {
     lease_ms: Option<u64>,
 }
 
-/// Withdraws a request that its caller has dropped.
+/// Withdraws a request when its caller drops it.
 type CancelOnDrop = OnDrop<(SessionRef, u64)>;
 
 impl<S: LockService> PendingAcquire<S> {
-    /// Draws a number, submits a command under it, and waits for its outcome. `name` is the lock, or one of the set.
+    /// Draws a number, submits a command under it, and waits for its outcome. `name` is the lock, or one lock of the
+    /// set.
     pub(crate) async fn run(
         session: Session<S>,
         name: &LockName,
@@ -151,11 +152,11 @@ impl<S: LockService> PendingAcquire<S> {
         Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None })
     }
 
-    /// Submits the request and waits until its outcome is not a place in the queue.
+    /// Submits the request and waits until it is granted or refused.
     async fn settle(&mut self) -> Result<Reply, ServiceError> {
         let service = &self.session.service;
         let mut retry = self.session.settings.retry().of_attempts_within(service.answers_within());
-        // Boxed: a retry with a timeout passes the future on by value, several times.
+        // Boxed because a retry with a timeout moves the future several times.
         let attempt = || Box::pin(service.submit(self.call.clone()));
         let (ahead, on_queued) = (&mut self.ahead, &mut self.on_queued);
         let queued = |place: &Place| {
@@ -169,20 +170,20 @@ impl<S: LockService> PendingAcquire<S> {
 }
 
 impl Acquired {
-    /// The guard of the lock that was requested.
+    /// The guard of the requested lock.
     pub(crate) fn guard(mut self, name: LockName) -> Result<LockGuard, ClientError> {
         let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
         let grant = granted(outcome, &name, self.ahead.take())?;
         Ok(self.guard_of(name, &grant))
     }
 
-    /// The guards of the set of locks that was requested, in the order of their names. A lock that was broken before the answer
-    /// came is missing from it: then the others are released.
+    /// The guards of the requested set of locks, sorted by name. If one of the locks was broken before the answer
+    /// arrived, the grant lacks it; then the other locks are released.
     pub(crate) fn guards(mut self, names: &[LockName]) -> Result<Vec<LockGuard>, ClientError> {
         let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
         let grants = match (outcome, names) {
             (Outcome::GrantedSet(grants), _) => grants,
-            // A set of one is a lock.
+            // A set of one lock is granted as a single lock.
             (outcome, [name, ..]) => vec![(name.clone(), granted(outcome, name, self.ahead.take())?)],
             (outcome, []) => return Err(ClientError::unexpected(outcome)),
         };

@@ -1,4 +1,4 @@
-//! A request for several locks together, which is granted whole or not at all.
+//! A request for several locks together, which are all granted or none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::client::session::Session;
 use crate::model::{Access, Invalid, LockName, Mode};
 use crate::service::LockService;
 
-/// One lock of a set, as it was written down: from a name, for an exclusive hold, or from a name and a mode.
+/// One lock of a set. It is made from a name, for an exclusive hold, or from a name and a mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetMember {
     name: String,
@@ -48,14 +48,14 @@ pub struct SetRequest<S: LockService> {
 }
 
 impl<S: LockService> Client<S> {
-    /// Asks for several locks together, in the session that [`lock`](Self::lock) uses.
+    /// Requests several locks together, in the session that [`lock`](Self::lock) uses.
     pub fn locks<M: Into<SetMember>>(&self, members: impl IntoIterator<Item = M>) -> SetRequest<S> {
         SetRequest::new(SessionSource::Shared(self.clone()), members)
     }
 }
 
 impl<S: LockService> Session<S> {
-    /// Asks for 1 to 64 locks together: names for exclusive holds, or pairs of a name and a mode.
+    /// Requests 1 to 64 locks together: names for exclusive holds, or pairs of a name and a mode.
     pub fn locks<M: Into<SetMember>>(&self, members: impl IntoIterator<Item = M>) -> SetRequest<S> {
         SetRequest::new(SessionSource::Own(self.clone()), members)
     }
@@ -72,18 +72,19 @@ impl<S: LockService> SetRequest<S> {
         }
     }
 
-    /// One more lock, held so.
+    /// Adds a lock in this mode.
     pub fn with(mut self, name: &str, access: impl Into<Access>) -> Self {
         self.members.push((name, access).into());
         self
     }
 
-    /// Sends the request, and waits as its options say. While it waits it holds nothing; all locks are granted at one moment.
+    /// Sends the request and waits as its options say. It holds nothing while it waits; all locks are granted at one
+    /// moment.
     ///
     /// - Errors and changes of leader are retried under one request number.
-    /// - *Not acquired* means that the cluster has confirmed that nothing of it waits or holds. It names the lock that was
-    ///   lacking when the cluster last reported one.
-    /// - Dropped before its end it leaves no waiter and no lock: the session's task withdraws it.
+    /// - *Not acquired* means that the cluster has confirmed that no waiter and no hold of this request remain. The
+    ///   error names the lock that was lacking in the cluster's last report.
+    /// - If the future is dropped, the session's task withdraws the request, so no waiter and no lock remain.
     pub async fn acquire(self) -> Result<SetGuard, ClientError> {
         let Self { source, members, options, session_options } = self;
         let members = checked(members)?;
@@ -97,7 +98,7 @@ impl<S: LockService> SetRequest<S> {
 request_methods!(SetRequest);
 session_methods!(SetRequest);
 
-/// The names and modes, each name once.
+/// Checks that each name is legal and occurs once.
 fn checked(members: Vec<SetMember>) -> Result<BTreeMap<LockName, Access>, Invalid> {
     let mut checked = BTreeMap::new();
     for SetMember { name, access } in members {

@@ -1,4 +1,5 @@
-//! Commands of a session about what it holds: each is repeated under its own number until it is answered or the session ends.
+//! Commands of a session that concern its holds. Each is repeated under its own number until it is answered or the
+//! session ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +16,14 @@ use crate::model::{
 };
 use crate::service::{Advice, ClaimRef, LockService, ServiceError};
 
-/// A request number, and the bound below which every number was answered when it was drawn.
+/// A request number, and the bound below which every number was answered when this number was allocated.
 pub(crate) type Drawn = (u64, u64);
 
-/// A command under a number of its own: repeated, it is executed once. Changes of one hold run one at a time, so that its
-/// token is the same in all attempts of a change.
+/// A command with its own number: it is executed once even if it is repeated. Changes of one hold run one at a time, so
+/// its token is the same in all attempts of a change.
 #[derive(Debug, Clone)]
 pub(crate) enum SessionCommand {
-    /// Withdraw an acquire or an upgrade, whatever its outcome.
+    /// Withdraw an acquire or an upgrade, regardless of its outcome.
     Cancel(u64),
     /// Release a hold.
     Release(Arc<Hold>, Drawn),
@@ -30,7 +31,7 @@ pub(crate) enum SessionCommand {
     Change(Arc<Hold>, Drawn, HoldChange),
 }
 
-/// A change of a hold. Its token is read when its turn has come.
+/// A change of a hold. It reads the hold's token when it starts.
 #[derive(Debug, Clone)]
 pub(crate) enum HoldChange {
     Downgrade,
@@ -71,7 +72,7 @@ impl SessionCommand {
         }
     }
 
-    /// The command as the cluster knows it, with the token that the hold has now.
+    /// The command in the cluster's form, with the current token of the hold.
     fn build(self, request: RequestId) -> Command {
         match self {
             SessionCommand::Cancel(_) => Command::Cancel { request },
@@ -87,10 +88,10 @@ impl SessionCommand {
     }
 }
 
-/// What guards need of their session's service, whose type they do not name.
+/// What a guard needs from the service of its session, without a type parameter for the service.
 pub(crate) trait SessionCommands: Send + Sync {
-    /// Repeats a command until it is answered, or for as long as `patience` allows where there is one. Returns errors that
-    /// a retry cannot fix at once.
+    /// Repeats a command until it is answered or `patience`, if any, is over. Returns at once errors that a retry
+    /// cannot fix.
     fn run(
         &self,
         session: Arc<SessionState>,
@@ -98,7 +99,7 @@ pub(crate) trait SessionCommands: Send + Sync {
         patience: Option<Duration>,
     ) -> BoxFuture<'static, Result<Reply, ServiceError>>;
 
-    /// Renews the lease of a hold for as long as it lasts.
+    /// Renews the lease of a hold until the hold ends.
     fn renew_lease(&self, session: Arc<SessionState>, hold: Arc<Hold>) -> BoxFuture<'static, ()>;
 
     /// Reads whether a hold is still held, because events of it may have been missed.
@@ -127,7 +128,7 @@ impl<S: LockService> SessionCommands for S {
     }
 }
 
-/// Whether there is an answer, or a retry cannot get one.
+/// Whether the command is answered, or a retry cannot get an answer.
 pub(crate) fn is_final(answer: &Result<Reply, ServiceError>) -> bool {
     answer.as_ref().err().is_none_or(|error| error.advice() == Advice::GiveUp)
 }
@@ -141,7 +142,7 @@ async fn run<S: LockService>(
     let (number, hold) = (command.number(), command.hold().cloned());
     let request = session.request(number);
     let call = session.call(command.build(request));
-    // Boxed: a retry with a timeout passes the future on by value, several times.
+    // Boxed because a retry with a timeout moves the future several times.
     let attempt = || Box::pin(service.submit(call.clone()));
     let answer = match &hold {
         None => retry.until_answered(attempt).await,

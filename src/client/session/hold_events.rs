@@ -1,4 +1,4 @@
-//! Follows what others do to a session's holds.
+//! Follows the events of a session's holds: breaks, hand-overs, ends of leases, and requests to release.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::client::session::state::SessionState;
 use crate::model::{Claim, Outcome, Query, QueryResult, Refusal, TokenState};
 use crate::service::{Events, Freshness, LockService, ServiceError};
 
-/// Applies the events of the session's holds, for as long as the session lives. Where events were missed, or the session had no
-/// stream for a time, the events are followed from then on and each watched hold is read again.
+/// Applies the events of the session's holds while the session lives. If events were missed, or the session had no
+/// stream for a time, it subscribes again and then reads each watched hold.
 pub(crate) async fn follow<S: LockService>(
     service: S,
     session: Arc<SessionState>,
@@ -44,9 +44,10 @@ pub(crate) async fn follow<S: LockService>(
     }
 }
 
-/// Reads whether a hold is still held. A stale token counts only where no upgrade is under way that may have changed it.
+/// Reads whether a hold still lasts. A stale token means its loss only if no upgrade that may have changed the token is
+/// in progress.
 pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, hold: Arc<Hold>) {
-    // It is never closed.
+    // The semaphore is never closed.
     let Ok(_permit) = session.holds.reads.acquire().await else { return };
     hold.read_now();
     let mut retry = Retry::for_ever(session.clock.clone());
@@ -65,7 +66,7 @@ pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, ho
     }
 }
 
-/// Whether the whole session has ended, and its holds with it: then the session is ended, with the reason.
+/// Whether the whole session has ended, and with it its holds. If so, records the end of the session with its reason.
 async fn session_has_ended<S: LockService>(service: &S, session: &SessionState, retry: &mut Retry) -> bool {
     let query = Query::Claim { lock: None, claim: Claim::Request(session.request(1)) };
     let answered = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;

@@ -1,4 +1,4 @@
-//! Renews the lease of a hold.
+//! Renews the lease of a hold at a third of its length.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::faults::{self, Fault};
 use crate::model::{FencingToken, Outcome, Refusal, RenewalTarget, Reply};
 use crate::service::{LockService, RenewalCall, ServiceError};
 
-/// Renews the lease of a hold at a third of its length, until the hold is released or has ended.
+/// Renews the lease of a hold each third of its length, until the hold is released or has ended.
 pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>, hold: Arc<Hold>) {
     let Some((lease_ms, interval)) = hold.lease_length() else { return };
     let lock = session.key(&hold.name);
@@ -43,13 +43,13 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
                     return;
                 }
             }
-            Ok(_) => return tracing::error!(session = %session.id, "a renewal was answered with something else"),
+            Ok(_) => return tracing::error!(session = %session.id, "a renewal got an unexpected answer"),
             Err(error) => due = session.clock.now().after(backoff.pause(&error, &*session.clock)),
         }
     }
 }
 
-/// Whether a refusal means the end of the hold, and not that it has a newer token now.
+/// Whether a refusal means the end of the hold, and not that the hold has a newer token now.
 async fn is_over(hold: &Arc<Hold>, token: FencingToken, refusal: &Refusal) -> bool {
     if matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }) {
         let _change = Arc::clone(hold).change().await;

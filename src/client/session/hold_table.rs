@@ -9,10 +9,11 @@ use crate::client::hold::{Hold, RevokeRequest};
 use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE, HOLDS_SWEEP_MIN};
 use crate::model::{EndReason, Event, EventKind, FencingToken};
 
-/// The holds of a session.
+/// The holds of a session that have guards.
 ///
-/// - An event may come before the answer that grants its hold, or that gives its hold the token: it is kept until then.
-/// - After a gap between events, holds are read again. One that no caller watches is read when a caller begins to.
+/// - An event may arrive before the answer that grants its hold or gives it the token. It is stored until then.
+/// - After a gap in the events, watched holds are read again. A hold without a watcher is read when a caller begins to
+///   watch it.
 #[derive(Debug)]
 pub(crate) struct HoldTable {
     table: Mutex<Table>,
@@ -22,16 +23,16 @@ pub(crate) struct HoldTable {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// A hold whose guard is gone leaves an empty place, which is cleared away when there are twice as many.
+    /// Holds that have or had a guard. Those of dropped guards are removed when they may be half of all.
     holds: Vec<Weak<Hold>>,
     sweep_at: usize,
-    /// Events of tokens that no hold has.
+    /// Events of tokens that no hold in the table has.
     early: VecDeque<(FencingToken, HoldEvent)>,
-    /// The largest token of an early event that found no room any more.
+    /// The largest token of an early event that was removed for lack of space.
     forgotten: Option<FencingToken>,
 }
 
-/// What other callers, or the end of a lease, do to a hold.
+/// What another client, or the end of a lease, did to a hold.
 #[derive(Debug, Clone)]
 enum HoldEvent {
     LeaseEnded(EndReason),
@@ -40,7 +41,7 @@ enum HoldEvent {
 }
 
 impl HoldEvent {
-    /// The event, and the token of the hold that it concerns; `None` where it concerns none.
+    /// The event and the token of the hold that it concerns; `None` if it concerns no hold.
     fn of(event: &Event) -> Option<(FencingToken, Self)> {
         let token = event.subject.token();
         match &event.kind {
@@ -70,7 +71,7 @@ impl HoldEvent {
 
     fn apply(&self, hold: &Hold) {
         match self {
-            // A hold without a lease ended with its session, whose end is found by renewals.
+            // A hold without a lease ends with its session, whose end is detected by renewals.
             HoldEvent::LeaseEnded(_) if hold.lease_length().is_none() => {}
             HoldEvent::LeaseEnded(reason) | HoldEvent::Lost(reason) => hold.lose(Some(*reason)),
             HoldEvent::RevokeRequested(request) => hold.request_revoke(request.clone()),
@@ -87,7 +88,7 @@ impl HoldTable {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A guard has the hold from now on.
+    /// Adds the hold of a new guard.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         let mut table = self.table();
         table.apply_early(hold);
@@ -98,7 +99,7 @@ impl HoldTable {
         table.holds.push(Arc::downgrade(hold));
     }
 
-    /// An upgrade gave the hold another token.
+    /// Stores the token of an upgrade.
     pub(crate) fn regranted(&self, hold: &Hold, token: FencingToken) {
         let mut table = self.table();
         hold.regranted(token);
@@ -124,7 +125,7 @@ impl HoldTable {
         table.early.push_back((token, event));
     }
 
-    /// Events were missed. Returns the holds to read again now.
+    /// Records that events were missed. Returns the holds that must be read now.
     pub(crate) fn missed(&self) -> Vec<Arc<Hold>> {
         let table = self.table();
         table.holds.iter().filter_map(Weak::upgrade).filter(|hold| hold.missed()).collect()

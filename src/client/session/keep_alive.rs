@@ -1,4 +1,4 @@
-//! The task of a session: renews it, attaches it again, runs the work that was left to it, and closes it.
+//! The task of a session. It renews and re-attaches the session, runs queued work, and closes the session.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,19 +21,20 @@ use crate::limits::RENEWALS_IN_FLIGHT_MAX;
 use crate::model::{Attach, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
 use crate::service::{LockService, NotSent, RenewalCall, ServiceError};
 
-/// Keeps one session alive. It ends when the last reference to the session is dropped, when it is asked to close, or when the
-/// session is lost; closing takes at most until the session's own deadline, or one TTL after a loss.
+/// Keeps one session alive. It ends when the last reference to the session is dropped, when a caller closes the
+/// session, or when the session is lost. Closing takes at most until the session's own deadline, or one TTL after a
+/// loss.
 pub(crate) struct KeepAlive<S> {
     service: S,
     session: Arc<SessionState>,
     queue: mpsc::UnboundedReceiver<BackgroundTask>,
     tasks: FuturesUnordered<BoxFuture<'static, ()>>,
     attempts: FuturesUnordered<BoxFuture<'static, Attempted>>,
-    /// The number of the last attempt; attaches count by it, so they rise.
+    /// The number of the last attempt. Attaches use it too, so their numbers increase.
     attempt: u64,
     /// When to make the next attempt.
     due: Instant,
-    /// Whether the session still has its stream; `None` where the next attempt attaches, to another stream.
+    /// Whether the session still has its stream; `None` if the next attempt must attach the session to another stream.
     attachment: Option<watch::Receiver<bool>>,
     last: LastAttempt,
     backoff: Backoff,
@@ -48,21 +49,21 @@ enum LastAttempt {
     Attaching,
 }
 
-/// One attempt to prolong the session, with its answer.
+/// An answered or failed attempt to extend the session.
 struct Attempted {
-    /// Its number.
+    /// Number of the attempt.
     attempt: u64,
     sent: Instant,
     answer: Result<Reply, ServiceError>,
 }
 
-/// Why the session is renewed no longer.
+/// Why the session is not renewed any more.
 enum Ending {
     /// The last reference to it was dropped.
     Unreferenced,
-    /// A caller closes it, and waits for the answer.
+    /// A caller closes the session and waits for the answer.
     Closed(oneshot::Sender<Result<(), ServiceError>>),
-    /// It was lost.
+    /// The session was lost.
     Lost(SessionEnd),
 }
 
@@ -88,7 +89,7 @@ impl<S: LockService> KeepAlive<S> {
         if !matches!(ending, Ending::Lost(_)) {
             self.session.end_as(SessionEnd::Closed);
         }
-        // Pending tasks are dropped: closing the session completes all of them at once.
+        // Pending tasks are dropped because closing the session completes all of them at once.
         let Self { service, session, queue, tasks, attempts, .. } = self;
         drop((queue, tasks, attempts));
         match ending {
@@ -103,7 +104,7 @@ impl<S: LockService> KeepAlive<S> {
         let session = self.session.clone();
         let mut lost = pin!(session.lost());
         let pause = |due| pause_until(due, session.clock.now());
-        // Kept from one task to the next: to arm it anew for each would cost more than the task.
+        // The timer is reused, because creating one for each task would cost more than the task.
         let (mut napping, mut nap) = (self.due, pin!(tokio::time::sleep(pause(self.due))));
         loop {
             if napping != self.due {
@@ -129,9 +130,9 @@ impl<S: LockService> KeepAlive<S> {
         }
     }
 
-    /// The session has no stream any more. Its commands are answered all the same, by whichever node they come to, but only a
-    /// stream tells the cluster when the client is gone: so it is attached again at once. After an attempt that failed it keeps
-    /// to the pause.
+    /// Handles the loss of the session's stream. Any node still answers the session's commands, but only a stream shows
+    /// the cluster when the client disconnects, so the session is attached again at once. After a failed attempt the
+    /// pause of the backoff remains.
     fn on_detached(&mut self) {
         self.attachment = None;
         match self.last {
@@ -140,9 +141,9 @@ impl<S: LockService> KeepAlive<S> {
         }
     }
 
-    /// Makes an attempt if one is due: a renewal, or an attach where the session has no stream. After an attempt without any
-    /// answer the next one attaches: another stream, and so perhaps another node, may answer. Late answers to earlier attempts
-    /// count all the same.
+    /// Makes an attempt if one is due: a renewal, or an attach if the session has no stream. After an attempt without
+    /// an answer the next one attaches, because another stream may lead to a node that answers. Late answers to earlier
+    /// attempts still count.
     fn renew_if_due(&mut self) {
         let now = self.session.clock.now();
         if now < self.due {
@@ -188,7 +189,7 @@ impl<S: LockService> KeepAlive<S> {
 
     fn on_answer(&mut self, Attempted { attempt, sent, answer }: Attempted) {
         let session = self.session.clone();
-        // While a newer attempt is under way, or was answered, the failure of an older one says nothing.
+        // If a newer attempt is in progress or was answered, the failure of an older one has no meaning.
         let superseded = attempt < self.attempt;
         let outdated = sent < session.validity().newest_answered();
         match answer {
@@ -214,7 +215,7 @@ impl<S: LockService> KeepAlive<S> {
                 session.end_reported(reason, why)
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
-                // Late answers to older attaches name the newest one of this session itself, as they should.
+                // A late answer to an older attach names the newest attach of this session itself, which is correct.
                 let foreign = self.attempt < newest;
                 if foreign || !superseded {
                     self.attempt = self.attempt.max(newest);
@@ -233,7 +234,7 @@ impl<S: LockService> KeepAlive<S> {
         }
     }
 
-    /// Tries again after a pause. It never gives up: only the deadline ends a session.
+    /// Retries after a pause. It never gives up: only the deadline ends a session.
     fn retry_later(&mut self, error: ServiceError) {
         self.last = LastAttempt::Failed;
         let pause = self.backoff.pause(&error, &*self.session.clock);
@@ -242,7 +243,8 @@ impl<S: LockService> KeepAlive<S> {
     }
 }
 
-/// Waits until the session has no stream any more; for ever where that is known, or where nothing could break.
+/// Waits until the session loses its stream. Never returns if that is already known, or if there is nothing that can
+/// break.
 async fn detached(attachment: &mut Option<watch::Receiver<bool>>) {
     if let Some(attachment) = attachment
         && attachment.wait_for(|attached| !attached).await.is_ok()
@@ -252,12 +254,12 @@ async fn detached(attachment: &mut Option<watch::Receiver<bool>>) {
     std::future::pending().await
 }
 
-/// Whether there is no stream, or it leads to a node that does not lead, and is left for another one.
+/// Whether there is no stream, or it leads to a node without the leadership, so that another stream is needed.
 fn needs_other_stream(error: &ServiceError) -> bool {
     matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. })
 }
 
-/// Closes the session. Tries until it is answered or the session has ended by itself on every clock.
+/// Closes the session. Retries until it is answered or the session has certainly ended without it.
 async fn close<S: LockService>(service: &S, session: &SessionState, end: SessionClose) -> Result<(), ServiceError> {
     let clock = &session.clock;
     let bound = match end {

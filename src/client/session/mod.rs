@@ -1,4 +1,4 @@
-//! Sessions: what a client holds or waits for ends with its session.
+//! Sessions: the holds and waits of a client end with its session.
 
 pub(crate) mod commands;
 pub(crate) mod hold_events;
@@ -44,40 +44,42 @@ impl<S: LockService> SessionBuilder<S> {
         Self { service, settings, ttl: None, grace: None, handle: None, metadata: None, accepts_hand_over: false }
     }
 
-    /// It ends so long after its last renewal. By default the larger of 10 s and twice what the cluster's timing
-    /// profile allows.
+    /// Sets the TTL: the session ends this duration after its last renewal. The default is the larger of 10 s and twice
+    /// the cluster's minimum.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// It also ends so long after its stream broke: crashes are noticed sooner, and so are broken networks. At most
-    /// the TTL, at least a third of the cluster's shortest one: with less every failover would cost the session.
+    /// The session also ends this duration after its stream broke, so crashes are detected sooner, but a network
+    /// failure counts as a crash. At most the TTL, and at least a third of the cluster's minimum TTL: with less, every
+    /// failover would end the session.
     pub fn disconnect_grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// The secret that proves it, instead of a random one.
+    /// Sets the secret that proves the session. A random one is used by default.
     pub fn handle(mut self, handle: Handle) -> Self {
         self.handle = Some(handle);
         self
     }
 
-    /// Its metadata, instead of the client's.
+    /// Sets the metadata of the session. The client's are used by default.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = Some(metadata);
         self
     }
 
-    /// Takes holds that are handed over to it, also those that it did not ask for. Such a hold has no guard before
-    /// [`Session::adopt`], and ends with the session; the namespace's events report it.
+    /// Accepts holds that other sessions hand over, even without a request for them. Such a hold has no guard before
+    /// [`Session::adopt`] and ends with the session; the namespace's events report it.
     pub fn accepts_hand_over(mut self) -> Self {
         self.accepts_hand_over = true;
         self
     }
 
-    /// Opens it and begins to renew it. Abandoned halfway it may leave a session without locks, until its TTL is over.
+    /// Opens the session and starts to renew it. If the future is dropped, a session without locks may remain until its
+    /// TTL is over.
     pub async fn open(self) -> Result<Session<S>, ClientError> {
         let Self { service, settings, .. } = self;
         let clock = settings.clock.clone();
@@ -115,16 +117,18 @@ impl<S: LockService> SessionBuilder<S> {
     }
 }
 
-/// 10 s, or twice the cluster's floor where that is more: one failed failover does not end it.
+/// The default TTL: 10 s, or twice the cluster's minimum if that is more, so that one failed failover does not end the
+/// session.
 pub(crate) fn default_ttl_ms(floor_ms: u64) -> u64 {
     TTL_MS_DEFAULT_MIN.max(floor_ms.saturating_mul(2))
 }
 
-/// An open session. Clones are the same session; the last of them and of its guards to be dropped closes it.
+/// An open session. Clones are the same session. It is closed when the last of the clones and their guards is dropped.
 ///
-/// - A task of its own renews it at a third of its TTL, or hardly earlier, and retries a renewal that is not answered. Sessions
-///   of one client with the same TTL are renewed at the same moments.
-/// - When its deadline has passed on the client's clock it is lost for good: it is closed as *lost*, never renewed.
+/// - A task renews it each third of its TTL or slightly earlier, and retries a renewal that is not answered. Sessions
+///   of one client with the same TTL are renewed at the same times.
+/// - When its deadline has passed on the client's clock, it is permanently lost: it is closed as *lost* and never
+///   renewed.
 #[derive(Clone)]
 pub struct Session<S: LockService> {
     pub(crate) reference: SessionRef,
@@ -136,11 +140,11 @@ impl<S: LockService> Session<S> {
     fn start(service: S, settings: Settings, state: SessionState) -> Self {
         let state = Arc::new(state);
         let (queue, tasks) = mpsc::unbounded_channel();
-        // From here on, so that the events of every hold that is granted from now on are among them.
+        // Subscribes before any lock is granted, so that no event of a hold is missed.
         let events = service.hold_events(state.id);
         let follow = hold_events::follow(service.clone(), state.clone(), events);
         let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks);
-        // Owned by the references: it ends when the last one is dropped, or with the session.
+        // The references own this task: it ends when the last one is dropped, or with the session.
         tokio::spawn(keep_alive.run());
         let (commands, request_wait) = (Arc::new(service.clone()), settings.request_wait);
         let reference = SessionRef { state, queue, service: commands, request_wait };
@@ -148,50 +152,50 @@ impl<S: LockService> Session<S> {
         Self { reference, service, settings }
     }
 
-    /// Its public id.
+    /// The session's public id.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.reference.state.id
     }
 
-    /// The secret that proves it.
+    /// The secret that proves the session.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.reference.state.handle
     }
 
-    /// Its namespace.
+    /// The session's namespace.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.reference.state.namespace
     }
 
-    /// Its TTL, as the cluster keeps it.
+    /// The session's TTL, as the cluster keeps it.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.reference.state.ttl
     }
 
-    /// How long it surely lives if no further renewal is answered; zero once it is lost.
+    /// How long the session certainly lives if no further renewal is answered; zero once it is lost.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.reference.state.valid_for()
     }
 
-    /// How certain it is.
+    /// How certain it is that the session lives.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.reference.state.state()
     }
 
-    /// Waits until it is lost or closed, and returns the reason.
+    /// Waits until the session is lost or closed, and returns the reason.
     pub async fn lost(&self) -> ClientError {
         let state = &self.reference.state;
         state.lost_error(state.lost().await)
     }
 
-    /// Ends it: everything that it holds is released, all its guards are lost. An error means that the cluster did not
-    /// answer before the session's own deadline, after which it ends by itself.
+    /// Ends the session: all its holds are released, and all its guards are lost. An error means that the cluster did
+    /// not answer before the session's own deadline, after which it ends in any case.
     pub async fn close(self) -> Result<(), ClientError> {
         let (done, answer) = oneshot::channel();
         self.reference.queue(BackgroundTask::Close(done));
@@ -212,7 +216,7 @@ impl<S: LockService> fmt::Debug for Session<S> {
 mod tests {
     use super::*;
 
-    /// Without a given TTL it is 10 s, or twice a floor that is above 5 s.
+    /// The default TTL is 10 s, or twice a minimum above 5 s.
     #[test]
     fn the_default_ttl_follows_the_floor() {
         assert_eq!(default_ttl_ms(3_000), 10_000);

@@ -1,4 +1,4 @@
-//! A counted reference to a session, and the work that is left to the session's task.
+//! A counted reference to a session, and the queue of work for the session's task.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +15,16 @@ use crate::client::session::state::SessionState;
 use crate::model::Reply;
 use crate::service::ServiceError;
 
-/// Work for the session's task.
+/// Work that the session's task runs.
 pub(crate) enum BackgroundTask {
     /// Run this future until the session ends.
     Run(BoxFuture<'static, ()>),
-    /// End the session now, and return the answer.
+    /// End the session now and send the answer.
     Close(oneshot::Sender<Result<(), ServiceError>>),
 }
 
-/// A reference to a session. When the last one is dropped (of sessions and guards alike) the session's task closes it.
+/// A reference to a session. When the last reference of sessions and guards is dropped, the session's task closes the
+/// session.
 #[derive(Clone)]
 pub(crate) struct SessionRef {
     pub(crate) state: Arc<SessionState>,
@@ -34,8 +35,9 @@ pub(crate) struct SessionRef {
 }
 
 impl SessionRef {
-    /// Queues work for the session's task. After that task has ended nothing is left to do: everything ended with the session.
-    /// The queue needs no bound of its own: each acquire queues one task, each guard a few and one for each change of its hold.
+    /// Queues work for the session's task. If that task has ended, the work is dropped, because the end of the session
+    /// made it unnecessary. The queue needs no bound: each acquire queues one item, each guard a few and one for each
+    /// change of its hold.
     pub(crate) fn queue(&self, task: BackgroundTask) {
         let _ = self.queue.send(task);
     }
@@ -45,7 +47,8 @@ impl SessionRef {
         self.queue(BackgroundTask::Run(task));
     }
 
-    /// Repeats a command in the session's task until it is answered, with the turn that it may have already.
+    /// Repeats a command in the session's task until it is answered. `turn` is the right to change the hold, if the
+    /// caller has it already.
     pub(crate) fn finish_in_background(&self, command: SessionCommand, turn: Option<ChangeGuard>) {
         let (service, session) = (self.service.clone(), self.state.clone());
         self.run_in_background(Box::pin(async move {
@@ -57,12 +60,12 @@ impl SessionRef {
         }));
     }
 
-    /// Withdraws a request, whatever its outcome, in the session's task.
+    /// Withdraws a request, regardless of its outcome, in the session's task.
     pub(crate) fn cancel_in_background(&self, number: u64) {
         self.finish_in_background(SessionCommand::Cancel(number), None);
     }
 
-    /// Runs a command and waits for its answer. If the caller is dropped, or gets an error that leaves the outcome open, the
+    /// Runs a command and waits for its answer. If the caller is dropped, or gets an error with an unknown outcome, the
     /// session's task repeats the command under the same number.
     pub(crate) async fn run(&self, command: SessionCommand) -> Result<Reply, ClientError> {
         let mut unfinished = OnDrop::new((self, command.clone(), None), |(session, command, turn)| {

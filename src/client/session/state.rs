@@ -1,4 +1,4 @@
-//! State of one session, which its handles, its guards and its task share. It knows no service.
+//! The state of one session, which its clones, its guards and its task share. It calls no service.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,18 +36,19 @@ impl SessionEnd {
     }
 }
 
-/// When a session is renewed. Sessions of one client with the same TTL are renewed at the same moments: their renewals share
-/// messages, and come to the cluster together.
+/// The times at which a session is renewed. Sessions of one client with the same TTL are renewed at the same times, so
+/// their renewals share messages and reach the cluster together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RenewalSchedule {
-    /// When the client was made. Other clients begin at other moments, so that not all renewals come at once.
+    /// When the client was created. Other clients start at other times, so that not all renewals arrive together.
     pub(crate) begun: Instant,
-    /// From one renewal to the next: a third of the TTL, or of the grace where that is shorter.
+    /// Time between two renewals: a third of the TTL, or of the disconnect grace if that is shorter.
     pub(crate) interval: Duration,
 }
 
 impl RenewalSchedule {
-    /// When to renew what was renewed at `last`: an interval later, or as little earlier as the schedule asks for.
+    /// The next renewal after one at `last`: an interval later, or slightly earlier so that it is a time of the
+    /// schedule.
     pub(crate) fn after(self, last: Instant) -> Instant {
         let step = (self.interval / RENEWAL_BEATS).max(Duration::from_nanos(1)).as_nanos();
         let due = last.after(self.interval).since(self.begun).as_nanos();
@@ -57,8 +58,8 @@ impl RenewalSchedule {
 
 /// Request numbers of one session.
 ///
-/// - Every number is drawn once, beginning with 1.
-/// - Every number below [`answered_below`](Self::answered_below) is answered, so that none of them is ever repeated.
+/// - Every number is allocated once, beginning with 1.
+/// - Every number below [`answered_below`](Self::answered_below) is answered, and none of them is ever repeated.
 #[derive(Debug, Default)]
 pub(crate) struct RequestNumbers {
     drawn: u64,
@@ -73,12 +74,12 @@ impl RequestNumbers {
         self.drawn
     }
 
-    /// The final answer is here (a place in the queue is not final): the request will not be repeated.
+    /// Records the final answer, after which the request is not repeated. A place in the queue is not final.
     fn finish(&mut self, number: u64) {
         self.outstanding.remove(&number);
     }
 
-    /// The cluster may forget the answers to smaller numbers.
+    /// The bound below which the cluster may forget answers.
     fn answered_below(&self) -> u64 {
         self.outstanding.first().copied().unwrap_or(self.drawn + 1)
     }
@@ -98,7 +99,7 @@ pub(crate) struct SessionState {
     hold_attempts: AtomicU64,
     pub(crate) holds: HoldTable,
     end: FirstEnd<SessionEnd>,
-    /// The reason of the operator that ended it.
+    /// The reason that an operator gave for ending the session.
     why: OnceLock<Reason>,
 }
 
@@ -126,7 +127,7 @@ impl SessionState {
         }
     }
 
-    /// The arithmetic of its deadline. Locked for a few instructions, never across an await.
+    /// The state of its deadline. It is locked for a few instructions, never across an await.
     pub(crate) fn validity(&self) -> MutexGuard<'_, Validity> {
         self.validity.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,27 +142,28 @@ impl SessionState {
         (numbers.draw(), numbers.answered_below())
     }
 
-    /// The request of this number has its final answer.
+    /// Records that the request with this number has its final answer.
     pub(crate) fn finish(&self, number: u64) {
         self.numbers().finish(number);
     }
 
-    /// The number of the next attempt to renew a hold's lease: guards may share a hold, so they count together.
+    /// The number of the next attempt to renew a hold's lease. Guards may share a hold, so all holds of the session
+    /// share the counter.
     pub(crate) fn next_hold_attempt(&self) -> u64 {
         self.hold_attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A command of this session, with its proof.
+    /// Creates a call of this session with its proof.
     pub(crate) fn call(&self, command: Command) -> Call {
         Call { proof: self.proof(), ..Call::new(command) }
     }
 
-    /// Shows that this client may act for the session.
+    /// The proof that this client may act for the session.
     pub(crate) fn proof(&self) -> Proof {
         Proof::Handle { handle: self.handle.clone(), namespace: self.namespace.clone() }
     }
 
-    /// A request number as the cluster knows it.
+    /// The request id of this number in the session.
     pub(crate) fn request(&self, number: u64) -> RequestId {
         RequestId { session: self.id, number }
     }
@@ -171,7 +173,7 @@ impl SessionState {
         LockKey { namespace: self.namespace.clone(), name: name.clone() }
     }
 
-    /// How it ended. Reads the clock, so that it finds a deadline that has passed.
+    /// How the session ended, if it has. Reads the clock, so it detects a deadline that has passed.
     pub(crate) fn ended(&self) -> Option<SessionEnd> {
         if self.end.get().is_none() && self.validity().is_passed(self.clock.now()) {
             self.end_as(SessionEnd::Expired);
@@ -179,31 +181,31 @@ impl SessionState {
         self.end.get()
     }
 
-    /// Ends it; the first end counts.
+    /// Records the end of the session. Only the first end counts.
     pub(crate) fn end_as(&self, end: SessionEnd) {
         self.end.record(end);
     }
 
-    /// Ends it as the cluster reports, with the reason of the operator that ended it.
+    /// Records the end that the cluster reported, with the reason of the operator that ended the session, if any.
     pub(crate) fn end_reported(&self, reason: EndReason, why: Option<Reason>) {
         if let Some(why) = why {
-            // Every report of one end has the same reason.
+            // All reports of one end have the same reason.
             let _ = self.why.set(why);
         }
         self.end_as(SessionEnd::Reported(reason));
     }
 
-    /// The reason of the operator that ended it.
+    /// The reason that an operator gave for ending the session, if any.
     pub(crate) fn why(&self) -> Option<Reason> {
         self.why.get().cloned()
     }
 
-    /// What is left until the client's own deadline.
+    /// The time until the client's own deadline; zero once the session has ended.
     pub(crate) fn valid_for(&self) -> Duration {
         if self.ended().is_some() { Duration::ZERO } else { self.validity().left(self.clock.now()) }
     }
 
-    /// How certain it is.
+    /// How certain it is that the session lives.
     pub(crate) fn state(&self) -> HoldState {
         if self.ended().is_some() {
             return HoldState::Lost;
@@ -213,17 +215,17 @@ impl SessionState {
         if silent > interval + interval / 2 { HoldState::Unsure } else { HoldState::Held }
     }
 
-    /// Waits until the session has ended, and reads the clock itself meanwhile.
+    /// Waits until the session has ended. Reads the clock to detect the deadline.
     pub(crate) async fn lost(&self) -> SessionEnd {
         self.end.reached(&*self.clock, || self.ended(), || Some(self.validity().until())).await
     }
 
-    /// Waits until its end was recorded, as its own task does when the deadline passes. Uses no timer.
+    /// Waits until an end of the session was recorded, which its task does when the deadline passes. Uses no timer.
     pub(crate) async fn closed(&self) -> SessionEnd {
         self.end.recorded().await
     }
 
-    /// The error of a call that found the session ended.
+    /// The error of a call whose session has ended.
     pub(crate) fn lost_error(&self, end: SessionEnd) -> ClientError {
         ClientError::SessionLost { session: self.id, reason: end.reason(), why: self.why() }
     }
@@ -233,26 +235,26 @@ impl SessionState {
 mod tests {
     use super::*;
 
-    /// Sessions that were renewed between two moments of the schedule are renewed at one moment again, an interval later at
-    /// most and hardly earlier.
+    /// Sessions that were renewed within one step of the schedule are next renewed together, at most an interval later
+    /// and at most one step earlier.
     #[test]
-    fn what_was_renewed_about_the_same_time_is_renewed_together() {
+    fn sessions_renewed_within_one_step_are_next_renewed_together() {
         let (begun, interval) = (Instant::from_nanos(7_000_000_123), Duration::from_millis(3_200));
         let schedule = RenewalSchedule { begun, interval };
         let at = |ms| begun.after(Duration::from_millis(ms));
         assert_eq!(schedule.after(begun), at(3_200));
         assert_eq!([1_000, 1_042, 1_099].map(|ms| schedule.after(at(ms))), [at(4_200); 3]);
         assert_eq!(schedule.after(at(1_100)), at(4_300));
-        // A session keeps to the schedule for ever, for all the lateness of timers.
+        // A session stays on the schedule even if its timers are late.
         let late = |at: Instant| at.after(Duration::from_millis(2));
         let fifth = (0..5).fold(at(300), |last, _| late(schedule.after(last)));
         assert_eq!(fifth, late(at(300 + 5 * 3_200)));
     }
 
-    /// The bound stays at the oldest outstanding number, whatever later ones do, and never covers a number that is
-    /// still to be drawn.
+    /// The bound stays at the oldest outstanding number, regardless of later ones, and never includes a number that was
+    /// not allocated yet.
     #[test]
-    fn the_oldest_outstanding_number_holds_the_bound() {
+    fn the_bound_is_the_oldest_outstanding_number() {
         let mut numbers = RequestNumbers::default();
         assert_eq!(numbers.answered_below(), 1);
         let drawn = [numbers.draw(), numbers.draw(), numbers.draw()];

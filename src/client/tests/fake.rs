@@ -1,6 +1,6 @@
-//! A lock service whose answers a test directs, and a clock that follows tokio's.
+//! A lock service with answers that a test controls, and a clock that follows tokio's.
 //!
-//! Its log time is the client's own time, so that it is known to the millisecond when a deadline passes.
+//! Its log time equals the client's time, so that a deadline is known to the millisecond.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::service::{
     Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
 };
 
-/// Time as tokio has it, which a test may have paused.
+/// The time of tokio's clock, which a test may pause.
 #[derive(Debug)]
 pub(super) struct TokioClock {
     begun: tokio::time::Instant,
@@ -27,10 +27,10 @@ pub(super) struct TokioClock {
 }
 
 const HOUR_MS: u64 = 3_600_000;
-/// Between two looks at a condition, in simulated time.
+/// Time between two checks of a condition, in simulated time.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// Waits for the condition, for a few minutes of simulated time.
+/// Waits until the condition holds, for at most five minutes of simulated time.
 pub(super) async fn until(condition: impl Fn() -> bool) {
     for _ in 0..300_000 {
         if condition() {
@@ -38,7 +38,7 @@ pub(super) async fn until(condition: impl Fn() -> bool) {
         }
         tokio::time::sleep(TICK).await;
     }
-    panic!("it never came to that");
+    panic!("the condition was never true");
 }
 
 impl Clock for TokioClock {
@@ -55,7 +55,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// What the service was asked.
+/// A call that the service received.
 #[derive(Debug, Clone)]
 pub(super) enum Asked {
     Submit(Command),
@@ -66,15 +66,15 @@ pub(super) enum Asked {
     Status,
 }
 
-/// What becomes of it.
+/// What the service does with a call.
 pub(super) enum Fate {
-    /// It is served as a healthy cluster would.
+    /// Serves the call as a healthy cluster would.
     Serve,
-    /// A command or renewal has this outcome.
+    /// Answers a command or renewal with this outcome.
     Outcome(Outcome),
-    /// So much later than usual.
+    /// Answers with this outcome, this duration later than usual.
     Late(Duration, Outcome),
-    /// A question has this answer.
+    /// Answers a query with this result.
     Answer(QueryResult),
     Fail(ServiceError),
     Silence,
@@ -82,7 +82,7 @@ pub(super) enum Fate {
 
 type Rule = Box<dyn FnMut(&Asked) -> Fate + Send>;
 
-/// See the module. Clones are the same service.
+/// The fake service. Clones are the same service.
 #[derive(Clone)]
 pub(super) struct Fake {
     pub(super) clock: Arc<TokioClock>,
@@ -90,7 +90,7 @@ pub(super) struct Fake {
 }
 
 struct Inner {
-    /// How long a call is on its way, and its answer.
+    /// The delay of a call to the service, and of its answer.
     ways: (Duration, Duration),
     rule: Rule,
     asked: Vec<(Instant, Asked)>,
@@ -99,11 +99,11 @@ struct Inner {
     ttl_ms: u64,
     attached: watch::Sender<bool>,
     cluster_id: u128,
-    /// Questions under way, and the most that there were at once.
+    /// Queries in progress, and the largest number at the same time.
     questions: (usize, usize),
     valid: Vec<FencingToken>,
     subscribers: Vec<EventSender>,
-    /// Subscriptions end as soon as they begin.
+    /// If set, subscriptions end as soon as they begin.
     curt: bool,
     /// Commands and renewals that were answered.
     answered: usize,
@@ -130,7 +130,7 @@ impl Fake {
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// A client of it that goes by its clock.
+    /// A client of this service that uses its clock.
     pub(super) fn client(&self) -> Client<Self> {
         Client::new(self.clone()).clock(self.clock.clone())
     }
@@ -139,63 +139,63 @@ impl Fake {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls are so long on their way, and their answers.
+    /// Sets the delay of calls and of their answers.
     pub(super) fn ways(&self, there: Duration, back: Duration) {
         self.inner().ways = (there, back);
     }
 
-    /// What becomes of calls from now on.
+    /// Sets the rule for calls from now on.
     pub(super) fn rule(&self, rule: impl FnMut(&Asked) -> Fate + Send + 'static) {
         self.inner().rule = Box::new(rule);
     }
 
-    /// Whether its sessions have a stream.
+    /// Sets whether its sessions have a stream.
     pub(super) fn attached(&self, attached: bool) {
         self.inner().attached.send_replace(attached);
     }
 
-    /// It is another cluster from now on, restored from a backup.
+    /// Makes it another cluster, which was restored from a backup.
     pub(super) fn restored(&self) {
         let mut inner = self.inner();
         inner.cluster_id += 1;
         inner.subscribers.clear();
     }
 
-    /// The tokens that are valid.
+    /// Sets the valid tokens.
     pub(super) fn valid(&self, tokens: &[u64]) {
         let mut inner = self.inner();
         inner.valid = tokens.iter().map(|token| FencingToken::new(0, *token)).collect();
         inner.tokens = inner.tokens.max(tokens.iter().copied().max().unwrap_or(0));
     }
 
-    /// How many of the calls so far meet the condition.
+    /// The number of calls so far that match.
     pub(super) fn count(&self, of: impl Fn(&Asked) -> bool) -> usize {
         self.inner().asked.iter().filter(|(_, asked)| of(asked)).count()
     }
 
-    /// The calls so far that meet the condition, with the moments at which they were sent.
+    /// The calls so far that match, with the times at which they were sent.
     pub(super) fn asked(&self, of: impl Fn(&Asked) -> bool) -> Vec<(Instant, Asked)> {
         self.inner().asked.iter().filter(|(_, asked)| of(asked)).cloned().collect()
     }
 
-    /// When the last such call was sent.
+    /// When the last matching call was sent.
     pub(super) fn sent(&self, of: impl Fn(&Asked) -> bool) -> Instant {
         self.asked(of).last().expect("it was asked").0
     }
 
-    /// Waits until so many more commands and renewals were answered, and their callers have the answers.
+    /// Waits until this number of further commands and renewals were answered and their callers have the answers.
     pub(super) async fn answers(&self, more: usize) {
         let before = self.inner().answered;
         until(|| before + more <= self.inner().answered).await;
         tokio::time::sleep(TICK).await;
     }
 
-    /// The most questions that were under way at once.
+    /// The largest number of queries that were in progress at the same time.
     pub(super) fn most_questions(&self) -> usize {
         self.inner().questions.1
     }
 
-    /// Sends this to all subscribers.
+    /// Sends this event or error to all subscribers.
     pub(super) async fn publish(&self, published: Result<Event, ServiceError>) {
         let subscribers = self.inner().subscribers.clone();
         for subscriber in subscribers {
@@ -208,17 +208,17 @@ impl Fake {
         self.inner().subscribers.clear();
     }
 
-    /// Subscriptions end as soon as they begin.
+    /// Makes subscriptions end as soon as they begin.
     pub(super) fn curt(&self) {
         self.inner().curt = true;
     }
 
-    /// Log time now.
+    /// The current log time.
     pub(super) fn stamp(&self) -> LogTime {
         LogTime(1_000 + u64::try_from(self.clock.begun.elapsed().as_millis()).expect("a short test"))
     }
 
-    /// A call comes to the service, and its fate is decided there.
+    /// Receives a call and applies the rule.
     async fn reach(&self, asked: Asked) -> Result<Fate, ServiceError> {
         let ways = self.inner().ways;
         let sent = self.clock.now();
@@ -239,7 +239,7 @@ impl Fake {
         }
     }
 
-    /// Its answer, decided now.
+    /// Creates the answer now and returns it after the delay.
     async fn reply(&self, outcome: Outcome) -> Reply {
         let (index, ways) = {
             let mut inner = self.inner();
@@ -286,7 +286,7 @@ impl Fake {
             | Command::LeaderlessGap { .. }
             | Command::Configure { .. }
             | Command::Announce(_)
-            | Command::RaiseFeatures(_) => unreachable!("no test of this module asks for {command:?}"),
+            | Command::RaiseFeatures(_) => unreachable!("no test of this module submits {command:?}"),
         }
     }
 
@@ -326,11 +326,11 @@ impl Fake {
             | Query::Explain(_)
             | Query::History { .. }
             | Query::Documents { .. }
-            | Query::Pings { .. } => unreachable!("no test of this module asks {query:?}"),
+            | Query::Pings { .. } => unreachable!("no test of this module sends {query:?}"),
         }
     }
 
-    /// A grant of the lock `a`, as an event after all that was answered.
+    /// An event after all previous answers: a grant of the lock `a` with this token.
     pub(super) fn granted(&self, token: u64) -> Event {
         let mut inner = self.inner();
         inner.index += 1;
@@ -348,12 +348,12 @@ pub(super) fn is_check(asked: &Asked) -> bool {
     matches!(asked, Asked::Query(Query::Check { .. }))
 }
 
-/// The only session that it opens.
+/// The only session that the service opens.
 pub(super) fn session() -> SessionId {
     SessionId::new(0, 7)
 }
 
-/// Counts a question for as long as its caller waits.
+/// Counts a query while its caller waits.
 struct UnderWay(Fake);
 
 impl UnderWay {
@@ -460,7 +460,7 @@ impl LockService for Fake {
     }
 }
 
-/// A holder of the lock `a` that the fake's session has under this token, until then.
+/// A view of the lock `a`: the service's session holds it with this token until this deadline.
 pub(super) fn view(token: FencingToken, deadline: LogTime) -> QueryResult {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };
     let holder = crate::model::HolderView {

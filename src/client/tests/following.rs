@@ -1,4 +1,4 @@
-//! Following what happens: through outages without a hot loop, and through gaps without a wrong word.
+//! Watches, filters and observers: an outage causes no busy loop, and a gap causes no wrong verdict.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use crate::model::{FencingToken, Invalid, Outcome, Place, Position, Query, Query
 use crate::service::ServiceError;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer than any caller's patience.
+/// Longer than the patience of any caller.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Calls in a minute of pauses that double up to a second, each shortened by up to a half, and some to begin with.
+/// Limit of the calls in a minute of pauses that double up to a second, each shortened by up to a half, plus the first
+/// short ones.
 const CALLS_A_MINUTE: usize = 2 * 60 + 20;
 
 fn is_subscription(asked: &Asked) -> bool {
@@ -24,7 +25,7 @@ fn token(number: u64) -> FencingToken {
     FencingToken::new(0, number)
 }
 
-/// A service that does not answer is asked again for the request wait after every error that was given back, not once.
+/// After every error that it returned, a watch retries for the whole request wait again.
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_patient_after_each_error() {
     let fake = Fake::new();
@@ -38,7 +39,7 @@ async fn a_watch_is_patient_after_each_error() {
     }
 }
 
-/// A subscription that breaks long after another did is taken up again: that it was quiet in between was no outage.
+/// A subscription that breaks long after the last one is renewed: the quiet time in between was no outage.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_subscription_is_no_outage() {
     let fake = Fake::new();
@@ -54,11 +55,11 @@ async fn a_quiet_subscription_is_no_outage() {
         fake.publish(Ok(fake.granted(3))).await;
     };
     let (event, ()) = tokio::join!(watch.next(), breaks);
-    assert_eq!(event.expect("taken up again").subject.token(), Some(token(3)));
+    assert_eq!(event.expect("subscribed again").subject.token(), Some(token(3)));
 }
 
-/// Subscriptions that end as soon as they begin are begun once a second in the end: by a watch, and by a session, which reads
-/// its watched holds again every time.
+/// Subscriptions that end at once are repeated once a second in the long run: by a watch, and by a session, which each
+/// time reads its watched holds.
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_ends_at_once_is_no_hot_loop() {
     let fake = Fake::new();
@@ -77,8 +78,8 @@ async fn a_subscription_that_ends_at_once_is_no_hot_loop() {
     }
 }
 
-/// A wait for a grant that breaks off at once, over and over, is taken up once a second in the end, although the cluster
-/// answers each time where the waiter stands.
+/// A wait for a grant that fails again and again is repeated once a second in the long run, although the cluster
+/// answers the query for the claim each time.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
     let fake = Fake::new();
@@ -98,8 +99,8 @@ async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
     assert!((30..CALLS_A_MINUTE).contains(&waits), "{waits}");
 }
 
-/// A filter that has missed events calls no valid token stale before it has read them all again: one that was granted in the gap
-/// may be older than the next one that an event names.
+/// A filter that has missed events calls no valid token stale before it has read the tokens again: one that was granted
+/// in the gap may be older than the token of the next event.
 #[tokio::test(start_paused = true)]
 async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
     let fake = Fake::new();
@@ -130,10 +131,10 @@ async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
     assert_eq!(known, [TokenVerdict::Stale, TokenVerdict::Stale, TokenVerdict::Valid, TokenVerdict::Valid]);
 }
 
-/// An observer of an election that missed events looks at the lock again: the last change of leader is never skipped, also
-/// where nothing happens to the lock afterwards.
+/// An observer of an election that missed events reads the lock again, so the last change of leader is never skipped,
+/// even if no further event follows.
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_missed_events_looks_again() {
+async fn an_observer_that_missed_events_reads_again() {
     let fake = Fake::new();
     let mut observer = fake.client().election("a").observe().await.expect("observing");
     assert_eq!(observer.next().await.expect("looked at"), None);
@@ -155,7 +156,7 @@ async fn an_observer_that_missed_events_looks_again() {
     assert_eq!(leader.token, token(6));
 }
 
-/// A filter whose subscriptions are refused or fail asks once a second in the end, however long that lasts.
+/// A filter whose subscriptions are refused or fail retries once a second in the long run.
 #[tokio::test(start_paused = true)]
 async fn a_filter_in_an_outage_is_no_hot_loop() {
     let refused = || Invalid::new("position", "of this cluster", "another one").into();
@@ -167,13 +168,13 @@ async fn a_filter_in_an_outage_is_no_hot_loop() {
         let before = fake.count(|_| true);
         tokio::time::sleep(MINUTE).await;
         let calls = fake.count(|_| true) - before;
-        // Each time it asks who the cluster is, how far it has come, and for the valid tokens.
+        // Each retry reads the cluster's id, its last position and the valid tokens.
         assert!((30..4 * CALLS_A_MINUTE).contains(&calls), "{calls}");
         drop(filter);
     }
 }
 
-/// A filter follows the cluster that was restored from a backup, too: there it starts over.
+/// A filter recovers when the cluster was restored from a backup: it reads the tokens of that cluster.
 #[tokio::test(start_paused = true)]
 async fn a_filter_follows_a_restored_cluster() {
     let fake = Fake::new();

@@ -1,4 +1,4 @@
-//! What others do to a session's holds comes as events; holds are read only where events may have been missed.
+//! Breaks and other events of a session's holds arrive as events; holds are read only if events may have been missed.
 
 use std::time::Duration;
 
@@ -39,15 +39,15 @@ fn revoke_requested(fake: &Fake, token: u64) -> Event {
     event(fake, token, EventKind::RevokeRequested { by: Principal::default(), why: reason() })
 }
 
-/// Waits until an acquire is granted, whose answer is still on its way.
+/// Waits until an acquire is granted and its answer is still in transit.
 async fn granted_soon(fake: &Fake) {
     until(|| fake.count(|asked| matches!(asked, Asked::Submit(Command::Acquire(_)))) == 1).await;
     tokio::time::sleep(10 * TICK).await;
 }
 
-/// A guard that is watched costs no read, and its session one subscription; events reach it all the same.
+/// Watching guards costs no read, and one subscription for the whole session; events reach the guards.
 #[tokio::test(start_paused = true)]
-async fn the_first_look_at_a_hold_costs_no_read() {
+async fn watching_a_hold_costs_no_read() {
     let fake = Fake::new();
     let session = session(&fake).await;
     let guards = guards(&session, 3).await;
@@ -65,7 +65,7 @@ async fn the_first_look_at_a_hold_costs_no_read() {
     assert_eq!(fake.count(|asked| matches!(asked, Asked::Subscribe)), 1);
 }
 
-/// An event that comes before the answer which grants its hold counts for that hold.
+/// An event that arrives before the answer that grants its hold applies to that hold.
 #[tokio::test(start_paused = true)]
 async fn an_event_may_come_before_its_grant_is_answered() {
     let fake = Fake::new();
@@ -83,7 +83,7 @@ async fn an_event_may_come_before_its_grant_is_answered() {
     assert_eq!(fake.count(is_check), 0);
 }
 
-/// An event that names the token of an upgrade before the upgrade is answered counts as well.
+/// An event with the token of an upgrade that arrives before the upgrade's answer applies, too.
 #[tokio::test(start_paused = true)]
 async fn an_event_may_come_before_its_upgrade_is_answered() {
     let fake = Fake::new();
@@ -101,9 +101,9 @@ async fn an_event_may_come_before_its_upgrade_is_answered() {
     assert_eq!(guard.lost().await.reason, Some(EndReason::Broken));
 }
 
-/// After a gap a session with a thousand watched holds reads each of them once, some at a time.
+/// After a gap a session with a thousand watched holds reads each of them once, a bounded number at a time.
 #[tokio::test(start_paused = true)]
-async fn many_holds_are_read_some_at_a_time() {
+async fn the_reads_of_many_holds_are_bounded() {
     let fake = Fake::new();
     let session = session(&fake).await;
     let guards = guards(&session, 1_000).await;
@@ -118,7 +118,8 @@ async fn many_holds_are_read_some_at_a_time() {
     }
 }
 
-/// After a gap a hold that no caller watches is read when a caller begins to, once, and some of them at a time.
+/// After a gap a hold without a watcher is read once, when a caller begins to watch it; the reads at the same time are
+/// bounded.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_read_when_it_is_first_watched() {
     let fake = Fake::new();
@@ -146,9 +147,9 @@ async fn a_hold_is_read_when_it_is_first_watched() {
     }
 }
 
-/// Where there were too many events for holds that are not known, a hold that may have missed one is read; a later one is not.
+/// If there were too many events with unknown tokens, a hold that may have missed one is read; a later hold is not.
 #[tokio::test(start_paused = true)]
-async fn a_hold_whose_event_found_no_room_is_read() {
+async fn a_hold_whose_early_event_was_dropped_is_read() {
     let fake = Fake::new();
     let session = session(&fake).await;
     fake.ways(TICK, SECOND);

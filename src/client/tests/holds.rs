@@ -1,4 +1,4 @@
-//! What a guard says of its hold, and how its permits are given back.
+//! The states that a guard reports, and how its permits are released.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ async fn session(fake: &Fake) -> Session<Fake> {
     fake.client().session().ttl(60 * SECOND).open().await.expect("opened")
 }
 
-/// A hold whose lease is not renewed is unsure long before it is lost, although its session is renewed; and sure again as
-/// soon as it is.
+/// A hold whose lease renewal is overdue is unsure long before it is lost, although its session is renewed. It is sure
+/// again after the next renewal.
 #[tokio::test(start_paused = true)]
 async fn an_overdue_lease_makes_a_hold_unsure() {
     let fake = Fake::new();
     let session = session(&fake).await;
-    // A session that was renewed long ago says nothing about a lease that is new.
+    // The test begins at a moment when the session's last renewal is long ago, which must not affect a new lease.
     fake.answers(1).await;
     tokio::time::sleep(19 * SECOND).await;
     let guard = session.lock("a").lease(9 * SECOND).acquire().await.expect("free");
@@ -38,7 +38,7 @@ async fn an_overdue_lease_makes_a_hold_unsure() {
     until(|| states() == [HoldState::Held; 3]).await;
 }
 
-/// How many permits each call gives back, in order; `None` for the whole hold.
+/// How many permits each call releases, in order; `None` for the whole hold.
 fn given_back(fake: &Fake) -> Vec<Option<u32>> {
     let given_back = fake.asked(|_| true).into_iter().filter_map(|(_, asked)| match asked {
         Asked::Submit(Command::Release(_)) => Some(None),
@@ -56,9 +56,9 @@ fn given_back(fake: &Fake) -> Vec<Option<u32>> {
     given_back.collect()
 }
 
-/// Two thousand million permits are made one at a time; those that were not taken are given back together.
+/// Two thousand million permits are created one at a time; dropping the iterator releases the remaining ones together.
 #[tokio::test(start_paused = true)]
-async fn permits_are_made_when_they_are_taken() {
+async fn permits_are_created_lazily() {
     let fake = Fake::new();
     fake.rule(|asked| match asked {
         Asked::Submit(Command::Alter(_)) => Fate::Outcome(Outcome::Released { left: 1 }),
@@ -70,7 +70,7 @@ async fn permits_are_made_when_they_are_taken() {
     let acquire = || session.lock("s").permits(PERMITS_MAX, PERMITS_MAX).acquire();
     let mut permits = acquire().await.expect("free").into_permits();
     let (one, other) = (permits.next().expect("many"), permits.next().expect("many"));
-    one.release().await.expect("given back");
+    one.release().await.expect("released");
     drop(permits);
     until(|| given_back(&fake).len() == 2).await;
     assert_eq!(other.state(), HoldState::Held);
@@ -82,9 +82,9 @@ async fn permits_are_made_when_they_are_taken() {
     assert_eq!(given_back(&fake)[3], None, "the whole hold");
 }
 
-/// The permits of a guard are all there, and each is given back for itself.
+/// A guard splits into all its permits, and each is released separately.
 #[tokio::test(start_paused = true)]
-async fn permits_are_counted_out() {
+async fn a_guard_splits_into_all_its_permits() {
     let fake = Fake::new();
     let session = session(&fake).await;
     let permits: Vec<_> = session.lock("s").permits(3, 3).acquire().await.expect("free").into_permits().collect();
@@ -94,10 +94,10 @@ async fn permits_are_counted_out() {
     assert_eq!(given_back(&fake), [Some(1); 3]);
 }
 
-/// A hold that its request lets last for at most so long is valid for no longer, though its session is renewed, and its guard
-/// reports the loss before the cluster may grant the lock to another.
+/// A hold with an at-most duration is valid no longer than that, although its session is renewed, and its guard reports
+/// the loss before the cluster may grant the lock to another client.
 #[tokio::test(start_paused = true)]
-async fn n_atm_07_at_most_counts_in_what_a_guard_says() {
+async fn n_atm_07_at_most_bounds_the_validity_of_a_guard() {
     let fake = Fake::new();
     let session = session(&fake).await;
     let length = 30 * SECOND;
@@ -114,7 +114,8 @@ async fn n_atm_07_at_most_counts_in_what_a_guard_says() {
     assert_eq!(session.state(), HoldState::Held);
 }
 
-/// What no cluster takes is refused before it is sent: no time at all, more than a day, and an at-least for a shared lock.
+/// Options that every cluster refuses are refused before they are sent: a duration of zero or of more than a day, and
+/// at-least for a shared lock.
 #[tokio::test(start_paused = true)]
 async fn n_atl_12_bounds_are_known_to_the_client() {
     let fake = Fake::new();

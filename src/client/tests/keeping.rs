@@ -1,4 +1,4 @@
-//! How a session is kept: what the answers to its attaches make its keeper do.
+//! The task that keeps a session alive: how it handles the answers to its attaches and renewals.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ fn stale(newest: u64) -> Outcome {
     Outcome::Refused(Refusal::StaleAttempt { newest })
 }
 
-/// Opens a session for 9 s, whose first renewal finds that it has no stream; then each attach has the next of these answers,
-/// so much later, and the last ones are served.
+/// Opens a session with a TTL of 9 s whose first renewal reports that the session has no stream. Then each attach gets
+/// the next of these answers, with its delay, and further attaches are served.
 async fn attaching(answers: Vec<(Duration, Outcome)>) -> (Fake, crate::client::Session<Fake>) {
     let fake = Fake::new();
     let (mut answers, mut renewals) = (answers.into_iter(), 0);
@@ -45,8 +45,8 @@ async fn attaching(answers: Vec<(Duration, Outcome)>) -> (Fake, crate::client::S
     (fake, session)
 }
 
-/// An attach is not answered in time, and a second one is made. A late answer to the first one says nothing about the
-/// second: no third one follows, which would leave the node of the second for another one.
+/// An attach is not answered in time, and a second one is made. A late answer to the first one does not concern the
+/// second, so no third attach follows, which would leave the node of the second one.
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_to_an_older_attach_causes_no_other() {
     let attached = |at_ms: u64| {
@@ -63,8 +63,8 @@ async fn a_late_answer_to_an_older_attach_causes_no_other() {
     }
 }
 
-/// An attach that is refused because a copy of it was applied, or because the cluster counts further than the client, is made
-/// again, above everything that was counted.
+/// An attach that is refused because a copy of it was applied, or because the cluster knows a larger number, is
+/// repeated with a number above all of those.
 #[tokio::test(start_paused = true)]
 async fn a_newest_attach_that_is_stale_is_made_again() {
     for (newest, again) in [(2, 3), (10, 11)] {
@@ -75,7 +75,7 @@ async fn a_newest_attach_that_is_stale_is_made_again() {
     }
 }
 
-/// A renewal that is answered only after a later attempt was changes nothing about the time of the next attempt.
+/// A renewal that is answered after a later attempt does not change the time of the next attempt.
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_to_an_older_renewal_causes_no_other_attempt() {
     let fake = Fake::new();
@@ -97,10 +97,10 @@ async fn a_late_answer_to_an_older_renewal_causes_no_other_attempt() {
     drop(session);
 }
 
-/// A session that the client no longer believes in may live on in the cluster for as long as its TTL: its close is tried again
-/// until it is answered, and says each time that the session was lost.
+/// The cluster may keep a session that its client considers lost until the TTL is over. The close is retried until it
+/// is answered, and each attempt reports that the session was lost.
 #[tokio::test(start_paused = true)]
-async fn the_close_of_a_lost_session_is_tried_again() {
+async fn the_close_of_a_lost_session_is_retried() {
     let fake = Fake::new();
     let closes = |fake: &Fake| {
         let end = |asked| if let Asked::Submit(Command::CloseSession { end, .. }) = asked { Some(end) } else { None };

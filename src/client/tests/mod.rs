@@ -1,4 +1,5 @@
-//! The client against a service that a test directs, in simulated time: nothing waits, and every count is exact.
+//! Tests of the client against a service that the test controls, in simulated time: they do not wait, and all counts
+//! are exact.
 
 mod fake;
 mod following;

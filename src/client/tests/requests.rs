@@ -1,4 +1,4 @@
-//! Every call that waits has its bound, and what it leaves behind is seen to its end.
+//! Every waiting call has a bound, and its unfinished work is completed in the background.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ fn silence(fake: &Fake, of: impl Fn(&Asked) -> bool + Send + 'static) {
     fake.rule(move |asked| if of(asked) { Fate::Silence } else { Fate::Serve });
 }
 
-/// Several callers of one client wait for its session to be opened, each for its own time: none of them waits for the
-/// patience of those before it. Their error says that the service did not answer, not that the lock is held.
+/// Several callers of one client wait for its session to be opened, each for its own time and not for the patience of
+/// earlier callers. Their error says that the service did not answer, not that the lock is held.
 #[tokio::test(start_paused = true)]
 async fn callers_do_not_wait_for_each_others_patience() {
     let fake = Fake::new();
@@ -44,25 +44,25 @@ async fn callers_do_not_wait_for_each_others_patience() {
     drop(client.lock("a").acquire().await.expect("free"));
 }
 
-/// A wait of no time is a try: it has its answer.
+/// A wait of zero is a try, which gets its answer.
 #[tokio::test(start_paused = true)]
-async fn no_time_to_wait_is_a_try() {
+async fn a_wait_of_zero_is_a_try() {
     let fake = Fake::new();
     drop(fake.client().lock("a").wait(Duration::ZERO).acquire().await.expect("free"));
     drop(fake.client().lease("a").wait(Duration::ZERO).take().await.expect("free"));
 }
 
-/// A lease that could not be asked for in time is not said to be held by another.
+/// The error of a lease request that could not be sent in time does not claim that another client holds the lock.
 #[tokio::test(start_paused = true)]
-async fn a_take_that_was_never_sent_says_so() {
+async fn a_take_that_was_never_sent_is_unreachable() {
     let fake = Fake::new();
     silence(&fake, |asked| matches!(asked, Asked::Query(Query::Totals)));
     let error = fake.client().lease("a").wait(SECOND).take().await.map(|_| ()).expect_err("no answer");
     assert_eq!(error.word(), Word::Unreachable);
 }
 
-/// A release that is not answered ends with an error after the request wait. The keeper goes on with it under the same number,
-/// which counts as unanswered until then.
+/// A release that is not answered returns an error after the request wait. The session's task continues it under the
+/// same number, which counts as unanswered until then.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_not_answered_is_bounded() {
     let fake = Fake::new();
@@ -87,8 +87,9 @@ async fn a_release_that_is_not_answered_is_bounded() {
     }
 }
 
-/// A request that ran out of time is reported as timed out only once its cancel was answered: until then it may have been
-/// granted. The error says so, and the keeper goes on with the cancel under the same number.
+/// A request that ran out of time is reported as timed out only after its cancel was answered, because until then it
+/// may have been granted. Otherwise the error is *unknown*, and the session's task continues the cancel under the same
+/// number.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_is_reported_only_once_the_cancel_was_answered() {
     let is_cancel = |asked: &Asked| matches!(asked, Asked::Submit(Command::Cancel { .. }));
@@ -110,8 +111,8 @@ async fn a_timeout_is_reported_only_once_the_cancel_was_answered() {
     assert!(numbers.iter().all(|number| *number == numbers[0]), "{numbers:?}");
 }
 
-/// A change that is not answered ends with an error after the request wait; a later one waits until the keeper is through with
-/// it, so that it counts.
+/// A change that is not answered returns an error after the request wait. A later change waits until the session's task
+/// has completed it, so the later one takes effect.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_is_not_answered_is_bounded() {
     let fake = Fake::new();
@@ -131,7 +132,8 @@ async fn a_change_that_is_not_answered_is_bounded() {
     assert_eq!(values.collect::<Vec<_>>(), ["one", "one", "two"]);
 }
 
-/// The client of a session asks for locks in that session, and opens no other. To look on through it keeps no session alive.
+/// The client of a session requests locks in that session and opens no other. Observers made from it do not keep the
+/// session alive.
 #[tokio::test(start_paused = true)]
 async fn the_client_of_a_session_shares_it() {
     let fake = Fake::new();
@@ -146,7 +148,7 @@ async fn the_client_of_a_session_shares_it() {
     assert!(*fake.attachment(super::fake::session()).borrow());
 }
 
-/// A dry run of a break submits nothing: it is one read.
+/// A dry run of a break submits no command: it is one read.
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_submits_nothing() {
     let fake = Fake::new();
@@ -155,7 +157,7 @@ async fn a_dry_run_submits_nothing() {
         seen.send(format!("{asked:?}")).expect("the test reads it");
         Fate::Serve
     });
-    let refused = fake.client().would_break("a", "7".parse().expect("legal")).await.expect_err("nobody holds it");
+    let refused = fake.client().would_break("a", "7".parse().expect("legal")).await.expect_err("it is not held");
     assert_eq!(refused.word(), Word::NotHeld);
     let asked: Vec<String> = asked.try_iter().collect();
     assert!(matches!(&asked[..], [one] if one.contains("WouldBreak")), "{asked:?}");

@@ -1,5 +1,5 @@
-//! Whatever is valid for some time is valid from before the attempt was sent: the entry that set its end may have been
-//! decided right then, however long the answer took.
+//! Every validity counts from before the attempt was sent, because the entry that set its end may have been applied
+//! right then, however long the answer took.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::model::{Command, FencingToken, Grant, Outcome, Place, Query, Refusal,
 use crate::service::{NotSent, ServiceError, Word};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// An answer takes longer than its question, so that no two points of time to count from are alike.
+/// An answer takes longer than its request, so that all possible starting points differ.
 const THERE: Duration = Duration::from_millis(300);
 const BACK: Duration = Duration::from_millis(400);
 
@@ -19,7 +19,7 @@ fn slow() -> Fake {
     fake
 }
 
-/// What is left of so much that counts from this sending, less the margin for the drift of clocks.
+/// The rest of `length` counted from `sent`, minus the margin for the drift of clocks.
 fn left(fake: &Fake, sent: Instant, length: Duration) -> Duration {
     (length * 99 / 100).saturating_sub(fake.clock.now().since(sent))
 }
@@ -48,7 +48,7 @@ fn is_renewal_of_a_hold(asked: &Asked) -> bool {
     matches!(asked, Asked::Renew(renewal) if matches!(renewal.target, RenewalTarget::Hold { .. }))
 }
 
-/// A session is valid from the sending of what opened it, then from that of its last renewal or attach.
+/// A session is valid from the sending of its open request, then from that of its last renewal or attach.
 #[tokio::test(start_paused = true)]
 async fn a_session_counts_from_the_sending() {
     let fake = slow();
@@ -62,8 +62,8 @@ async fn a_session_counts_from_the_sending() {
     assert_eq!(session.valid_for(), left(&fake, fake.sent(is_attach), ttl));
 }
 
-/// With a grace, a session counts from what its newest stream proved: a renewal over the stream before it that is answered
-/// after an attach was sent says nothing, for that node may have closed its stream since.
+/// With a grace, a session is valid from the last proof over its newest stream. An answer over the previous stream that
+/// arrives after an attach was sent does not count, because that node may have closed its stream since.
 #[tokio::test(start_paused = true)]
 async fn a_late_renewal_does_not_move_the_grace_once_an_attach_was_sent() {
     let fake = slow();
@@ -83,9 +83,9 @@ async fn a_late_renewal_does_not_move_the_grace_once_an_attach_was_sent() {
     assert_eq!(session.valid_for(), left(&fake, fake.sent(is_open), grace));
 }
 
-/// A session that was opened at the second try is valid from the sending of that one.
+/// A session that was opened by the second attempt is valid from the sending of that attempt.
 #[tokio::test(start_paused = true)]
-async fn every_attempt_counts_for_itself() {
+async fn validity_counts_from_the_answered_attempt() {
     let fake = slow();
     let mut tries = 0;
     fake.rule(move |asked| {
@@ -112,7 +112,7 @@ async fn the_lease_of_a_hold_counts_from_the_sending() {
     }
 }
 
-/// A hold with a lease of its own is valid no longer than its session, whose end ends it.
+/// A hold with a separate lease is valid no longer than its session.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_valid_no_longer_than_its_session() {
     let fake = slow();
@@ -126,8 +126,8 @@ async fn a_hold_is_valid_no_longer_than_its_session() {
     assert_eq!(guard.valid_for(), Duration::ZERO);
 }
 
-/// A token lease is valid from the sending of the attempt that took it, then from that of its last refresh, of which the
-/// answer says the same.
+/// A token lease is valid from the sending of the attempt that took it, then from that of its last refresh. The refresh
+/// reports the same validity.
 #[tokio::test(start_paused = true)]
 async fn a_token_lease_counts_from_the_sending() {
     let fake = slow();
@@ -146,10 +146,10 @@ async fn a_token_lease_counts_from_the_sending() {
     }
 }
 
-/// A token lease that was waited for is valid from the sending of a refresh: nothing that was sent before says when it was
+/// A token lease that had to wait is valid from the sending of a refresh, because no earlier attempt shows when it was
 /// granted.
 #[tokio::test(start_paused = true)]
-async fn a_token_lease_that_was_waited_for_counts_from_a_refresh() {
+async fn a_token_lease_that_had_to_wait_counts_from_a_refresh() {
     let fake = slow();
     let (length, waits, clocks) = (5 * SECOND, 2 * SECOND, fake.clone());
     fake.valid(&[9]);
@@ -169,7 +169,7 @@ async fn a_token_lease_that_was_waited_for_counts_from_a_refresh() {
     assert_eq!((fake.count(is_renewal), lease.valid_for()), (1, left(&fake, fake.sent(is_renewal), length)));
 }
 
-/// A hold that is adopted has the lease that was left of it, from the sending of the renewal that found it; and that lease is
+/// An adopted hold keeps the rest of its lease, counted from the sending of the renewal that found it, and the lease is
 /// renewed.
 #[tokio::test(start_paused = true)]
 async fn an_adopted_hold_keeps_its_lease() {
@@ -182,7 +182,7 @@ async fn an_adopted_hold_keeps_its_lease() {
             Fate::Serve
         }
     });
-    let guard = session.adopt("a", token).await.expect("its own");
+    let guard = session.adopt("a", token).await.expect("held by this session");
     for renewals in 1..=3 {
         assert_eq!(fake.count(is_renewal_of_a_hold), renewals);
         assert_eq!(guard.valid_for(), left(&fake, fake.sent(is_renewal_of_a_hold), 3 * SECOND));
@@ -190,7 +190,8 @@ async fn an_adopted_hold_keeps_its_lease() {
     }
 }
 
-/// A hold without a lease that is adopted is valid as long as its session. One whose lease ran out on the way is not held.
+/// An adopted hold without a lease is valid as long as its session. A hold whose lease expired in the meantime is not
+/// held.
 #[tokio::test(start_paused = true)]
 async fn an_adopted_hold_without_a_lease_lives_with_its_session() {
     let fake = slow();
@@ -210,14 +211,14 @@ async fn an_adopted_hold_without_a_lease_lives_with_its_session() {
         },
         Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });
-    let guard = session.adopt("a", token).await.expect("its own");
+    let guard = session.adopt("a", token).await.expect("held by this session");
     assert_eq!(guard.valid_for(), session.valid_for());
     let gone = session.adopt("a", token).await.expect_err("held at the first look only");
     assert_eq!(gone.word(), Word::NotHeld);
 }
 
-/// A token lease whose handle holds another grant by now is not held: a refresh that prolongs that one does not bring the old
-/// token back.
+/// A token lease whose handle now holds a newer grant is not held: a refresh of the newer grant does not make the old
+/// token valid again.
 #[tokio::test(start_paused = true)]
 async fn a_refresh_does_not_revive_an_older_grant() {
     let fake = slow();
@@ -230,7 +231,7 @@ async fn a_refresh_does_not_revive_an_older_grant() {
     assert!(first.token() < second.token() && !second.valid_for().is_zero());
 }
 
-/// A token lease that the cluster says is not held is valid no more, although its time is not over: its handle gave it back.
+/// A token lease that the cluster reports as not held is not valid any more, although its time is not over.
 #[tokio::test(start_paused = true)]
 async fn a_refused_refresh_ends_the_lease() {
     let fake = slow();

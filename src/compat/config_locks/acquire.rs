@@ -1,4 +1,4 @@
-//! [`ConfigLocks::lock`]: attempts, take-overs, and the unlock that is left behind where an answer was lost.
+//! [`ConfigLocks::lock`]: the attempts, take-overs, and the unlock that is queued if an answer was lost.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::model::{DocumentId, EndReason, LockName, Metadata};
 use crate::service::LockService;
 
 impl<S: LockService> ConfigLocks<S> {
-    /// Acquires a lock, and waits for it as `wait` says. Overtakes the lock of a process that no longer pings.
+    /// Acquires a lock, and waits for it as `wait` says. Takes over the lock of a process that no longer pings.
     pub async fn lock(&self, name: &str, why: &str, wait: WaitFor) -> Result<ScopedLock<S>, ConfigLockError> {
         let name = LockName::parse(name)?;
         let who = format!("{}:{:x}", self.process, self.client.time().random_u128() as u64);
@@ -36,7 +36,7 @@ impl<S: LockService> ConfigLocks<S> {
             let now = self.client.time().now();
             if limit.is_some_and(|limit| limit <= now) {
                 if matches!(last, ClientError::Service(_)) {
-                    // No answer said that another process has it.
+                    // No answer stated that another process has the lock.
                     return Err(ConfigLockError::Unclear(last));
                 }
                 return Err(match wait {
@@ -56,15 +56,15 @@ impl<S: LockService> ConfigLocks<S> {
     }
 }
 
-/// One call of [`ConfigLocks::lock`]. Dropped before it was answered it leaves an unlock behind.
+/// One call of [`ConfigLocks::lock`]. If it is dropped without an answer, it queues an unlock.
 struct PendingLock<'a, S: LockService> {
     manager: &'a ConfigLocks<S>,
     name: LockName,
     said: Metadata,
     ts: DocumentId,
-    /// Tries whose answer got lost.
+    /// Attempts whose answer was lost.
     unclear: u32,
-    /// Something may be held under the present `ts`.
+    /// Whether a lock may be held under the current `ts`.
     open: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         Self { manager, name: name.clone(), said, ts: manager.new_ts(), unclear: 0, open: false }
     }
 
-    /// One try; the inner error says that somebody else has the lock.
+    /// Makes one attempt. The inner error states that another process has the lock.
     async fn attempt(&mut self) -> Result<Result<Grabbed, ClientError>, ConfigLockError> {
         let manager = self.manager;
         let prepare = manager.settings.era == Era::Legacy;
@@ -114,11 +114,12 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         }
     }
 
-    /// The second step of the legacy manager. Whoever lost the lock between the two has not got it.
+    /// The second step of the legacy manager. If another process took the lock between the two steps, it is not
+    /// acquired.
     async fn confirmed(&mut self) -> Result<Grabbed, ClientError> {
         match self.manager.client.confirm(self.name.as_str(), self.ts).await {
             Err(ClientError::HoldEnded { reason: EndReason::Overtaken | EndReason::Broken, lock }) => {
-                // This acquisition is spent.
+                // The document id of this acquisition cannot be used again.
                 self.ts = self.manager.new_ts();
                 Err(ClientError::NotAcquired { lock, holder: None, closed: None })
             }
@@ -126,7 +127,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         }
     }
 
-    /// Unlocks what may have been got, and tries again under a new `ts`, at most twice.
+    /// Unlocks what may have been acquired, and lets the caller retry with a new `ts`, at most twice.
     async fn answer_lost(&mut self, error: ClientError) -> Result<ClientError, ConfigLockError> {
         let unlocked = self.manager.unlock_named(self.ts, self.name.as_str()).await;
         if unlocked.is_err() {

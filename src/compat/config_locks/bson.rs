@@ -1,4 +1,4 @@
-//! Documents as BSON, with the fields and types that the original's clients read.
+//! Converts documents to BSON with the fields and types that MongoDB's clients read.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, doc};
@@ -9,7 +9,7 @@ fn date(wall: WallTime) -> DateTime {
     DateTime::from_millis(i64::try_from(wall.0).unwrap_or(i64::MAX))
 }
 
-/// A document of `config.locks`. The fencing token, which the original does not have, is `lockkeeperToken`.
+/// A document of `config.locks`. The fencing token, which MongoDB does not have, is in the field `lockkeeperToken`.
 #[must_use]
 pub fn locks_document(document: &Document) -> bson::Document {
     let mut fields = doc! {
@@ -24,7 +24,7 @@ pub fn locks_document(document: &Document) -> bson::Document {
     if let Some(term) = document.term {
         fields.insert("term", Bson::Int64(i64::try_from(term).unwrap_or(i64::MAX)));
     }
-    // A token fits 63 bits.
+    // A token has at most 63 bits.
     fields.insert("lockkeeperToken", Bson::Int64(document.token.as_u64() as i64));
     fields
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::model::{DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace};
 
-    /// The types are those that drivers expect, and the bytes read back.
+    /// The fields have the types that drivers expect, and the bytes decode to the same document.
     #[test]
     fn documents_have_the_originals_types() {
         let document = Document {

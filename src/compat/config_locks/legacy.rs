@@ -1,5 +1,5 @@
-//! What the manager of older processes does besides: it compares clocks, prepares a lock before it holds it, and can ask
-//! whether it holds one still.
+//! The additional functions of the manager in the 2.x releases: it compares clocks, prepares a lock before it holds it,
+//! and can check whether it still holds one.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::limits;
 use crate::model::{DocumentState, LogTime};
 use crate::service::LockService;
 
-/// The service's time as it was asked for, beside the own clock.
+/// One reading of the service's time, with this process's clock before and after.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     asked: Instant,
@@ -21,15 +21,15 @@ struct Reading {
 }
 
 impl Reading {
-    /// By how much the own clock is ahead, in milliseconds from a beginning that is the same for every reading; the answer
-    /// is taken to have been made half-way.
+    /// How far this process's clock is ahead, in milliseconds relative to an unknown constant that is the same for all
+    /// readings. The service's time is taken to be that in the middle of the request.
     fn ahead_ms(self) -> i128 {
         let halfway = u128::midpoint(self.asked.as_nanos().into(), self.answered.as_nanos().into());
         (halfway / 1_000_000) as i128 - i128::from(self.service.0)
     }
 }
 
-/// How far the clocks went apart from one reading to another.
+/// How much the difference of the two clocks changed over these readings.
 fn skew(readings: &[Reading]) -> Duration {
     let ahead = || readings.iter().map(|reading| reading.ahead_ms());
     let apart = ahead().max().unwrap_or_default() - ahead().min().unwrap_or_default();
@@ -37,8 +37,8 @@ fn skew(readings: &[Reading]) -> Duration {
 }
 
 impl<S: LockService> ConfigLocks<S> {
-    /// Whether a lock that was got is held still, as one true read shows it. It counts nothing: the lock is free after one
-    /// unlock, however often this was asked.
+    /// Whether an acquired lock is still held, by one linearizable read. Nothing is counted: one unlock frees the lock,
+    /// however often this was called.
     pub async fn reenter(&self, held: &ScopedLock<S>) -> Result<bool, ConfigLockError> {
         let document = self.client.document(held.name().as_str()).await?.value;
         Ok(document.is_some_and(|document| {
@@ -60,7 +60,8 @@ impl<S: LockService> ConfigLocks<S> {
         self.compare_clocks().await
     }
 
-    /// A patience that is counted by two clocks which part is no patience: refused where they do within a few readings.
+    /// Refuses if the two clocks drift apart by too much within a few readings, because the take-over time is counted
+    /// by them.
     async fn compare_clocks(&self) -> Result<(), ConfigLockError> {
         let mut readings = Vec::new();
         for _ in 0..limits::CONFIG_SKEW_ROUNDS {
@@ -82,10 +83,10 @@ mod tests {
         Reading { asked: at(asked_ms), answered: at(answered_ms), service: LogTime(service_ms) }
     }
 
-    /// Clocks that go alike have no skew, wherever they began and however long an answer took; one that goes faster than the
-    /// other has what it gained, in either direction.
+    /// Clocks with equal rates have no skew, regardless of their starting points and the duration of a request. If one
+    /// clock is faster, the skew is what it gained, in either direction.
     #[test]
-    fn skew_is_what_clocks_go_apart() {
+    fn skew_is_the_change_of_the_difference() {
         assert_eq!(skew(&[]), Duration::ZERO);
         assert_eq!(skew(&[reading(0, 0, 9_000), reading(100, 200, 9_150), reading(300, 300, 9_300)]), Duration::ZERO);
         let behind = [reading(0, 0, 9_000), reading(10, 10, 39_010), reading(20, 20, 9_020)];

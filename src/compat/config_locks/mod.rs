@@ -1,10 +1,10 @@
-//! MongoDB's config server: `config.locks` and `config.lockpings`, with the rules of its lock manager.
+//! The locks of MongoDB's config server: `config.locks` and `config.lockpings`, with the rules of its lock manager.
 //!
-//! | there | here |
+//! | MongoDB | here |
 //! | --- | --- |
-//! | a lock is a document that only its owner's ping keeps | the same: it has no end of its own, and a process that is silent for the take-over time loses it to whoever has watched it that long |
-//! | two processes may both believe that they hold it after a pause | each grant has a fencing token, and natively held locks exclude it |
-//! | a lost answer leaves a lock without an owner | a repeated grab is the first one, and a `ts` that was unlocked is spent |
+//! | a lock is a document that is kept by its owner's pings | the same: it has no deadline, and if its process does not ping for the take-over time, a process that has watched it for that long can take it over |
+//! | after a pause, two processes may both believe that they hold it | each grant has a fencing token, and holds of native clients exclude it |
+//! | a lost answer leaves a lock without an owner | a repeated grab returns the first grant, and a `ts` that was unlocked cannot be used again |
 
 mod acquire;
 #[cfg(feature = "bson")]
@@ -32,8 +32,8 @@ use crate::model::{Document, DocumentId, FencingToken, Invalid, LockName, LogTim
 use crate::service::LockService;
 use pinger::Unlocks;
 
-/// The lock manager of one process. While it lives its process is pinged; dropping it stops that, and leaves its locks to
-/// be overtaken, as a crash does. [`shut_down`](Self::shut_down) ends it in order.
+/// The lock manager of one process. It pings for its process until it is dropped. Dropping it leaves the locks to be
+/// taken over, as a crash does; [`shut_down`](Self::shut_down) stops it cleanly.
 pub struct ConfigLocks<S: LockService> {
     client: Client<S>,
     process: ProcessId,
@@ -41,12 +41,12 @@ pub struct ConfigLocks<S: LockService> {
     observer: Mutex<Observer>,
     unlocks: Unlocks,
     pinger: Option<JoinHandle<()>>,
-    /// Legacy: the clocks were compared before the first use.
+    /// Legacy managers only: whether the clocks were compared before the first use.
     clocks_agree: AtomicBool,
 }
 
 impl<S: LockService> ConfigLocks<S> {
-    /// A manager that pings for this process from now on.
+    /// Creates a manager and starts to ping for this process.
     #[must_use]
     pub fn start(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let mut manager = Self::silent(client, process, settings);
@@ -56,7 +56,7 @@ impl<S: LockService> ConfigLocks<S> {
         manager
     }
 
-    /// A manager that pings only when it is told to.
+    /// Creates a manager that pings only when [`ping`](Self::ping) is called.
     #[must_use]
     pub fn silent(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let observer = Mutex::new(Observer::new(settings.takeover, settings.era));
@@ -64,19 +64,19 @@ impl<S: LockService> ConfigLocks<S> {
         Self { client, process, settings, observer, unlocks, pinger: None, clocks_agree }
     }
 
-    /// The id of a process that starts now: `host:port:start-second:random`. Another start is another process.
+    /// Creates the id of a process that starts now: `host:port:start-second:random`. A restarted process has a new id.
     pub fn new_process_id(client: &Client<S>, host: &str, port: u16) -> Result<ProcessId, Invalid> {
         let (start_s, random) = (client.time().wall().0 / 1000, client.time().random_u128() as u64 as i64);
         ProcessId::parse(&format!("{host}:{port}:{start_s}:{random}"))
     }
 
-    /// Whose locks it takes.
+    /// The id of the process whose locks this manages.
     #[must_use]
     pub fn process(&self) -> &ProcessId {
         &self.process
     }
 
-    /// A `ts` for a new acquisition: seconds of the wall clock, then random.
+    /// A `ts` for a new acquisition: 4 bytes of seconds of the wall clock, then 8 random bytes.
     #[must_use]
     pub fn new_ts(&self) -> DocumentId {
         let clock = self.client.time();
@@ -86,17 +86,17 @@ impl<S: LockService> ConfigLocks<S> {
         DocumentId(bytes)
     }
 
-    /// Notes that a process lives.
+    /// Records that a process is alive.
     pub async fn ping(&self, process: &ProcessId) -> Result<(), ConfigLockError> {
         Ok(self.client.ping(process.clone()).await?)
     }
 
-    /// Removes a process' record. Its locks stay.
+    /// Removes the record of a process. Its locks stay.
     pub async fn stop_ping(&self, process: &ProcessId) -> Result<(), ConfigLockError> {
         Ok(self.client.stop_ping(process.clone()).await?)
     }
 
-    /// Takes a lock that nobody has.
+    /// Takes a lock that no process has.
     pub async fn grab(
         &self,
         name: &str,
@@ -107,7 +107,7 @@ impl<S: LockService> ConfigLocks<S> {
         Ok(self.client.grab(name, self.held_at_once(ts, self.said(who, why))).await?.token)
     }
 
-    /// Takes a lock whose document is free or still the one that was seen.
+    /// Takes a lock whose document is free or still has the `ts` that the caller saw.
     pub async fn overtake(
         &self,
         name: &str,
@@ -126,57 +126,58 @@ impl<S: LockService> ConfigLocks<S> {
     async fn try_overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
         let overtaken = self.client.overtake(name, seen, new).await;
         if let Err(ClientError::Refused(Refusal::NotHeld { lock })) = overtaken {
-            // Without a document there is nothing to overtake: somebody was faster, and has gone again.
+            // Without a document there is nothing to take over: another process took the lock and has released it
+            // since.
             return Err(ClientError::NotAcquired { lock: lock.name, holder: None, closed: None });
         }
         overtaken
     }
 
-    /// Frees what this acquisition holds. Nothing to free is a success.
+    /// Frees what this acquisition holds. It is no error if it holds nothing.
     pub async fn unlock(&self, ts: DocumentId) -> Result<(), ConfigLockError> {
         self.client.unlock(ts, None).await?;
         Ok(())
     }
 
-    /// The same for one lock. A grab with this `ts` that is still under way gets nothing any more.
+    /// Frees one lock of this acquisition. A grab with this `ts` that is still in progress is refused.
     pub async fn unlock_named(&self, ts: DocumentId, name: &str) -> Result<(), ConfigLockError> {
         self.client.unlock(ts, Some(name)).await?;
         Ok(())
     }
 
-    /// Frees everything that a process holds, or what it held up to an election term. Answers how many locks that were.
+    /// Frees all locks of a process, or those up to an election term. Returns how many were held.
     pub async fn unlock_all(&self, process: &ProcessId, term: Option<u64>) -> Result<u64, ConfigLockError> {
         Ok(self.client.unlock_all(process.clone(), term).await?)
     }
 
-    /// The document of this name.
+    /// Returns the document of this name, or [`ConfigLockError::LockNotFound`].
     pub async fn get_lock_by_name(&self, name: &str) -> Result<Document, ConfigLockError> {
         self.client.document(name).await?.value.ok_or(ConfigLockError::LockNotFound)
     }
 
-    /// The document with this `ts`, be it held or free: a released lock is still found. Ask
-    /// [`check`](Client::check) for the truth about a hold.
+    /// Returns the document with this `ts`, even if the lock was released. Use [`check`](Client::check) to check a
+    /// hold.
     pub async fn get_lock_by_ts(&self, ts: DocumentId) -> Result<Document, ConfigLockError> {
         let found = self.client.documents_stamped(ts).await?.value.rows;
         found.into_iter().next().ok_or(ConfigLockError::LockNotFound)
     }
 
-    /// Whether this acquisition's document still exists, released or not: the original's check.
+    /// Whether this acquisition's document still exists, released or not, as in MongoDB.
     pub async fn check_status(&self, ts: DocumentId) -> Result<(), ConfigLockError> {
         self.get_lock_by_ts(ts).await.map(|_| ())
     }
 
-    /// How many unlocks wait to be tried again.
+    /// The number of unlocks that wait to be retried.
     #[must_use]
     pub fn unlocks_waiting(&self) -> usize {
         self.unlocks.len()
     }
 
-    /// Stops pinging and forgets the process' record. Its locks stay.
+    /// Stops the pings and removes the record of the process. Its locks stay.
     pub async fn shut_down(mut self) -> Result<(), ConfigLockError> {
         if let Some(pinger) = self.pinger.take() {
             pinger.abort();
-            // It was aborted: its result says nothing.
+            // The result is the abort.
             let _ = pinger.await;
         }
         self.stop_ping(&self.process).await
@@ -190,7 +191,7 @@ impl<S: LockService> ConfigLocks<S> {
         self.observer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at who holds the lock; answers its document once its process was silent for the take-over time.
+    /// Reads the state of the lock. Returns its document if its process has not pinged for the take-over time.
     async fn expired(&self, name: &LockName) -> Result<Option<Document>, ClientError> {
         let asked = self.client.time().now();
         let document = self.client.document(name.as_str()).await?.value;
@@ -207,7 +208,7 @@ impl<S: LockService> ConfigLocks<S> {
         match verdict {
             Verdict::Alive => Ok(None),
             Verdict::TimeWentBack => {
-                tracing::warn!(lock = %name, "the service's time went back; nothing is overtaken");
+                tracing::warn!(lock = %name, "the service's time went back; no lock is taken over");
                 Ok(None)
             }
             Verdict::Expired => Ok(Some(document)),

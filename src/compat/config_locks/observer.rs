@@ -1,51 +1,52 @@
-//! When a lock of a process that seems dead may be overtaken: by what one waiter has seen of it, over time.
+//! Decides when a lock of a process that seems dead may be taken over, from what one waiter has observed over time.
 //!
-//! It is told what it looks at and decides; it reads no clock and asks nobody.
+//! The observer reads no clock and sends no request: its caller passes in what it read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{DocumentId, LockName, LogTime, WallTime};
 
-/// Whose rules a manager keeps.
+/// The MongoDB releases whose rules a manager follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Era {
-    /// Of the 3.x releases and later: expired once the take-over time has passed; a lock is held by one change.
+    /// The 3.x releases and later: a lock expires once the take-over time has passed, and is taken by one change.
     #[default]
     ReplicaSet,
-    /// Of the 2.x releases: expired once *more* than the take-over time has passed. Before its first use, and before it
-    /// overtakes, a manager reads the service's time three times, and takes nothing where that and its own clock part by
-    /// more than 30 s. A lock is written in two steps, as state 1 and then 2; in either nobody else gets it.
+    /// The 2.x releases: a lock expires once *more* than the take-over time has passed. Before its first use, and
+    /// before it takes a lock over, a manager reads the service's time three times, and takes nothing if the difference
+    /// to its own clock changes by more than 30 s. A lock is written in two steps, as state 1 and then 2; no other
+    /// process gets it in either state.
     Legacy,
 }
 
-/// What one look at a held lock showed.
+/// One observation of a held lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// Whose lock it is.
+    /// The process that holds the lock.
     pub process: String,
-    /// The last sign of life of that process; `None` where there is none, which counts as one at date zero.
+    /// The last ping of that process; `None` counts as a ping at time zero.
     pub ping: Option<WallTime>,
-    /// Which acquisition it is.
+    /// The id of the acquisition.
     pub ts: DocumentId,
-    /// Who answered: a term of the cluster's leadership.
+    /// The term of the leader that answered.
     pub election: u64,
-    /// The service's time, less half of the round trip.
+    /// The service's time, minus half of the round trip.
     pub server_time: LogTime,
 }
 
-/// What a look says.
+/// The conclusion from an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its process may live.
+    /// The lock's process may be alive.
     Alive,
-    /// The service's time went back since the last look: nothing can be said.
+    /// The service's time went back since the last observation, which allows no conclusion.
     TimeWentBack,
-    /// Nothing moved for the take-over time: it may be overtaken.
+    /// Nothing changed for the take-over time, so the lock may be taken over.
     Expired,
 }
 
-/// What a waiter remembers of the locks that it looked at, by name.
+/// The observations of one waiter, by the names of the locks.
 #[derive(Debug, Clone)]
 pub struct Observer {
     takeover_ms: u64,
@@ -54,17 +55,18 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Overtakes after so long without a sign of life; 15 minutes in the original.
+    /// Creates an observer with this take-over time, which is 15 minutes in MongoDB.
     #[must_use]
     pub fn new(takeover: Duration, era: Era) -> Self {
         let takeover_ms = u64::try_from(takeover.as_millis()).unwrap_or(u64::MAX);
         Self { takeover_ms, era, seen: BTreeMap::new() }
     }
 
-    /// Looks once more.
+    /// Adds an observation and returns the conclusion.
     ///
-    /// - The first sight, and any change of ping, acquisition or leadership, begin the count anew: two looks are needed.
-    /// - Time that went back says nothing; what is remembered stays.
+    /// - The first observation, and any change of the ping, the acquisition or the leadership, restarts the time. So at
+    ///   least two observations are needed.
+    /// - A service's time that went back allows no conclusion, and the earlier observation is kept.
     pub fn look(&mut self, name: &LockName, look: Look) -> Verdict {
         let ping = |look: &Look| look.ping.unwrap_or_default();
         let same = |known: &&Look| {
@@ -86,7 +88,7 @@ impl Observer {
         if expired { Verdict::Expired } else { Verdict::Alive }
     }
 
-    /// Forgets a lock that is not waited for any more.
+    /// Removes a lock for which the caller does not wait any more.
     pub fn forget(&mut self, name: &LockName) {
         self.seen.remove(name);
     }
@@ -112,7 +114,8 @@ mod tests {
         Observer::new(Duration::from_millis(QUARTER_MS), era)
     }
 
-    /// R-CFG-04: at 0, 14:59 and 15:00 it is refused, refused and overtaken; the legacy rule needs more than 15 minutes.
+    /// R-CFG-04: at 0, 14:59 and 15:00 minutes the lock is refused, refused and taken over. The legacy rule needs more
+    /// than 15 minutes.
     #[test]
     fn r_cfg_04_overtaken_after_a_quarter_of_an_hour() {
         let looks = |era, times: [u64; 4]| {
@@ -125,7 +128,8 @@ mod tests {
         assert_eq!(looks(Era::Legacy, times), [Alive, Alive, Alive, Expired]);
     }
 
-    /// R-CFG-05: the first look is only a first sight, however long ago the holder died; another quarter is needed.
+    /// R-CFG-05: the first observation only starts the time, however long ago the holder died; another 15 minutes are
+    /// needed.
     #[test]
     fn r_cfg_05_two_looks_are_needed() {
         let mut observer = observer(Era::ReplicaSet);
@@ -138,9 +142,9 @@ mod tests {
         assert_eq!(observer.look(&name(), unknown(QUARTER_MS)), Verdict::Expired);
     }
 
-    /// R-CFG-06, R-CFG-07: a ping, another acquisition or another leader at 14:59 begins the count anew.
+    /// R-CFG-06, R-CFG-07: a ping, another acquisition or another leader at 14:59 minutes restarts the time.
     #[test]
-    fn r_cfg_06_r_cfg_07_any_change_begins_the_count_anew() {
+    fn r_cfg_06_r_cfg_07_any_change_restarts_the_time() {
         let late = QUARTER_MS - 1_000;
         for changed in [
             |look| Look { ping: Some(WallTime(8)), ..look },
@@ -156,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Time that goes back is told, never expires anything, and does not begin the count anew.
+    /// Time that goes back is reported, expires nothing, and does not restart the time.
     #[test]
     fn time_that_goes_back_expires_nothing() {
         let mut observer = observer(Era::ReplicaSet);
@@ -165,7 +169,7 @@ mod tests {
         assert_eq!(observer.look(&name(), at(1_000 + QUARTER_MS)), Verdict::Expired);
     }
 
-    /// Each lock is observed for itself.
+    /// Each lock is observed separately.
     #[test]
     fn locks_are_observed_one_by_one() {
         let mut observer = observer(Era::ReplicaSet);

@@ -1,4 +1,4 @@
-//! The process' own thread of life: a ping at the start and every period, and the unlocks that went wrong.
+//! The background task of a process: it pings at the start and in each period, and retries failed unlocks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use crate::limits::CONFIG_SLOW_PING_FACTOR;
 use crate::model::{DocumentId, LockName, ProcessId};
 use crate::service::LockService;
 
-/// Unlocks whose answer is not known yet, or whose owner did not wait for it.
+/// Unlocks without an answer, and those of dropped locks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unlocks {
     waiting: Arc<Mutex<VecDeque<(DocumentId, LockName)>>>,
@@ -17,7 +17,7 @@ pub(super) struct Unlocks {
 }
 
 impl Unlocks {
-    /// To be worked off as soon as may be.
+    /// Queues an unlock, which the task sends as soon as possible.
     pub(super) fn push(&self, ts: DocumentId, name: LockName) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((ts, name));
         self.more.notify_one();
@@ -27,17 +27,17 @@ impl Unlocks {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// How many wait.
+    /// The number of queued unlocks.
     pub(super) fn len(&self) -> usize {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Works them off; the first one that fails is put back and ends the round.
+    /// Sends the queued unlocks. The first one that fails is queued again and ends the round.
     async fn work_off<S: LockService>(&self, client: &Client<S>) {
         for _ in 0..self.len() {
             let Some((ts, name)) = self.take() else { return };
             if let Err(error) = client.unlock(ts, Some(name.as_str())).await {
-                tracing::warn!(lock = %name, %ts, %error, "an unlock failed; it is tried again with the next ping");
+                tracing::warn!(lock = %name, %ts, %error, "an unlock failed; it is retried with the next ping");
                 self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((ts, name));
                 return;
             }
@@ -45,12 +45,12 @@ impl Unlocks {
     }
 }
 
-/// Pings every period, and works off unlocks then and whenever one is added. Ends only by being aborted.
+/// Pings in each period, and sends queued unlocks then and whenever one is added. Ends only by an abort.
 pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, unlocks: Unlocks, every: Duration) {
     let mut last = client.time().now();
     loop {
         if let Err(error) = client.ping(process.clone()).await {
-            tracing::warn!(%process, %error, "the process could not say that it lives");
+            tracing::warn!(%process, %error, "a ping of the process failed");
         }
         unlocks.work_off(&client).await;
         let ticked = tokio::time::sleep(every);
@@ -64,7 +64,7 @@ pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, 
         let now = client.time().now();
         let slept = now.since(last);
         if every * CONFIG_SLOW_PING_FACTOR < slept {
-            tracing::warn!(%process, ?slept, "this process slept far longer than between two pings");
+            tracing::warn!(%process, ?slept, "this process was paused for much longer than the time between two pings");
         }
         last = now;
     }

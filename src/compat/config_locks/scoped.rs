@@ -1,4 +1,4 @@
-//! A lock that was got, until it is unlocked or dropped.
+//! An acquired lock, until it is unlocked or dropped.
 
 use super::pinger::Unlocks;
 use super::settings::ConfigLockError;
@@ -14,7 +14,7 @@ pub struct ScopedLock<S: LockService> {
     name: LockName,
     ts: DocumentId,
     token: FencingToken,
-    /// Log index at which it was held.
+    /// Log index at which the lock was acquired.
     index: u64,
     open: bool,
 }
@@ -30,13 +30,13 @@ impl<S: LockService> ScopedLock<S> {
         Self { client, unlocks, name, ts, token, index, open: true }
     }
 
-    /// Which lock.
+    /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.name
     }
 
-    /// Which acquisition.
+    /// The id of the acquisition.
     #[must_use]
     pub fn ts(&self) -> DocumentId {
         self.ts
@@ -48,15 +48,15 @@ impl<S: LockService> ScopedLock<S> {
         self.token
     }
 
-    /// Whether it is still held: true only as of the answer, so compare tokens at the resource.
+    /// Whether the lock is still held at the time of the answer. It may be lost right afterwards, so compare tokens at
+    /// the resource.
     pub async fn check(&self) -> Result<bool, ConfigLockError> {
         let checked = self.client.check(self.name.as_str(), self.token).await?;
         Ok(checked.state == TokenState::Valid)
     }
 
-    /// Waits until the lock was taken away: broken by its token, overtaken, handed over. It never answers while it is held,
-    /// and tells the reason also where that happened before it was asked; only where the events of then are no longer kept
-    /// it says [`EndReason::Lost`].
+    /// Waits until the lock is lost: broken by its token, taken over, or handed over. It returns the reason even if
+    /// that happened before the call. If the events of that time are no longer kept, it returns [`EndReason::Lost`].
     pub async fn lost(&self) -> Result<EndReason, ConfigLockError> {
         let held_at = Position { index: self.index.saturating_sub(1), n: u32::MAX };
         let mut watch = self.client.watch(self.name.as_str(), Some(held_at)).await?;
@@ -83,7 +83,7 @@ impl<S: LockService> ScopedLock<S> {
         }
     }
 
-    /// Gives it back.
+    /// Unlocks the lock and waits for the answer.
     pub async fn unlock(mut self) -> Result<(), ConfigLockError> {
         self.client.unlock(self.ts, Some(self.name.as_str())).await?;
         self.open = false;

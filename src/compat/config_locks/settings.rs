@@ -1,4 +1,4 @@
-//! How patient a manager is, and what it answers where it has no lock to give.
+//! The settings of a manager, and its errors.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use crate::client::ClientError;
 use crate::limits;
 use crate::model::{EndReason, Invalid, LockName};
 
-/// Why a lock was not got, or not found.
+/// Why a lock was not acquired or not found.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigLockError {
-    /// Somebody else has it, or was faster.
+    /// Another process has the lock.
     #[error("the lock state was not changed: {0}")]
     LockStateChangeFailed(ClientError),
-    /// No document of that name or `ts`.
+    /// There is no document with this name or `ts`.
     #[error("there is no such lock")]
     LockNotFound,
-    /// It did not become free in time.
+    /// The lock did not become free in time.
     #[error("{name} was not free within {waited:?}: {last}")]
     LockBusy {
-        /// Which lock.
+        /// Name of the lock.
         name: LockName,
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// What the last try met.
+        /// The error of the last attempt.
         last: ClientError,
     },
-    /// This `ts` has held it before and does so no longer: draw a new one.
+    /// This `ts` has held the lock before and does not any more: a new acquisition needs a new `ts`.
     #[error("this acquisition is over: {0}")]
     Ended(EndReason),
-    /// The service's time and the own clock part too fast for a patience that is counted by them; only with
-    /// [`Era::Legacy`].
-    #[error("the clocks differ by {skew:?} within a few readings, more than {limit:?}: nothing is taken")]
+    /// The difference between the service's time and this process's clock changes too fast, so the take-over time
+    /// cannot be counted; only with [`Era::Legacy`].
+    #[error("the clocks differ by {skew:?} within a few readings, more than {limit:?}: no lock is taken")]
     ClockSkew {
-        /// By how much.
+        /// How much the difference changed.
         skew: Duration,
-        /// What would be borne.
+        /// The largest allowed change.
         limit: Duration,
     },
     /// The cluster refused for another reason.
     #[error(transparent)]
     Refused(ClientError),
-    /// The cluster did not answer; whether something happened may be unknown.
+    /// The cluster did not answer, and the request may have been executed.
     #[error(transparent)]
     Unclear(ClientError),
 }
@@ -65,23 +65,23 @@ impl From<Invalid> for ConfigLockError {
     }
 }
 
-/// How patient a manager is.
+/// The time limits of a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfigSettings {
-    /// Between two pings; 30 s.
+    /// Time between two pings; 30 s by default.
     pub ping_every: Duration,
-    /// A lock is overtaken after so long without a change of its process' ping; 15 minutes.
+    /// A lock is taken over after this time without a change of its process's ping; 15 minutes by default.
     pub takeover: Duration,
-    /// Between two tries of [`lock`](super::ConfigLocks::lock) at most; 500 ms.
+    /// Longest time between two attempts of [`lock`](super::ConfigLocks::lock); 500 ms by default.
     pub retry_every: Duration,
-    /// Whose rules it keeps.
+    /// The MongoDB releases whose rules the manager follows.
     pub era: Era,
-    /// The election term that new documents carry.
+    /// The election term of new documents, if any.
     pub term: Option<u64>,
 }
 
 impl ConfigSettings {
-    /// As the manager of the 2.x releases: see [`Era::Legacy`].
+    /// The settings of the manager in the 2.x releases; see [`Era::Legacy`].
     #[must_use]
     pub fn legacy() -> Self {
         Self { era: Era::Legacy, ..Self::default() }
@@ -103,16 +103,16 @@ impl Default for ConfigSettings {
 /// How long [`lock`](super::ConfigLocks::lock) waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitFor {
-    /// One try.
+    /// Make one attempt.
     SingleAttempt,
-    /// At most so long.
+    /// Wait for at most this duration.
     Duration(Duration),
-    /// Without a limit.
+    /// Wait without a limit.
     Forever,
 }
 
 impl WaitFor {
-    /// As the original's callers say it: 0 is one try, less is no limit.
+    /// Converts the original's milliseconds: 0 is one attempt, a negative number is no limit.
     #[must_use]
     pub fn from_millis(ms: i64) -> Self {
         match u64::try_from(ms) {
@@ -124,7 +124,7 @@ impl WaitFor {
 }
 
 impl Default for WaitFor {
-    /// 20 s.
+    /// The default wait is 20 s.
     fn default() -> Self {
         WaitFor::Duration(Duration::from_millis(limits::CONFIG_WAIT_MS))
     }

@@ -1,27 +1,27 @@
-//! What can go wrong with a lock of Curator's kind.
+//! The errors of Curator's locks.
 
 use crate::client::ClientError;
 use crate::model::Invalid;
 
-/// Why a call did not do what was asked.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CuratorError {
     /// The calling task does not hold the lock (`IllegalMonitorStateException`). Nothing was changed.
     #[error("you do not own the lock: {path}")]
     IllegalMonitorState {
-        /// Which.
+        /// Path of the lock.
         path: String,
     },
     /// The call does not fit the state of the lock (`IllegalStateException`). Nothing was changed.
     #[error("{path}: {why}")]
     IllegalState {
-        /// Which.
+        /// Path of the lock.
         path: String,
-        /// What does not fit.
+        /// Why the call does not fit.
         why: &'static str,
     },
-    /// The session was lost, the cluster did not answer, or it refused: three errors of the client, to be told apart by
-    /// its [`advice`](ClientError::advice).
+    /// The session was lost, the cluster did not answer, or it refused. The error's [`advice`](ClientError::advice)
+    /// distinguishes these.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
@@ -32,7 +32,7 @@ impl From<Invalid> for CuratorError {
     }
 }
 
-/// Whether a wait with an end got what it waited for.
+/// Turns the error of a wait that ended without the lock into `None`.
 pub(super) fn in_time<T>(acquired: Result<T, CuratorError>) -> Result<Option<T>, CuratorError> {
     match acquired {
         Ok(acquired) => Ok(Some(acquired)),

@@ -1,4 +1,4 @@
-//! One connection with its namespace and its session.
+//! A connection to one namespace with one session.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::client::{Client, ClientError, HoldState, Session};
 use crate::model::{Invalid, Metadata, Namespace, Owner};
 use crate::service::LockService;
 
-/// A connection in one namespace, with one session for all locks that are made from it. Clones are the same connection.
+/// A connection to one namespace, with one session for all its locks. Clones are the same connection.
 ///
-/// A session that was lost is replaced by the next call; what the lost one held stays lost.
+/// The next call replaces a session that was lost; the holds of the lost session stay lost.
 pub struct CuratorFramework<S: LockService> {
     connection: Arc<Connection<S>>,
 }
@@ -20,38 +20,38 @@ struct Connection<S: LockService> {
     client: Client<S>,
     session_timeout: Option<Duration>,
     session: tokio::sync::Mutex<Session<S>>,
-    /// Names that were drawn.
+    /// How many names were allocated.
     drawn: AtomicU64,
 }
 
-/// How a connection is to be. [`start`](Self::start) opens it.
+/// Options of a connection. [`start`](Self::start) opens it.
 #[derive(Debug)]
-#[must_use = "the connection that it was made from stays in its own namespace"]
+#[must_use = "nothing is opened before start()"]
 pub struct FrameworkBuilder<S: LockService> {
     client: Client<S>,
     session_timeout: Option<Duration>,
 }
 
 impl<S: LockService> FrameworkBuilder<S> {
-    /// The session ends so long after its last renewal.
+    /// Sets the time after the last renewal at which the session ends.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// A cluster that does not answer is asked again for so long before a call fails. It never bounds a wait for a lock.
+    /// Sets how long requests are retried while the cluster does not answer. It never bounds a wait for a lock.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.client = self.client.request_wait(timeout);
         self
     }
 
-    /// What its locks say of themselves.
+    /// Sets the metadata of the connection's locks.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.client = self.client.metadata(metadata);
         self
     }
 
-    /// Opens the session.
+    /// Opens the connection with its session.
     pub async fn start(self) -> Result<CuratorFramework<S>, ClientError> {
         let session = open(&self.client, self.session_timeout).await?;
         let connection = Connection {
@@ -74,24 +74,24 @@ async fn open<S: LockService>(client: &Client<S>, timeout: Option<Duration>) -> 
 }
 
 impl<S: LockService> CuratorFramework<S> {
-    /// A connection in this namespace. The same path in two namespaces is two locks.
+    /// Options of a connection to this namespace. The same path in two namespaces is two locks.
     pub fn builder(service: S, namespace: Namespace) -> FrameworkBuilder<S> {
         FrameworkBuilder { client: Client::new(service).namespace(namespace), session_timeout: None }
     }
 
-    /// Another connection, in another namespace. This one stays where it is.
+    /// Options of another connection, to another namespace. This connection keeps its own.
     pub fn using_namespace(&self, namespace: Namespace) -> FrameworkBuilder<S> {
         let client = self.connection.client.clone().namespace(namespace);
         FrameworkBuilder { client, session_timeout: self.connection.session_timeout }
     }
 
-    /// The client below, in the same namespace.
+    /// The client that the connection uses, in the same namespace.
     #[must_use]
     pub fn client(&self) -> &Client<S> {
         &self.connection.client
     }
 
-    /// The session, opened anew where the last one was lost.
+    /// The connection's session. Opens a new one if the last one was lost.
     pub async fn session(&self) -> Result<Session<S>, ClientError> {
         let mut session = self.connection.session.lock().await;
         if session.state() == HoldState::Lost {
@@ -100,13 +100,13 @@ impl<S: LockService> CuratorFramework<S> {
         Ok(session.clone())
     }
 
-    /// A line of execution with a name that no other of this connection has.
+    /// A line of execution with a name that is unique in this connection.
     #[must_use]
     pub fn task(&self) -> Task {
         Task(Owner::parse(&self.draw("task")).expect("a short name"))
     }
 
-    /// A name that no other of this connection has.
+    /// A name that is unique in this connection.
     pub(super) fn draw(&self, kind: &str) -> String {
         format!("{kind}-{}", self.connection.drawn.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -124,17 +124,19 @@ impl<S: LockService> fmt::Debug for CuratorFramework<S> {
     }
 }
 
-/// A line of execution: what a thread is to Curator. Locks are entered again, and given back, by the same one.
+/// A line of execution, which corresponds to a thread in Curator. The same task must release what it acquired, and only
+/// it may acquire it again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task(Owner);
 
 impl Task {
-    /// One with a name that others see while it holds or waits. Two with the same name are the same to one connection.
+    /// A task with a name that other clients see while it holds or waits. Tasks of one connection with equal names are
+    /// the same task.
     pub fn named(name: &str) -> Result<Self, Invalid> {
         Owner::parse(name).map(Self)
     }
 
-    /// Its name.
+    /// The name of the task.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.as_str()

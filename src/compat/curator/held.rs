@@ -1,9 +1,8 @@
-//! What a value that is entered once holds, as its clones share it.
+//! The hold of a lock that is not reentrant, which the clones of the lock share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A guard, and the releases of earlier ones that are not answered yet: as long as the cluster may not know of them, the
-/// value counts as held.
+/// A guard, and the number of releases without an answer. While a release is not answered the lock counts as held.
 #[derive(Debug)]
 pub(super) struct Held<G>(Mutex<Inside<G>>);
 
@@ -13,7 +12,7 @@ struct Inside<G> {
     giving_back: usize,
 }
 
-/// A release on its way; it is over when this is dropped.
+/// A release in progress, which ends when this is dropped.
 pub(super) struct GivingBack<'a, G>(&'a Held<G>);
 
 impl<G> Held<G> {
@@ -21,12 +20,12 @@ impl<G> Held<G> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a guard in the place of the one before.
+    /// Stores a guard in place of the previous one.
     pub(super) fn put(&self, guard: G) {
         self.inside().guard = Some(guard);
     }
 
-    /// Takes the guard out, to be released while the second part lives.
+    /// Takes the guard out for a release, which is in progress until the second value is dropped.
     pub(super) fn take(&self) -> Option<(G, GivingBack<'_, G>)> {
         let mut inside = self.inside();
         let guard = inside.guard.take()?;
@@ -34,13 +33,13 @@ impl<G> Held<G> {
         Some((guard, GivingBack(self)))
     }
 
-    /// Whether this is so of the guard, or a release is under way.
+    /// Whether the guard meets the condition, or a release is in progress.
     pub(super) fn is_held(&self, held: impl FnOnce(&G) -> bool) -> bool {
         let inside = self.inside();
         0 < inside.giving_back || inside.guard.as_ref().is_some_and(held)
     }
 
-    /// What can be read off the guard.
+    /// Reads a value from the guard, if there is one.
     pub(super) fn of<T>(&self, read: impl FnOnce(&G) -> Option<T>) -> Option<T> {
         self.inside().guard.as_ref().and_then(read)
     }

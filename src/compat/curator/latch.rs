@@ -1,4 +1,4 @@
-//! The leader latch: one of many leads, until it closes.
+//! The leader latch: one of many candidates leads until it is closed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, Metadata};
 use crate::service::{Advice, LockService};
 
-/// One candidate for the leadership under a path. It stands from [`start`](Self::start) to [`close`](Self::close); when it
-/// loses the leadership with its session, it stands again in a new one. Dropping it closes it.
+/// One candidate for the leadership under a path, from [`start`](Self::start) to [`close`](Self::close). If it loses
+/// the leadership with its session, it becomes a candidate again in a new one. Dropping it closes it.
 ///
-/// The next leader is the one that has waited longest, where Curator's is any.
+/// The next leader is the candidate that has waited longest; in Curator it is any.
 pub struct LeaderLatch<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
@@ -26,30 +26,30 @@ pub struct LeaderLatch<S: LockService> {
     task: JoinSet<()>,
 }
 
-/// Where a candidate stands.
+/// The state of a candidate.
 #[derive(Debug, Clone)]
 enum Standing {
-    /// It was not started, or closed.
+    /// It was not started, or was closed.
     Out,
-    /// It waits.
+    /// It waits for the leadership.
     Waits,
-    /// It leads, or has led under this hold.
+    /// It leads, or has led, with this hold.
     Leads(HoldWatch),
-    /// It could not go on.
+    /// It failed with an error that a retry cannot fix.
     Failed(ClientError),
 }
 
-/// A candidate as others see it.
+/// A candidate as other clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatchParticipant {
-    /// What it calls itself.
+    /// The id that the candidate was given.
     pub id: String,
-    /// Whether it leads.
+    /// Whether the candidate leads.
     pub is_leader: bool,
 }
 
 impl<S: LockService> LeaderLatch<S> {
-    /// A candidate with an id that others see. Nothing is sent yet.
+    /// A candidate with an id that other clients see. Sends nothing.
     pub fn new(curator: &CuratorFramework<S>, path: &str, id: &str) -> Self {
         Self {
             curator: curator.clone(),
@@ -61,10 +61,10 @@ impl<S: LockService> LeaderLatch<S> {
         }
     }
 
-    /// Stands for leader. It may be started once.
+    /// Starts the candidacy. A latch can be started once.
     pub fn start(&mut self) -> Result<(), CuratorError> {
         if !self.task.is_empty() || *self.stop.borrow() {
-            return Err(CuratorError::IllegalState { path: self.path.clone(), why: "it may be started once" });
+            return Err(CuratorError::IllegalState { path: self.path.clone(), why: "it can be started only once" });
         }
         self.standing.send_replace(Standing::Waits);
         let candidate = Candidate { curator: self.curator.clone(), path: self.path.clone(), id: self.id.clone() };
@@ -73,7 +73,7 @@ impl<S: LockService> LeaderLatch<S> {
         Ok(())
     }
 
-    /// Waits until it leads (`await`).
+    /// Waits until this candidate leads (`await`).
     pub async fn await_leadership(&self) -> Result<FencingToken, CuratorError> {
         let mut standing = self.standing.subscribe();
         loop {
@@ -82,17 +82,17 @@ impl<S: LockService> LeaderLatch<S> {
                 Standing::Leads(hold) if hold.state() != HoldState::Lost => return Ok(hold.token()),
                 Standing::Leads(_) | Standing::Waits => {}
                 Standing::Out => {
-                    let why = "it does not stand: it was not started, or was closed";
+                    let why = "it is no candidate: it was not started, or was closed";
                     return Err(CuratorError::IllegalState { path: self.path.clone(), why });
                 }
                 Standing::Failed(error) => return Err(error.into()),
             }
-            // The sender lives in `self`, so the channel cannot close while it is awaited.
+            // `self` owns the sender, so the channel is never closed.
             drop(standing.changed().await);
         }
     }
 
-    /// Waits at most so long until it leads (`await` with a timeout); false where it does not by then.
+    /// Waits for at most this duration until this candidate leads (`await` with a timeout). Returns whether it leads.
     pub async fn await_within(&self, wait: Duration) -> Result<bool, CuratorError> {
         match tokio::time::timeout(wait, self.await_leadership()).await {
             Ok(led) => led.map(|_| true),
@@ -100,13 +100,13 @@ impl<S: LockService> LeaderLatch<S> {
         }
     }
 
-    /// Whether it surely leads, on this client's clock.
+    /// Whether this candidate certainly leads, by this client's clock.
     #[must_use]
     pub fn has_leadership(&self) -> bool {
         self.token().is_some()
     }
 
-    /// The fencing token of its leadership, for the resources that it writes to.
+    /// The fencing token of the leadership, for the resources that the leader writes to.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
         match &*self.standing.borrow() {
@@ -115,18 +115,18 @@ impl<S: LockService> LeaderLatch<S> {
         }
     }
 
-    /// What it calls itself.
+    /// The id of this candidate.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Who leads; `None` while nobody does.
+    /// The current leader, if there is one.
     pub async fn leader(&self) -> Result<Option<LatchParticipant>, CuratorError> {
         Ok(self.participants().await?.into_iter().find(|participant| participant.is_leader))
     }
 
-    /// The leader and those that wait, in order.
+    /// The leader and the waiting candidates, in order.
     pub async fn participants(&self) -> Result<Vec<LatchParticipant>, CuratorError> {
         let all = participants(self.curator.client(), &self.path).await?;
         let of = |participant: &crate::compat::Participant| LatchParticipant {
@@ -136,12 +136,12 @@ impl<S: LockService> LeaderLatch<S> {
         Ok(all.iter().map(of).collect())
     }
 
-    /// Tells who leads, each time that it changes (`LeaderLatchListener`).
+    /// Observes changes of the leader (`LeaderLatchListener`).
     pub async fn observe(&self) -> Result<Observer<S>, CuratorError> {
         Ok(self.curator.client().election(&self.path).observe().await?)
     }
 
-    /// Leads and stands no more. Answers once the cluster knows of it.
+    /// Ends the leadership or the candidacy. Returns when the cluster has confirmed it.
     pub async fn close(mut self) -> Result<(), CuratorError> {
         self.stop.send_replace(true);
         while self.task.join_next().await.is_some() {}
@@ -152,7 +152,7 @@ impl<S: LockService> LeaderLatch<S> {
     }
 }
 
-/// What the latch's task needs.
+/// The state of the latch's task.
 struct Candidate<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
@@ -160,7 +160,8 @@ struct Candidate<S: LockService> {
 }
 
 impl<S: LockService> Candidate<S> {
-    /// Stands, leads, and stands again, until it is stopped. An outage is waited out; what cannot be mended ends it.
+    /// Is a candidate and leads, repeatedly, until it is stopped. Outages are retried; an error that a retry cannot fix
+    /// ends it.
     async fn stand(&self, mut stop: watch::Receiver<bool>, standing: &watch::Sender<Standing>) {
         while !*stop.borrow() {
             standing.send_replace(Standing::Waits);
@@ -175,7 +176,7 @@ impl<S: LockService> Candidate<S> {
         standing.send_replace(Standing::Out);
     }
 
-    /// From the queue to the end of the leadership, or until it is stopped.
+    /// Waits in the queue and leads once, until the end of the leadership or a stop.
     async fn one_term(
         &self,
         stop: &mut watch::Receiver<bool>,
@@ -202,12 +203,12 @@ impl<S: LockService> Candidate<S> {
     }
 }
 
-/// Waits until it is asked to stop; that the latch is gone is the same.
+/// Waits until the latch is closed or dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-/// The end of a session or hold is no reason to give up.
+/// Whether the error is the end of a session or hold, after which the candidate continues.
 fn is_end(error: &ClientError) -> bool {
     matches!(error, ClientError::SessionLost { .. } | ClientError::HoldEnded { .. })
 }

@@ -1,4 +1,4 @@
-//! A mutex entered for a scope: what is not acquired cannot be released by mistake.
+//! A mutex acquired for a scope, so that a mutex that was not acquired cannot be released by mistake.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{CuratorError, InterProcessMutex, Task};
 use crate::service::LockService;
 
-/// One acquire of a mutex. It exists only where the mutex was acquired; dropping it is the release.
+/// One acquisition of a mutex. Dropping it releases the mutex.
 #[must_use = "dropping it releases the mutex"]
 pub struct Locker<S: LockService> {
     mutex: InterProcessMutex<S>,
@@ -14,7 +14,7 @@ pub struct Locker<S: LockService> {
     owed: Owed,
 }
 
-/// Whether dropping it still has to give the mutex back.
+/// Whether dropping it must release the mutex.
 #[derive(Debug, PartialEq, Eq)]
 enum Owed {
     Release,
@@ -28,7 +28,7 @@ impl<S: LockService> Locker<S> {
         Ok(Self { mutex: mutex.clone(), task: task.clone(), owed: Owed::Release })
     }
 
-    /// Waits at most so long; `None` where it was not free in time.
+    /// Waits for at most this duration; `None` if the mutex was not free in time.
     pub async fn within(
         mutex: &InterProcessMutex<S>,
         task: &Task,
@@ -38,7 +38,7 @@ impl<S: LockService> Locker<S> {
         Ok(acquired.then(|| Self { mutex: mutex.clone(), task: task.clone(), owed: Owed::Release }))
     }
 
-    /// Gives it back, and says what became of it.
+    /// Releases the mutex and returns the result.
     pub async fn close(mut self) -> Result<(), CuratorError> {
         self.owed = Owed::Nothing;
         self.mutex.release(&self.task).await

@@ -1,9 +1,11 @@
-//! Curator's locks, with its classes' names and results.
+//! Curator's locks, with the names and results of its classes.
 //!
-//! - Where Curator goes by the calling thread, a method here takes the [`Task`] that calls: tasks wander between threads.
-//! - A [`CuratorFramework`] is one session for all its locks; the last of them to be dropped closes it. Its namespace is
-//!   said where it is made, so no lock falls into a common one by accident.
-//! - What Curator throws for misuse is told as [`CuratorError`]; that a lock was not got in time is `false` or `None`.
+//! - Where Curator uses the calling thread, a method here takes the calling [`Task`], because async tasks move between
+//!   threads.
+//! - A [`CuratorFramework`] is one session for all its locks, which is closed when the last of them is dropped. Its
+//!   namespace must be given, so that no lock is in a common namespace by accident.
+//! - The exceptions that Curator throws for misuse are [`CuratorError`]s; a lock that was not acquired in time is
+//!   `false` or `None`.
 
 mod error;
 mod framework;

@@ -1,4 +1,4 @@
-//! Several locks as one.
+//! Several locks that are used as one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::client::{HoldState, SetGuard, SetRequest};
 use crate::model::FencingToken;
 use crate::service::LockService;
 
-/// Several paths as one lock. They are granted together or not at all, at one moment and within one wait; Curator acquires
-/// them one by one, each with the whole wait, and undoes what it has when one is missing.
+/// Several paths as one lock. They are granted together or not at all, at one moment and within one wait. Curator
+/// acquires them one by one, each with the whole wait, and undoes that if one is missing.
 ///
-/// It is not reentrant: who acquires it twice is refused. Clones are the same lock.
+/// It is not reentrant: a second acquire is refused. Clones are the same lock.
 pub struct InterProcessMultiLock<S: LockService> {
     curator: CuratorFramework<S>,
     paths: Arc<[String]>,
@@ -23,23 +23,24 @@ pub struct InterProcessMultiLock<S: LockService> {
 }
 
 impl<S: LockService> InterProcessMultiLock<S> {
-    /// A lock over these paths. Nothing is sent yet.
+    /// A lock of these paths. Sends nothing.
     pub fn new<'a>(curator: &CuratorFramework<S>, paths: impl IntoIterator<Item = &'a str>) -> Self {
         let paths = paths.into_iter().map(str::to_owned).collect();
         Self { curator: curator.clone(), paths, owner: curator.draw("multi").into(), held: Arc::default() }
     }
 
-    /// Waits for all of them, as long as the session lives.
+    /// Waits for all locks, as long as the session lives.
     pub async fn acquire(&self) -> Result<(), CuratorError> {
         self.enter(|request| request).await
     }
 
-    /// Waits at most so long for all of them together; false where they were not free in time, and then none is held.
+    /// Waits for at most this duration for all locks together. Returns false if they were not free in time; then none
+    /// is held.
     pub async fn acquire_within(&self, wait: Duration) -> Result<bool, CuratorError> {
         Ok(in_time(self.enter(|request| request.wait(wait)).await)?.is_some())
     }
 
-    /// Gives all of them back.
+    /// Releases all locks.
     pub async fn release(&self) -> Result<(), CuratorError> {
         let Some((guard, _giving_back)) = self.held.take() else {
             return Err(CuratorError::IllegalState { path: self.paths.join(", "), why: "it is not acquired" });
@@ -48,13 +49,13 @@ impl<S: LockService> InterProcessMultiLock<S> {
         Ok(())
     }
 
-    /// Whether all of them are held through this value. A release counts once the cluster has answered it.
+    /// Whether all locks are held through this value. A released lock counts as held until the cluster has answered.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.held.is_held(|guard| guard.state() != HoldState::Lost)
     }
 
-    /// The fencing token of this path's grant, while all of them are held.
+    /// The fencing token of this path's grant, while all locks are held.
     #[must_use]
     pub fn token(&self, path: &str) -> Option<FencingToken> {
         self.held.of(|guard| guard.token(path).filter(|_| guard.state() != HoldState::Lost))

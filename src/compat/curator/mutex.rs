@@ -16,8 +16,8 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, Reentry};
 use crate::service::LockService;
 
-/// A mutex that its owner may enter again: each acquire needs its release, and the last one frees it. Fair. Clones are the
-/// same mutex; dropping the last one gives back what its tasks hold.
+/// A mutex that its owner may acquire again: each acquire needs a release, and the last release frees it. It is fair.
+/// Clones are the same mutex; dropping the last one releases the holds of its tasks.
 pub struct InterProcessMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,
@@ -28,15 +28,15 @@ pub struct InterProcessMutex<S: LockService> {
 struct Shared {
     entered: BTreeMap<Task, Entered>,
     listener: Option<Listener>,
-    /// One a hold, as long as somebody listens; they end with the holds.
+    /// One task per hold while a listener is set. Each ends with its hold.
     listening: JoinSet<()>,
 }
 
-/// What one task has entered.
+/// The acquisitions of one task.
 #[derive(Default)]
 struct Entered {
     guards: Vec<LockGuard>,
-    /// Releases that are not answered yet: as long as the cluster may not know, it counts as held.
+    /// Releases without an answer. The mutex counts as held until they are answered.
     giving_back: usize,
 }
 
@@ -47,24 +47,27 @@ impl Entered {
 }
 
 impl<S: LockService> InterProcessMutex<S> {
-    /// A mutex under this path. Nothing is sent yet.
+    /// A mutex under this path. Sends nothing.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         Self { curator: curator.clone(), path: path.into(), shared: Arc::default() }
     }
 
-    /// Waits for it, as long as the session lives. An owner that waits for another owner that waits for it is refused.
+    /// Waits for the mutex as long as the session lives. It is refused if it would close a cycle of owners that wait
+    /// for each other.
     pub async fn acquire(&self, task: &Task) -> Result<(), CuratorError> {
         self.enter(task, |request| request).await
     }
 
-    /// Waits at most so long; false where it was not free in time, and then nothing of it is left in the queue.
+    /// Waits for at most this duration. Returns false if the mutex was not free in time; then no place in the queue
+    /// remains.
     pub async fn acquire_within(&self, task: &Task, wait: Duration) -> Result<bool, CuratorError> {
         let entered = self.enter(task, |request| request.wait(wait)).await;
         Ok(in_time(entered)?.is_some())
     }
 
-    /// Undoes one acquire of the same task. An error other than [`IllegalMonitorState`](CuratorError::IllegalMonitorState)
-    /// means that the hold was lost before; it counts as given back all the same.
+    /// Undoes one acquire of the same task. An error other than
+    /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) means that the hold was lost before; the mutex counts
+    /// as released nevertheless.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let Some(guard) = self.pop(task) else {
             return Err(CuratorError::IllegalMonitorState { path: self.path.to_string() });
@@ -74,19 +77,20 @@ impl<S: LockService> InterProcessMutex<S> {
         Ok(())
     }
 
-    /// Whether any task of this process holds it through this mutex. A release counts once the cluster has answered it.
+    /// Whether any task of this process holds the mutex through this value. A released mutex counts as held until the
+    /// cluster has answered.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.shared().entered.values().any(Entered::is_held)
     }
 
-    /// Whether this task holds it (`isOwnedByCurrentThread`).
+    /// Whether this task holds the mutex (`isOwnedByCurrentThread`).
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
         self.shared().entered.get(task).is_some_and(Entered::is_held)
     }
 
-    /// The fencing token of this task's hold: the same however often it was entered.
+    /// The fencing token of this task's hold, which is the same for all its acquisitions.
     #[must_use]
     pub fn token(&self, task: &Task) -> Option<FencingToken> {
         let shared = self.shared();
@@ -94,19 +98,19 @@ impl<S: LockService> InterProcessMutex<S> {
         (guard.state() != HoldState::Lost).then(|| guard.token())
     }
 
-    /// A look at this task's hold: for its loss, and for requests to give it up.
+    /// A watch of this task's hold, for its loss and for requests to release it.
     #[must_use]
     pub fn watch(&self, task: &Task) -> Option<HoldWatch> {
         self.shared().entered.get(task)?.guards.last().map(LockGuard::watch)
     }
 
-    /// Who holds it and who waits, in order.
+    /// The holders and waiters, in order.
     pub async fn participant_nodes(&self) -> Result<Vec<Participant>, CuratorError> {
         Ok(participants(self.curator.client(), &self.path).await?)
     }
 
-    /// Calls this each time that somebody asks for the lock while a task of this mutex holds it; see
-    /// [`Revoker`](super::Revoker). It holds for what is acquired from now on.
+    /// Sets a listener that is called each time another client asks a task of this mutex to release; see
+    /// [`Revoker`](super::Revoker). It applies to later acquisitions.
     pub fn make_revocable(&self, listener: impl Fn(Revocation) + Send + Sync + 'static) {
         self.shared().listener = Some(Arc::new(listener));
     }
@@ -116,7 +120,7 @@ impl<S: LockService> InterProcessMutex<S> {
         task: &Task,
         wait: impl FnOnce(LockRequest<S>) -> LockRequest<S>,
     ) -> Result<(), CuratorError> {
-        // What was lost is not entered again before its own releases: they would free the new hold too early.
+        // A lost hold cannot be acquired again before its own releases, which would free the new hold too early.
         if let Some(lost) = self.lost(task) {
             return Err(lost.into());
         }
@@ -140,7 +144,7 @@ impl<S: LockService> InterProcessMutex<S> {
         lost.then(|| ClientError::SessionLost { session: guard.session(), reason: None, why: None })
     }
 
-    /// Takes the newest entry of a task away.
+    /// Removes the newest acquisition of a task.
     pub(super) fn pop(&self, task: &Task) -> Option<LockGuard> {
         let mut shared = self.shared();
         let entered = shared.entered.get_mut(task)?;
@@ -160,7 +164,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A release on its way.
+/// A release in progress.
 struct GivingBack<'a> {
     shared: &'a Mutex<Shared>,
     task: &'a Task,

@@ -13,13 +13,13 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, Mode};
 use crate::service::LockService;
 
-/// Many readers or one writer, in the order in which they came: a reader behind a waiting writer waits.
+/// Many readers or one writer, in the order of requests: a reader after a waiting writer waits.
 ///
-/// - A task's reads and writes are counted over one hold. A writer may read, too; its last write release then makes the
-///   hold a shared one at once, without a moment in which the task has no lock.
-/// - A reader that asks for the write lock is refused at once, where Curator's waits for ever; see
+/// - The reads and writes of a task are counted on one hold. A writer may also read; its last write release then turns
+///   the hold into a shared one without a moment in which the task has no lock.
+/// - A reader that requests the write lock is refused at once, whereas Curator's waits permanently; see
 ///   [`upgrade`](Self::upgrade).
-/// - Clones are the same lock; dropping the last one, and the last of its sides, gives back what its tasks hold.
+/// - Clones are the same lock; dropping the last one, and the last of its sides, releases the holds of its tasks.
 pub struct InterProcessReadWriteLock<S: LockService> {
     both: Arc<Both<S>>,
 }
@@ -30,19 +30,19 @@ struct Both<S: LockService> {
     entered: Mutex<BTreeMap<Task, Entered>>,
 }
 
-const BUSY: &str = "another call of the same task is under way";
+const BUSY: &str = "another call of the same task is in progress";
 
-/// What one task has entered. There is a hold as long as a count is above zero; while it is changed it is elsewhere.
+/// The acquisitions of one task. It has a hold while a count is above zero, except while a call changes the hold.
 #[derive(Default)]
 struct Entered {
     hold: Option<LockGuard>,
     writes: u32,
     reads: u32,
-    /// A change or the last release of this side is under way.
+    /// The side whose change or last release is in progress.
     changing: Option<Side>,
 }
 
-/// One side of a read-write lock: a mutex for writers, or what readers share.
+/// One side of a read-write lock: the exclusive lock of writers or the shared lock of readers.
 pub struct ReadWriteMutex<S: LockService> {
     both: Arc<Both<S>>,
     side: Side,
@@ -79,44 +79,44 @@ impl Entered {
 }
 
 impl<S: LockService> InterProcessReadWriteLock<S> {
-    /// A lock under this path. Nothing is sent yet.
+    /// A lock under this path. Sends nothing.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         let both = Both { curator: curator.clone(), path: path.to_owned(), entered: Mutex::default() };
         Self { both: Arc::new(both) }
     }
 
-    /// The readers' side.
+    /// The side of the readers.
     #[must_use]
     pub fn read_lock(&self) -> ReadWriteMutex<S> {
         ReadWriteMutex { both: self.both.clone(), side: Side::Read }
     }
 
-    /// The writers' side.
+    /// The side of the writers.
     #[must_use]
     pub fn write_lock(&self) -> ReadWriteMutex<S> {
         ReadWriteMutex { both: self.both.clone(), side: Side::Write }
     }
 
-    /// Makes a task that reads a writer, too, under a new fencing token, if nobody else reads; otherwise, or when another
-    /// one waits for the same, it is refused at once and reads on. Curator has no such call.
+    /// Makes a reading task a writer, too, with a new fencing token, if no other task reads. If another task reads or
+    /// waits for an upgrade, it is refused at once and remains a reader. Curator has no such call.
     pub async fn upgrade(&self, task: &Task) -> Result<FencingToken, CuratorError> {
         self.both.upgrade(task, None).await
     }
 
-    /// As [`upgrade`](Self::upgrade), but waits at most so long for the other readers, ahead of the whole queue. Of two
-    /// that would upgrade the second is refused at once.
+    /// Like [`upgrade`](Self::upgrade), but waits for at most this duration until the other readers have released,
+    /// ahead of the whole queue. When two readers upgrade at the same time, the second one is refused at once.
     pub async fn upgrade_within(&self, task: &Task, wait: Duration) -> Result<FencingToken, CuratorError> {
         self.both.upgrade(task, Some(wait)).await
     }
 }
 
 impl<S: LockService> ReadWriteMutex<S> {
-    /// Waits for it, as long as the session lives.
+    /// Waits for this side as long as the session lives.
     pub async fn acquire(&self, task: &Task) -> Result<(), CuratorError> {
         self.enter(task, |request| request).await
     }
 
-    /// Waits at most so long; false where it was not free in time.
+    /// Waits for at most this duration. Returns false if the side was not free in time.
     pub async fn acquire_within(&self, task: &Task, wait: Duration) -> Result<bool, CuratorError> {
         let entered = self.enter(task, |request| request.wait(wait)).await;
         Ok(in_time(entered)?.is_some())
@@ -160,7 +160,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         self.both.entered().get(task).is_some_and(|entered| self.is_held(entered))
     }
 
-    /// The fencing token of this task's hold, where it holds this side.
+    /// The fencing token of this task's hold, if the task holds this side.
     #[must_use]
     pub fn token(&self, task: &Task) -> Option<FencingToken> {
         let entered = self.both.entered();
@@ -168,7 +168,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         entered.hold.as_ref().map(LockGuard::token)
     }
 
-    /// A look at this task's hold, where it holds this side: for its loss, and for requests to give it up.
+    /// A watch of this task's hold, for its loss and for requests to release it, if the task holds this side.
     #[must_use]
     pub fn watch(&self, task: &Task) -> Option<HoldWatch> {
         let entered = self.both.entered();
@@ -176,7 +176,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         entered.hold.as_ref().map(LockGuard::watch)
     }
 
-    /// Who holds this side and who waits for it, in order.
+    /// The holders and waiters of this side, in order.
     pub async fn participant_nodes(&self) -> Result<Vec<Participant>, CuratorError> {
         let all = participants(self.both.curator.client(), &self.both.path).await?;
         let mode = self.mode();
@@ -212,7 +212,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         Ok(())
     }
 
-    /// Counts one more where the task's hold covers it.
+    /// Counts one more acquisition if the task's hold allows it. Returns whether it did.
     fn enter_again(&self, task: &Task) -> Result<bool, CuratorError> {
         let mut all = self.both.entered();
         let Some(entered) = all.get_mut(task).filter(|entered| entered.hold.is_some()) else { return Ok(false) };
@@ -220,7 +220,9 @@ impl<S: LockService> ReadWriteMutex<S> {
             return Err(ClientError::SessionLost { session: hold.session(), reason: None, why: None }.into());
         }
         if self.side == Side::Write && entered.writes == 0 {
-            return Err(self.both.refused("a reader is not let in as a writer: upgrade it, or release the read lock"));
+            return Err(self
+                .both
+                .refused("a reader cannot acquire the write lock: upgrade it, or release the read lock"));
         }
         *entered.count_mut(self.side) += 1;
         Ok(true)
@@ -228,7 +230,7 @@ impl<S: LockService> ReadWriteMutex<S> {
 }
 
 impl Entered {
-    /// The last release is not answered yet: it counts as held.
+    /// Whether the last release of this side is not answered yet, so that it counts as held.
     fn is_over_soon(&self, side: Side) -> bool {
         self.changing == Some(side) && self.reads == 0 && self.writes == 0
     }
@@ -260,12 +262,12 @@ impl<S: LockService> Both<S> {
     }
 }
 
-/// A hold that is being changed. It comes back where the change was dropped halfway, too.
+/// A hold during a change. When this is dropped, the hold is stored again, even if the change did not complete.
 struct Changing<'a, S: LockService> {
     both: &'a Both<S>,
     task: &'a Task,
     hold: Option<LockGuard>,
-    /// Entries that the change adds.
+    /// Write acquisitions that the change adds.
     writes: u32,
 }
 

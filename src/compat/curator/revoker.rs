@@ -1,4 +1,4 @@
-//! Asking a holder to give up its lock. The holder decides.
+//! Asks a holder to release its lock. The holder decides.
 
 use std::sync::Arc;
 
@@ -8,13 +8,14 @@ use crate::compat::Participant;
 use crate::model::{Principal, Reason};
 use crate::service::LockService;
 
-/// Asks holders, of locks of every kind.
+/// Asks the holders of all kinds of locks to release.
 #[derive(Debug)]
 pub struct Revoker;
 
 impl Revoker {
-    /// Asks this holder of the lock under `path`, as [`participant_nodes`](super::InterProcessMutex::participant_nodes)
-    /// showed it. Who does not hold it, or does so no longer, is not asked: that is an error.
+    /// Asks this holder of the lock under `path`, as returned by
+    /// [`participant_nodes`](super::InterProcessMutex::participant_nodes). It is an error if the participant does not
+    /// hold the lock, or no longer does.
     pub async fn attempt_revoke<S: LockService>(
         curator: &CuratorFramework<S>,
         path: &str,
@@ -22,27 +23,30 @@ impl Revoker {
         why: &str,
     ) -> Result<(), CuratorError> {
         let Some(token) = participant.token else {
-            return Err(CuratorError::IllegalState { path: path.to_owned(), why: "it waits, and holds nothing yet" });
+            return Err(CuratorError::IllegalState {
+                path: path.to_owned(),
+                why: "it waits and does not hold the lock",
+            });
         };
         Ok(curator.client().ask(path, token, why).await?)
     }
 }
 
-/// Somebody asks for a lock.
+/// The request of another client to release a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// Which task holds it.
+    /// The task that holds the lock.
     pub task: Task,
-    /// Who asks, as the cluster checked it.
+    /// Identity of the client that asks, as the cluster verified it.
     pub by: Principal,
-    /// What for.
+    /// The reason that it gives.
     pub why: Reason,
 }
 
-/// What a holder does when it is asked.
+/// The function that a request to release calls.
 pub(super) type Listener = Arc<dyn Fn(Revocation) + Send + Sync>;
 
-/// Tells a listener each request for a hold, until the hold is over.
+/// Calls the listener for each request to release a hold, until the hold has ended.
 pub(super) async fn listen(watch: HoldWatch, task: Task, listener: Listener) {
     while let Some(asked) = watch.revoke_requested().await {
         listener(Revocation { task: task.clone(), by: asked.by, why: asked.why });

@@ -1,4 +1,4 @@
-//! The semaphore: leases, so many at a time.
+//! The semaphore: a limited number of leases at the same time.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -12,26 +12,26 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, LockValue};
 use crate::service::LockService;
 
-/// A semaphore under a path (`InterProcessSemaphore` is the same here). Fair.
+/// A semaphore under a path (`InterProcessSemaphore` is the same here). It is fair.
 ///
-/// - Several leases are granted together or not at all: two that want three of four never hold two each. They are
-///   returned one by one.
-/// - The limit is the cluster's. Who names another one is refused.
+/// - Several leases are granted together or not at all: two clients that want three of four never hold two each. They
+///   are returned one by one.
+/// - The cluster stores the limit. A client that gives another limit is refused.
 pub struct InterProcessSemaphoreV2<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
-    /// The limit that this client names; `None` where it takes the cluster's.
+    /// The limit that this client gives; `None` if it uses the one in the cluster.
     max_leases: Option<u32>,
     data: Mutex<Option<String>>,
 }
 
 impl<S: LockService> InterProcessSemaphoreV2<S> {
-    /// A semaphore with so many leases. Every client of the path has to name the same number.
+    /// A semaphore with this number of leases. Every client of the path must give the same number.
     pub fn new(curator: &CuratorFramework<S>, path: &str, max_leases: u32) -> Self {
         Self::with(curator, path, Some(max_leases))
     }
 
-    /// A semaphore whose number of leases is kept in the cluster, and may change.
+    /// A semaphore whose number of leases is stored in the cluster and can change.
     pub fn with_count(count: &SharedCount<S>) -> Self {
         Self::with(&count.curator, &count.path, None)
     }
@@ -40,7 +40,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         Self { curator: curator.clone(), path: path.to_owned(), max_leases, data: Mutex::default() }
     }
 
-    /// A text kept with each lease that is acquired from now on, and shown to everybody.
+    /// Sets a text that is kept with each later lease and shown to all clients.
     pub fn set_node_data(&self, data: &str) -> Result<(), CuratorError> {
         LockValue::parse(data)?;
         *self.data.lock().unwrap_or_else(PoisonError::into_inner) = Some(data.to_owned());
@@ -53,18 +53,18 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         entered.pop().ok_or_else(|| CuratorError::IllegalState { path: self.path.clone(), why: "granted no lease" })
     }
 
-    /// Waits for so many leases. More than there are, and none at all, are refused at once.
+    /// Waits for this number of leases. Zero, and more than the limit, are refused at once.
     pub async fn acquire_many(&self, count: u32) -> Result<Vec<SemaphoreLease>, CuratorError> {
         self.enter(count, |request| request).await
     }
 
-    /// Waits at most so long for a lease; `None` where there was none in time.
+    /// Waits for at most this duration for a lease; `None` if none was free in time.
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SemaphoreLease>, CuratorError> {
         let entered = in_time(self.enter(1, |request| request.wait(wait)).await)?;
         Ok(entered.and_then(|mut leases| leases.pop()))
     }
 
-    /// Waits at most so long for so many leases; `None` where they were not there in time, and then none is held.
+    /// Waits for at most `wait` for this number of leases; `None` if they were not free in time, and then none is held.
     pub async fn acquire_many_within(
         &self,
         count: u32,
@@ -73,12 +73,12 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         in_time(self.enter(count, |request| request.wait(wait)).await)
     }
 
-    /// Gives a lease back.
+    /// Returns a lease to the semaphore.
     pub async fn return_lease(&self, mut lease: SemaphoreLease) -> Result<(), CuratorError> {
         lease.close().await
     }
 
-    /// Gives leases back. All of them are tried; the first error is told.
+    /// Returns leases to the semaphore. All of them are tried; the result is the first error.
     pub async fn return_all(&self, leases: Vec<SemaphoreLease>) -> Result<(), CuratorError> {
         let mut told = Ok(());
         for mut lease in leases {
@@ -87,7 +87,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         told
     }
 
-    /// Who holds leases and who waits for some, in order.
+    /// The holders of leases and the waiters, in order.
     pub async fn participant_nodes(&self) -> Result<Vec<Participant>, CuratorError> {
         Ok(participants(self.curator.client(), &self.path).await?)
     }
@@ -113,18 +113,18 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
     }
 }
 
-/// One lease. Dropping it returns it. Each becomes free for itself, also where several were acquired together.
+/// One lease. Dropping it returns it, independently of other leases that were acquired together.
 #[derive(Debug)]
 #[must_use = "dropping it returns the lease"]
 pub struct SemaphoreLease {
-    /// `None` once it was returned.
+    /// `None` after the lease was returned.
     permit: Option<Permit>,
     token: FencingToken,
     data: Option<String>,
 }
 
 impl SemaphoreLease {
-    /// Returns it. A second time does nothing.
+    /// Returns the lease. A second call does nothing.
     pub async fn close(&mut self) -> Result<(), CuratorError> {
         if let Some(permit) = self.permit.take() {
             permit.release().await?;
@@ -132,7 +132,7 @@ impl SemaphoreLease {
         Ok(())
     }
 
-    /// The text that was set when it was acquired.
+    /// The text that was set when the lease was acquired.
     #[must_use]
     pub fn data(&self) -> Option<&str> {
         self.data.as_deref()
@@ -144,38 +144,38 @@ impl SemaphoreLease {
         self.token
     }
 
-    /// How sure it is. One that was returned is lost.
+    /// How certain it is that the lease is held. A returned lease is lost.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.permit.as_ref().map_or(HoldState::Lost, Permit::state)
     }
 
-    /// A look at the hold behind it, for its loss and for requests to give it up; `None` once it was returned.
+    /// A watch of the hold, for its loss and for requests to release it; `None` after the lease was returned.
     #[must_use]
     pub fn watch(&self) -> Option<HoldWatch> {
         self.permit.as_ref().map(Permit::watch)
     }
 }
 
-/// How many leases a semaphore has, kept in the cluster for all its clients.
+/// The number of leases of a semaphore, stored in the cluster for all its clients.
 pub struct SharedCount<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
 }
 
 impl<S: LockService> SharedCount<S> {
-    /// The count of the semaphore under this path. Nothing is sent yet.
+    /// The count of the semaphore under this path. Sends nothing.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         Self { curator: curator.clone(), path: path.to_owned() }
     }
 
-    /// Sets it. A higher one lets waiters in at once; a lower one evicts nobody, but lets nobody in before enough leases
-    /// are returned.
+    /// Sets the count. With a higher one waiters get leases at once. A lower one ends no lease, but none is granted
+    /// before enough of them are returned.
     pub async fn set_count(&self, count: u32) -> Result<(), CuratorError> {
         Ok(self.curator.client().set_semaphore(&self.path, count).await?)
     }
 
-    /// The count now; `None` where none was set and nobody uses the semaphore.
+    /// The current count; `None` if none was set and no client uses the semaphore.
     pub async fn count(&self) -> Result<Option<u32>, CuratorError> {
         Ok(self.curator.client().inspect(&self.path).await?.value.limit)
     }

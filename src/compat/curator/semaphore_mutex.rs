@@ -1,4 +1,4 @@
-//! The mutex that nobody enters twice, and that every task with the value may give back.
+//! The mutex that is not reentrant, and that every task with the value may release.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, Reentry};
 use crate::service::LockService;
 
-/// A mutex that is not reentrant: who acquires it twice waits for itself, until its time is over or another task that
-/// shares the value releases. Fair. Clones are the same mutex.
+/// A mutex that is not reentrant: a second acquire waits for the first, until its time is over or another task with the
+/// value releases. It is fair. Clones are the same mutex.
 pub struct InterProcessSemaphoreMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,
@@ -23,24 +23,24 @@ pub struct InterProcessSemaphoreMutex<S: LockService> {
 }
 
 impl<S: LockService> InterProcessSemaphoreMutex<S> {
-    /// A mutex under this path. Nothing is sent yet.
+    /// A mutex under this path. Sends nothing.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         let owner = curator.draw("mutex").into();
         Self { curator: curator.clone(), path: path.into(), owner, lease: Arc::default() }
     }
 
-    /// Waits for it, as long as the session lives; also for itself.
+    /// Waits for the mutex as long as the session lives, even for a hold of this value.
     pub async fn acquire(&self) -> Result<(), CuratorError> {
         self.enter(|request| request).await
     }
 
-    /// Waits at most so long; false where it was not free in time. What is held already stays held.
+    /// Waits for at most this duration. Returns false if the mutex was not free in time. An existing hold stays held.
     pub async fn acquire_within(&self, wait: Duration) -> Result<bool, CuratorError> {
         let entered = self.enter(|request| request.wait(wait)).await;
         Ok(in_time(entered)?.is_some())
     }
 
-    /// Gives it back, from whichever task.
+    /// Releases the mutex. Any task may call this.
     pub async fn release(&self) -> Result<(), CuratorError> {
         let Some((guard, _giving_back)) = self.lease.take() else {
             return Err(CuratorError::IllegalState { path: self.path.to_string(), why: "it is not acquired" });
@@ -49,25 +49,25 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         Ok(())
     }
 
-    /// Whether it is held through this value. A release counts once the cluster has answered it.
+    /// Whether the mutex is held through this value. A released mutex counts as held until the cluster has answered.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.lease.is_held(|guard| guard.state() != HoldState::Lost)
     }
 
-    /// The fencing token, while it is held.
+    /// The fencing token, while the mutex is held.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
         self.lease.of(|guard| (guard.state() != HoldState::Lost).then(|| guard.token()))
     }
 
-    /// A look at the hold: for its loss, and for requests to give it up.
+    /// A watch of the hold, for its loss and for requests to release it.
     #[must_use]
     pub fn watch(&self) -> Option<HoldWatch> {
         self.lease.of(|guard| Some(guard.watch()))
     }
 
-    /// Who holds it and who waits, in order.
+    /// The holders and waiters, in order.
     pub async fn participant_nodes(&self) -> Result<Vec<Participant>, CuratorError> {
         Ok(participants(self.curator.client(), &self.path).await?)
     }
@@ -76,7 +76,7 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         let session = self.curator.session().await?;
         let request = session.lock(&self.path).owner(&self.owner).reentry(Reentry::Wait);
         let guard = wait(request).acquire().await?;
-        // What it takes the place of was lost, or this one would not have been granted.
+        // The previous guard was lost, or this request would not have been granted.
         self.lease.put(guard);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What reaches the mirror, and how much of the state is looked at in one go.
+//! Tests of what is written to the mirror, and of how much of the state is read at once.
 
 use futures_util::{FutureExt, StreamExt, stream};
 use openraft::RaftLogReader;
@@ -15,7 +15,7 @@ use crate::limits::REBUILD_RECORDS;
 use crate::model::{Handle, Instance, Metadata, OpenSession, SessionClose, SessionId};
 use crate::storage::{self, Claim, Identity, LogId, Options, Wal};
 
-/// An entry of these commands.
+/// An entry with these commands.
 fn entry(stamp: u64, commands: impl IntoIterator<Item = Command>) -> Entry {
     let mut entry = tick(stamp);
     let submission = entry.commands.pop().unwrap();
@@ -23,7 +23,7 @@ fn entry(stamp: u64, commands: impl IntoIterator<Item = Command>) -> Entry {
     entry
 }
 
-/// Opens a session, which is a record of its own.
+/// A command that opens a session, which creates one record.
 fn open(number: u64) -> Command {
     Command::OpenSession(OpenSession {
         namespace: Default::default(),
@@ -43,8 +43,8 @@ impl Cluster {
     }
 }
 
-/// The caller of a backup goes away while it waits for the log. The changes that it had taken are in the next checkpoint: the
-/// mirror has every record of the table, and the next start trusts it.
+/// If the caller of a backup is dropped while it waits for the log, the changes that the backup had taken are in the
+/// next checkpoint: the mirror has every record of the table, and the next start uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_abandoned_backup_loses_no_change() {
     let mut cluster = Cluster::start(|_| ()).await;
@@ -68,7 +68,7 @@ async fn an_abandoned_backup_loses_no_change() {
     assert_eq!(sessions, 3);
 }
 
-/// One node's state without a Raft, and the entries that it is given.
+/// The state of one node without Raft, to which a test applies entries.
 struct Alone {
     wal: MemoryWal,
     state: MemoryState,
@@ -95,10 +95,10 @@ impl Alone {
     }
 }
 
-/// A new mirror is made of the table in pieces: entries are applied between them, and what these change, make and remove is in
-/// the mirror as it is at its head.
+/// A new mirror is read from the table in parts. Entries are applied between the parts, and the records that these
+/// change, create and remove are in the mirror as of its head.
 #[tokio::test]
-async fn a_new_mirror_is_read_from_the_table_in_pieces() {
+async fn a_new_mirror_is_read_from_the_table_in_parts() {
     let alone = Arc::new(Alone::new());
     let pieces = 6;
     let sessions = (pieces * REBUILD_RECORDS) as u64;
@@ -107,7 +107,8 @@ async fn a_new_mirror_is_read_from_the_table_in_pieces() {
     let count = Arc::clone(&applied);
     let applying = tokio::spawn(async move {
         for number in 1.. {
-            // One of the first records goes, one of the last, and one comes, which is gone again with the next entry.
+            // Each entry removes one of the first records and one of the last, and creates one that the next entry
+            // removes.
             let close = |number| Command::CloseSession { session: SessionId::new(0, number), end: SessionClose::Done };
             let gone = [number, sessions + 1 - number, sessions + number - 1].map(close);
             other.apply(number + 1, gone.into_iter().chain([open(sessions + number)])).await;
@@ -119,18 +120,18 @@ async fn a_new_mirror_is_read_from_the_table_in_pieces() {
     applying.abort();
     assert!(applying.await.unwrap_err().is_cancelled());
     let between = applied.load(Ordering::Relaxed);
-    assert!(between >= pieces as u64, "{between} entries were applied while {pieces} pieces were read");
+    assert!(between >= pieces as u64, "{between} entries were applied while {pieces} parts were read");
     let recovered = alone.state.recover(&alone.wal).unwrap();
     assert_eq!((recovered.source, recovered.note), (Source::Mirror, None));
     let at = recovered.head.log_id.unwrap().index;
-    assert!(at >= pieces as u64, "the mirror is at {at}: its head is as old as the first piece");
+    assert!(at >= pieces as u64, "the mirror is at {at}: its head is as old as the first part");
 }
 
 const BLANK: Bytes = Bytes::from_static(&[0]);
 
-/// What is applied is read part by part: of a range of 200,000 entries a small part is in memory at a time.
+/// Entries to apply are read in parts: of a range of 200,000 entries only a small part is in memory at a time.
 #[test]
-fn a_long_range_is_applied_part_by_part() {
+fn a_long_range_is_read_in_parts() {
     let wal = MemoryWal::default();
     let entries = 200_000;
     wal.append((0..entries).map(|index| (LogId::new(1, 1, index), BLANK)).collect(), Box::new(drop)).unwrap();
@@ -144,9 +145,9 @@ fn a_long_range_is_applied_part_by_part() {
     assert!(bytes < entries * an_entry / 10, "{bytes} bytes of memory, {an_entry} for an entry");
 }
 
-/// Entries that are no longer in memory are read from the disk on a thread of its own: heartbeats go on meanwhile.
+/// Entries that are not in memory any more are read from the disk on a separate thread, so heartbeats are not delayed.
 #[test]
-fn the_disk_is_read_on_a_thread_of_its_own() {
+fn the_disk_is_read_on_a_separate_thread() {
     let dir = tempfile::tempdir().unwrap();
     let claim = Claim { cluster: "alone".to_owned(), node: 1, peers_id: None, group_id: None };
     let identity = || Identity::new("alone".to_owned(), 7, 0, 1, 11);

@@ -1,8 +1,8 @@
-//! Three nodes over loopback.
+//! Tests of three nodes over loopback.
 
 use super::*;
 
-/// A cluster elects a leader, applies what is proposed in order of submission, and every node comes to the same state.
+/// A cluster elects a leader, applies proposals in the order of submission, and all nodes have the same state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_elect_and_apply_in_order() {
     let cluster = Cluster::start(|_| ()).await;
@@ -28,7 +28,7 @@ async fn three_nodes_elect_and_apply_in_order() {
     assert_eq!(refused.unwrap_err(), ProposeError::NotSent { leader: Some(leader) });
 }
 
-/// A node that was stopped comes back with its state and gets what it missed from the log.
+/// A node that was stopped restarts with its state and gets the missing entries from the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_node_catches_up_from_the_log() {
     let mut cluster = Cluster::start(|_| ()).await;
@@ -43,7 +43,7 @@ async fn a_restarted_node_catches_up_from_the_log() {
     assert_eq!(cluster.node(leader).machine(|machine| machine.now()), LogTime(10));
 }
 
-/// A node whose missing entries were purged everywhere gets a snapshot, and follows on from there.
+/// A node whose missing entries were purged on all nodes gets a snapshot and later entries from the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_far_behind_gets_a_snapshot() {
     let mut cluster = Cluster::start(|settings| settings.purge_margin_entries = 0).await;
@@ -67,12 +67,12 @@ async fn a_node_far_behind_gets_a_snapshot() {
     cluster.propose(31).await;
     cluster.caught_up(behind).await;
     assert_eq!(cluster.node(behind).machine(|machine| machine.now()), LogTime(31));
-    assert!(cluster.node(behind).snapshot_bytes().is_some(), "it must have come by a snapshot");
+    assert!(cluster.node(behind).snapshot_bytes().is_some(), "it received a snapshot");
 }
 
-/// Leadership goes to the follower that was named, and the cluster takes entries at once.
+/// A transfer makes the named follower the leader, and the cluster accepts entries at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leadership_is_handed_over() {
+async fn leadership_is_transferred() {
     let cluster = Cluster::start(|_| ()).await;
     cluster.propose(1).await;
     let leader = cluster.leader().await;
@@ -86,10 +86,10 @@ async fn leadership_is_handed_over() {
     assert_eq!(refused, ProposeError::NotSent { leader: Some(to) });
 }
 
-/// A new leader knows from their votes where the logs of its followers end: of the guesses with which openraft looks for that,
-/// each with eight entries, only the last ones are sent.
+/// A new leader knows from the votes where the logs of its followers end. Of openraft's guesses for that, which have
+/// eight entries each, only the last ones are sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_leader_does_not_search_where_it_knows() {
+async fn a_new_leader_sends_few_guesses() {
     let cluster = Cluster::start(|_| ()).await;
     let leader = cluster.leader().await;
     let large = |stamp| {
@@ -112,16 +112,16 @@ async fn a_new_leader_does_not_search_where_it_knows() {
         cluster.caught_up(node).await;
     }
     let entries = (cluster.lossy.bytes() - before) / an_entry;
-    // Openraft alone halves a thousand entries six times, and goes through what is left in two or three steps.
+    // openraft alone halves a thousand entries six times, and covers the rest in two or three steps.
     let (steps, followers, entries_each) = (4, 2, 8);
     assert!(entries < steps * followers * entries_each, "as many bytes as {entries} entries have");
 }
 
-/// The target of a hand-over vanishes at that moment. Raft never takes the hand-over back, so the old leader takes no more
-/// entries; but it is silent, too, and the follower that is left is elected with its vote. Whoever stepped down so can
-/// lead again.
+/// The target of a transfer becomes unreachable at that moment. Raft never cancels the transfer, so the old leader
+/// accepts no more entries; but it sends no heartbeats either, so the remaining follower is elected with its vote. The
+/// old leader can lead again later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_over_to_nobody_is_healed_by_an_election() {
+async fn a_failed_transfer_ends_with_an_election() {
     let cluster = Cluster::start(|_| ()).await;
     cluster.propose(1).await;
     let leader = cluster.leader().await;
@@ -143,7 +143,7 @@ async fn a_hand_over_to_nobody_is_healed_by_an_election() {
         let old = begun(&cluster).await;
         cluster.lossy.cut(Some(to));
         match old.transfer(to).await {
-            // It had been silent for too long already: not begun.
+            // The target had not answered for too long already, so the transfer was not started.
             Err(ProposeError::NotSent { .. }) => cluster.lossy.cut(None),
             Ok(()) | Err(ProposeError::Unknown(_)) => break,
             Err(ProposeError::Stopped) => panic!("raft has stopped"),
@@ -161,7 +161,8 @@ async fn a_hand_over_to_nobody_is_healed_by_an_election() {
     cluster.propose(3).await;
 }
 
-/// A node of another cluster is told so, cannot vote here, and calls between nodes of one cluster pass.
+/// A node of another cluster gets an error that names it and cannot vote here; calls between nodes of one cluster
+/// succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_is_refused() {
     let cluster = Cluster::start(|_| ()).await;
@@ -181,7 +182,7 @@ async fn a_stranger_is_refused() {
     stranger.shutdown().await.unwrap();
 }
 
-/// With one node down the others go on, and do not dial it more often than the pause allows.
+/// While one node is down the others continue, and do not connect to it more often than the pause allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dials_to_a_node_that_is_down_stay_bounded() {
     let mut cluster = Cluster::start(|_| ()).await;
@@ -196,15 +197,15 @@ async fn dials_to_a_node_that_is_down_stay_bounded() {
         cluster.propose(stamp).await;
     }
     let dials = cluster.dials.load(Ordering::Relaxed) - before;
-    // Three purposes, each a handful of dials while its pause grows and then one in 200 ms.
+    // For each of three purposes a few attempts while its pause grows, and then one per 200 ms.
     let allowed = 3 * (6 + began.elapsed().as_millis() as u64 / crate::limits::DIAL_PAUSE_MS_MAX + 1);
     assert!(dials <= allowed, "{dials} dials, {allowed} allowed");
 }
 
-/// A node whose disk failed says so, also where its core ends in the moment after its last metrics were looked at: it must
-/// stop, and not stay as one that neither serves nor ends. (On one thread, as a node's Raft runs.)
+/// A node whose disk failed reports so, even if its core ends right after its last metrics were read: it must stop, and
+/// not remain a node that neither serves nor ends. The test has one thread, like a node's Raft.
 #[tokio::test]
-async fn a_core_that_ends_right_after_a_look_is_noticed() {
+async fn a_core_that_ends_right_after_a_read_is_detected() {
     for _ in 0..20 {
         let cluster = Cluster::start(|_| ()).await;
         let leader = cluster.leader().await;
@@ -216,6 +217,6 @@ async fn a_core_that_ends_right_after_a_look_is_noticed() {
         cluster.caught_up(node).await;
         wal.fail_next_sync();
         assert!(wal.release_one_sync());
-        soon(views.wait_for(|view| view.fatal.is_some())).await.expect("it says why it stopped");
+        soon(views.wait_for(|view| view.fatal.is_some())).await.expect("it reports why it stopped");
     }
 }

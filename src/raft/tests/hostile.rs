@@ -1,5 +1,5 @@
-//! Messages between nodes that were damaged on their way: a value or an error, no panic, and no memory beyond ten times
-//! their length. Behind mutual TLS only a node that is broken itself sends such.
+//! Damaged messages between nodes yield a value or an error, no panic, and use no more memory than ten times their
+//! length. With mutual TLS only a faulty node can send them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ fn entries() -> Vec<messages::LogEntry> {
         .collect()
 }
 
-/// One of each kind, with every field set.
+/// One message of each kind, with every field set.
 fn samples() -> Vec<Sample> {
     let header = || Some(SENDER.header(1, Some(11)));
     let vote = || Some(messages::Ballot { term: 3, node: 2, committed: true });
@@ -94,8 +94,8 @@ fn refused(error: impl std::fmt::Display) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-/// What a receiver does with a message before it acts on it: reads it, checks its header, makes Raft's own values of it,
-/// and decodes the entries, as they are when they are applied.
+/// Does what a receiver does before it acts on a message: reads it, checks its header, converts it to Raft's types, and
+/// decodes the entries.
 fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
     match name {
         "AppendRequest" => {
@@ -151,23 +151,23 @@ fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Every kind of message between nodes, damaged.
+/// Damages every kind of message between nodes.
 #[test]
 fn hostile_messages_of_nodes_are_values_or_errors() {
     attack(3, &kept("messages-of-nodes.bin", &samples()), |name, bytes| read(name, bytes).is_ok());
 }
 
-/// Lengths that are not there, of a list's element, a text and bytes, cost nothing.
+/// A length beyond the end of the message, of a list's element, a text or bytes, allocates no memory.
 #[test]
-fn a_huge_length_in_a_message_of_nodes_takes_no_memory() {
+fn a_huge_length_in_a_message_of_nodes_allocates_no_memory() {
     for tag in [0x0a, 0x22, 0x12] {
         let bytes = [&[tag][..], &[255, 255, 255, 127], &[0; 8]].concat();
-        frugal("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("nothing of it is there");
+        frugal("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("the contents are missing");
     }
 }
 
-/// A message full of the shortest entries is refused before they have their place in memory; as many as there may be take a
-/// fixed amount.
+/// A message with too many minimal entries is refused before they are allocated; the largest allowed number needs a
+/// fixed amount of memory.
 #[test]
 fn many_short_entries_take_a_fixed_amount_of_memory() {
     let most = REPLICATION_ENTRIES_MAX as usize;

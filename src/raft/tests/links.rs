@@ -1,4 +1,4 @@
-//! Connections between nodes, where those who asked for them go away.
+//! Tests of connections between nodes whose callers are dropped.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 use crate::net::{Connection, Connector};
 use crate::raft::connections::{Connections, Purpose};
 
-/// A dial whose caller goes away goes on: whoever waits for the same connection gets it, and is not told that the node did
-/// not answer.
+/// An attempt to connect continues if its caller is dropped: another caller that waits for the same connection gets it,
+/// and no error.
 #[tokio::test]
-async fn a_dial_goes_on_without_its_caller() {
+async fn a_connection_attempt_outlives_its_caller() {
     let (dials, allowed) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
     let others: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
     let (begun, may) = (Arc::clone(&dials), Arc::clone(&allowed));
@@ -38,6 +38,6 @@ async fn a_dial_goes_on_without_its_caller() {
     drop(first);
     assert!(poll!(&mut second).is_pending());
     allowed.add_permits(1);
-    second.await.expect("what the first one asked for");
+    second.await.expect("the connection of the first call");
     assert_eq!(dials.load(SeqCst), 1);
 }

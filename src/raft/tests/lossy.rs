@@ -1,4 +1,4 @@
-//! Connections that lose everything to and from one node, until they are mended, and count what is sent.
+//! Connections that lose everything to and from one node while it is partitioned, and count the bytes that are sent.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// Which node is cut off, and what all of them have sent. Clones are the same.
+/// The partitioned node, and the number of bytes that all nodes have sent. Clones share them.
 #[derive(Clone)]
 pub(super) struct Lossy {
     cut: watch::Sender<Option<u64>>,
@@ -24,23 +24,23 @@ impl Default for Lossy {
 }
 
 impl Lossy {
-    /// Cuts this node off, or mends all links.
+    /// Partitions this node, or restores all links.
     pub(super) fn cut(&self, node: Option<u64>) {
         self.cut.send_replace(node);
     }
 
-    /// Waits until the link between these two is not cut.
+    /// Waits until the link between these two nodes works.
     pub(super) async fn not_cut(&self, from: u64, to: u64) {
         let mut cut = self.cut.subscribe();
-        cut.wait_for(|cut| !concerns(*cut, from, to)).await.expect("the sender is here");
+        cut.wait_for(|cut| !concerns(*cut, from, to)).await.expect("the sender exists");
     }
 
-    /// Bytes that nodes have sent to each other, answers left out.
+    /// Bytes that nodes have sent to each other, without the answers.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// A stream over that link.
+    /// Wraps the stream of this link.
     pub(super) fn around(&self, stream: TcpStream, from: u64, to: u64) -> Link {
         Link { lossy: self.clone(), stream, from, to }
     }
@@ -50,7 +50,7 @@ fn concerns(cut: Option<u64>, from: u64, to: u64) -> bool {
     cut.is_some_and(|node| node == from || node == to)
 }
 
-/// While it is cut, what is written is lost and what comes in is thrown away.
+/// A stream that, while its link is cut, drops what is written and what arrives.
 pub(super) struct Link {
     lossy: Lossy,
     stream: TcpStream,

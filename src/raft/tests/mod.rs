@@ -1,4 +1,4 @@
-//! Tests of the room: openraft's suite, and three nodes in one process over loopback.
+//! Tests of the Raft module: openraft's suite, and three nodes in one process over loopback.
 
 mod checkpoints;
 mod cluster;
@@ -26,7 +26,7 @@ use crate::model::{Command, Entry, LogTime, Position, Principal, Submission, Wal
 use crate::net::{Connection, Connector, accepted};
 use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
 
-/// Hooks that answer calls with their own bytes and hear nothing else.
+/// Hooks that echo calls from other nodes and ignore everything else.
 struct Deaf;
 
 impl Hooks for Deaf {
@@ -53,7 +53,7 @@ struct Running {
     server: JoinHandle<()>,
 }
 
-/// Three nodes with their storages, which outlive them.
+/// Three nodes and their storages, which survive a stop of their node.
 struct Cluster {
     settings: RaftSettings,
     storages: BTreeMap<u64, (MemoryWal, MemoryState)>,
@@ -122,7 +122,7 @@ impl Cluster {
         let serving = consensus.clone();
         let server = tokio::spawn(async move {
             let ended = async { stopped.await.unwrap_or(()) };
-            // Connections of nodes that live on would keep a graceful end waiting: whoever stops does not wait.
+            // A graceful shutdown would wait for the connections of running nodes, so this stops without it.
             tokio::select! {
                 served = serving.serve(accepted(listener), std::future::pending()) => served.unwrap(),
                 () = ended => (),
@@ -149,7 +149,7 @@ impl Cluster {
         &self.running[&node].consensus
     }
 
-    /// Waits until a running node leads and may serve, and answers which.
+    /// Waits until a running node leads and may serve, and returns its id.
     async fn leader(&self) -> u64 {
         let waits = self.running.iter().map(|(node, running)| {
             let mut views = running.consensus.watch();
@@ -161,7 +161,7 @@ impl Cluster {
         soon(futures_util::future::select_all(waits)).await.0
     }
 
-    /// Proposes until somebody applied it, as a client would.
+    /// Proposes an entry, with retries, until a leader has applied it.
     async fn propose(&self, stamp: u64) {
         loop {
             let leader = self.leader().await;
@@ -173,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until that node has applied everything that the leader has.
+    /// Waits until the node has applied everything that the leader has applied.
     async fn caught_up(&self, node: u64) {
         let leader = self.leader().await;
         let goal = self.node(leader).machine(|machine| machine.applied());
@@ -182,7 +182,7 @@ impl Cluster {
     }
 }
 
-/// Waits at most so long that a hang is a failure and not a mystery.
+/// Waits for at most 20 s, so that a hang becomes a failure.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it should have happened by now")
 }

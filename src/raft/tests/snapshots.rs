@@ -1,4 +1,4 @@
-//! Snapshots on their way: for how long, and how much of them.
+//! Tests of the transfer of snapshots: its time limits and size limits.
 
 use futures_util::StreamExt;
 use tokio::sync::{mpsc, watch};
@@ -15,7 +15,7 @@ use crate::limits::{
 };
 use crate::storage::{SnapshotFile, StateStore, Vote, record_hash};
 
-/// A file with so many records.
+/// A snapshot file with this many records.
 async fn file(records: u64) -> SnapshotFile {
     let records: Vec<_> = (0..records).map(|n| (Bytes::from(format!("k{n:06}")), Bytes::from(vec![7; 60]))).collect();
     let digest = records.iter().fold(0_u128, |sum, (key, value)| sum.wrapping_add(record_hash(key, value)));
@@ -33,7 +33,7 @@ fn part(chunk: Bytes) -> Result<messages::SnapshotPart, Status> {
     Ok(messages::SnapshotPart { part: Some(messages::snapshot_part::Part::Chunk(chunk)) })
 }
 
-/// Receives what is sent into the channel as a file of so many bytes.
+/// Receives what `send` puts into the channel as a file of this many bytes.
 async fn received(file: &SnapshotFile, bytes: u64, send: impl AsyncFnOnce(Parts)) -> Result<Head, Status> {
     let (sender, receiver) = mpsc::channel(1);
     let parts = tokio_stream::wrappers::ReceiverStream::new(receiver);
@@ -45,10 +45,10 @@ async fn received(file: &SnapshotFile, bytes: u64, send: impl AsyncFnOnce(Parts)
 
 const ALMOST: Duration = Duration::from_millis(SNAPSHOT_STALL_MS_MAX - 1);
 
-/// A snapshot over a slow link arrives, however long it takes, as long as parts of it come; one whose sender falls silent is
-/// given up. (The clock is stopped: it goes on by itself where everything waits.)
+/// A snapshot over a slow link is received, however long it takes, while parts of it arrive. One whose sender stops
+/// sending fails. The clock is paused and advances when all tasks wait.
 #[tokio::test(start_paused = true)]
-async fn a_slow_snapshot_is_received_and_a_silent_one_is_given_up() {
+async fn a_slow_snapshot_is_received_and_a_stalled_one_fails() {
     let file = file(1_000).await;
     let began = Instant::now();
     let slowly = async |parts: Parts| {
@@ -68,7 +68,7 @@ async fn a_slow_snapshot_is_received_and_a_silent_one_is_given_up() {
     assert_eq!(given_up.code(), Code::DeadlineExceeded, "{given_up}");
 }
 
-/// A file that is longer than its sender announced is refused with the first part that is too much, before that is written.
+/// A file that is longer than announced is refused with the first excess part, before that part is written.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_longer_than_announced_is_refused() {
     let file = file(1_000).await;
@@ -87,9 +87,10 @@ async fn a_snapshot_longer_than_announced_is_refused() {
     assert!(received(&file, file.size_bytes(), whole).await.is_ok());
 }
 
-/// A sender waits as long as parts move, then as long as a file of that size may take to be installed, and no longer.
+/// A sender waits while parts are taken, then for the time that the installation of a file of that size may take, and
+/// no longer.
 #[tokio::test(start_paused = true)]
-async fn a_sender_gives_up_when_nothing_moves() {
+async fn a_sender_gives_up_without_progress() {
     let (moved, moves) = watch::channel(());
     let moving = async {
         for _ in 0..100 {
@@ -110,9 +111,10 @@ async fn a_sender_gives_up_when_nothing_moves() {
     assert_eq!(sent.elapsed(), Duration::from_millis(allowed));
 }
 
-/// A node receives a few snapshots at a time, each in a file: one more is refused at once, and takes no place on the disk.
+/// A node receives a limited number of snapshots at a time, each in a file. One more is refused at once and uses no
+/// disk space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_snapshots_than_there_are_places_are_refused() {
+async fn too_many_snapshots_at_a_time_are_refused() {
     let cluster = Cluster::start(|_| ()).await;
     cluster.propose(1).await;
     let address = format!("http://{}", cluster.settings.members[&1].peer);

@@ -1,4 +1,4 @@
-//! openraft's own suite for log stores and state machines, over both storages.
+//! openraft's own test suite for log stores and state machines, run with both storages.
 
 use std::sync::Arc;
 
@@ -46,13 +46,13 @@ impl StoreBuilder<Types, LogStore, StateMachine, (DirectoryLock, tempfile::TempD
     }
 }
 
-/// The adapters over the storage in memory do all that openraft demands of a store.
+/// The adapters with the storage in memory meet all of openraft's requirements.
 #[tokio::test]
 async fn the_store_in_memory_passes_the_suite() {
     Suite::test_all(InMemory).await.unwrap();
 }
 
-/// The adapters over the storage on disk do all that openraft demands of a store.
+/// The adapters with the storage on disk meet all of openraft's requirements.
 #[tokio::test]
 async fn the_store_on_disk_passes_the_suite() {
     Suite::test_all(OnDisk).await.unwrap();

@@ -1,4 +1,4 @@
-//! A cable between a holder and a node, which can be cut.
+//! A connection between a holder and a node, which can be cut.
 
 use std::io;
 
@@ -6,9 +6,9 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Passes connections on until it is cut; then they break, and new ones are not accepted.
+/// Forwards connections until it is cut. Then they break, and new ones are not accepted.
 pub(super) struct Cable {
-    /// Where the node seems to be, at this end of the cable.
+    /// Address at which the holder reaches the node.
     pub(super) endpoint: String,
     cut: watch::Sender<bool>,
 }

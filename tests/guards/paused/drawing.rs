@@ -1,10 +1,10 @@
-//! Who acted when, as two bars.
+//! Draws the actions of the holders over time, as two bars.
 
 use super::Action;
 
 const CELLS: usize = 60;
 
-/// One line for each holder: a full cell where it acted, an empty one where it did not.
+/// Draws one line for each holder, with a full cell for a time in which it acted and an empty one otherwise.
 pub(super) fn timeline(actions: &[Action], tokens: [u64; 2]) -> String {
     let begin = actions.iter().map(|action| action.at_ms).min().unwrap_or_default();
     let end = actions.iter().map(|action| action.at_ms).max().unwrap_or_default();

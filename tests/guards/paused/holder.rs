@@ -1,4 +1,4 @@
-//! A holder's process, as the experiment sees it.
+//! The process of a holder, as seen by the experiment.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -11,23 +11,23 @@ use tokio::sync::watch;
 use super::resource::Resource;
 use super::worker::VARIABLE;
 
-/// How far it is.
+/// The progress of a holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
     Begun,
     Holds(u64),
-    /// It ended by itself, and said this last.
+    /// It ended, and this was its last message.
     Ended(String),
 }
 
-/// A process; it ends with this value.
+/// A process, which is killed when this is dropped.
 pub(super) struct Holder {
     process: Child,
     stage: watch::Receiver<Stage>,
 }
 
 impl Holder {
-    /// Starts one that works on the resource, and knows these endpoints.
+    /// Starts a holder that works on the resource, with this mode and these endpoints.
     pub(super) fn start(mut program: Command, what: &str, resource: Arc<Resource>) -> io::Result<Self> {
         program.env(VARIABLE, what).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = program.spawn()?;
@@ -47,12 +47,12 @@ impl Holder {
         }
     }
 
-    /// Waits until it has ended, and tells what it said last.
+    /// Waits until it has ended, and returns its last message.
     pub(super) async fn last_words(&mut self) -> io::Result<String> {
         let ended = self.stage.wait_for(|stage| matches!(stage, Stage::Ended(_))).await.map_err(io::Error::other)?;
         match &*ended {
             Stage::Ended(words) => Ok(words.clone()),
-            Stage::Begun | Stage::Holds(_) => Err(io::Error::other("it goes on")),
+            Stage::Begun | Stage::Holds(_) => Err(io::Error::other("it has not ended")),
         }
     }
 
@@ -69,7 +69,7 @@ impl Drop for Holder {
     }
 }
 
-/// Answers its actions, and follows how far it is.
+/// Answers the holder's actions, and follows its progress.
 fn serve(says: impl BufRead, mut answers: impl Write, resource: &Resource, stages: &watch::Sender<Stage>) {
     let mut last = String::new();
     for line in says.lines().map_while(Result::ok) {
@@ -81,7 +81,7 @@ fn serve(says: impl BufRead, mut answers: impl Write, resource: &Resource, stage
                 Ok(()) => "done".to_owned(),
                 Err(newest) => format!("stale {newest}"),
             };
-            // It may have ended before it could read this.
+            // The process may have ended before it could read this.
             writeln!(answers, "{answer}").and_then(|()| answers.flush()).ok();
         } else if line.starts_with("ended: ") {
             last = line;

@@ -1,9 +1,9 @@
-//! The honest experiment: what becomes of a holder that is paused for longer than its lease.
+//! An experiment: what happens if a holder is paused for longer than its lease.
 //!
-//! Two real processes do the same work under one lock. The first is paused in the middle of it, until the second has the lock
-//! and works, and then goes on. Three resources are put to the test: one that takes every action, one that compares tokens, and
-//! one that takes every action from holders that run their work by `LockGuard::run`, where the first is not stopped but cut off
-//! from the cluster.
+//! Two real processes do the same work under one lock. The first is paused while it works, until the second has the
+//! lock and works, and then continues. Three variants are tested: a resource that accepts every action, a resource that
+//! compares tokens, and a resource that accepts every action from holders whose work runs in `LockGuard::run`, where
+//! the first holder is not stopped but partitioned from the cluster.
 
 mod cable;
 mod drawing;
@@ -23,14 +23,14 @@ use resource::{Action, Guard, Resource};
 use rustix::process::Signal;
 pub(crate) use worker::{VARIABLE, work};
 
-/// How the two work.
+/// A variant of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The resource takes every action.
+    /// The resource accepts every action.
     Unprotected,
     /// The resource compares tokens.
     Checked,
-    /// The work runs by `LockGuard::run`.
+    /// The work runs in `LockGuard::run`.
     Run,
 }
 
@@ -49,29 +49,29 @@ impl Way {
         match self {
             Way::Unprotected => "The resource takes every action; the first holder is stopped for a while.",
             Way::Checked => "The resource compares tokens; the first holder is stopped for a while.",
-            Way::Run => "The work runs by guard.run; the first holder is cut off from the cluster.",
+            Way::Run => "The work runs by guard.run; the first holder is partitioned from the cluster.",
         }
     }
 }
 
-/// What was seen.
+/// The result of the experiment.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) way: Way,
-    /// In the order in which the resource took them.
+    /// In the order in which the resource accepted them.
     pub(crate) actions: Vec<Action>,
     /// The tokens of the first and of the second holder.
     pub(crate) tokens: [u64; 2],
 }
 
 impl Seen {
-    /// Actions of the first holder after one of the second.
+    /// The number of actions of the first holder after the first action of the second.
     pub(crate) fn overlapping(&self) -> usize {
         let later = self.actions.iter().skip_while(|action| action.token != self.tokens[1]);
         later.filter(|action| action.token == self.tokens[0]).count()
     }
 
-    /// A picture of it.
+    /// A drawing of the result.
     pub(crate) fn drawn(&self) -> String {
         let verdict = match self.overlapping() {
             0 => "no action of the first holder after the second began".to_owned(),
@@ -81,10 +81,10 @@ impl Seen {
     }
 }
 
-/// Lets two holders follow each other. `program` starts one, which is to call [`work`].
+/// Runs the experiment. `program` creates the command of a holder process, which must call [`work`].
 pub(crate) async fn experiment(way: Way, program: impl Fn() -> Command) -> io::Result<Seen> {
     let cluster = Cluster::start(3, None).await.map_err(io::Error::other)?;
-    // The first holder knows no other way to the cluster than its cable to the leader.
+    // The first holder reaches the cluster only over its cable to the leader.
     let leader = usize::try_from(cluster.leader().await.id()).map_err(io::Error::other)?;
     let cable = Cable::to(cluster.endpoints()[leader - 1].clone()).await?;
     let resource = Arc::new(Resource::new(if way == Way::Checked { Guard::Tokens } else { Guard::Open }));
@@ -101,7 +101,7 @@ pub(crate) async fn experiment(way: Way, program: impl Fn() -> Command) -> io::R
     until(|| 20 <= resource.taken().iter().filter(|action| action.token == token_second).count()).await?;
     let seen = || Seen { way, actions: resource.taken(), tokens: [token_first, token_second] };
     match way {
-        // It acts before it learns that its lease is over, if it ever asks: this is what cannot be prevented.
+        // The paused holder acts before it can detect the end of its lease. No lock service can prevent that.
         Way::Unprotected => {
             first.signal(Signal::CONT)?;
             until(|| 5 <= seen().overlapping()).await?;
@@ -119,7 +119,11 @@ pub(crate) async fn experiment(way: Way, program: impl Fn() -> Command) -> io::R
 }
 
 fn expect(words: &str, wanted: &str) -> io::Result<()> {
-    if words.contains(wanted) { Ok(()) } else { Err(io::Error::other(format!("it said {words:?}, not {wanted:?}"))) }
+    if words.contains(wanted) {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("the holder printed {words:?} without {wanted:?}")))
+    }
 }
 
 async fn until(done: impl Fn() -> bool) -> io::Result<()> {

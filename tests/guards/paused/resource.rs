@@ -1,23 +1,23 @@
-//! What the two holders work on: it takes actions, in the order in which they reach it.
+//! The resource of the two holders. It accepts actions in the order in which they arrive.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// One action that the resource took: when, in milliseconds since it was made, and under which token.
+/// One accepted action: its time in milliseconds since the resource was created, and its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) at_ms: u64,
     pub(crate) token: u64,
 }
 
-/// Whether it looks at the tokens of those who act.
+/// Whether the resource checks tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
     Open,
     Tokens,
 }
 
-/// See the module.
+/// A resource that records the actions of holders.
 pub(super) struct Resource {
     guard: Guard,
     made: Instant,
@@ -29,7 +29,7 @@ impl Resource {
         Self { guard, made: Instant::now(), taken: Mutex::default() }
     }
 
-    /// Takes an action, or refuses it and tells the newest token. Comparing and taking are one step.
+    /// Accepts an action, or refuses it and returns the newest token. Comparing and accepting are one step.
     pub(super) fn act(&self, token: u64) -> Result<(), u64> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = taken.iter().map(|action| action.token).max().unwrap_or_default();
@@ -41,7 +41,7 @@ impl Resource {
         Ok(())
     }
 
-    /// What it has taken so far.
+    /// The accepted actions so far.
     pub(super) fn taken(&self) -> Vec<Action> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! One holder: takes the lock, says its token, and works until it is told that it may not.
+//! One holder: it takes the lock, prints its token, and works until it is refused.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -9,16 +9,16 @@ use lockkeeper::net::{Connection, Connector, Dialling};
 use lockkeeper::rpc::RemoteSettings;
 use tokio::net::TcpStream;
 
-/// Says how and where a holder works: `WAY ENDPOINTS`.
+/// The environment variable with the variant and the endpoints of a holder: `WAY ENDPOINTS`.
 pub(crate) const VARIABLE: &str = "PAUSED_HOLDER";
 
 const PACE: Duration = Duration::from_millis(20);
 
-/// Does the work of one holder, as [`VARIABLE`] says.
+/// Does the work of one holder with the parameters in [`VARIABLE`].
 pub(crate) async fn work(what: &str) -> Result<(), Box<dyn Error>> {
     let (way, endpoints) = what.split_once(' ').ok_or("not WAY ENDPOINTS")?;
     let mut settings = RemoteSettings::new(endpoints.split(','));
-    // Whoever it is told to ask instead, there is one way for it.
+    // Every address leads to the first endpoint, even if a node redirects the client.
     let only = settings.endpoints[0].clone();
     settings.connector = (way == "run").then(|| Connector::new(move |_| dialled(only.clone())));
     let session = Client::connect_with(settings).await?.session().ttl(Duration::from_secs(3)).open().await?;
@@ -31,7 +31,7 @@ pub(crate) async fn work(what: &str) -> Result<(), Box<dyn Error>> {
             Err(lost) => say(&format!("ended: cancelled, {lost:?}")),
         }?;
     } else {
-        // It works as if a lock were enough: it does not look at its guard again.
+        // It relies on the lock alone and does not check its guard again.
         say(&format!("ended: {}", acting(token).await?))?;
     }
     Ok(())

@@ -1,11 +1,11 @@
-//! A story ends as the manual says it must. What breaks it is found by the stories, each in its own place.
+//! A scenario ends as the manual says. The scenarios themselves check this.
 
 use super::Invariant;
 
-pub(crate) const NAME: &str = "what is told is so";
+pub(crate) const NAME: &str = "as the manual says";
 
 pub(super) const THIS: Invariant = Invariant {
     name: NAME,
-    sentence: "A story ends as the manual says it must.",
+    sentence: "A scenario ends as the manual says.",
     broken: |evidence| evidence.found_by_story(NAME),
 };

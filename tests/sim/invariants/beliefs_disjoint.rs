@@ -1,10 +1,11 @@
-//! While clocks are within the margin, no two clients believe at one moment that they hold what excludes each other. (Promise 4.)
+//! While the clocks are within the margin, no two clients believe at the same time that they have holds that exclude
+//! each other. (Promise 4.)
 
 use super::Invariant;
 use crate::checker::Rule;
 
 pub(super) const THIS: Invariant = Invariant {
     name: "beliefs are disjoint",
-    sentence: "While clocks are within the margin, no two clients believe at one moment that they hold what excludes each other.",
+    sentence: "While clocks are within the margin, no two clients believe at the same time in holds that exclude each other.",
     broken: |evidence| evidence.rules(&[Rule::BeliefsDisjoint]),
 };

@@ -1,4 +1,4 @@
-//! A run whose faults did not bite proves nothing, and says so.
+//! A run whose faults had no effect proves nothing, so it fails.
 
 use super::Invariant;
 
@@ -6,6 +6,6 @@ pub(crate) const NAME: &str = "coverage";
 
 pub(super) const THIS: Invariant = Invariant {
     name: NAME,
-    sentence: "The story gets where it goes, and each of its faults bites.",
+    sentence: "The scenario completes, and each of its faults takes effect.",
     broken: |evidence| evidence.found_by_story(NAME),
 };

@@ -1,10 +1,10 @@
-//! Nodes that have applied the same entries have the same state, and no node stops by itself.
+//! Nodes that have applied the same entries have the same state, and no node stops without a command.
 
 use super::Invariant;
 
 pub(super) const THIS: Invariant = Invariant {
     name: "equal states",
-    sentence: "Nodes at the same index have the same state, and none stops by itself.",
+    sentence: "Nodes at the same index have the same state, and none stops without a command.",
     broken: |evidence| {
         let mut broken = evidence.notes.stopped.clone();
         let states: Vec<_> = evidence.states.iter().filter_map(|state| state.as_ref().ok()).collect();

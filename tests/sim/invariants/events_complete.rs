@@ -1,10 +1,10 @@
-//! Events come in order, once and completely, the same on every node.
+//! Events are reported in order, once and completely, the same on every node.
 
 use super::Invariant;
 use crate::checker::Rule;
 
 pub(super) const THIS: Invariant = Invariant {
     name: "events are complete",
-    sentence: "Events come in order, once and completely, the same on every node.",
+    sentence: "Events are reported in order, once and completely, the same on every node.",
     broken: |evidence| evidence.rules(&[Rule::PositionsGrow, Rule::NodesAgree, Rule::NothingUntold]),
 };

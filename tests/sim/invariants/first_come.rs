@@ -1,10 +1,11 @@
-//! Waiters are granted in the order in which the log received them; one whose session ended is skipped. (Promise 3.)
+//! Waiters are granted in the order in which the log received them; a waiter whose session ended is skipped. (Promise
+//! 3.)
 
 use super::Invariant;
 use crate::checker::Rule;
 
 pub(super) const THIS: Invariant = Invariant {
     name: "first come, first served",
-    sentence: "Waiters are granted in the order in which the log received them; one whose session ended is skipped.",
+    sentence: "Waiters are granted in the order in which the log received them; a waiter whose session ended is skipped.",
     broken: |evidence| evidence.rules(&[Rule::FirstComeFirstServed]),
 };

@@ -1,5 +1,5 @@
-//! A renewal that its leader received in time counts, however long it waits for an entry. What breaks it is found by the
-//! stories, each in its own place.
+//! A renewal that its leader received in time counts, however long it waits for an entry. The scenarios themselves
+//! check this.
 
 use super::Invariant;
 

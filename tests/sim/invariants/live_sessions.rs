@@ -1,10 +1,10 @@
-//! Nobody without a live session waits or holds, and a session that ends leaves nothing behind.
+//! Only clients with live sessions wait or hold, and a session that ends leaves no hold or wait.
 
 use super::Invariant;
 use crate::checker::Rule;
 
 pub(super) const THIS: Invariant = Invariant {
     name: "live sessions",
-    sentence: "Nobody without a live session waits or holds, and a session that ends leaves nothing behind.",
+    sentence: "Only clients with live sessions wait or hold, and a session that ends leaves no hold or wait.",
     broken: |evidence| evidence.rules(&[Rule::LiveSessions]),
 };

@@ -1,4 +1,4 @@
-//! What must be so in every run, one file each. An invariant that is broken names the sentence that it guards.
+//! The invariants of every run, one file each. A broken invariant prints the sentence that it checks.
 
 pub(crate) mod as_told;
 mod beliefs_disjoint;
@@ -24,12 +24,12 @@ mod tokens_grow;
 use crate::checker::{Rule, Violation};
 use crate::run::Notes;
 
-/// What a run left behind.
+/// Everything that was recorded in a run.
 pub(crate) struct Evidence<'a> {
     pub(crate) notes: &'a Notes,
-    /// What the replay of the log's events found.
+    /// The violations that the replay of the log's events found.
     pub(crate) violations: Vec<Violation>,
-    /// Index and digest of each node that runs, or which of the machine's invariants is broken there.
+    /// Index and digest of each running node, or the invariant of its machine that does not hold.
     pub(crate) states: Vec<Result<(u64, u128), String>>,
     pub(crate) panics: Vec<String>,
 }
@@ -45,16 +45,16 @@ impl Evidence<'_> {
     }
 }
 
-/// Something that must be so.
+/// A condition that holds in every run.
 pub(crate) struct Invariant {
     pub(crate) name: &'static str,
-    /// What the manual or the semantics say.
+    /// The sentence of the manual or the semantics.
     pub(crate) sentence: &'static str,
-    /// What of it is not so.
+    /// The violations of the condition.
     pub(crate) broken: fn(&Evidence<'_>) -> Vec<String>,
 }
 
-/// Every one. Coverage comes last: what is wrong matters more than what was not tried.
+/// All invariants. Coverage is the last one, because a violation is more important than a fault without effect.
 pub(crate) const ALL: &[Invariant] = &[
     as_told::THIS,
     beliefs_disjoint::THIS,

@@ -1,5 +1,4 @@
-//! A node without a quorum grants, renews and confirms nothing. (Promise 7.) What breaks it is found by the stories,
-//! each in its own place.
+//! A node without a quorum grants, renews and confirms nothing. (Promise 7.) The scenarios themselves check this.
 
 use super::Invariant;
 

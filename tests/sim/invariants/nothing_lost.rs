@@ -1,10 +1,10 @@
-//! What a client was told happened stands in the log, whatever was killed and whatever power was cut. (Promise 6.)
+//! Everything that was acknowledged to a client is in the log, even if nodes are killed or lose power. (Promise 6.)
 
 use super::Invariant;
 use crate::checker::Rule;
 
 pub(super) const THIS: Invariant = Invariant {
     name: "nothing acknowledged is lost",
-    sentence: "What a client was told happened stands in the log, whatever was killed and whatever power was cut.",
+    sentence: "Everything that was acknowledged to a client is in the log, even if nodes are killed or lose power.",
     broken: |evidence| evidence.rules(&[Rule::AcknowledgedHappened]),
 };

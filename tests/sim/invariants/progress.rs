@@ -1,5 +1,4 @@
-//! Once everything is healed the cluster serves again, and everybody comes to an end.
-//! What breaks it is found by the stories, each in its own place.
+//! After all faults have ended the cluster serves again, and all clients end. The scenarios themselves check this.
 
 use super::Invariant;
 
@@ -7,6 +6,6 @@ pub(crate) const NAME: &str = "progress";
 
 pub(super) const THIS: Invariant = Invariant {
     name: NAME,
-    sentence: "Once everything is healed the cluster serves again, and everybody comes to an end.",
+    sentence: "After all faults have ended the cluster serves again, and all clients end.",
     broken: |evidence| evidence.found_by_story(NAME),
 };

@@ -4,6 +4,6 @@ use super::Invariant;
 
 pub(super) const THIS: Invariant = Invariant {
     name: "sound machine",
-    sentence: "What the machine says of itself is so on every node: counters, queues, derived tables.",
+    sentence: "The machine's counters, queues and derived tables are consistent on every node.",
     broken: |evidence| evidence.states.iter().filter_map(|state| state.as_ref().err().cloned()).collect(),
 };

@@ -1,5 +1,5 @@
-//! An acquire is on its way for so long that its client gives up, over another way. When it arrives at last it is answered
-//! with its own cancel: nobody holds what nobody waits for.
+//! An acquire is delayed until its client gives up and cancels it over another connection. When it arrives
+//! at last, the cancel decides its answer, and no hold without a client remains.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::net::CLIENT_PORT;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::world::World;
 
-/// The client gives a single request so long.
+/// Request wait of the client.
 const WAIT: Duration = Duration::from_millis(700);
 
 pub(super) fn tell(world: &mut World) {
@@ -30,7 +30,7 @@ pub(super) fn tell(world: &mut World) {
         }
         let asked = session.lock("red").wait(Duration::from_millis(200)).acquire().await;
         match asked {
-            Ok(guard) => caller.run.found(coverage::NAME, format!("it got token {} in time", guard.token())),
+            Ok(guard) => caller.run.found(coverage::NAME, format!("it acquired token {} in time", guard.token())),
             Err(error) => caller.run.met("acquire", &error),
         }
         flags.1.set(true);
@@ -47,16 +47,16 @@ pub(super) fn tell(world: &mut World) {
     world.hold(CLIENT_HOSTS[0], NODE_HOSTS[leader]);
     held_up.set(true);
     world.must("the end of patience", Duration::from_secs(5), |_| gave_up.get());
-    // The cancel goes on without its caller, and finds another way.
+    // The cancel continues without its caller and uses another connection.
     world.pass(4 * WAIT);
     let before = world.arrivals_at(leader);
     if elsewhere(world) == before_it {
-        world.run.found(coverage::NAME, "the cancel found no other way".to_owned());
+        world.run.found(coverage::NAME, "the cancel used no other connection".to_owned());
     }
     world.release(CLIENT_HOSTS[0], NODE_HOSTS[leader]);
     world.pass(Duration::from_millis(500));
     if world.arrivals_at(leader) == before {
-        world.run.found(coverage::NAME, "what was held up did not arrive".to_owned());
+        world.run.found(coverage::NAME, "the delayed messages did not arrive".to_owned());
     }
     let granted = world.run.notes().granted;
     if granted != 0 {

@@ -1,4 +1,5 @@
-//! The answer to an acquire is lost with its leader: the client asks the next leader again, and gets the same grant.
+//! The answer to an acquire is lost with its leader. The client repeats the request at the next leader and gets the
+//! same grant.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub(super) fn tell(world: &mut World) {
     world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
     let other = world.add_client(1, |caller| holds_until_lost(caller, "red", Duration::from_millis(20)));
     world.pass(Duration::from_millis(200));
-    // From here on the second hears nothing of the leader, and the leader hears all of it.
+    // From here on the second client receives nothing from the leader, but the leader receives everything from it.
     world.cut_one_way(NODE_HOSTS[leader], CLIENT_HOSTS[1]);
     world.must("the second grant", Duration::from_secs(10), |world| world.run.notes().granted == 2);
     if other.is_done() {

@@ -1,5 +1,5 @@
-//! An answer is lost with its leader. The client asks again at a node that knows of its request only from an installed
-//! snapshot, and gets the same grant.
+//! An answer is lost with its leader. The client repeats its request at a node that knows the request only from an
+//! installed snapshot, and gets the same grant.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) fn tell(world: &mut World) {
     if other.is_done() {
         world.run.found(coverage::NAME, "the second knew of its grant before the leader was gone".to_owned());
     }
-    // Nobody but the late one can tell it.
+    // Only the late node can send the answer.
     world.cut(CLIENT_HOSTS[1], NODE_HOSTS[third]);
     world.add_contender(2);
     let installs = world.run.notes().installs;
@@ -41,7 +41,7 @@ pub(super) fn tell(world: &mut World) {
         world.crash(leader);
         world.restart(leader);
     }
-    // A hand-over that fails leaves the same leader: it is asked for again.
+    // A failed transfer leaves the same leader, so it is requested again.
     for _ in 0..10 {
         if now != third {
             break;
@@ -56,7 +56,7 @@ pub(super) fn tell(world: &mut World) {
     world.must("both are served", Duration::from_secs(20), |_| one.is_done() && other.is_done());
     let knew = world.run.notes().history.beliefs.iter().any(|belief| belief.client == 1);
     if !knew {
-        world.run.found(as_told::NAME, "who had the grant never knew of it".to_owned());
+        world.run.found(as_told::NAME, "the client never received its grant".to_owned());
     }
     [leader, third].iter().for_each(|node| world.mend(NODE_HOSTS[*node], CLIENT_HOSTS[1]));
     end_of_story(world);

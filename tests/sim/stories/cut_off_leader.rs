@@ -1,5 +1,5 @@
-//! A leader is cut off from the other nodes, but not from its client, which reaches nobody else: it renews nothing, the
-//! session ends elsewhere, and the lock goes to the next.
+//! A leader is partitioned from the other nodes, but not from its client, which reaches only that leader: it renews
+//! nothing, the session ends on the other nodes, and the next waiter gets the lock.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ pub(super) fn tell(world: &mut World) {
     world.must("the next holder", Duration::from_secs(10), |_| next.is_done());
     world.must("the end of the first", Duration::from_secs(2), |_| holds.is_done());
     let sure = world.run.notes().sure.at_most(Thing::Session(cut_off));
-    // A renewal that was answered had been sent before the cut, at the latest.
+    // The last answered renewal was sent before the partition.
     if cut + TTL + Duration::from_millis(20) < sure {
-        world.run.found(mute::NAME, format!("cut off at {cut:?}, and a client was sure until {sure:?}"));
+        world.run.found(mute::NAME, format!("partitioned at {cut:?}, and a client was sure until {sure:?}"));
     }
     world.mend_with_peers(leader);
     for node in NODE_HOSTS {

@@ -1,5 +1,6 @@
-//! A client's connection to the leader stands still; it attaches over another way. What then arrives over the old one, late
-//! renewals and its end, changes nothing: neither does it renew, nor does its end begin the disconnect grace.
+//! The connection of a client to the leader stalls, and the client attaches over another one. What arrives over the old
+//! connection later, renewals and its end, has no effect: it renews nothing, and its end does not start the disconnect
+//! grace.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(super) fn tell(world: &mut World) {
     world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
     world.pass(Duration::from_millis(200));
     world.hold(CLIENT_HOSTS[0], NODE_HOSTS[leader]);
-    // Longer than the grace: whoever lives on has attached elsewhere.
+    // This is longer than the grace, so a session that still lives has attached to another node.
     world.pass(GRACE + Duration::from_millis(500));
     if holds.is_done() {
         world.run.found(as_told::NAME, "the lock was lost with its connection".to_owned());

@@ -1,5 +1,5 @@
-//! A client with a disconnect grace is cut off: it stops believing within the grace, and its lock goes to the next only
-//! after that, whether its node sees the connection end or not.
+//! A client with a disconnect grace is partitioned: it stops believing in its hold within the grace, and the next
+//! waiter gets its lock only after that, whether or not its node detects the end of the connection.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) fn tell(world: &mut World) {
     for node in NODE_HOSTS {
         world.cut(CLIENT_HOSTS[0], node);
     }
-    // The leader's process goes, and with it the stream: nobody is left who could tell that it broke.
+    // The leader crashes with the stream, so no node remains that could detect that the stream broke.
     if world.random.below(2) == 0 {
         world.crash(leader);
         world.await_other_leader(leader);
@@ -38,12 +38,12 @@ pub(super) fn tell(world: &mut World) {
     world.until(GRACE, |_| false);
     let sure = world.run.notes().sure.of_any_session();
     if sure < cut || cut + GRACE + Duration::from_millis(20) < sure {
-        world.run.found(as_told::NAME, format!("cut off at {cut:?}, and sure until {sure:?}"));
+        world.run.found(as_told::NAME, format!("partitioned at {cut:?}, and sure until {sure:?}"));
     }
     world.must("the next holder", 3 * TTL, |_| next.is_done());
     let ends = world.run.notes().history.beliefs.len();
     if ends == 0 {
-        world.run.found(coverage::NAME, "nobody held".to_owned());
+        world.run.found(coverage::NAME, "no client held the lock".to_owned());
     }
     NODE_HOSTS.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], node));
     world.must("the end of the first", 2 * TTL, |_| holds.is_done());

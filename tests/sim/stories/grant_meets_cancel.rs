@@ -1,5 +1,5 @@
-//! A holder gives back at the moment at which the next one's patience ends, again and again: who was told that it did not get
-//! the lock does not have it.
+//! A holder releases when the wait of the next client ends, repeatedly: a client that received the error *not acquired*
+//! does not hold the lock.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(40);
 
 pub(super) fn tell(world: &mut World) {
     world.await_leader();
-    // Rounds that ended with a grant, and with none.
+    // Numbers of rounds that ended with a grant, and without one.
     let seen = Rc::new((Cell::new(0), Cell::new(0)));
     let counted = Rc::clone(&seen);
     let rounds = world.add_client(0, |mut caller| async move {
@@ -28,7 +28,7 @@ pub(super) fn tell(world: &mut World) {
         for _ in 0..ROUNDS {
             let held = one.lock("red").wait(Duration::from_millis(200)).acquire().await;
             let Ok(held) = held else {
-                let what = format!("the lock is not free although nobody has it: {held:?}");
+                let what = format!("the lock is not free although no client holds it: {held:?}");
                 return caller.run.found(as_told::NAME, what);
             };
             let release = async {

@@ -1,5 +1,5 @@
-//! Power fails while a snapshot is being installed, at one moment after another: the next start begins where the last one
-//! ended or where the snapshot does, and nothing between.
+//! Power fails while a snapshot is being installed, at different times. The next start has the state of before the
+//! install or that of the snapshot, and none in between.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::invariants::coverage;
 use crate::run::NODES;
 use crate::world::World;
 
-/// From the moment at which the others are reached again to the power cut.
+/// Milliseconds from the end of the partition to the power failure.
 const MOMENTS: [u64; 4] = [12, 30, 45, 70];
 
 pub(super) fn tell(world: &mut World) {
@@ -20,7 +20,7 @@ pub(super) fn tell(world: &mut World) {
         world.cut_from_peers(late);
         throw_away_logs(world, &[leader, third], late);
         let installs = world.run.notes().installs;
-        // The install waits for the disk, and goes on when that does.
+        // The install waits for the disk, and continues when the disk does.
         world.stall(late, true);
         world.mend_with_peers(late);
         world.pass(Duration::from_millis(moment));

@@ -1,5 +1,6 @@
-//! Requests arrive at once and their answers come late, by a good part of what they promise; then their client is cut off.
-//! An answer counts from when it was asked for: nothing ends, or goes to another, while the client is sure of it.
+//! Requests arrive at once and their answers arrive late, by a large part of the promised time; then their client is
+//! partitioned. An answer counts from when it was requested: nothing ends, or is granted to another client, while the
+//! client is sure of it.
 
 use std::time::Duration;
 
@@ -14,17 +15,18 @@ use crate::run::NODE_HOSTS;
 use crate::sure::Thing;
 use crate::world::World;
 
-/// Of a session whose lock has no lease.
+/// TTL of a session whose lock has no lease.
 const TTL: Duration = Duration::from_secs(4);
-/// Of a hold and of a token lease. An answer to a hold's renewal counts where it comes within a third.
+/// Length of a hold's lease and of a token lease. An answer to a hold's renewal counts if it arrives within a third of
+/// it.
 const LEASE: Duration = Duration::from_secs(3);
-/// Of a session that outlives what it holds.
+/// TTL of a session that outlives its holds.
 const LONG: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(3);
-/// Longer than an answer takes to leave its node.
+/// Longer than a node needs to send an answer.
 const ANSWERED: Duration = Duration::from_millis(20);
 
-/// A session, a lease of a hold and a token lease.
+/// Late answers for a session, a lease of a hold and a token lease.
 pub(super) fn of_renewals(world: &mut World) {
     world.await_leader();
     let mut held = Vec::new();
@@ -53,12 +55,12 @@ pub(super) fn of_renewals(world: &mut World) {
     world.must("the end of all", LONG, |_| held.iter().all(|task| task.is_done()));
     let expired = world.run.notes().log().filter(|(_, event)| matches!(event.kind, EventKind::Expired { .. })).count();
     if expired != 3 {
-        world.run.found(coverage::NAME, format!("{expired} holds expired, and three were to"));
+        world.run.found(coverage::NAME, format!("{expired} holds expired instead of three"));
     }
     end_of_story(world);
 }
 
-/// The disconnect grace of a session whose stream breaks, seen by its node alone, while an answer is on its way.
+/// The disconnect grace of a session whose stream breaks, which only its node detects, while an answer is in transit.
 pub(super) fn of_a_broken_stream(world: &mut World) {
     let leader = world.await_leader();
     let holds = world.add_client(0, |caller| async move {
@@ -67,7 +69,8 @@ pub(super) fn of_a_broken_stream(world: &mut World) {
         holds_in(caller, session, "red", Duration::MAX).await;
     });
     world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
-    // It makes an attempt at a third of the grace, and another one where no answer comes within half of that.
+    // The client makes an attempt at a third of the grace, and another one if no answer arrives within half of that
+    // time.
     let late = world.random.ms(300, 450);
     let whole = world.random.ms(1_000, 3_000);
     answers_late(world, late, whole);
@@ -84,7 +87,7 @@ pub(super) fn of_a_broken_stream(world: &mut World) {
     end_of_story(world);
 }
 
-/// From now on every answer to the first client is late, for so long.
+/// Delays every answer to the first client from now on, and runs for this time.
 fn answers_late(world: &mut World, late: Duration, time: Duration) {
     for node in NODE_HOSTS {
         world.delay(node, CLIENT_HOSTS[0], late);
@@ -95,7 +98,7 @@ fn answers_late(world: &mut World, late: Duration, time: Duration) {
     }
 }
 
-/// Nothing of the first client gets through any more. What has arrived there is still read, late.
+/// Partitions the first client. Data that has already arrived there is still read, late.
 fn cut_off(world: &mut World) {
     for node in NODE_HOSTS {
         world.cut(CLIENT_HOSTS[0], node);
@@ -109,7 +112,7 @@ fn heal(world: &mut World) {
     world.run.notes().late.clear();
 }
 
-/// Takes a token lease, and refreshes it until it ends.
+/// Takes a token lease and refreshes it until it ends.
 async fn refreshes(caller: Caller, name: &'static str) {
     let connection = caller.connect();
     let mut lease = loop {
@@ -124,7 +127,7 @@ async fn refreshes(caller: Caller, name: &'static str) {
         caller.sure_of(own, lease.valid_for());
         if due <= truth() {
             due = truth() + LEASE / 3;
-            // One that is not answered is given up: the next one may be.
+            // A refresh without an answer is dropped, because the next one may be answered.
             if let Ok(Err(error)) = timeout(LEASE / 3, lease.refresh()).await {
                 caller.run.met("refresh", &error);
             }

@@ -1,5 +1,5 @@
-//! The leader's monotonic clock jumps ahead by a minute, and another time stands still for longer than a session lives: the
-//! gap is not counted as log time, no session of a healthy client ends, and none lives on for ever.
+//! The monotonic clock of the leader jumps ahead by a minute, and later stops for longer than the TTL. Log time does
+//! not include the gap, no session of a healthy client ends, and no session lives on permanently.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Leadership is handed over every 0.9 seconds: healthy sessions live on, and the locks go round.
+//! The leadership is transferred every 0.9 seconds: healthy sessions live on, and all clients acquire the locks in
+//! turn.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A lease lock is renewed for ten periods (R-LEASE-01), while answers come late for a time: one renewal is never more than
-//! half a period after the one before, and nobody else gets it.
+//! A lease lock is renewed for ten periods (R-LEASE-01), while answers are late for some time: two renewals are never
+//! more than half a period apart, and no other client gets the lock.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::world::World;
 
 const PERIOD: Duration = Duration::from_secs(3);
 const PERIODS: u32 = 10;
-/// Answers come so late, and no later than a renewal may be.
+/// Delay of the answers, which is not longer than a renewal may take.
 const LATE: Duration = Duration::from_millis(400);
 
 pub(super) fn tell(world: &mut World) {
@@ -23,7 +23,7 @@ pub(super) fn tell(world: &mut World) {
         let lock = LeaseLock::new(caller.connect(), PERIOD);
         let guard = match lock.take("red").await {
             Ok(Some(guard)) => guard,
-            other => return caller.run.found(as_told::NAME, format!("a free lease: {other:?}")),
+            other => return caller.run.found(as_told::NAME, format!("a free lease was not taken: {other:?}")),
         };
         sleep(PERIOD * PERIODS).await;
         let renewals = guard.renewals();
@@ -41,7 +41,7 @@ pub(super) fn tell(world: &mut World) {
         sleep(PERIOD).await;
         for _ in 2..PERIODS {
             if let Ok(Some(_)) = lock.take("red").await {
-                caller.run.found(as_told::NAME, "two have one lease".to_owned());
+                caller.run.found(as_told::NAME, "two clients have one lease".to_owned());
             }
             sleep(PERIOD).await;
         }

@@ -1,5 +1,6 @@
-//! A data directory is put back from an older copy, so that the log lacks what the node has acknowledged: on one follower,
-//! which stops, while the others serve; on both, which stop, and nobody serves. With their newest directories back all goes on.
+//! A data directory is restored from an older copy, so the log lacks entries that the node has acknowledged. With one
+//! follower affected, it stops and the others serve; with both affected, both stop and the cluster does not serve.
+//! After their newest directories are restored, the cluster continues.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ fn tell(world: &mut World, count: usize) {
         .must("those with older copies stop", Duration::from_secs(5), |world| count <= world.run.notes().stopped.len());
     let said = std::mem::take(&mut world.run.notes().stopped);
     if !said.iter().all(|why| why.contains("its data directory is an older copy")) {
-        world.run.found(as_told::NAME, format!("they stop for another reason: {said:?}"));
+        world.run.found(as_told::NAME, format!("the nodes stopped for another reason: {said:?}"));
     }
     let granted = world.run.notes().granted;
     let leaders = world.run.notes().leaders.len();
@@ -49,9 +50,7 @@ fn tell(world: &mut World, count: usize) {
             .found(as_told::NAME, format!("{count} followers stopped, and whether the cluster serves is {serves}"));
     }
     if leaders != 1 {
-        world
-            .run
-            .found(as_told::NAME, format!("{leaders} leaders: a node that had forgotten was elected or elected one"));
+        world.run.found(as_told::NAME, format!("{leaders} leaders: a node with a short log was elected or voted"));
     }
     for (node, copy) in victims.iter().zip(&newest) {
         put_back(world, *node, copy);

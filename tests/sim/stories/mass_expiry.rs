@@ -1,5 +1,5 @@
-//! A client with many sessions, that hold and wait, is cut off for good: all of them end, not early and not late, their
-//! places in queues with them, and others who waited get the locks.
+//! A client with many sessions that hold and wait is partitioned permanently: all sessions end, not early and not late,
+//! their places in queues end with them, and other waiters get the locks.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::run::NODE_HOSTS;
 use crate::world::World;
 
 const SESSIONS: usize = 24;
-/// What the promise adds to the TTL.
+/// Time that the promise adds to the TTL.
 const GRACE: Duration = Duration::from_millis(500);
 
 pub(super) fn tell(world: &mut World) {
@@ -42,7 +42,7 @@ pub(super) fn tell(world: &mut World) {
     end_of_story(world);
 }
 
-/// Opens the sessions, each with a lock of its own, and keeps them.
+/// Opens the sessions, each with a separate lock, and keeps them.
 async fn many(caller: Caller) {
     let connection = caller.connect();
     let mut sessions = JoinSet::new();
@@ -51,7 +51,7 @@ async fn many(caller: Caller) {
         sessions.spawn(async move {
             let session = connection.session().ttl(TTL).open().await.expect("a session");
             let guard = session.lock(&format!("of-{number}")).acquire().await.expect("a grant");
-            // All but the first stand in a queue as well: their places end with their sessions.
+            // All sessions but the first also wait in a queue. Their places end with their sessions.
             let waits = async || match number {
                 0 => std::future::pending().await,
                 _ => drop(session.lock("of-0").acquire().await),

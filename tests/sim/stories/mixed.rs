@@ -1,4 +1,4 @@
-//! Clients contend while everything fails: first all faults, one after the other and some at once, then none.
+//! Clients contend during faults: first all faults, one after the other and some at the same time, then none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use crate::run::{NODE_HOSTS, NODES};
 use crate::settle::settle;
 use crate::world::World;
 
-/// Clients that contend; the last host is the hand's own.
+/// Number of contending clients; the last host is reserved for the driver.
 const CLIENTS: usize = 4;
 const TROUBLE: Duration = Duration::from_secs(10);
-/// Nodes that every run crashes.
+/// Number of node crashes in every run.
 const CRASHES: usize = 3;
 
-/// Something that will be taken back.
+/// The action that ends a fault.
 #[derive(Debug, Clone)]
 enum Remedy {
     Restart(usize),
     Join(Vec<(&'static str, &'static str)>),
     Release(&'static str, &'static str),
     Unstall(usize),
-    /// Nothing is to be done for it.
+    /// Nothing needs to be done.
     ClockGoesOn,
 }
 
-/// Faults that every run has, before chance takes over.
+/// Faults that every run has before the random ones.
 const FIRST: [u64; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12];
 
-/// Kinds of fault that change something in every run, and their numbers in [`trouble`].
+/// Kinds of fault that must take effect in every run, and their numbers in [`trouble`].
 const BITING: [(bites::Kind, u64); 5] = [
     (bites::NODES_APART, 2),
     (bites::ONE_WAY, 3),
@@ -39,7 +39,7 @@ const BITING: [(bites::Kind, u64); 5] = [
     (bites::FAR_BEHIND, 8),
     (bites::NODE_CLOCK_STANDS, 12),
 ];
-/// How often such a fault strikes again.
+/// How often such a fault is injected again.
 const STRIKES: usize = 5;
 
 pub(super) fn tell(world: &mut World) {
@@ -64,7 +64,7 @@ pub(super) fn tell(world: &mut World) {
         trouble(world, kind, &mut remedies);
     }
     all_mended(world, &mut remedies);
-    // A crash of a node that was down already was none.
+    // A crash of a node that was not running does not count.
     while world.deeds.crashes < CRASHES {
         trouble(world, 0, &mut remedies);
         all_mended(world, &mut remedies);
@@ -76,7 +76,7 @@ pub(super) fn tell(world: &mut World) {
     cover(world);
 }
 
-/// A fault of these kinds that changed nothing strikes again: chance may have chosen a moment at which a node was down.
+/// Repeats faults of these kinds without effect, because a node may have been down at the random time.
 fn all_bite(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
     for (kind, nth) in BITING {
         for _ in 0..STRIKES {
@@ -90,14 +90,14 @@ fn all_bite(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
     }
 }
 
-/// Lets time pass until everything was taken back.
+/// Runs until all faults have ended.
 fn all_mended(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
     while !remedies.is_empty() {
         pass(world, remedies, Duration::from_millis(10));
     }
 }
 
-/// Lets time pass, and takes back what is due.
+/// Runs for some time, and ends the faults that are due.
 fn pass(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>, time: Duration) {
     let until = world.now() + time;
     while world.now() < until {
@@ -120,7 +120,7 @@ fn mend(world: &mut World, remedy: Remedy) {
     }
 }
 
-/// One fault of this kind, on the leader more often than not.
+/// Injects one fault of this kind, more often on the leader than on others.
 fn trouble(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>) {
     let leader = world.leader().unwrap_or_else(|| world.random.below(NODES as u64) as usize);
     let other = (leader + 1 + world.random.below(NODES as u64 - 1) as usize) % NODES;
@@ -132,7 +132,7 @@ fn trouble(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>)
         0 => crash(world, &[victim], short, remedies),
         1 => crash(world, &[leader, other], short, remedies),
         2 => {
-            // Cut off from the other nodes, not from its clients.
+            // Partitioned from the other nodes, but not from its clients.
             world.cut_from_peers(leader);
             remedies.push((long, Remedy::Join(peers_of(leader))));
         }
@@ -153,7 +153,7 @@ fn trouble(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>)
             world.order(leader, Order::HandOver);
         }
         7 => {
-            // Longer than its sessions live.
+            // Longer than the TTL of the client's sessions.
             let pairs: Vec<_> = NODE_HOSTS.iter().map(|node| (client, *node)).collect();
             pairs.iter().for_each(|(client, node)| world.cut(client, node));
             remedies.push((world.now() + world.random.ms(2_000, 2_800), Remedy::Join(pairs)));
@@ -178,7 +178,7 @@ fn crash(world: &mut World, nodes: &[usize], until: Duration, remedies: &mut Vec
             world.stall(*node, true);
         }
     }
-    // What is written in this moment is lost.
+    // Entries that are written during this time are lost.
     world.until(Duration::from_millis(300), |world| {
         nodes.iter().any(|node| {
             let (last, synced) = world.log_of(*node);
@@ -194,13 +194,13 @@ fn crash(world: &mut World, nodes: &[usize], until: Duration, remedies: &mut Vec
     }
 }
 
-/// A follower is cut off until the others have thrown away the log that it lacks.
+/// Partitions a follower until the others have purged the log that it lacks.
 fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Remedy)>) {
     world.run.notes().bites.tried(bites::FAR_BEHIND);
     world.cut_from_peers(node);
     let others = (0..NODES).filter(|other| *other != node);
     stays_apart(node, remedies);
-    // Another fault may keep the others from a quorum first: by then each of these has been taken back.
+    // Another fault may first keep the others from a quorum; such faults have ended by then.
     let limit = world.now() + Duration::from_secs(8);
     while world.now() < limit && !others.clone().all(|other| world.log_of(node).0 < world.purged_of(other)) {
         others.clone().for_each(|other| world.order(other, Order::WriteSnapshot));
@@ -209,7 +209,8 @@ fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Reme
     remedies.push((world.now(), Remedy::Join(peers_of(node))));
 }
 
-/// Where elections stopped log time whenever a client was cut off, no session has expired yet: a client stays away until one has.
+/// If elections stopped log time whenever a client was partitioned, no session has expired yet. Then a client is
+/// partitioned until one has.
 fn one_expires(world: &mut World) {
     let none = |world: &World| world.run.notes().expired.is_empty();
     if !none(world) {
@@ -220,7 +221,7 @@ fn one_expires(world: &mut World) {
     NODE_HOSTS.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], node));
 }
 
-/// What joins others leaves this node apart: it was cut off before, and would keep up.
+/// Removes this node from the pairs that other remedies join, so that it remains partitioned and does not catch up.
 fn stays_apart(node: usize, remedies: &mut [(Duration, Remedy)]) {
     let at = NODE_HOSTS[node];
     let of_peers = |(one, other): &(&str, &str)| NODE_HOSTS.contains(one) && [*one, *other].contains(&at);
@@ -231,7 +232,7 @@ fn stays_apart(node: usize, remedies: &mut [(Duration, Remedy)]) {
     }
 }
 
-/// Wall clocks are set, and a client sleeps for a while.
+/// Changes wall clocks, and moves the clock of a client forward.
 fn clocks(world: &mut World) {
     let forward = world.random.below(2) == 0;
     let node = Arc::clone(&world.places[world.random.below(NODES as u64) as usize].clock);
@@ -244,8 +245,8 @@ fn clocks(world: &mut World) {
     });
 }
 
-/// The clock of the leader stands still for a while, as that of a machine that slept; the clock of a follower jumps ahead,
-/// as that of a machine that was moved. (A jump of the leader's own has a story to itself.)
+/// Stops the clock of the leader for a while, like that of a suspended machine, and moves the clock of a follower
+/// forward, like that of a migrated machine. (A jump of the leader's clock has its own scenario.)
 fn node_clocks(world: &mut World, leader: usize, other: usize, remedies: &mut Vec<(Duration, Remedy)>) {
     let (slept, jumped) = (world.random.ms(100, 2_000), world.random.ms(1_000, 60_000));
     let [leader, other] = [leader, other].map(|node| Arc::clone(&world.places[node].clock));
@@ -254,7 +255,7 @@ fn node_clocks(world: &mut World, leader: usize, other: usize, remedies: &mut Ve
     remedies.push((world.now() + slept, Remedy::ClockGoesOn));
 }
 
-/// What a run of this story must have tried.
+/// Checks what a run of this scenario must have covered.
 fn cover(world: &mut World) {
     let (granted, leaders, installs, expired) = {
         let notes = world.run.notes();
@@ -272,10 +273,10 @@ fn cover(world: &mut World) {
     let counts = world.run.notes().bites.counts();
     let words: Vec<String> = counts.iter().map(|(kind, (tried, bitten))| format!("{kind}={tried}/{bitten}")).collect();
     println!("FAULTS {}", words.join(" "));
-    // Other kinds may have nothing to bite in one run: they must have had in all of them together.
+    // Other kinds may have no effect in one run; they must have had one in all runs together.
     for (kind, _) in BITING {
         if let Some((tried, 0)) = counts.get(kind) {
-            world.run.found(coverage::NAME, format!("{kind}: tried {tried} times, and none changed anything"));
+            world.run.found(coverage::NAME, format!("{kind}: injected {tried} times without effect"));
         }
     }
     for (what, found, least) in asked {

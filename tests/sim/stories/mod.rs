@@ -1,4 +1,4 @@
-//! What happens in a run: the mixed story, which is long and left to chance, and directed ones, which are short.
+//! The scenarios: the mixed one, which is long and random, and directed ones, which are short.
 
 mod acquire_after_its_cancel;
 mod answer_lost;
@@ -38,10 +38,10 @@ use crate::settle::settle;
 use crate::sure::Thing;
 use crate::world::World;
 
-/// A story's name, and what happens in it.
+/// The name of a scenario and its function.
 pub(crate) type Story = (&'static str, fn(&mut World));
 
-/// Every one.
+/// All scenarios by name.
 pub(crate) const ALL: &[Story] = &[
     ("mixed", mixed::tell),
     ("cut_off_leader", cut_off_leader::tell),
@@ -69,18 +69,18 @@ pub(crate) const ALL: &[Story] = &[
     ("lost_tail_of_two", lost_tail::of_two),
 ];
 
-/// The last client host, which stories leave free.
+/// The last client host, which scenarios do not use.
 const LAST: usize = CLIENT_HOSTS.len() - 1;
 
-/// Everything is healed: the cluster serves a contender, and comes to rest.
+/// Ends a scenario after all faults: the cluster serves a contending client and becomes idle.
 fn end_of_story(world: &mut World) {
     world.add_contender(LAST - 1);
     settle(world, LAST);
 }
 
-/// Throws away the logs of these nodes until nothing of them is left that `behind` could catch up from.
+/// Makes these nodes purge their logs until `behind` cannot catch up from them.
 fn throw_away_logs(world: &mut World, nodes: &[usize], behind: usize) {
-    world.must("a log that begins behind it", Duration::from_secs(20), |world| {
+    world.must("logs without the entries that it lacks", Duration::from_secs(20), |world| {
         if world.now().as_millis().is_multiple_of(200) {
             nodes.iter().for_each(|node| world.order(*node, Order::WriteSnapshot));
         }
@@ -88,14 +88,14 @@ fn throw_away_logs(world: &mut World, nodes: &[usize], behind: usize) {
     });
 }
 
-/// Opens a session, waits for the lock, and holds it so long, or until it is lost. Says what it believed.
+/// Opens a session, waits for the lock, and holds it for this duration or until it is lost. Records what it believed.
 async fn holds_until_lost(caller: Caller, name: &'static str, length: Duration) {
     let connection = caller.connect();
     let session = opened(&caller, || connection.session().ttl(TTL)).await;
     holds_in(caller, session, name, length).await;
 }
 
-/// A session as it is asked for, whatever it takes.
+/// Opens a session, with retries.
 async fn opened(caller: &Caller, ask: impl Fn() -> SessionBuilder<RemoteService>) -> Session<RemoteService> {
     loop {
         match ask().open().await {
@@ -105,12 +105,12 @@ async fn opened(caller: &Caller, ask: impl Fn() -> SessionBuilder<RemoteService>
     }
 }
 
-/// The same in a session that is there.
+/// Like [`holds_until_lost`], in an open session.
 async fn holds_in(caller: Caller, session: Session<RemoteService>, name: &'static str, length: Duration) {
     holds_as(caller, session, |session| session.lock(name), length).await;
 }
 
-/// The same, asked for in another way.
+/// Like [`holds_in`], with another request.
 async fn holds_as(
     caller: Caller,
     session: Session<RemoteService>,
@@ -147,7 +147,7 @@ async fn holds_as(
     caller.run.trace(CLIENT_HOSTS[client], || format!("held {lock} by {token} from {begin:?} to {end:?}"));
     let belief = Belief { client, lock, token, session: of, mode: Mode::Exclusive, asked, begin, end };
     caller.run.notes().history.beliefs.push(belief);
-    // What ended by its own lease is not given back.
+    // A hold that ended by its own lease is not released.
     let lost = guard.valid_for().is_zero() && !session.valid_for().is_zero();
     if lost {
         drop(guard);

@@ -1,5 +1,5 @@
-//! A call waits at a leader that is cut off. Its grant happens elsewhere, and reaches that node only inside a snapshot, as no
-//! event: the call is answered all the same.
+//! A call waits at a leader that is partitioned. Its grant happens on the other nodes, and reaches that node only
+//! inside a snapshot, without an event: the call is answered nevertheless.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) fn tell(world: &mut World) {
         let session = opened(&caller, || connection.session().ttl(Duration::from_secs(60))).await;
         holds_in(caller, session, "gate", Duration::from_millis(20)).await;
     });
-    // It reaches this node only, and its requests wait longer than all of this takes.
+    // The client reaches only this node, and its requests wait longer than the scenario takes.
     others.iter().for_each(|node| world.cut(CLIENT_HOSTS[1], NODE_HOSTS[*node]));
     world.pass(Duration::from_millis(300));
     world.cut_from_peers(leader);
@@ -31,7 +31,7 @@ pub(super) fn tell(world: &mut World) {
     let installs = world.run.notes().installs;
     throw_away_logs(world, &others, leader);
     if waits.is_done() {
-        world.run.found(coverage::NAME, "it was told before the snapshot came".to_owned());
+        world.run.found(coverage::NAME, "it was answered before the snapshot arrived".to_owned());
     }
     world.mend_with_peers(leader);
     let told = world.until(Duration::from_secs(3), |_| waits.is_done());
@@ -39,7 +39,7 @@ pub(super) fn tell(world: &mut World) {
         world.run.found(coverage::NAME, "no snapshot was installed".to_owned());
     }
     if !told {
-        world.run.found(as_told::NAME, "who waited was not told of a grant inside a snapshot".to_owned());
+        world.run.found(as_told::NAME, "the waiting call did not get the grant inside a snapshot".to_owned());
     }
     others.iter().for_each(|node| world.mend(CLIENT_HOSTS[1], NODE_HOSTS[*node]));
     world.must("both are done", Duration::from_secs(70), |_| holds.is_done() && waits.is_done());

@@ -1,5 +1,5 @@
-//! Power fails everywhere at once, while all disks are slow: what was acknowledged is there afterwards, and what was not
-//! durable anywhere was not acknowledged.
+//! Power fails on all nodes at once, while all disks are slow: everything acknowledged is there afterwards, and entries
+//! that were not durable on any node had not been acknowledged.
 
 use std::time::Duration;
 

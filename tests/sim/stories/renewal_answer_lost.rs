@@ -1,5 +1,5 @@
-//! Renewals arrive, and their answers are lost: the session lives on by them, its client counts none of them, and the next
-//! answer serves both again.
+//! Renewals arrive, and their answers are lost: they extend the session, its client counts none of them, and the next
+//! answer applies to both.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::run::NODE_HOSTS;
 use crate::world::World;
 
 const TTL: Duration = Duration::from_secs(4);
-/// Longer than the time between two renewals, shorter than what is left of the session after one.
+/// Longer than the time between two renewals, and shorter than the rest of the session after one.
 const SILENCE: Duration = Duration::from_millis(1_600);
 
 pub(super) fn tell(world: &mut World) {
@@ -43,12 +43,12 @@ pub(super) fn tell(world: &mut World) {
     let before = sure(world);
     world.pass(SILENCE);
     if before < sure(world) {
-        world.run.found(coverage::NAME, "an answer came through".to_owned());
+        world.run.found(coverage::NAME, "an answer arrived".to_owned());
     }
     for node in NODE_HOSTS {
         world.mend(node, CLIENT_HOSTS[0]);
     }
-    world.must("the end of the looks", Duration::from_secs(10), |_| looks.is_done());
+    world.must("the end of the reads", Duration::from_secs(10), |_| looks.is_done());
     if moved.get() == 0 {
         world.run.found(coverage::NAME, "no renewal was applied whose answer was lost".to_owned());
     }

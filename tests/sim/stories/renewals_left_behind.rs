@@ -1,5 +1,6 @@
-//! More renewals wait than fit an entry, again and again: the disks of both followers stand still for moments, too short for
-//! the leader to be in doubt, and nothing is committed meanwhile. A renewal that the leader received in time counts, however many entries go before its own.
+//! More renewals wait than fit into an entry, repeatedly: the disks of both followers stall for short times, too short
+//! for a new election, and nothing is committed meanwhile. A renewal that the leader received in time counts, however
+//! many entries are ahead of its entry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +22,10 @@ use crate::world::World;
 
 const LEASES: usize = 64;
 const AN_ENTRY: usize = 1;
-/// Each with the log's standstill well below the shortest election timeout: a leader that no quorum acknowledges for as long
-/// as that takes no entries, and turns away what waits.
+/// Each stall, with the pause in the log, is well below the shortest election timeout: a leader that no quorum
+/// acknowledges for that long accepts no entries and rejects waiting ones.
 const STALLS: usize = 8;
-/// A request arrives within so long, as nothing is wrong with its way.
+/// Longest time for a request to arrive, as its connection is not disturbed.
 const ARRIVES: Duration = Duration::from_millis(15);
 
 pub(super) fn tell(world: &mut World) {
@@ -45,7 +46,7 @@ pub(super) fn tell(world: &mut World) {
     ending.store(true, Ordering::Relaxed);
     world.must("the end of the leases", Duration::from_secs(10), |_| refreshes.is_done());
     if world.leader() != Some(leader) || world.run.notes().leaders.len() != 1 {
-        world.run.found(coverage::NAME, "another node came to lead".to_owned());
+        world.run.found(coverage::NAME, "another node leads now".to_owned());
     }
     end_of_story(world);
 }

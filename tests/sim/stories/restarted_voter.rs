@@ -1,4 +1,4 @@
-//! A follower is restarted again and again while the leader lives: nobody else is elected, and no session suffers.
+//! A follower is restarted repeatedly while the leader runs: no other node is elected, and no session expires.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Nothing can be committed for longer than a session lives, because the disks of both followers stand still: no session
-//! expires by that, since log time stands still, too.
+//! Nothing can be committed for longer than the TTL, because the disks of both followers are stalled: no session
+//! expires, because log time stops as well.
 
 use std::time::Duration;
 

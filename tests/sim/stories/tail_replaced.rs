@@ -1,5 +1,5 @@
-//! A leader that is cut off has entries that nobody else has. The others go on, and throw away the log that it lacks: a
-//! snapshot replaces what it had.
+//! A partitioned leader has entries that no other node has. The others continue and purge the log that it lacks, so a
+//! snapshot replaces its entries.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub(super) fn tell(world: &mut World) {
     let others: Vec<usize> = (0..NODES).filter(|node| *node != leader).collect();
     world.pass(Duration::from_millis(100));
     world.cut_from_peers(leader);
-    // This one reaches only the leader that is cut off: what it asks for is written there, and nowhere else.
+    // This client reaches only the partitioned leader, so its request is written there and on no other node.
     let before = world.log_of(leader).0;
     let cut_off = world.add_client(0, |caller| holds_until_lost(caller, "red", Duration::from_millis(10)));
     others.iter().for_each(|node| world.cut(CLIENT_HOSTS[0], NODE_HOSTS[*node]));
-    world.must("a tail of its own", Duration::from_secs(2), |world| before < world.log_of(leader).0);
+    world.must("a tail on this node only", Duration::from_secs(2), |world| before < world.log_of(leader).0);
     world.await_other_leader(leader);
     (1..3).for_each(|client| world.add_contender(client));
     let installs = world.run.notes().installs;
