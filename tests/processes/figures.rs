@@ -1,5 +1,6 @@
-//! Figures of what faults cost, printed and not judged: `LOCKKEEPER_FIGURES=50 cargo test --test processes figures_of_a --
-//! --nocapture` strikes fifty times. By default it strikes twice, so that the measurement itself stays whole.
+//! Measurements of how long failures delay clients. They print figures; `LOCKKEEPER_FIGURES` sets their size. For
+//! example, `LOCKKEEPER_FIGURES=50 cargo test --test processes figures_of_a -- --nocapture` kills the leader fifty
+//! times. Without the variable it is killed twice, to check the measurement itself.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +9,19 @@ use tokio::time::sleep;
 use crate::cluster::{Cluster, PATIENCE, TURN};
 
 const ROUNDS_DEFAULT: usize = 2;
-/// Longer than any round: the session is not what is measured.
+/// Longer than any round, so that the session does not expire.
 const TTL: Duration = Duration::from_secs(60);
 
-/// How large a figure is to be, where somebody wants one; without that the long forms are left out, and say so.
+/// The size of a measurement, from `LOCKKEEPER_FIGURES`. Without it a long measurement is skipped.
 pub(crate) fn wanted() -> Option<usize> {
     let size = std::env::var("LOCKKEEPER_FIGURES").ok().and_then(|size| size.parse().ok());
     if size.is_none() {
-        eprintln!("a long form, by LOCKKEEPER_FIGURES=SIZE only");
+        eprintln!("skipped: a long measurement, which runs only with LOCKKEEPER_FIGURES=SIZE");
     }
     size
 }
 
-/// From a kill -9 of the leader, under the `lan` profile, to the next grant to a client that was there before.
+/// Measures the time from SIGKILL of the leader, with the `lan` profile, to the next grant to a connected client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figures_of_a_killed_leader() {
     let _turn = TURN.lock().await;

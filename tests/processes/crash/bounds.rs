@@ -1,5 +1,6 @@
-//! Figures of faults that need a world of its own, printed and not judged: `LOCKKEEPER_FIGURES=30 cargo test --test processes
-//! figures_of_power -- --nocapture` cuts the power thirty times; in `figures_of_leader_changes` the number is seconds.
+//! Measurements with faults that need a sandbox. `LOCKKEEPER_FIGURES=30 cargo test --test
+//! processes figures_of_power -- --nocapture` cuts the power thirty times; in `figures_of_leader_changes` the
+//! number is seconds.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,34 +13,35 @@ use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{sleep, timeout};
 
 use super::faults::syncs::Syncs;
-use super::faults::{Blow, cut_power, links};
-use super::scene::lock;
-use super::world::{self, World};
+use super::faults::{FaultKind, cut_power, links};
+use super::sandbox::{self, Sandbox};
+use super::workload::lock;
 use crate::cluster::{Cluster, TURN};
 use crate::figures::wanted;
 use crate::random::Random;
 
-/// Longer than any outage: what ends is lost, and not expired.
+/// Longer than any outage: a hold that ends was lost, and did not expire.
 const TTL: Duration = Duration::from_secs(600);
 const WRITERS: usize = 8;
 const SYNC_LONGER_MS: u64 = 500;
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOK_WAIT: Duration = Duration::from_millis(300);
+const STATUS_EVERY: Duration = Duration::from_millis(100);
+const INSPECT_WAIT: Duration = Duration::from_millis(300);
 
-/// Whether the test has to be done in this process, which then has a world of its own; what cannot be done is told.
-fn here(test: &str, blows: &[Blow]) -> bool {
-    for blow in blows {
-        if let Err(why) = blow.possible() {
-            world::skipped(test, &why);
+/// Returns true if the test must run in this process, which is inside a sandbox. Reports a fault that this machine does
+/// not support.
+fn runs_here(test: &str, kinds: &[FaultKind]) -> bool {
+    for kind in kinds {
+        if let Err(why) = kind.possible() {
+            sandbox::skipped(test, &why);
             return false;
         }
     }
-    !block_in_place(|| world::enter(test))
+    !block_in_place(|| sandbox::enter(test))
 }
 
 type Holds = Arc<Mutex<Vec<LockGuard>>>;
 
-/// Takes one lock after the other and keeps them.
+/// Acquires one lock after the other and keeps the guards.
 async fn take(session: Arc<Session<RemoteService>>, prefix: String, holds: Holds) {
     for number in 0.. {
         if let Ok(guard) = session.lock(&format!("{prefix}-{number}")).acquire().await {
@@ -48,16 +50,17 @@ async fn take(session: Arc<Session<RemoteService>>, prefix: String, holds: Holds
     }
 }
 
-/// Power is cut at all three nodes at once while locks are taken; everything that was acknowledged is still held after.
+/// Power is cut at all three nodes at once while locks are acquired. Everything that was acknowledged is still held
+/// afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figures_of_power_cuts_of_all() {
     let Some(rounds) = wanted() else { return };
-    if !here("crash::bounds::figures_of_power_cuts_of_all", &[Blow::Power]) {
+    if !runs_here("crash::bounds::figures_of_power_cuts_of_all", &[FaultKind::Power]) {
         return;
     }
     let _turn = TURN.lock().await;
-    let world = World::build();
-    let mut cluster = Cluster::start_at(world.places(), "lan", None).await;
+    let sandbox = Sandbox::build();
+    let mut cluster = Cluster::start_at(sandbox.places(), "lan", None).await;
     let client = cluster.client();
     let session = Arc::new(client.session().ttl(TTL).open().await.expect("a session"));
     let (mut random, mut back, mut looked_at, mut lost) = (Random::new(1), Vec::new(), 0, 0);
@@ -67,7 +70,7 @@ async fn figures_of_power_cuts_of_all() {
             writers.spawn(take(Arc::clone(&session), format!("{round}-{writer}"), Arc::clone(&holds)));
         }
         sleep(random.ms(300, 1_500)).await;
-        block_in_place(|| cut_power(&world, &mut cluster, &[1, 2, 3]));
+        block_in_place(|| cut_power(&sandbox, &mut cluster, &[1, 2, 3]));
         writers.shutdown().await;
         (1..=3).for_each(|node| cluster.spawn(node));
         let started = Instant::now();
@@ -91,10 +94,10 @@ async fn figures_of_power_cuts_of_all() {
     assert_eq!(lost, 0, "acknowledged holds were lost");
 }
 
-/// How often another node led, and how many locks were granted, within so long.
+/// Counts the changes of leader and the grants within `length`.
 async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     let client = cluster.client();
-    let nodes = cluster.endpoints().into_iter().map(|endpoint| super::scene::connect(vec![endpoint]));
+    let nodes = cluster.endpoints().into_iter().map(|endpoint| super::workload::connect(vec![endpoint]));
     let nodes: Vec<_> = nodes.collect();
     let granted = Arc::new(Mutex::new(0));
     let (count, mut working) = (Arc::clone(&granted), JoinSet::new());
@@ -110,39 +113,44 @@ async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     let (began, mut led) = (Instant::now(), BTreeMap::new());
     while began.elapsed() < length {
         for node in &nodes {
-            if let Ok(Ok(status)) = timeout(LOOK_WAIT, node.status()).await
+            if let Ok(Ok(status)) = timeout(INSPECT_WAIT, node.status()).await
                 && let Some(leader) = status.leader
             {
                 led.insert(status.term, leader);
             }
         }
-        sleep(LOOK_EVERY).await;
+        sleep(STATUS_EVERY).await;
     }
     let granted = *lock(&granted);
     (led.len().saturating_sub(1), granted)
 }
 
-/// How often leadership changes while one direction is cut, or one follower's syncs take half a second longer.
+/// Counts changes of leader while one direction of a link is cut, or while the syncs of one follower take half a second
+/// longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figures_of_leader_changes() {
     let Some(seconds) = wanted() else { return };
-    if !here("crash::bounds::figures_of_leader_changes", &[Blow::OneWay, Blow::SlowDisk]) {
+    if !runs_here("crash::bounds::figures_of_leader_changes", &[FaultKind::OneWay, FaultKind::SlowDisk]) {
         return;
     }
     let _turn = TURN.lock().await;
     let length = Duration::from_secs(seconds as u64);
-    let world = World::build();
-    let cluster = Cluster::start_at(world.places(), "lan", None).await;
-    for what in
-        ["a deaf leader", "an unheard leader", "a deaf follower", "an unheard follower", "a follower with slow syncs"]
-    {
+    let sandbox = Sandbox::build();
+    let cluster = Cluster::start_at(sandbox.places(), "lan", None).await;
+    for what in [
+        "a leader that receives nothing",
+        "a leader that sends nothing",
+        "a follower that receives nothing",
+        "a follower that sends nothing",
+        "a follower with slow syncs",
+    ] {
         let leader = cluster.await_leader().await;
         let node = if what.contains("leader") { leader } else { cluster.a_follower().await };
-        let cuts = if what.contains("deaf") { links::deaf(node) } else { links::unheard(node) };
+        let cuts = if what.contains("receives") { links::receives_nothing(node) } else { links::sends_nothing(node) };
         let (changed, granted) = if what.contains("slow") {
             let slow = Syncs::slow(cluster.process(node), SYNC_LONGER_MS);
             let seen = changes(&cluster, length).await;
-            assert!(0 < slow.end(), "no sync was held up");
+            assert!(0 < slow.end(), "no sync was delayed");
             seen
         } else {
             links::cut(&cuts);
