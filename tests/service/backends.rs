@@ -1,18 +1,18 @@
-//! The three ways to a lock service, each of which has to behave alike.
+//! The three backends of the suite, which must behave alike.
 
-/// Runs functions of the module that calls it against a node that leads, one that follows, and over gRPC.
-macro_rules! behaviours {
-    (@ $way:ident: $($name:ident)*) => { mod $way { $(
-        /// The behaviour of this name.
+/// Generates a test for each function and each backend: an embedded leader, an embedded follower, and a gRPC client.
+macro_rules! backend_tests {
+    (@ $backend:ident: $($name:ident)*) => { mod $backend { $(
+        /// Runs the function of this name.
         #[tokio::test]
         async fn $name() {
-            let service = crate::$way().await;
-            crate::suite::WAY.scope(stringify!($way), super::$name(service)).await;
+            let service = crate::$backend().await;
+            crate::suite::BACKEND.scope(stringify!($backend), super::$name(service)).await;
         }
     )* } };
     ($($name:ident)*) => {
-        behaviours! { @ leader: $($name)* }
-        behaviours! { @ follower: $($name)* }
-        behaviours! { @ remote: $($name)* }
+        backend_tests! { @ leader: $($name)* }
+        backend_tests! { @ follower: $($name)* }
+        backend_tests! { @ remote: $($name)* }
     };
 }
