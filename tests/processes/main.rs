@@ -16,8 +16,6 @@ mod digests;
 mod disconnect;
 mod disk_full;
 mod families;
-mod figures;
-mod figures_of_clients;
 mod http;
 mod jobs;
 mod single_node;

@@ -41,18 +41,14 @@ fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this test again inside a sandbox and waits for its end. Returns false if it already runs there.
-pub(super) fn enter(test: &str) -> bool {
+/// Runs this program again inside a sandbox with these arguments and waits for its end. Returns false if it already
+/// runs there.
+pub(super) fn enter(arguments: &[&str]) -> bool {
     if inside() {
         return false;
     }
     let mut process = Command::new("unshare");
-    process.args(UNSHARE).arg(std::env::current_exe().expect("this test")).args([
-        "--exact",
-        test,
-        "--nocapture",
-        "--include-ignored",
-    ]);
+    process.args(UNSHARE).arg(std::env::current_exe().expect("this program")).args(arguments);
     let ended = process.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare starts");
     assert!(ended.success(), "the run in the sandbox failed: {ended}; its output is above");
     true

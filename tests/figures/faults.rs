@@ -1,23 +1,19 @@
-//! Measurements with faults that need a sandbox. `LOCKKEEPER_FIGURES=30 cargo test --test
-//! processes figures_of_power -- --nocapture` cuts the power thirty times; in `figures_of_leader_changes` the
-//! number is seconds.
+//! Power cuts of all nodes, and links or disks that are slow or broken, in a sandbox.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lockkeeper::client::{LockGuard, Session};
+use lockkeeper::client::{Client, LockGuard, Session};
 use lockkeeper::model::TokenState;
-use lockkeeper::rpc::RemoteService;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{sleep, timeout};
 
 use super::faults::syncs::Syncs;
 use super::faults::{FaultKind, cut_power, links};
 use super::sandbox::{self, Sandbox};
-use super::workload::lock;
-use crate::cluster::{Cluster, TURN};
-use crate::figures::wanted;
+use crate::cluster::Cluster;
 use crate::random::Random;
 
 /// Longer than any outage: a hold that ends was lost, and did not expire.
@@ -25,18 +21,22 @@ const TTL: Duration = Duration::from_secs(600);
 const WRITERS: usize = 8;
 const SYNC_LONGER_MS: u64 = 500;
 const STATUS_EVERY: Duration = Duration::from_millis(100);
-const INSPECT_WAIT: Duration = Duration::from_millis(300);
+const STATUS_WAIT: Duration = Duration::from_millis(300);
 
-/// Returns true if the test must run in this process, which is inside a sandbox. Reports a fault that this machine does
-/// not support.
-fn runs_here(test: &str, kinds: &[FaultKind]) -> bool {
+/// Returns true if the measurement must run in this process, which is inside a sandbox. Otherwise runs it in a child
+/// process, or reports a fault that this machine does not support.
+fn runs_here(name: &str, size: usize, kinds: &[FaultKind]) -> bool {
     for kind in kinds {
         if let Err(why) = kind.possible() {
-            sandbox::skipped(test, &why);
+            sandbox::skipped(name, &why);
             return false;
         }
     }
-    !block_in_place(|| sandbox::enter(test))
+    !block_in_place(|| sandbox::enter(&[name, &size.to_string()]))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("not poisoned")
 }
 
 type Holds = Arc<Mutex<Vec<LockGuard>>>;
@@ -50,20 +50,17 @@ async fn take(session: Arc<Session<RemoteService>>, prefix: String, holds: Holds
     }
 }
 
-/// Power is cut at all three nodes at once while locks are acquired. Everything that was acknowledged is still held
-/// afterwards.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_power_cuts_of_all() {
-    let Some(rounds) = wanted() else { return };
-    if !runs_here("crash::bounds::figures_of_power_cuts_of_all", &[FaultKind::Power]) {
+/// Cuts the power of all three nodes at once, `rounds` times, while locks are acquired. Everything that was
+/// acknowledged is still held afterwards.
+pub(crate) async fn power_cuts(rounds: usize) {
+    if !runs_here("power_cuts", rounds, &[FaultKind::Power]) {
         return;
     }
-    let _turn = TURN.lock().await;
     let sandbox = Sandbox::build();
     let mut cluster = Cluster::start_at(sandbox.places(), "lan", None).await;
     let client = cluster.client();
     let session = Arc::new(client.session().ttl(TTL).open().await.expect("a session"));
-    let (mut random, mut back, mut looked_at, mut lost) = (Random::new(1), Vec::new(), 0, 0);
+    let (mut random, mut back, mut checked_holds, mut lost) = (Random::new(1), Vec::new(), 0, 0);
     for round in 0..rounds {
         let (holds, mut writers) = (Holds::default(), JoinSet::new());
         for writer in 0..WRITERS {
@@ -79,7 +76,7 @@ async fn figures_of_power_cuts_of_all() {
         let taken = std::mem::take(&mut *lock(&holds));
         for hold in taken {
             let checked = client.check(hold.name().as_str(), hold.token()).await.expect("an answer");
-            looked_at += 1;
+            checked_holds += 1;
             if checked.state != TokenState::Valid {
                 lost += 1;
                 eprintln!("round {round}: {} is lost: {checked:?}", hold.name());
@@ -89,15 +86,19 @@ async fn figures_of_power_cuts_of_all() {
     back.sort();
     let (rounds, median, max) = (back.len(), back[back.len() / 2], back[back.len() - 1]);
     eprintln!(
-        "power cut {rounds} times: {lost} of {looked_at} acknowledged holds lost; served again {median:?} after the start, at most {max:?}"
+        "power cut {rounds} times: {lost} of {checked_holds} acknowledged holds lost; served again {median:?} after the start, at most {max:?}"
     );
     assert_eq!(lost, 0, "acknowledged holds were lost");
+}
+
+fn client_of(endpoint: String) -> Client<RemoteService> {
+    Client::new(RemoteService::new(RemoteSettings::new([endpoint])).expect("an endpoint"))
 }
 
 /// Counts the changes of leader and the grants within `length`.
 async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     let client = cluster.client();
-    let nodes = cluster.endpoints().into_iter().map(|endpoint| super::workload::connect(vec![endpoint]));
+    let nodes = cluster.endpoints().into_iter().map(|endpoint| client_of(endpoint));
     let nodes: Vec<_> = nodes.collect();
     let granted = Arc::new(Mutex::new(0));
     let (count, mut working) = (Arc::clone(&granted), JoinSet::new());
@@ -113,7 +114,7 @@ async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     let (began, mut led) = (Instant::now(), BTreeMap::new());
     while began.elapsed() < length {
         for node in &nodes {
-            if let Ok(Ok(status)) = timeout(INSPECT_WAIT, node.status()).await
+            if let Ok(Ok(status)) = timeout(STATUS_WAIT, node.status()).await
                 && let Some(leader) = status.leader
             {
                 led.insert(status.term, leader);
@@ -125,15 +126,12 @@ async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     (led.len().saturating_sub(1), granted)
 }
 
-/// Counts changes of leader while one direction of a link is cut, or while the syncs of one follower take half a second
-/// longer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_leader_changes() {
-    let Some(seconds) = wanted() else { return };
-    if !runs_here("crash::bounds::figures_of_leader_changes", &[FaultKind::OneWay, FaultKind::SlowDisk]) {
+/// Counts changes of leader for `seconds` each while one direction of a link is cut, or while the syncs of one follower
+/// take half a second longer.
+pub(crate) async fn leader_changes(seconds: usize) {
+    if !runs_here("leader_changes", seconds, &[FaultKind::OneWay, FaultKind::SlowDisk]) {
         return;
     }
-    let _turn = TURN.lock().await;
     let length = Duration::from_secs(seconds as u64);
     let sandbox = Sandbox::build();
     let cluster = Cluster::start_at(sandbox.places(), "lan", None).await;

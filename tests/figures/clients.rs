@@ -1,7 +1,4 @@
-//! Measurements with many clients; see `figures`. `LOCKKEEPER_FIGURES` is a number of sessions in
-//! `figures_of_sessions_that_die_at_once`, of clients in each turn in `figures_of_connections_that_die`, and of
-//! transfers in `figures_of_transfers`. For example: `LOCKKEEPER_FIGURES=5000 cargo test --test processes
-//! figures_of_sessions -- --nocapture`.
+//! Many clients that die or change nodes, and their effect on nodes and on other clients.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,8 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, PATIENCE, TURN};
-use crate::figures::wanted;
+use crate::cluster::{Cluster, PATIENCE};
 use crate::http::get;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -98,10 +94,7 @@ async fn open_many(endpoints: Vec<String>, count: usize) {
 
 /// Many sessions lose their process at once. Prints how long the sessions remain and how the other clients are
 /// affected.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_sessions_that_die_at_once() {
-    let Some(count) = wanted() else { return };
-    let _turn = TURN.lock().await;
+pub(crate) async fn sessions(count: usize) {
     let cluster = Cluster::start_with("lan").await;
     let (calls, mut alive) = (Arc::new(Calls::default()), JoinSet::new());
     (0..SURVIVORS)
@@ -221,10 +214,7 @@ async fn turn(
 /// Clients connect and die, turn after turn. Descriptors, threads and tasks of the nodes return to the values from
 /// before. Memory is printed for the first round and for later rounds, each of which starts when the records of the
 /// sessions of the previous round have been removed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_connections_that_die() {
-    let Some(count) = wanted() else { return };
-    let _turn = TURN.lock().await;
+pub(crate) async fn connections(count: usize) {
     let cluster = Cluster::start_with("lan").await;
     let client = cluster.client();
     client.totals().await.expect("totals");
@@ -257,10 +247,7 @@ async fn figures_of_connections_that_die() {
 }
 
 /// Leadership is transferred repeatedly while clients work. No call of the library or of the command line fails.
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn figures_of_transfers() {
-    let Some(count) = wanted() else { return };
-    let _turn = TURN.lock().await;
+pub(crate) async fn transfers(count: usize) {
     let cluster = Cluster::start_with("lan").await;
     let (calls, commands, mut working) = (Arc::new(Calls::default()), Calls::default(), JoinSet::new());
     (0..SURVIVORS)
