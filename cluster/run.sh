@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Three nodes as three processes on this machine, to start, kill and restart by hand.
+# Starts, kills and restarts three nodes as processes on this machine.
 #   cluster/run.sh start | stop | status | kill N | restart N
-# LOCKKEEPER_BIN names another binary; data, logs and process ids live in cluster/data.
+# LOCKKEEPER_BIN names another binary. Data, logs and process ids are in cluster/data.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 data=cluster/data
@@ -11,7 +11,7 @@ usage() { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 
 need_binary() {
   [ -x "$bin" ] && return
-  if [ -n "${LOCKKEEPER_BIN:-}" ]; then echo "no program at $bin: LOCKKEEPER_BIN names one that can be run" >&2; exit 64; fi
+  if [ -n "${LOCKKEEPER_BIN:-}" ]; then echo "no executable at $bin; set LOCKKEEPER_BIN to one" >&2; exit 64; fi
   echo "building $bin" >&2
   cargo build --release --locked
 }
@@ -22,7 +22,7 @@ alive() { local pid; pid=$(pid_of "$1"); [ -n "$pid" ] && kill -0 "$pid" 2>/dev/
 start_node() {
   if alive "$1"; then echo "node $1 runs already (process $(pid_of "$1"))"; return; fi
   mkdir -p "$data/n$1"
-  # What it says from now on.
+  # The log of this start begins at the current end of the file.
   touch "$data/n$1/log"; wc -c < "$data/n$1/log" > "$data/n$1/log.before"
   nohup "$bin" serve --config "cluster/n$1/lockkeeper.toml" >> "$data/n$1/log" 2>&1 < /dev/null &
   echo $! > "$data/n$1/pid"
@@ -30,7 +30,7 @@ start_node() {
 
 said() { tail -c "+$(($(cat "$data/n$1/log.before") + 1))" "$data/n$1/log"; }
 
-# Waits until a node that was just started serves; one that ended at once has said why.
+# Waits until a started node serves. Prints the last lines of its log if it ends at once.
 await_start() {
   for _ in $(seq 100); do
     if said "$1" | grep -q "serving node=$1"; then
@@ -40,7 +40,7 @@ await_start() {
     if ! alive "$1"; then echo "node $1 ended at once:" >&2; said "$1" | tail -n 3 >&2; return 1; fi
     sleep 0.1
   done
-  echo "node $1 runs, but does not serve after 10 s: $data/n$1/log says what it waits for" >&2
+  echo "node $1 runs, but does not serve after 10 s: $data/n$1/log shows why" >&2
   return 1
 }
 
@@ -51,7 +51,7 @@ start_nodes() {
   return "$failed"
 }
 
-# Waits until the process is gone; a node hands over leadership and closes its files first.
+# Waits until the process has ended. Before that a node transfers leadership and closes its files.
 await_end() {
   for _ in $(seq 100); do alive "$1" || return 0; sleep 0.1; done
   echo "node $1 is still running after 10 s: cluster/run.sh kill $1" >&2

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The whole law, read-only: format, lints, tests, documentation, the first build. It changes nothing but the build directory.
+# All checks: format, lints, tests, documentation, the release build. Changes nothing but the build directory.
 #
-#   scripts/check.sh                  everything; prints how long each step took
-#   scripts/check.sh quick MODULE     the unit tests of one module, such as machine or client::lease; with tidy, the house rules
+#   scripts/check.sh                  everything; prints the duration of each step
+#   scripts/check.sh quick MODULE     the unit tests of one module (machine, client::lease ...), or tests/tidy.rs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,15 +37,15 @@ trap report EXIT
 step "format"
 cargo fmt --check
 
-step "lockfile is the one that is committed"
+step "lockfile is up to date"
 cargo metadata --locked --format-version 1 > /dev/null
 
-step "packages are as many as the manual says"
+step "number of packages in the manual"
 packages() { cargo tree --locked --target x86_64-unknown-linux-gnu --edges normal,build --prefix none "$@" | cut -d' ' -f1,2 | sort -u | wc -l; }
 counted="$(packages) packages with the feature \`cli\`, $(packages --no-default-features) without"
 printf '%s\n' "$counted"
 tr '\n' ' ' < src/manual/measuring.md | grep -qF "$counted" || {
-  echo "src/manual/measuring.md has other numbers" >&2
+  echo "src/manual/measuring.md states other numbers" >&2
   exit 1
 }
 
@@ -55,17 +55,17 @@ cargo test --locked
 step "lints"
 cargo clippy --locked --all-targets -- -D warnings
 
-step "an embedding application's build: no command line, no HTTP"
+step "build for embedding: no command line, no HTTP"
 cargo check --locked --lib --no-default-features
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 
-step "the first build: cargo build --release"
+step "release build"
 cargo build --release --locked
 ls -l "${CARGO_TARGET_DIR:-target}/release/lockkeeper" | awk '{ printf "%.1f MB\n", $5 / 1e6 }'
 
-step "the first minutes: dev, and a lock"
+step "smoke test: dev and lock"
 built=${CARGO_TARGET_DIR:-target}/release/lockkeeper
 "$built" dev --ephemeral --port-base 27600 &
 trap 'kill $! 2> /dev/null || true; report' EXIT

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Strikes three real nodes at random while clients contend, for as long as you like; a checker then judges what was seen.
+# Injects faults into three real nodes at random while clients contend; a checker then verifies the recorded history.
 #
 #   scripts/nemesis.sh --for 20m                     every kind of fault
 #   scripts/nemesis.sh --for 5m --faults pause,stop  only some of them
-#   scripts/nemesis.sh --for 5m --seed 7             the choices of an earlier run (its timing is the machine's)
+#   scripts/nemesis.sh --for 5m --seed 7             the choices of an earlier run (timing still varies)
 #
-# Without root:   kill (-9), pause (SIGSTOP), stop (as planned), descriptors (no more of them)
-# With root:      partition, oneway (deaf, or unheard by the others), peerscut (cut off, but not from clients): ip, nsenter
-#                 fulldisk, power (what was not synced is lost): mkfs.ext4, mount, perl
-#                 slowdisk, failedsync: strace    clock (the wall clock is set): libfaketime    starve (a 20th of a processor)
-# What cannot be done on a machine is told and left out; with LOCKKEEPER_SKIP_NO_FAULT=1 it fails the run.
+# Without root:   kill (SIGKILL), pause (SIGSTOP), stop (SIGTERM), descriptors (no free file descriptors)
+# With root, and the programs after the colon:
+#                 partition, oneway (receives or sends nothing), peerscut (no link to other nodes): ip, nsenter
+#                 fulldisk, power (unsynced writes are lost): mkfs.ext4, mount, perl
+#                 slowdisk, failedsync: strace    clock (the wall clock is set): libfaketime
+#                 starve (a 20th of a processor)
+# Unsupported faults are printed and skipped; with LOCKKEEPER_SKIP_NO_FAULT=1 they fail the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 64; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 
 seconds() {
   case $1 in

@@ -1,23 +1,23 @@
-//! The house rules, as tests over the source: one direction of imports, quarantined crates, time and randomness in one
-//! place, small files and functions, an opening page for every module. `cargo test` is the whole law.
+//! The rules of this repository as tests over its source: direction of imports, modules of crates, one source of time
+//! and randomness, small files and functions, and an opening comment in every file.
 
 #[path = "tidy/client_files.rs"]
 mod client_files;
-#[path = "tidy/import_circles.rs"]
-mod import_circles;
+#[path = "tidy/import_cycles.rs"]
+mod import_cycles;
 #[path = "tidy/words.rs"]
 mod words;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The rooms from the ground up: a room may import from those before it, never from those after it.
-const ROOMS: &[&str] = &[
+/// The modules from the lowest to the highest: a module may import only from those before it.
+const MODULES: &[&str] = &[
     "manual", "limits", "model", "history", "faults", "state", "machine", "codec", "storage", "clock", "net",
     "protobuf", "raft", "service", "config", "node", "client", "compat", "rpc", "testing", "http", "cli",
 ];
 
-/// What a room must not know although it comes later: (room, what it never names).
+/// Modules that a module must not import although they are lower: (module, what it never names).
 const NEVER: &[(&str, &[&str])] = &[
     ("storage", &["model", "state", "machine", "codec"]),
     ("raft", &["service"]),
@@ -29,8 +29,8 @@ const NEVER: &[(&str, &[&str])] = &[
     ("config", &["state", "machine", "codec", "storage", "raft"]),
 ];
 
-/// Crates that live in one room only.
-const QUARANTINED: &[(&str, &str)] = &[
+/// Crates that only one module may use.
+const CRATES: &[(&str, &str)] = &[
     ("openraft", "raft"),
     ("sled", "storage"),
     ("raft_log", "storage"),
@@ -49,8 +49,8 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 struct Source {
     path: String,
-    room: String,
-    /// Without comments, and without the inline tests at its foot.
+    module: String,
+    /// The lines without comments and without the inline tests at the end.
     code: Vec<String>,
     text: String,
 }
@@ -79,10 +79,10 @@ fn sources(folder: &str) -> Vec<Source> {
 fn source(root: &Path, path: &Path) -> Source {
     let text = std::fs::read_to_string(path).expect("a text");
     let path = path.strip_prefix(root).expect("inside").display().to_string();
-    let room = path.split('/').nth(1).unwrap_or_default().trim_end_matches(".rs").to_owned();
+    let module = path.split('/').nth(1).unwrap_or_default().trim_end_matches(".rs").to_owned();
     let code = text.lines().take_while(|line| *line != "#[cfg(test)]" || !text.contains("\nmod tests {"));
     let code = code.map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect();
-    Source { path, room, code, text }
+    Source { path, module, code, text }
 }
 
 fn is_test(source: &Source) -> bool {
@@ -97,7 +97,7 @@ fn report(what: &str, broken: &[String]) {
     assert!(broken.is_empty(), "{what}:\n{text}");
 }
 
-/// Lines of the source's own code that match, as `path:line: text`.
+/// The lines of code that match, as `path:line: text`.
 fn matching(sources: &[Source], skip: impl Fn(&Source) -> bool, hit: impl Fn(&Source, &str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources.iter().filter(|source| !skip(source)) {
@@ -119,56 +119,57 @@ fn names(line: &str, word: &str) -> bool {
     })
 }
 
-/// Upper rooms know lower rooms, never the reverse.
+/// A module imports only lower modules.
 #[test]
 fn imports_go_one_way() {
-    let height = |room: &str| ROOMS.iter().position(|known| *known == room);
+    let height = |module: &str| MODULES.iter().position(|known| *known == module);
     let broken = matching(&sources("src"), is_test, |source, line| {
-        let Some(own) = height(&source.room) else { return false };
-        ROOMS.iter().enumerate().any(|(other, room)| {
-            let forbidden = own < other || NEVER.iter().any(|(r, never)| *r == source.room && never.contains(room));
-            forbidden && names(line, &format!("crate::{room}"))
+        let Some(own) = height(&source.module) else { return false };
+        MODULES.iter().enumerate().any(|(other, module)| {
+            let forbidden = own < other || NEVER.iter().any(|(r, never)| *r == source.module && never.contains(module));
+            forbidden && names(line, &format!("crate::{module}"))
         })
     });
-    report("a room names one that it must not know", &broken);
+    report("a module names one that it must not import", &broken);
 }
 
-/// Every folder and file of the crate's root is a room with a place in the order.
+/// Every folder and file at the root of the crate is a module in the list.
 #[test]
-fn every_room_has_its_place() {
+fn every_module_is_in_the_list() {
     let unknown = sources("src")
         .into_iter()
-        .filter(|s| !["lib", "main"].contains(&s.room.as_str()) && !ROOMS.contains(&s.room.as_str()));
-    report("rooms without a place in the order", &unknown.map(|source| source.path).collect::<Vec<_>>());
+        .filter(|s| !["lib", "main"].contains(&s.module.as_str()) && !MODULES.contains(&s.module.as_str()));
+    report("modules that are not in the list", &unknown.map(|source| source.path).collect::<Vec<_>>());
 }
 
-/// Each of these crates is named in one room only, so that it could be replaced there.
+/// Each of these crates is named in one module only, so that it can be replaced there.
 #[test]
-fn crates_stay_in_their_rooms() {
+fn crates_stay_in_their_modules() {
     let broken = matching(
         &sources("src"),
         |_| false,
         |source, line| {
-            QUARANTINED.iter().any(|(name, room)| {
-                *room != source.room
-                    && source.room != "main"
+            CRATES.iter().any(|(name, module)| {
+                *module != source.module
+                    && source.module != "main"
                     && (line.contains(&format!("{name}::")) || line.trim_start().starts_with(&format!("use {name}")))
             })
         },
     );
-    report("a crate is named outside of its room", &broken);
+    report("a crate is named outside its module", &broken);
 }
 
-/// Time and randomness come in through `clock` alone; the lock machine and its words know neither, nor unordered maps.
+/// Only `clock` reads the time and random numbers. The lock machine and its types use neither, nor unordered maps.
 #[test]
-fn time_and_randomness_have_one_window() {
+fn time_and_randomness_have_one_source() {
     let clocks = ["Instant::now", "SystemTime::now", "thread_rng", "use rand::", " rand::", "getrandom::"];
     let broken = matching(
         &sources("src"),
-        |s| s.room == "clock" || is_test(s),
+        |s| s.module == "clock" || is_test(s),
         |source, line| {
-            let pure = ["model", "state", "machine"].contains(&source.room.as_str());
-            // A hasher without a seed gives every node the same order; such a type says so where it is named.
+            let pure = ["model", "state", "machine"].contains(&source.module.as_str());
+            // A hasher without a seed gives the same order on every node; the line that names such a type names its
+            // hasher.
             let fixed = ["foldhash::fast::FixedState", "BuildHasherDefault"];
             let seedless = fixed.iter().any(|hasher| line.contains(hasher)) || line.starts_with("use ");
             let unordered = pure && !seedless && (line.contains("HashMap") || line.contains("HashSet"));
@@ -176,22 +177,22 @@ fn time_and_randomness_have_one_window() {
                 line.contains(clock)
                     && !line.contains("tokio::time::Instant::now")
                     && !line.contains("TokioInstant::now")
-                    // openraft asks for its random numbers by this name; they come from the clock's room.
+                    // openraft requires this name; the numbers come from the module `clock`.
                     && !line.contains("fn thread_rng() -> Draws")
             });
             let slept = pure && (line.contains("tokio") || line.contains("async ") || line.contains("std::time"));
-            unordered || slept || (timed && (pure || source.room != "cli"))
+            unordered || slept || (timed && (pure || source.module != "cli"))
         },
     );
     report("time, randomness or an unordered map where it must not be", &broken);
 }
 
-/// A bound or interval stands in `limits`, where it can be weighed against the others.
+/// Bounds and intervals are defined in `limits`, where they can be compared.
 #[test]
 fn waits_have_their_numbers_in_limits() {
     let broken = matching(
         &sources("src"),
-        |s| s.room == "limits" || s.path.ends_with("limits_storage.rs") || is_test(s),
+        |s| s.module == "limits" || s.path.ends_with("limits_storage.rs") || is_test(s),
         |_, line| {
             ["from_millis(", "from_secs(", "from_micros(", "from_nanos("].iter().any(|call| {
                 let after = line.split(call).nth(1).unwrap_or_default();
@@ -200,17 +201,17 @@ fn waits_have_their_numbers_in_limits() {
             })
         },
     );
-    report("a duration written where nobody looks for it", &broken);
+    report("durations defined outside `limits`", &broken);
 }
 
-/// Files stay readable: at most 400 lines without their tests.
+/// Files have at most 400 lines without their tests.
 #[test]
 fn files_are_small() {
     let long = sources("src").into_iter().filter(|s| !is_test(s) && FILE_LINES_MAX < s.code.len());
     report("files that are too long", &long.map(|s| format!("{}: {} lines", s.path, s.code.len())).collect::<Vec<_>>());
 }
 
-/// Tests are read, too: at most 500 lines a file.
+/// Test files have at most 500 lines.
 #[test]
 fn test_files_are_small() {
     let own = sources("src").into_iter().filter(is_test);
@@ -219,7 +220,7 @@ fn test_files_are_small() {
     report("test files that are too long", &long.collect::<Vec<_>>());
 }
 
-/// Functions fit on a screen: at most 70 lines.
+/// Functions have at most 70 lines.
 #[test]
 fn functions_are_small() {
     let mut long = Vec::new();
@@ -246,23 +247,23 @@ fn functions_are_small() {
     report("functions that are too long", &long);
 }
 
-/// Every module opens with a page that says what it is; a room's page also says what it never knows.
+/// Every file opens with a comment that describes it; that of a module also says what it never does.
 #[test]
-fn modules_open_with_a_page() {
+fn modules_open_with_a_comment() {
     let mut broken = Vec::new();
     for source in sources("src").iter().chain(&sources("tests")) {
         if !source.text.starts_with("//!") {
-            broken.push(format!("{}: no opening page", source.path));
+            broken.push(format!("{}: no opening comment", source.path));
         }
-        let is_room = ROOMS.iter().any(|room| source.path == format!("src/{room}/mod.rs"));
-        if is_room && !source.text.contains("Never: ") {
-            broken.push(format!("{}: does not say what it never knows", source.path));
+        let is_module = MODULES.iter().any(|module| source.path == format!("src/{module}/mod.rs"));
+        if is_module && !source.text.contains("Never: ") {
+            broken.push(format!("{}: does not say what it never does", source.path));
         }
     }
-    report("modules without their page", &broken);
+    report("files without an opening comment", &broken);
 }
 
-/// Golden scripts say in their first line what they prove.
+/// The first line of each golden script says what it proves.
 #[test]
 fn scripts_begin_with_a_sentence() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/scripts");
@@ -276,10 +277,10 @@ fn scripts_begin_with_a_sentence() {
             broken.push(path.display().to_string());
         }
     }
-    report("scripts without a first sentence", &broken);
+    report("scripts without a sentence in their first line", &broken);
 }
 
-/// Files of messages that clients of other languages are generated from, with their paths.
+/// The proto files from which clients in other languages are generated, with their paths.
 fn public_messages() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/lockkeeper/v1");
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -290,7 +291,7 @@ fn public_messages() -> Vec<(String, String)> {
     files
 }
 
-/// The name that a line of a file of messages declares, if it declares one: of a field, a message, a call, a value.
+/// The name that a line of a proto file declares, if any: of a field, a message, a call or a value.
 fn declared(line: &str) -> Option<&str> {
     let code = line.split("//").next().unwrap_or_default().trim();
     let words: Vec<_> = code.split_whitespace().collect();
@@ -304,10 +305,10 @@ fn declared(line: &str) -> Option<&str> {
     }
 }
 
-/// A name of a field, a message, a call or a value that is a keyword of Python can only be written with `getattr` there.
+/// No field, message, call or value has the name of a Python keyword, which Python code could use only with `getattr`.
 #[test]
 fn no_name_of_a_message_is_a_keyword_of_python() {
-    // As `keyword.kwlist` of Python 3.13 lists them.
+    // The list `keyword.kwlist` of Python 3.13.
     let keywords = "False None True and as assert async await break class continue def del elif else except finally for from \
                     global if import in is lambda nonlocal not or pass raise return try while with yield";
     let keywords: Vec<_> = keywords.split_whitespace().collect();
@@ -322,10 +323,10 @@ fn no_name_of_a_message_is_a_keyword_of_python() {
         }
     }
     assert!(names > 500, "only {names} names were found");
-    report("keywords of Python as names", &broken);
+    report("Python keywords as names", &broken);
 }
 
-/// Everything that a client of another language can name says what it is in a comment of its own: such a client sees nothing else.
+/// Every declaration in the proto files has a comment, which is all that a client in another language sees.
 #[test]
 fn every_part_of_a_message_has_its_comment() {
     const WORDS_MIN: usize = 4;
@@ -349,12 +350,12 @@ fn every_part_of_a_message_has_its_comment() {
         }
     }
     assert!(found > 700, "only {found} were found");
-    report("parts of messages that do not say what they are", &broken);
+    report("declarations without a comment", &broken);
 }
 
-/// Nothing unfinished is left behind, and no test is switched off.
+/// The source has no unfinished code, and no test is disabled.
 #[test]
-fn nothing_is_left_behind() {
+fn nothing_is_unfinished_or_disabled() {
     let marks: Vec<String> = ["todo", "unimplemented", "dbg"].iter().map(|m| format!("{m}!(")).collect();
     let words: Vec<String> =
         [["FIX", "ME"], ["XX", "X"], ["#[ign", "ore"], ["should", "_panic"]].iter().map(|w| w.concat()).collect();
@@ -366,10 +367,10 @@ fn nothing_is_left_behind() {
             }
         }
     }
-    report("left behind", &broken);
+    report("unfinished or disabled", &broken);
 }
 
-/// Whether something of this name is there: a test, the story of the simulation, a golden script, a file or a module.
+/// Returns true if there is a test, a scenario of the simulation, a golden script, a file or a module of this name.
 fn exists(name: &str, all: &str, root: &Path) -> bool {
     let last = name.rsplit("::").next().unwrap_or_default();
     let is_text =
@@ -377,7 +378,7 @@ fn exists(name: &str, all: &str, root: &Path) -> bool {
     is_text || root.join("src/machine/scripts").join(name).is_file() || root.join(name).exists()
 }
 
-/// Every test that the manual names as an attack on a promise is there.
+/// Every test that the manual names as a test of a guarantee exists.
 #[test]
 fn tests_that_the_manual_names_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -394,5 +395,5 @@ fn tests_that_the_manual_names_exist() {
         }
         broken.extend(named.into_iter().filter(|name| !exists(name, &all, root)).map(ToOwned::to_owned));
     }
-    report("not there, though the manual names it", &broken);
+    report("named in the manual but missing", &broken);
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The same lock workloads on lockkeeper, etcd, ZooKeeper and Redis, in turn, on this machine. See README.md beside this file.
+# The same lock workloads on lockkeeper, etcd, ZooKeeper and Redis, in turn, on this machine. See README.md.
 #
 #   scripts/compare/run.sh                  five rounds, about an hour and a half; tables on standard output
-#   scripts/compare/run.sh --quick          one short round: shows that everything works
-#   scripts/compare/run.sh --rounds 3       with another number of rounds
-#   scripts/compare/run.sh --install        installs what is missing first (Debian, root); nothing of it is left running
+#   scripts/compare/run.sh --quick          one short round, as a check
+#   scripts/compare/run.sh --rounds 3       another number of rounds
+#   scripts/compare/run.sh --install        installs missing packages first (Debian, root); no service stays running
 #
 # Further options go to the program: --products, --workloads, --foreign CORES, --out DIR, --data DIR, --help.
-# Other builds: LOCKKEEPER_BIN, ETCD, REDIS_SERVER, JAVA name programs, ZOOKEEPER_CLASSPATH its jars.
+# To use other builds, set LOCKKEEPER_BIN, ETCD, REDIS_SERVER or JAVA to a program, or ZOOKEEPER_CLASSPATH to jars.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -27,14 +27,14 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-# Debian's packages of what is missing; nothing where the caller names a build of his own.
+# The Debian packages of missing programs, except of products for which the caller names another build.
 wanted() { [ -z "$products" ] || [[ ,$products, == *,$1,* ]]; }
 missing=()
 lacks() { ! command -v "$1" > /dev/null; }
-# Debian has the compiler's own .proto files in a package that it only recommends.
-knows_its_own() { echo 'syntax = "proto3"; import "google/protobuf/descriptor.proto";' | protoc -I/dev /dev/stdin -o /dev/null; }
+# On Debian the compiler's own .proto files are in a separate package.
+has_own_protos() { echo 'syntax = "proto3"; import "google/protobuf/descriptor.proto";' | protoc -I/dev /dev/stdin -o /dev/null; }
 lacks protoc && missing+=(protobuf-compiler)
-knows_its_own 2> /dev/null || missing+=(libprotobuf-dev)
+has_own_protos 2> /dev/null || missing+=(libprotobuf-dev)
 wanted etcd && lacks "${ETCD:-etcd}" && missing+=(etcd-server)
 wanted redis && lacks "${REDIS_SERVER:-redis-server}" && missing+=(redis-server)
 if wanted zookeeper; then
@@ -49,8 +49,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     echo "  scripts/compare/run.sh --install would run, as root: $command" >&2
     exit 69
   fi
-  [ "$(id -u)" = 0 ] || { echo "installing needs root: $command" >&2; exit 77; }
-  # The packages would start servers of their own, which this keeps from happening.
+  [ "$(id -u)" = 0 ] || { echo "installation needs root: $command" >&2; exit 77; }
+  # Prevents the packages from starting their servers.
   policy=/usr/sbin/policy-rc.d made=no
   if [ ! -e $policy ]; then printf '#!/bin/sh\nexit 101\n' > $policy; chmod +x $policy; made=yes; fi
   apt-get update -qq
@@ -65,13 +65,13 @@ if [ -z "${LOCKKEEPER_BIN:-}" ]; then
 fi
 "$LOCKKEEPER_BIN" version >&2
 echo "building the clients" >&2
-# Not locked: the crate is one of its dependencies, and what that needs may have grown since.
+# Without --locked, because the dependencies of the crate may have changed since.
 cargo build --release --manifest-path "$here/Cargo.toml" --target-dir "$here/target"
 
 if [ $quick = yes ]; then
   rounds=${rounds:-1} out=${out:-$here/target/quick}
 fi
-# Every client has a connection of its own.
+# Every client has its own connection.
 ulimit -n "$(ulimit -Hn)"
 exec "$here/target/release/lockkeeper-compare" --rounds "${rounds:-5}" --out "${out:-$here/results}" \
   --data "${data:-$here/target/data}" "${others[@]}"

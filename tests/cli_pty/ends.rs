@@ -1,100 +1,101 @@
-//! What ends a command that runs while something is held, and what is waited for at its end.
+//! What ends a command under the wrapper, and what the wrapper waits for at the end.
 
 use std::process::Stdio;
 
 use rustix::process::{Signal, kill_process};
 
-use super::{Slate, code_of, ended, is_gone, pid, shown, until, wrapper};
+use super::{Journal, code_of, ended, is_gone, pid, shown, until, wrapper};
 
-/// A script that notes TERM on the slate, and runs on.
-fn stubborn(slate: &Slate) -> String {
+/// A script that writes a line to the file on SIGTERM and keeps running.
+fn stubborn(journal: &Journal) -> String {
     format!(
         "trap 'echo asked >> {0}' TERM; trap 'echo again >> {0}' USR1; echo ready > {0}; while :; do sleep 0.01; done",
-        shown(&slate.path())
+        shown(&journal.path())
     )
 }
 
-/// TERM asks the command to end. While the hold is valid nothing more happens, however long the command takes, and however
-/// short the time for an end after a loss is.
+/// SIGTERM only asks the command to end. While the hold is valid the command is not killed, no matter how long it takes
+/// or how short the time for an end after a loss is.
 #[test]
 fn term_alone_kills_nothing() {
-    let slate = Slate::new();
-    let mut child = wrapper(stubborn(&slate)).env("KILL_AFTER_MS", "1").spawn().unwrap();
-    slate.says("ready");
+    let journal = Journal::new();
+    let mut child = wrapper(stubborn(&journal)).env("KILL_AFTER_MS", "1").spawn().unwrap();
+    journal.wait_for("ready");
     for count in 1..=2 {
         kill_process(pid(&child), Signal::TERM).unwrap();
-        until("TERM on the slate", || slate.text().matches("asked").count() == count);
+        until("TERM in the file", || journal.text().matches("asked").count() == count);
     }
-    // A kill that was due after 1 ms would come before the answer to a later signal.
+    // A kill that is due after 1 ms would come before the answer to a later signal.
     kill_process(pid(&child), Signal::USR1).unwrap();
-    slate.says("again");
+    journal.wait_for("again");
     assert!(child.try_wait().unwrap().is_none());
     kill_process(pid(&child), Signal::KILL).unwrap();
     ended(&mut child);
 }
 
-/// A command that does not end at TERM is killed after the time that was set for that.
+/// A command that does not end after SIGTERM is killed after the configured time.
 #[test]
-fn term_is_followed_by_kill_where_that_was_ordered() {
-    let slate = Slate::new();
-    let mut child = wrapper(stubborn(&slate)).env("STOP_AFTER_MS", "300").spawn().unwrap();
-    slate.says("ready");
+fn term_is_followed_by_kill_if_configured() {
+    let journal = Journal::new();
+    let mut child = wrapper(stubborn(&journal)).env("STOP_AFTER_MS", "300").spawn().unwrap();
+    journal.wait_for("ready");
     kill_process(pid(&child), Signal::TERM).unwrap();
     assert_eq!(ended(&mut child).code(), Some(137));
 }
 
-/// A second TERM shortens the time to the kill, which would otherwise be longer than this test waits.
+/// A second SIGTERM shortens the time until the kill, which would otherwise exceed the limit of this test.
 #[test]
 fn a_second_term_hurries_the_kill() {
-    let slate = Slate::new();
-    // A quarter of it is more than the command needs to note the first TERM, and less than the test's patience.
-    let mut child = wrapper(stubborn(&slate)).env("STOP_AFTER_MS", "24000").spawn().unwrap();
-    slate.says("ready");
+    let journal = Journal::new();
+    // A quarter of this time is longer than the command needs to write its line, and shorter than the limit of the
+    // test.
+    let mut child = wrapper(stubborn(&journal)).env("STOP_AFTER_MS", "24000").spawn().unwrap();
+    journal.wait_for("ready");
     kill_process(pid(&child), Signal::TERM).unwrap();
-    slate.says("asked");
+    journal.wait_for("asked");
     kill_process(pid(&child), Signal::TERM).unwrap();
     assert_eq!(ended(&mut child).code(), Some(137));
 }
 
-/// A loss leaves the command its time to the kill and no more: TERM from outside does not prolong it.
+/// A loss leaves the command its time until the kill, and a SIGTERM from outside does not extend that time.
 #[test]
-fn term_does_not_put_off_the_kill_after_a_loss() {
-    let slate = Slate::new();
-    let mut command = wrapper(stubborn(&slate));
+fn term_does_not_delay_the_kill_after_a_loss() {
+    let journal = Journal::new();
+    let mut command = wrapper(stubborn(&journal));
     let mut child = command.env("LASTS_MS", "2000").env("STOP_AFTER_MS", "120000").spawn().unwrap();
-    slate.says("asked");
+    journal.wait_for("asked");
     kill_process(pid(&child), Signal::TERM).unwrap();
     assert_eq!(ended(&mut child).code(), Some(76));
 }
 
-/// Another client's request sends the signal that was ordered to the command's group.
+/// A request of another client sends the configured signal to the group of the command.
 #[test]
 fn a_request_sends_its_signal() {
-    let slate = Slate::new();
-    let script = format!("trap 'exit 12' USR2; echo ready > {0}; while :; do sleep 0.01; done", shown(&slate.path()));
+    let journal = Journal::new();
+    let script = format!("trap 'exit 12' USR2; echo ready > {0}; while :; do sleep 0.01; done", shown(&journal.path()));
     assert_eq!(code_of(wrapper(script).env("ASKED_MS", "1000")), Some(12));
 }
 
-/// Where the hold is to end with the command itself, nothing that it left in its group is waited for or killed.
+/// If the hold ends with the command itself, processes left in its group are neither awaited nor killed.
 #[test]
 fn processes_left_behind_need_not_be_waited_for() {
-    let slate = Slate::new();
-    let script = format!("sleep 1000 > /dev/null & echo pid $! > {}; exit 5", shown(&slate.path()));
+    let journal = Journal::new();
+    let script = format!("sleep 1000 > /dev/null & echo pid $! > {}; exit 5", shown(&journal.path()));
     let mut child = wrapper(script).env("RELEASE_EARLY", "1").spawn().unwrap();
     assert_eq!(ended(&mut child).code(), Some(5));
-    let left = slate.number_after("pid ");
+    let left = journal.number_after("pid ");
     assert!(!is_gone(left));
     kill_process(left, Signal::KILL).unwrap();
 }
 
-/// After a while the user is notified of the processes that are waited for, by their names and ids.
+/// After some time the user is notified of the processes that the wrapper waits for, with their names and ids.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_user_is_notified_of_processes_left_behind() {
-    let (slate, notices) = (Slate::new(), Slate::new());
-    let script = format!("sleep 1000 & echo pid $! > {}; exit 5", shown(&slate.path()));
+    let (journal, notices) = (Journal::new(), Journal::new());
+    let script = format!("sleep 1000 & echo pid $! > {}; exit 5", shown(&journal.path()));
     let mut child = wrapper(script).stdout(Stdio::null()).env("NOTICES", notices.path()).spawn().unwrap();
-    let left = slate.number_after("pid ");
+    let left = journal.number_after("pid ");
     assert_eq!(notices.number_after("waits for sleep "), left);
     assert!(child.try_wait().unwrap().is_none());
     kill_process(left, Signal::KILL).unwrap();

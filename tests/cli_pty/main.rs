@@ -1,10 +1,10 @@
-//! A command under the wrapper: exit codes, signals, the end of the hold, and job control on a pseudo-terminal.
-//! No cluster is needed: the hold is made up.
+//! A command under the wrapper: exit codes, signals, the end of the hold, and job control on a pseudo-terminal. The
+//! hold is simulated, so that no cluster is needed.
 //!
-//! Two tests are also roles that this program plays as a process of its own, told by its environment: the wrapper
-//! with its made-up hold, and the leader of a terminal's session.
+//! Two tests are also the entry points of child processes, selected by environment variables: the wrapper with its
+//! simulated hold, and the leader of a terminal's session.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic, and says what it saw")]
+#![allow(clippy::unwrap_used, reason = "a test fails with a panic that shows what it measured")]
 
 mod ends;
 mod killed;
@@ -20,18 +20,18 @@ use lockkeeper::cli::lock::child::{self, Hold, OnLost, Orders};
 use lockkeeper::cli::lock::signals::Signals;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// Longer than any of these tests takes on a busy machine.
+/// Longer than any of these tests takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A hold that is valid for so long from its making.
-struct Made {
+/// A hold that is valid for a fixed time after its creation.
+struct SimulatedHold {
     began: Instant,
     lasts: Duration,
-    /// Another client asks for it then, once.
+    /// When another client requests the lock, once.
     asked_at: Option<Duration>,
 }
 
-impl Hold for Made {
+impl Hold for SimulatedHold {
     fn valid_for(&self) -> Duration {
         self.lasts.saturating_sub(self.began.elapsed())
     }
@@ -48,14 +48,14 @@ impl Hold for Made {
     }
 
     fn waits_for(&self, processes: &[(u32, String)]) {
-        let Some(slate) = std::env::var_os("NOTICES") else { return };
+        let Some(journal) = std::env::var_os("NOTICES") else { return };
         let lines: String = processes.iter().map(|(pid, name)| format!("waits for {name} {pid}\n")).collect();
-        std::fs::write(slate, lines).unwrap();
+        std::fs::write(journal, lines).unwrap();
     }
 }
 
-/// Plays the wrapper when asked to by the environment: runs the command in `WRAPPED` and ends with its exit code, 76
-/// when the hold was lost.
+/// The entry point of the wrapper process: runs the command in `WRAPPED` and exits with its code, or with 76 if the
+/// hold was lost. Does nothing without that variable.
 #[test]
 fn role_of_the_wrapper() {
     let Some(command) = std::env::var_os("WRAPPED") else { return };
@@ -85,7 +85,7 @@ fn role_of_the_wrapper() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let report = runtime.block_on(async {
         let asked_at = std::env::var_os("ASKED_MS").map(|_| milliseconds("ASKED_MS", 0));
-        let hold = Made { began: Instant::now(), lasts: milliseconds("LASTS_MS", 3_600_000), asked_at };
+        let hold = SimulatedHold { began: Instant::now(), lasts: milliseconds("LASTS_MS", 3_600_000), asked_at };
         let mut signals = Signals::listen().unwrap();
         child::run(&orders, &hold, &mut signals).await
     });
@@ -93,8 +93,8 @@ fn role_of_the_wrapper() {
     std::process::exit(if report.lost && on_lost != OnLost::Ignore { 76 } else { i32::from(report.ended.code()) });
 }
 
-/// Plays the leader of a terminal's session when asked to by the environment: makes the terminal on its standard
-/// input its own and becomes a shell.
+/// The entry point of the session leader: makes the terminal on its standard input its controlling terminal and becomes
+/// a shell. Does nothing without the variable `SCRIPT`.
 #[test]
 fn role_of_the_session_leader() {
     let Some(script) = std::env::var_os("SCRIPT") else { return };
@@ -116,11 +116,11 @@ fn wrapper(command: impl Into<OsString>) -> Command {
     wrapper
 }
 
-/// Polls with a pause until the condition holds.
+/// Waits until the condition is true.
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        assert!(began.elapsed() < PATIENCE, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -138,30 +138,30 @@ fn code_of(command: &mut Command) -> Option<i32> {
     ended(&mut command.spawn().unwrap()).code()
 }
 
-/// A file in a directory of its own, for commands to tell what they did.
-struct Slate {
+/// A temporary file to which commands write what they did.
+struct Journal {
     directory: tempfile::TempDir,
 }
 
-impl Slate {
+impl Journal {
     fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self) -> PathBuf {
-        self.directory.path().join("slate")
+        self.directory.path().join("journal")
     }
 
     fn text(&self) -> String {
         std::fs::read_to_string(self.path()).unwrap_or_default()
     }
 
-    fn says(&self, word: &str) {
-        until(&format!("{word} on the slate"), || self.text().contains(word));
+    fn wait_for(&self, word: &str) {
+        until(&format!("{word} in the file"), || self.text().contains(word));
     }
 
     fn number_after(&self, word: &str) -> Pid {
-        self.says(word);
+        self.wait_for(word);
         until("a whole line", || self.text().ends_with('\n'));
         let text = self.text();
         let line = text.lines().find_map(|line| line.strip_prefix(word)).unwrap();
@@ -183,7 +183,7 @@ fn is_gone(process: Pid) -> bool {
             .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
 }
 
-/// The command's exit code is the wrapper's, and a signal that ended it is 128 and its number.
+/// The wrapper exits with the code of its command, or with 128 and the number of the signal that ended it.
 #[test]
 fn exit_codes_are_the_commands() {
     assert_eq!(code_of(&mut wrapper("exit 0")), Some(0));
@@ -191,90 +191,90 @@ fn exit_codes_are_the_commands() {
     assert_eq!(code_of(&mut wrapper("kill -KILL $$")), Some(137));
 }
 
-/// A command that does not exist is 127, one that may not be executed is 126.
+/// A command that does not exist exits with 127, and one that may not be executed with 126.
 #[test]
-fn commands_that_cannot_run_are_told_apart() {
+fn commands_that_cannot_run_have_their_own_codes() {
     assert_eq!(code_of(&mut wrapper("exec /nonexistent/command")), Some(127));
     assert_eq!(code_of(&mut wrapper("exec /etc/passwd")), Some(126));
 }
 
-/// The command sees the environment that was ordered.
+/// The command gets the configured environment.
 #[test]
 fn the_environment_reaches_the_command() {
     assert_eq!(code_of(&mut wrapper("exit $LOCKKEEPER_TOKEN")), Some(17));
 }
 
-/// The command leads a group of its own, apart from the wrapper's.
+/// The command leads a separate process group.
 #[test]
 fn the_command_leads_its_own_group() {
     assert_eq!(code_of(&mut wrapper("test \"$(ps -o pgid= -p $$ | tr -d ' ')\" = $$ || test ! -x /bin/ps")), Some(0));
 }
 
-/// Signals to the wrapper reach the command, which decides what they mean.
+/// Signals to the wrapper are forwarded to the command, which handles them.
 #[test]
-fn signals_are_passed_on() {
+fn signals_are_forwarded() {
     for (signal, name) in [(Signal::USR1, "USR1"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::TERM, "TERM")] {
-        let slate = Slate::new();
+        let journal = Journal::new();
         let script =
-            format!("trap 'exit 33' {name}; echo ready > {}; while :; do sleep 0.01; done", shown(&slate.path()));
+            format!("trap 'exit 33' {name}; echo ready > {}; while :; do sleep 0.01; done", shown(&journal.path()));
         let mut child = wrapper(script).spawn().unwrap();
-        slate.says("ready");
+        journal.wait_for("ready");
         kill_process(pid(&child), signal).unwrap();
         assert_eq!(ended(&mut child).code(), Some(33), "{name}");
     }
 }
 
-/// The hold is in use until the whole group is gone: what the command left behind is waited for.
+/// The wrapper waits until all processes of the command's group have ended.
 #[test]
 fn processes_left_behind_are_waited_for() {
-    let slate = Slate::new();
-    let path = shown(&slate.path());
+    let journal = Journal::new();
+    let path = shown(&journal.path());
     let script = format!("(while test ! -e {path}.go; do sleep 0.01; done; echo over > {path}) & exit 5");
     let mut child = wrapper(script).stdout(Stdio::null()).spawn().unwrap();
     assert!(child.try_wait().unwrap().is_none());
     std::fs::write(format!("{path}.go"), "").unwrap();
     assert_eq!(ended(&mut child).code(), Some(5));
-    assert_eq!(slate.text(), "over\n");
+    assert_eq!(journal.text(), "over\n");
 }
 
-/// When the hold runs out the command is asked to end before that, and the exit code says so whatever it returned.
+/// Before the hold ends the command gets SIGTERM, and the wrapper exits with 76 even if the command returned 0.
 #[test]
 fn loss_asks_the_command_to_end() {
-    let slate = Slate::new();
-    let script = format!("trap 'echo asked > {}; exit 0' TERM; while :; do sleep 0.01; done", shown(&slate.path()));
+    let journal = Journal::new();
+    let script = format!("trap 'echo asked > {}; exit 0' TERM; while :; do sleep 0.01; done", shown(&journal.path()));
     assert_eq!(code_of(wrapper(script).env("LASTS_MS", "1500")), Some(76));
-    assert_eq!(slate.text(), "asked\n");
+    assert_eq!(journal.text(), "asked\n");
 }
 
-/// A command that does not hear is dead by the time that another may hold the lock.
+/// A command that ignores SIGTERM is killed before another client can hold the lock.
 #[test]
 fn loss_kills_in_time() {
     let began = Instant::now();
     let mut child = wrapper("trap '' TERM; while :; do sleep 0.01; done").env("LASTS_MS", "2000").spawn().unwrap();
     let status = ended(&mut child);
     assert_eq!(status.code(), Some(76));
-    // The hold began after the process did, so that this bound is later than the end of the hold, by a start.
+    // The hold begins after the process does, so this bound is later than the end of the hold by the time of a start.
     assert!(began.elapsed() < Duration::from_millis(3_500), "{:?}", began.elapsed());
 }
 
-/// `--on-lost kill` does not ask, `--on-lost ignore` does nothing.
+/// `--on-lost kill` sends no SIGTERM, and `--on-lost ignore` does nothing.
 #[test]
 fn loss_can_kill_at_once_or_be_ignored() {
-    let slate = Slate::new();
-    let script = format!("trap 'echo asked > {}' TERM; while :; do sleep 0.01; done", shown(&slate.path()));
+    let journal = Journal::new();
+    let script = format!("trap 'echo asked > {}' TERM; while :; do sleep 0.01; done", shown(&journal.path()));
     assert_eq!(code_of(wrapper(script).env("LASTS_MS", "500").env("ON_LOST", "kill")), Some(76));
-    assert_eq!(slate.text(), "");
+    assert_eq!(journal.text(), "");
     assert_eq!(code_of(wrapper("sleep 0.6; exit 9").env("LASTS_MS", "100").env("ON_LOST", "ignore")), Some(9));
 }
 
-/// A wrapper that is killed takes the command along.
+/// If the wrapper is killed, its command is killed as well.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_killed_wrapper_takes_the_command_along() {
-    let slate = Slate::new();
-    let script = format!("echo pid $$ > {}; while :; do sleep 0.01; done", shown(&slate.path()));
+fn a_killed_wrapper_ends_its_command() {
+    let journal = Journal::new();
+    let script = format!("echo pid $$ > {}; while :; do sleep 0.01; done", shown(&journal.path()));
     let mut child = wrapper(script).spawn().unwrap();
-    let command = slate.number_after("pid ");
+    let command = journal.number_after("pid ");
     kill_process(pid(&child), Signal::KILL).unwrap();
     assert_eq!(ended(&mut child).signal(), Some(9));
     until("the command's end", || is_gone(command));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{PATIENCE, ended, role};
 
-/// A pseudo-terminal with a shell in its session, and what it has printed.
+/// A pseudo-terminal with a shell, and everything that was printed on it.
 struct Screen {
     keyboard: File,
     printed: std::sync::Arc<std::sync::Mutex<String>>,
@@ -30,7 +30,7 @@ impl Screen {
         let keyboard = File::from(controller);
         let printed = std::sync::Arc::<std::sync::Mutex<String>>::default();
         let (mut screen, seen) = (keyboard.try_clone().unwrap(), std::sync::Arc::clone(&printed));
-        // It ends with the terminal, when the last process of the session is gone.
+        // The thread ends with the terminal, when the last process of the session has ended.
         std::thread::spawn(move || {
             let mut bytes = [0; 1024];
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
@@ -59,18 +59,18 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A test that failed leaves nothing running: the session's end hangs up the terminal.
+        // Nothing of a failed test keeps running: the end of the session hangs up the terminal.
         let _ = self.leader.kill();
         let _ = self.leader.wait();
     }
 }
 
-/// The wrapper in a shell's words, with a command in single quotes.
+/// The shell command that starts the wrapper. The wrapped command is in single quotes.
 fn in_shell(command: &str) -> String {
     format!("WRAPPED='{command}' \"$ROLE\" --exact role_of_the_wrapper --nocapture --quiet")
 }
 
-/// On a terminal the command is in the foreground: it reads what is typed, and the shell has the terminal afterwards.
+/// On a terminal the command is in the foreground and reads what is typed; afterwards the shell has the terminal.
 #[test]
 fn the_command_reads_the_terminal() {
     let line = in_shell("echo ready; read line; echo \"got $line\"");
@@ -83,7 +83,7 @@ fn the_command_reads_the_terminal() {
     assert_eq!(screen.code(), Some(0));
 }
 
-/// Ctrl-C reaches the command, not the wrapper, which reports how the command ended.
+/// Ctrl-C reaches the command and not the wrapper, which reports how the command ended.
 #[test]
 fn interrupts_reach_the_command() {
     let line = in_shell("trap \"echo caught; exit 21\" INT; echo ready; while :; do sleep 0.01; done");
@@ -95,7 +95,7 @@ fn interrupts_reach_the_command() {
     assert_eq!(screen.code(), Some(0));
 }
 
-/// Ctrl-Z stops the command and the wrapper, the shell has the terminal, and `fg` continues both in the foreground.
+/// Ctrl-Z stops the command and the wrapper, and the shell has the terminal; `fg` continues both in the foreground.
 #[test]
 fn stopping_and_continuing_works_both_ways() {
     let line = in_shell("echo ready; read line; echo \"got $line\"; exit 6");
@@ -113,24 +113,24 @@ fn stopping_and_continuing_works_both_ways() {
     assert_eq!(screen.code(), Some(0));
 }
 
-/// Continued after the hold ran out, the command does not run another instruction, and the loss is reported.
+/// If it is continued after the hold has ended, the command does not run another instruction, and the loss is reported.
 #[test]
 fn continuing_too_late_is_loss() {
-    // The shell prints the job's own text, too: what the trap says must not stand in it.
+    // The shell prints the text of the job, so that text must not contain what the trap prints.
     let command = "trap \"echo cont$((1+1))\" CONT; echo ready; while :; do sleep 0.01; done";
     let line = format!("LASTS_MS=1500 {}", in_shell(command));
     let mut screen = Screen::run(&format!("set -m; {line}; echo \"stopped $?\"; read typed; fg; echo \"code $?\""));
     screen.shows("ready");
     screen.press(b"\x1a");
     screen.shows("stopped 148");
-    // The end of the hold is made of nothing but time.
+    // The end of the hold depends on time alone.
     std::thread::sleep(Duration::from_millis(1600));
     screen.press(b"go\n");
     screen.shows("code 76");
-    assert!(!screen.printed.lock().unwrap().contains("cont2"), "it went on");
+    assert!(!screen.printed.lock().unwrap().contains("cont2"), "the command continued");
 }
 
-/// Started in the background the wrapper does not take the terminal from the shell.
+/// A wrapper that is started in the background does not take the terminal from the shell.
 #[test]
 fn a_background_wrapper_leaves_the_terminal_alone() {
     let line = in_shell("echo ready; exit 4");

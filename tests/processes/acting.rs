@@ -1,17 +1,17 @@
-//! The commands that act on others' locks, and elections, against a running cluster.
+//! Commands for the locks and sessions of other clients, and elections, against a running cluster.
 
 use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::lock_command::{code, count, holder, let_go, lockkeeper, object, output, shown, until};
+use crate::lock_command::{code, count, holder, lockkeeper, object, output, release_holder, shown, until};
 
-/// Runs a behaviour that waits for processes against a cluster of its own.
-pub(crate) async fn against_a_cluster(behaviour: fn(&str)) {
+/// Runs a blocking test function against its own cluster.
+pub(crate) async fn against_a_cluster(test: fn(&str)) {
     let cluster = Cluster::start().await;
     let endpoints = cluster.endpoints().join(",");
-    tokio::task::spawn_blocking(move || behaviour(&endpoints)).await.expect("the behaviour holds");
+    tokio::task::spawn_blocking(move || test(&endpoints)).await.expect("the test passes");
 }
 
 fn token(endpoints: &str, name: &str) -> String {
@@ -22,8 +22,8 @@ fn printed(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A dry run and a stale token change nothing; a break ends the command of the holder, which exits with 76, and a holder
-/// that is asked keeps its lock.
+/// A dry run and a stale token change nothing, and a holder that receives a request keeps its lock. A break ends the
+/// command of the holder, which exits with 76.
 fn others_locks_are_broken(endpoints: &str) {
     let command = ["lock", "ac/break", "--value", "v1", "--delay", "30s", "--", "sleep", "1000"];
     let mut held = lockkeeper(endpoints, &command).spawn().unwrap();
@@ -43,17 +43,17 @@ fn others_locks_are_broken(endpoints: &str) {
 
     let broken = output(endpoints, &["break", "ac/break", &token, "--why", "it hangs"]);
     let text = printed(&broken);
-    assert!(text.contains("broken; nobody waits"), "{text}");
+    assert!(text.contains("broken; vacant waits"), "{text}");
     assert_eq!(held.wait().unwrap().code(), Some(76));
     assert_eq!(shown(endpoints, "ac/break")["kind"], Value::Null, "a break leaves no lock-delay");
     let gone = output(endpoints, &["ask", "ac/break", &token, "too late", "--json"]);
     assert_eq!((gone.status.code(), &object(&gone.stderr)["error"]), (Some(65), &Value::from("not-held")));
 }
 
-/// A hold goes to a session that waits for it, and only to such a one; a semaphore keeps the limit that was set.
+/// A hold can be handed over only to a session that waits for it. A semaphore keeps the limit that was set.
 fn others_locks_are_handed_over(endpoints: &str) {
     let mut first = holder(endpoints, "ac/hand");
-    let mut heir = lockkeeper(endpoints, &["lock", "--hold", "ac/hand"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut successor = lockkeeper(endpoints, &["lock", "--hold", "ac/hand"]).stdin(Stdio::piped()).spawn().unwrap();
     until("a waiter", || count(endpoints, "ac/hand", "waiters") == 1);
     let session = shown(endpoints, "ac/hand")["waiters"][0]["session"].as_str().unwrap().to_owned();
     let before = shown(endpoints, "ac/hand")["holders"][0].clone();
@@ -63,8 +63,8 @@ fn others_locks_are_handed_over(endpoints: &str) {
     assert_eq!((handed.status.code(), printed(&handed).trim()), (Some(0), token(endpoints, "ac/hand").as_str()));
     assert_eq!(first.wait().unwrap().code(), Some(76));
     assert_eq!(shown(endpoints, "ac/hand")["holders"][0]["session"], Value::from(session));
-    drop(heir.stdin.take());
-    assert_eq!(heir.wait().unwrap().code(), Some(0));
+    drop(successor.stdin.take());
+    assert_eq!(successor.wait().unwrap().code(), Some(0));
 
     assert_eq!(code(endpoints, &["semaphore", "ac/limit", "--limit", "2"]), Some(0));
     assert_eq!(shown(endpoints, "ac/limit")["limit"], Value::from(2));
@@ -74,13 +74,14 @@ fn others_locks_are_handed_over(endpoints: &str) {
     assert_eq!(shown(endpoints, "ac/limit")["kind"], Value::Null);
     let lock = holder(endpoints, "ac/lock");
     assert_eq!(code(endpoints, &["semaphore", "ac/lock", "--limit", "2"]), Some(65), "it is a lock");
-    let_go(lock);
+    release_holder(lock);
 }
 
-/// Nobody leads at first (1); then who runs leads under its value, and a second candidate waits in vain.
+/// `leader` exits with 1 while there is no leader. The elected candidate leads under its value, and a second candidate
+/// times out.
 fn a_leader_is_elected(endpoints: &str) {
-    let nobody = output(endpoints, &["leader", "ac/office", "--json"]);
-    assert_eq!((nobody.status.code(), &object(&nobody.stdout)["token"]), (Some(1), &Value::Null));
+    let vacant = output(endpoints, &["leader", "ac/office", "--json"]);
+    assert_eq!((vacant.status.code(), &object(&vacant.stdout)["token"]), (Some(1), &Value::Null));
     let command = ["elect", "ac/office", "--value", "n1:80", "-c", "cat >/dev/null; exit 7"];
     let mut leads = lockkeeper(endpoints, &command).stdin(Stdio::piped()).spawn().unwrap();
     until("a leader", || code(endpoints, &["leader", "ac/office"]) == Some(0));
@@ -93,14 +94,14 @@ fn a_leader_is_elected(endpoints: &str) {
     assert_eq!(code(endpoints, &["leader", "ac/office"]), Some(1));
 }
 
-/// A session is ended by its public id: its command is stopped with 76 and says why, its locks are free at once, and a
-/// session that has ended already is an error.
+/// An operator ends a session by its public id: its command is stopped with 76 and prints the reason, and its locks are
+/// free at once. Ending the session again is an error.
 fn a_session_is_ended(endpoints: &str) {
     let command = ["lock", "ac/end", "--delay", "30s", "--", "sleep", "1000"];
     let held = lockkeeper(endpoints, &command).spawn().unwrap();
     until("a holder", || count(endpoints, "ac/end", "holders") == 1);
     let id = shown(endpoints, "ac/end")["holders"][0]["session"].as_str().unwrap().to_owned();
-    assert_eq!(code(endpoints, &["session", "end", &id]), Some(64), "why?");
+    assert_eq!(code(endpoints, &["session", "end", &id]), Some(64), "the reason is required");
     let ended = output(endpoints, &["session", "end", &id, "--why", "host replaced", "--json"]);
     let ended = object(&ended.stdout);
     assert_eq!((&ended["session"], &ended["ended"]), (&Value::from(id.as_str()), &Value::from(true)));
@@ -112,25 +113,25 @@ fn a_session_is_ended(endpoints: &str) {
     assert_eq!((again.status.code(), &object(&again.stderr)["error"]), (Some(65), &Value::from("session-ended")));
 }
 
-/// See [`a_session_is_ended`].
+/// Ends a session by command, see [`a_session_is_ended`].
 #[tokio::test]
 async fn an_operator_ends_a_session() {
     against_a_cluster(a_session_is_ended).await;
 }
 
-/// See [`others_locks_are_broken`].
+/// Breaks locks by command, see [`others_locks_are_broken`].
 #[tokio::test]
 async fn a_break_ends_the_holders_command() {
     against_a_cluster(others_locks_are_broken).await;
 }
 
-/// See [`others_locks_are_handed_over`].
+/// Hands locks over by command, see [`others_locks_are_handed_over`].
 #[tokio::test]
-async fn a_hand_over_names_the_heir() {
+async fn a_hand_over_names_the_successor() {
     against_a_cluster(others_locks_are_handed_over).await;
 }
 
-/// See [`a_leader_is_elected`].
+/// Elects a leader by command, see [`a_leader_is_elected`].
 #[tokio::test]
 async fn an_election_has_one_leader() {
     against_a_cluster(a_leader_is_elected).await;

@@ -1,4 +1,4 @@
-//! A backup of a running cluster, and the clusters that are restored from it.
+//! Backups of a running cluster, and clusters that are restored from them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,32 +12,33 @@ use lockkeeper::rpc::RemoteService;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::lone::{Lone, free_addresses};
+use crate::single_node::{SingleNode, free_addresses};
 
 fn run(cluster: &Cluster, arguments: &[&str]) -> Output {
     cluster.command(arguments).output().expect("ran")
 }
 
-/// What a command that must succeed answers.
+/// Runs a command with `--json`, which must succeed. Returns the object that it prints.
 fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
     let output = run(cluster, &[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("an object")
 }
 
-/// A backup as `backup -` sends it to a pipe: nothing but its bytes, also with `--json`.
+/// Runs `backup -`, whose output is the backup and nothing else, also with `--json`.
 fn piped_backup(cluster: &Cluster) -> Vec<u8> {
     let output = run(cluster, &["backup", "-", "--json"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// What a command that must be refused as a usage error says.
+/// Runs a command that must fail as a usage error. Returns what it prints on standard error.
 fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
     failed(cluster, 64, arguments)
 }
 
-/// What a command says that must end with this exit code. Every message says itself what to do next.
+/// Runs a command that must fail with this exit code. Returns what it prints on standard error, which must not be the
+/// text for an unknown error.
 fn failed(cluster: &Cluster, code: i32, arguments: &[&str]) -> String {
     let output = run(cluster, arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -46,16 +47,19 @@ fn failed(cluster: &Cluster, code: i32, arguments: &[&str]) -> String {
     said
 }
 
-/// Restores into a directory of this name and starts the node with the config that was printed.
-fn restored(cluster: &Cluster, backup: &str, name: &str, options: &[&str]) -> (Lone, Value) {
+/// Restores into a directory of this name and starts the node with the printed config.
+fn restored(cluster: &Cluster, backup: &str, name: &str, options: &[&str]) -> (SingleNode, Value) {
     let data = cluster.folder().join(name);
     let [client, peer] = free_addresses();
     let place = ["restore", backup, "--data", data.to_str().unwrap(), "--client", &client, "--peer", &peer];
-    let told = answer(cluster, &[&place, options].concat());
-    (Lone::start(cluster.folder(), &format!("{name}-node"), told["config"].as_str().unwrap(), &client), told)
+    let printed = answer(cluster, &[&place, options].concat());
+    (
+        SingleNode::start(cluster.folder(), &format!("{name}-node"), printed["config"].as_str().unwrap(), &client),
+        printed,
+    )
 }
 
-/// The tokens of so many grants.
+/// Acquires and releases twenty locks. Returns their tokens.
 async fn tokens(client: &Client<RemoteService>) -> BTreeSet<FencingToken> {
     let mut tokens = BTreeSet::new();
     for number in 0..20 {
@@ -73,8 +77,9 @@ fn flipped(file: &Path, to: &Path) {
     fs::write(to, bytes).unwrap();
 }
 
-/// Two clusters restored from one backup never hand out a token that the other or the old one did; the old sessions have
-/// ended; without `--grant-immediately` nothing is granted yet, and a try is refused with the time that is left.
+/// Two clusters restored from one backup never grant a token that the other cluster or the old one granted. The old
+/// sessions have ended. Without `--grant-immediately` nothing is granted at first, and a try is refused with the
+/// reason.
 #[tokio::test]
 async fn restored_clusters_never_repeat_a_token() {
     let cluster = Cluster::start().await;
@@ -89,11 +94,11 @@ async fn restored_clusters_never_repeat_a_token() {
     let mut old = tokens(&client).await;
     old.insert(held.token());
 
-    let (first, told) = restored(&cluster, file, "first", &["--grant-immediately"]);
-    assert_eq!((&told["sessions_ended"], &told["closed_ms"]), (&1.into(), &0.into()));
+    let (first, printed) = restored(&cluster, file, "first", &["--grant-immediately"]);
+    assert_eq!((&printed["sessions_ended"], &printed["closed_ms"]), (&1.into(), &0.into()));
     let (second, again) = restored(&cluster, file, "second", &["--now"]);
-    assert_ne!(told["cluster_id"], again["cluster_id"]);
-    assert_ne!(told["cluster_id"], made["cluster_id"]);
+    assert_ne!(printed["cluster_id"], again["cluster_id"]);
+    assert_ne!(printed["cluster_id"], made["cluster_id"]);
     let (one, other) = (tokens(&first.leads().await).await, tokens(&second.leads().await).await);
     assert!(one.is_disjoint(&other), "{one:?} {other:?}");
     assert!(old.last() < one.first() && old.last() < other.first(), "{old:?} {one:?} {other:?}");
@@ -102,9 +107,9 @@ async fn restored_clusters_never_repeat_a_token() {
 
     let piped = cluster.folder().join("piped.backup");
     std::fs::write(&piped, piped_backup(&cluster)).expect("written");
-    let (closed, told) = restored(&cluster, piped.to_str().unwrap(), "closed", &["--epoch", "30000"]);
-    assert_eq!((&told["epoch"], &told["closed_ms"]), (&30_000.into(), &600_000.into()));
-    let status = closed.told(|status| status.leader.is_some()).await;
+    let (closed, printed) = restored(&cluster, piped.to_str().unwrap(), "closed", &["--epoch", "30000"]);
+    assert_eq!((&printed["epoch"], &printed["closed_ms"]), (&30_000.into(), &600_000.into()));
+    let status = closed.status_when(|status| status.leader.is_some()).await;
     assert!((500_000..=600_000).contains(&status.closed_ms), "{status:?}");
     let tried = run(&cluster, &["lock", "-n", "held", "--endpoints", &closed.client, "--json", "--", "true"]);
     let said: Value = serde_json::from_slice(&tried.stderr).expect("an error");
@@ -112,10 +117,10 @@ async fn restored_clusters_never_repeat_a_token() {
     assert!(said["detail"].as_str().unwrap().contains("was restored from a backup"), "{said}");
 }
 
-/// A damaged backup, one of another cluster, a file that is none, and a directory in use are refused by name, and nothing
-/// is made.
+/// A damaged backup, a backup of another cluster, a file that is no backup, and a directory in use are refused with the
+/// name of the file or directory, and nothing is created.
 #[tokio::test]
-async fn what_must_not_be_restored_is_refused_by_name() {
+async fn an_unusable_backup_is_refused_by_name() {
     let cluster = Cluster::start().await;
     cluster.client().lock("a").acquire().await.expect("free").release().await.expect("released");
     let file = cluster.folder().join("harbour.backup");

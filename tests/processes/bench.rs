@@ -1,4 +1,4 @@
-//! `bench` against a running cluster: every workload comes to figures, and says what it cannot know. No figure is judged.
+//! `bench` against a running cluster: every workload prints its figures. The values themselves are not checked.
 
 use std::process::{Output, Stdio};
 
@@ -16,10 +16,10 @@ fn number(object: &Value, field: &str) -> u64 {
     object[field].as_u64().unwrap_or_else(|| panic!("{field} is no count in {object}"))
 }
 
-/// Each workload, side by side with the others: what it counts was done, nothing failed, and the nodes' processes were found.
+/// Runs all workloads at the same time: each counts its operations, none fails, and the nodes' processes are found.
 /// Everything is free again afterwards.
 #[tokio::test]
-async fn every_workload_comes_to_figures() {
+async fn every_workload_prints_its_figures() {
     let cluster = Cluster::start().await;
     let short = ["--secs", "1", "--warm-up", "0s", "--clients", "4", "--json"];
     let runs: [(&[&str], &[&str]); 5] = [
@@ -45,24 +45,25 @@ async fn every_workload_comes_to_figures() {
     }
     are_refused_or_shown(&cluster);
     let left = cluster.client().totals().await.expect("it serves").value;
-    assert_eq!((left.locks, left.sessions), (0, 0), "everything is given back");
+    assert_eq!((left.locks, left.sessions), (0, 0), "everything is released");
 }
 
-/// For people there are tables; options that do not go together are refused before anything is sent, and so are
-/// processes that are not there.
+/// Options that exclude each other and unknown process ids are refused before any request is sent. Without `--json` the
+/// figures are a table.
 fn are_refused_or_shown(cluster: &Cluster) {
     let refused = cluster.command(&["bench", "--workload", "drain", "--rate", "5"]).output().expect("ran");
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(64), "{told}");
-    assert!(told.contains("rate: only with the workloads pairs, held and failover, got 5"), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(64), "{printed}");
+    assert!(printed.contains("rate: only with the workloads pairs, held and failover, got 5"), "{printed}");
     let gone = cluster.command(&["bench", "--pids", "4294967295"]).output().expect("ran");
     assert_eq!(gone.status.code(), Some(64), "no such process");
     let shown = cluster.command(&["bench", "--secs", "1", "--warm-up", "0s", "--clients", "2"]).output().expect("ran");
-    let told = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(told.contains("PAIRS/S") && told.contains("(bench)"), "{told}");
+    let printed = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(printed.contains("PAIRS/S") && printed.contains("(bench)"), "{printed}");
 }
 
-/// The end of a leader is an outage with a length, in which no client loses its session; the node that is gone is not counted.
+/// When the leader dies, the outage has a length, no client loses its session, and the CPU of all nodes together is
+/// unknown.
 #[tokio::test]
 async fn a_killed_leader_is_an_outage() {
     let mut cluster = Cluster::start().await;
@@ -78,6 +79,6 @@ async fn a_killed_leader_is_an_outage() {
     let object = ran(&bench.wait_with_output().expect("it ends"));
     assert!(0 < number(&object, "outages") && 0 < number(&object, "longest_ms"), "{object}");
     assert_eq!(number(&object, "lost_sessions"), 0, "{object}");
-    assert!(object["server_cores"].is_null(), "one of them is gone: {object}");
+    assert!(object["server_cores"].is_null(), "one process has ended: {object}");
     assert_eq!(object["servers"].as_array().map(Vec::len), Some(2), "{object}");
 }

@@ -1,4 +1,5 @@
-//! What a command on a shell leaves behind in the cluster when it is interrupted, or cannot print: nothing.
+//! A command that is interrupted, or cannot print its result, leaves nothing behind in the cluster. The file also tests
+//! how `lock` and `acquire` read handles and command lines.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -8,15 +9,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::acting::against_a_cluster;
-use crate::lock_command::{code, count, holder, let_go, lockkeeper, object, output, shown, signal, until};
+use crate::lock_command::{code, count, holder, lockkeeper, object, output, release_holder, shown, signal, until};
 
-/// Starts a command whose standard output is closed before it prints: it waits behind a holder first.
+/// Starts a command that waits behind a holder, closes its standard output, and releases the lock.
 fn without_a_reader(endpoints: &str, arguments: &[&str], name: &str) -> Child {
     let holder = holder(endpoints, name);
     let mut child = lockkeeper(endpoints, arguments).stdin(Stdio::piped()).spawn().unwrap();
     until("a waiter", || count(endpoints, name, "waiters") == 1);
     drop(child.stdout.take());
-    let_go(holder);
+    release_holder(holder);
     child
 }
 
@@ -29,13 +30,13 @@ fn signals_withdraw_a_lease(endpoints: &str) {
         assert_eq!(waiting.wait().unwrap().code(), Some(code));
         assert_eq!(count(endpoints, "cl/signal", "waiters"), 0, "after {sent:?}");
     }
-    let_go(holder);
+    release_holder(holder);
     assert_eq!(count(endpoints, "cl/signal", "holders"), 0);
 }
 
-/// A child whose grant cannot be printed ends with an error and holds nothing.
-fn gives_back(endpoints: &str, mut child: Child, name: &str) {
-    // Its standard input stays open: that is not what ends it.
+/// Checks that a child whose grant cannot be printed exits with an error and holds nothing.
+fn releases_its_grant(endpoints: &str, mut child: Child, name: &str) {
+    // Standard input stays open, so that its end is not what ends the child.
     let input = child.stdin.take();
     let ended = child.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -45,20 +46,20 @@ fn gives_back(endpoints: &str, mut child: Child, name: &str) {
     drop(input);
 }
 
-fn unprinted_grants_are_given_back(endpoints: &str) {
+fn unprinted_grants_are_released(endpoints: &str) {
     let name = "cl/print";
     let lines: [&[&str]; 3] =
         [&["acquire", name, "--for", "10m"], &["acquire", name, "--for", "10m", "--json"], &["lock", "--hold", name]];
     for line in lines {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let full = lockkeeper(endpoints, line).stdin(Stdio::piped()).stdout(full).spawn().unwrap();
-        // It ends before the next child starts, or it would be a second waiter there.
-        gives_back(endpoints, full, name);
-        gives_back(endpoints, without_a_reader(endpoints, line, name), name);
+        // The first child must end before the second starts, or both would wait.
+        releases_its_grant(endpoints, full, name);
+        releases_its_grant(endpoints, without_a_reader(endpoints, line, name), name);
     }
 }
 
-/// The next line that a child prints.
+/// Reads the next line that a child prints.
 fn line(reader: &mut impl BufRead) -> String {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
@@ -106,25 +107,26 @@ fn requests_reach_the_holder(endpoints: &str) {
     }
 }
 
-/// A family of processes that a killed wrapper leaves, and that the next holder looks for.
-fn nothing_runs_beside_the_next_holder(endpoints: &str) {
+/// Kills a `lock` process whose command has started several processes. None of them runs when the next holder looks for
+/// them.
+fn nothing_runs_with_the_next_holder(endpoints: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let slate = folder.path().join("pids");
-    let note = format!("echo $$ >> {}", slate.display());
+    let pids = folder.path().join("pids");
+    let note = format!("echo $$ >> {}", pids.display());
     let script = format!(
         "sh -c '{note}; exec sleep 1000' & (sh -c '{note}; exec sleep 1000' | cat) & \
          setsid sh -c '{note}; exec sleep 1000' & {note}; sleep 1000"
     );
     let mut first = lockkeeper(endpoints, &["lock", "cl/killed", "--ttl", "3s", "-c", &script]).spawn().unwrap();
-    until("four processes", || fs::read_to_string(&slate).unwrap_or_default().lines().count() == 4);
+    until("four processes", || fs::read_to_string(&pids).unwrap_or_default().lines().count() == 4);
     signal(&first, Signal::KILL);
     first.wait().unwrap();
-    let look = format!("for pid in $(cat {}); do kill -0 $pid 2> /dev/null && echo $pid; done; true", slate.display());
+    let look = format!("for pid in $(cat {}); do kill -0 $pid 2> /dev/null && echo $pid; done; true", pids.display());
     let next = output(endpoints, &["lock", "cl/killed", "-w", "30s", "-c", &look]);
     assert_eq!((next.status.code(), String::from_utf8_lossy(&next.stdout).as_ref()), (Some(0), ""));
 }
 
-/// Whether the thread that reads standard input sleeps, or everything of the process was stopped.
+/// The state of the thread that reads standard input: S if it sleeps, T if the process was stopped.
 fn state_of_reader(process: &str) -> Option<char> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
     let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
@@ -143,11 +145,11 @@ fn a_background_job_holds(endpoints: &str) {
     assert!(who.contains('@') && who.ends_with(" lockkeeper"), "user, host and command: {who}");
     let process = shown(endpoints, "cl/job")["holders"][0]["pid"].to_string();
     let mut state = None;
-    until("a reader at rest", || {
+    until("the reader to sleep", || {
         state = state_of_reader(&process);
         matches!(state, Some('S' | 'T'))
     });
-    assert_eq!(state, Some('S'), "it was not stopped for reading the terminal");
+    assert_eq!(state, Some('S'), "reading the terminal must not stop it");
     let mut input = shell.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, b"go\n").unwrap();
     let mut printed = String::new();
@@ -169,13 +171,17 @@ fn command_lines_are_read_as_written(endpoints: &str) {
     let holder = holder(endpoints, "cl/line");
     assert_eq!(code(endpoints, &["lock", "cl/line", "-w", "0s", "true"]), Some(75));
     assert_eq!(code(endpoints, &["acquire", "cl/line", "--for", "1m", "-w", "0s"]), Some(75));
-    let_go(holder);
-    assert_eq!(code(endpoints, &["lock", "cl/line", "-w", "0s", "true"]), Some(0), "a try takes what is free");
+    release_holder(holder);
+    assert_eq!(code(endpoints, &["lock", "cl/line", "-w", "0s", "true"]), Some(0), "a try acquires a free lock");
     let unwritten = output(endpoints, &["lock", "cl/line", "--result", "/dev/full", "true"]);
-    assert_eq!((unwritten.status.code(), unwritten.stderr.is_empty()), (Some(0), false), "the code is the command's");
+    assert_eq!(
+        (unwritten.status.code(), unwritten.stderr.is_empty()),
+        (Some(0), false),
+        "the exit code is that of the command"
+    );
 }
 
-fn handles_come_from_elsewhere(endpoints: &str) {
+fn handles_come_from_outside_the_command_line(endpoints: &str) {
     let with_variable = |arguments: &[&str]| {
         let mut command = lockkeeper(endpoints, arguments);
         command.env("LOCKKEEPER_HANDLE", "a secret").status().unwrap().code()
@@ -188,51 +194,55 @@ fn handles_come_from_elsewhere(endpoints: &str) {
     assert_eq!(from_input(&["acquire", "cl/proof", "--for", "1m", "--handle", "-"]), Some(0));
     assert_eq!(with_variable(&["refresh", "cl/proof", "--for", "1m"]), Some(0));
     assert_eq!(from_input(&["refresh", "cl/proof", "-", "--for", "1m"]), Some(0));
-    assert_eq!(with_variable(&["release", "cl/proof", "another"]), Some(65), "what is written counts");
+    assert_eq!(with_variable(&["release", "cl/proof", "another"]), Some(65), "the argument takes precedence");
     assert_eq!(with_variable(&["release", "cl/proof"]), Some(0));
     assert_eq!(with_variable(&["acquire", "cl/proof", "--for", "1m"]), Some(0));
     assert_eq!(from_input(&["release", "cl/proof", "-"]), Some(0));
 }
 
-/// A handle may come from the environment or from standard input, where no other user of the machine can read it.
+/// A handle can come from the environment or from standard input, where no other user of the machine can read it.
 #[tokio::test]
 async fn a_handle_need_not_be_on_the_command_line() {
-    against_a_cluster(handles_come_from_elsewhere).await;
+    against_a_cluster(handles_come_from_outside_the_command_line).await;
 }
 
-/// `acquire` that is stopped by INT, TERM or HUP while it waits leaves no waiter, and exits with 128 and the signal's number.
+/// If `acquire` receives INT, TERM or HUP while it waits, it leaves no waiter and exits with 128 and the number of the
+/// signal.
 #[tokio::test]
 async fn a_signal_withdraws_a_lease() {
     against_a_cluster(signals_withdraw_a_lease).await;
 }
 
-/// A grant that cannot be printed, on a full disk or a closed pipe, is given back, and the exit code is an error.
+/// A grant that cannot be printed, because the disk is full or the pipe is closed, is released, and the exit code is an
+/// error.
 #[tokio::test]
-async fn a_grant_that_cannot_be_printed_is_given_back() {
-    against_a_cluster(unprinted_grants_are_given_back).await;
+async fn a_grant_that_cannot_be_printed_is_released() {
+    against_a_cluster(unprinted_grants_are_released).await;
 }
 
-/// `ask` reaches the holder: as a line on standard error and a signal under a command, as a line of output without one. The
-/// line says who asks.
+/// `ask` reaches the holder: with a command as a line on standard error and a signal, without one as a line on standard
+/// output. The line names the user that asks.
 #[tokio::test]
 async fn a_request_reaches_the_holder() {
     against_a_cluster(requests_reach_the_holder).await;
 }
 
-/// A wrapper that is killed leaves nothing of its command beside the next holder: no background process, no part of a
-/// pipeline, and nothing in a session of its own.
+/// If the `lock` process is killed, nothing that its command started runs when the next holder starts: no background
+/// process, no part of a pipeline, and no process in another session.
 #[tokio::test]
-async fn a_killed_wrapper_leaves_nothing_beside_the_next_holder() {
-    against_a_cluster(nothing_runs_beside_the_next_holder).await;
+async fn a_killed_wrapper_leaves_nothing_running() {
+    against_a_cluster(nothing_runs_with_the_next_holder).await;
 }
 
-/// `lock NAME &` in a shell holds: it does not read the terminal while it is in the background, which would stop it.
+/// `lock NAME &` in a shell holds its lock: it does not read the terminal in the background, because that would stop
+/// the process.
 #[tokio::test]
 async fn a_hold_in_the_background_is_not_stopped() {
     against_a_cluster(a_background_job_holds).await;
 }
 
-/// The word behind the lock begins the command; what has no command, or cannot be done, is refused before anything is asked.
+/// The first word after the lock starts the command. A command line without a command, or with an unusable option, is
+/// refused before any request is sent.
 #[tokio::test]
 async fn the_command_line_is_read_as_it_is_written() {
     against_a_cluster(command_lines_are_read_as_written).await;

@@ -1,4 +1,4 @@
-//! A throw-away cluster of real `lockkeeper serve` processes on free ports of this machine.
+//! A temporary cluster of real `lockkeeper serve` processes on free ports of this machine.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::ports::free_ports;
 
-/// How long a test waits for something that must happen.
+/// How long a test waits for something that must happen before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The machine has few cores, and some runs want all of them: one of those at a time.
+/// Serialises the tests that need all cores of the machine.
 pub(crate) static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Where a node runs, and how it is started there.
+/// Where a node runs, and how it is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// The address at which it listens.
     pub(crate) host: String,
-    /// Its data; `None` for a folder in the cluster's own.
+    /// The directory of its data; `None` for a folder in the cluster's own.
     pub(crate) data: Option<PathBuf>,
-    /// A command that starts it, with the node's own command after it; empty for none.
+    /// Command words placed before the command of the node; may be empty.
     pub(crate) launcher: Vec<String>,
-    /// What it finds in its environment.
+    /// Variables added to its environment.
     pub(crate) environment: Vec<(String, String)>,
 }
 
@@ -38,14 +38,14 @@ impl Default for Place {
     }
 }
 
-/// Three nodes in a temporary folder; dropping it kills them.
+/// Three nodes in a temporary folder. Dropping the cluster kills them.
 pub(crate) struct Cluster {
     places: [Place; 3],
     folder: tempfile::TempDir,
     ports: [[u16; 3]; 3],
     nodes: [Option<Child>; 3],
     profile: &'static str,
-    /// A bug that is planted in every node.
+    /// The bug that is injected into every node.
     fault: Option<Fault>,
 }
 
@@ -60,7 +60,7 @@ impl Cluster {
         Self::start_as(profile, None).await
     }
 
-    /// Starts three nodes with the `fast` profile, and with a planted bug where one is named.
+    /// Starts three nodes with the `fast` profile and the given injected bug, if any.
     pub(crate) async fn start_faulty(fault: Option<Fault>) -> Self {
         Self::start_as("fast", fault).await
     }
@@ -79,7 +79,7 @@ impl Cluster {
             cluster.spawn(node);
         }
         cluster.await_leader().await;
-        // Two nodes elect a leader; a test may strike, ask or count the third at once.
+        // Two nodes can elect a leader before the third answers, but a test may use the third at once.
         for node in 1..=3 {
             cluster.await_answer(node).await;
         }
@@ -100,7 +100,7 @@ impl Cluster {
         fs::write(self.config(node), text).expect("a config");
     }
 
-    /// Where a node listens: for clients, for peers, for HTTP.
+    /// The address at which a node listens: for clients (`of` is 0), peers (1) or HTTP (2).
     fn address(&self, node: usize, of: usize) -> String {
         format!("{}:{}", self.places[node - 1].host, self.ports[node - 1][of])
     }
@@ -109,19 +109,19 @@ impl Cluster {
         self.folder.path().join(format!("n{node}.toml"))
     }
 
-    /// The folder in which the nodes keep their data, and tests their own files.
+    /// The folder of the nodes' data and of the tests' own files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Starts a node that does not run, with a bug planted in it alone.
+    /// Starts a stopped node with a bug injected into this node alone.
     pub(crate) fn spawn_faulty(&mut self, node: usize, fault: Fault) {
         let others = self.fault.replace(fault);
         self.spawn(node);
         self.fault = others;
     }
 
-    /// Starts a node that does not run.
+    /// Starts a stopped node.
     pub(crate) fn spawn(&mut self, node: usize) {
         let log = File::options()
             .create(true)
@@ -145,7 +145,7 @@ impl Cluster {
         self.nodes[node - 1] = Some(child);
     }
 
-    /// What a node has printed.
+    /// The standard output and standard error of a node so far.
     pub(crate) fn log(&self, node: usize) -> String {
         fs::read_to_string(self.folder.path().join(format!("n{node}.log"))).unwrap_or_default()
     }
@@ -157,84 +157,84 @@ impl Cluster {
         kill_process(pid, signal).expect("a signal");
     }
 
-    /// Stops a node with SIGSTOP and waits until none of its threads runs any more. One within a call to the kernel ends that
-    /// call, and does nothing with its result.
+    /// Stops a node with SIGSTOP and waits until none of its threads runs. A thread in a system call ends that call and
+    /// does not use its result until the node continues.
     pub(crate) fn halt(&self, node: usize) {
         self.signal(node, Signal::STOP);
         let began = Instant::now();
-        while !self.stands_still(node) {
-            assert!(began.elapsed() < PATIENCE, "node {node} is not at a stand");
+        while !self.is_stopped(node) {
+            assert!(began.elapsed() < PATIENCE, "node {node} still runs after SIGSTOP");
             std::thread::yield_now();
         }
     }
 
-    fn stands_still(&self, node: usize) -> bool {
+    fn is_stopped(&self, node: usize) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.process(node))).expect("a process");
         let states =
             threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("stat")).unwrap_or_default());
-        // The state is the letter behind the name, which stands in brackets: T is stopped, D in a call that cannot be broken.
+        // The state is the letter after the name, which is in brackets: T is stopped, D is in an uninterruptible call.
         states
             .filter_map(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()))
             .all(|rest| rest.starts_with(['T', 'D']))
     }
 
-    /// Kills a node with -9 and waits until it is gone.
+    /// Kills a node with SIGKILL and waits until it has ended.
     pub(crate) fn kill(&mut self, node: usize) {
         let mut child = self.nodes[node - 1].take().expect("a node that runs");
         child.kill().expect("killed");
-        child.wait().expect("gone");
+        child.wait().expect("ended");
     }
 
-    /// Asks a node to stop and waits until it has; answers its exit code.
+    /// Sends SIGTERM and waits until the node has ended. Returns its exit code.
     pub(crate) fn stop(&mut self, node: usize) -> Option<i32> {
         self.signal(node, Signal::TERM);
         self.await_end(node)
     }
 
-    /// Waits until a node's process has ended by itself; answers its exit code.
+    /// Waits until a node has ended. Returns its exit code.
     pub(crate) fn await_end(&mut self, node: usize) -> Option<i32> {
         let mut child = self.nodes[node - 1].take().expect("a node that runs");
-        child.wait().expect("gone").code()
+        child.wait().expect("ended").code()
     }
 
-    /// How a node's process ended by itself, if it did.
+    /// The exit status of a node that has ended, or `None` while it runs.
     pub(crate) fn ended(&mut self, node: usize) -> Option<ExitStatus> {
         self.nodes[node - 1].as_mut()?.try_wait().expect("a child")
     }
 
-    /// The process of a node that runs.
+    /// The process id of a running node.
     pub(crate) fn process(&self, node: usize) -> u32 {
         self.nodes[node - 1].as_ref().expect("a node that runs").id()
     }
 
-    /// Whether a node's process runs.
+    /// Returns true if the node was started and was not killed or awaited since.
     pub(crate) fn runs(&self, node: usize) -> bool {
         self.nodes[node - 1].is_some()
     }
 
-    /// Where clients reach the nodes.
+    /// The client addresses of all nodes.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         (1..=3).map(|node| self.address(node, 0)).collect()
     }
 
-    /// Where one node answers HTTP.
+    /// The HTTP address of one node.
     pub(crate) fn http(&self, node: usize) -> String {
         self.address(node, 2)
     }
 
-    /// A client over gRPC; nothing is sent yet.
+    /// A client over gRPC. It does not connect before its first call.
     pub(crate) fn client(&self) -> Client<RemoteService> {
         Client::new(RemoteService::new(RemoteSettings::new(self.endpoints())).expect("endpoints"))
     }
 
-    /// A `lockkeeper` command that talks to this cluster.
+    /// A `lockkeeper` command that uses this cluster.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_ENDPOINTS", self.endpoints().join(",")).env_remove("RUST_LOG");
         command
     }
 
-    /// What one node says of the cluster.
+    /// The status as one node reports it, or `None` if the node does not answer within two seconds.
     pub(crate) async fn status_of(&self, node: usize) -> Option<Status> {
         let endpoint = self.endpoints().swap_remove(node - 1);
         let client = Client::connect([endpoint]).await.ok()?;
@@ -251,7 +251,7 @@ impl Cluster {
         }
     }
 
-    /// The node that leads and can commit: waits until there is one.
+    /// Waits until a leader can commit. Returns its id.
     pub(crate) async fn await_leader(&self) -> usize {
         let client = self.client();
         let started = Instant::now();
@@ -268,7 +268,7 @@ impl Cluster {
         }
     }
 
-    /// A node that follows.
+    /// Waits for a leader. Returns the id of another node that runs.
     pub(crate) async fn a_follower(&self) -> usize {
         let leader = self.await_leader().await;
         (1..=3).find(|node| *node != leader && self.runs(*node)).expect("a follower")

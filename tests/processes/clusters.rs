@@ -1,4 +1,4 @@
-//! Commands that are given endpoints of two clusters, or ports where something else answers.
+//! Commands whose endpoints belong to two clusters, or are ports of something else.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -8,13 +8,13 @@ use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, PATIENCE};
-use crate::lone::Lone;
 use crate::ports::free_ports;
+use crate::single_node::SingleNode;
 
 /// A cluster of one process.
 struct One {
-    node: Lone,
-    /// Where it answers HTTP and its peers.
+    node: SingleNode,
+    /// Its HTTP address and its peer address.
     others: [String; 2],
     cluster_id: String,
 }
@@ -27,13 +27,13 @@ impl One {
              [[member]]\nid = 1\nclient = {client:?}\npeer = {peer:?}\n[timing]\nprofile = \"fast\"\n",
             folder.join(name)
         );
-        let node = Lone::start(folder, &format!("{name}-node"), &config, &client);
-        let status = node.told(|status| status.leader.is_some() && status.cluster_id.is_some()).await;
+        let node = SingleNode::start(folder, &format!("{name}-node"), &config, &client);
+        let status = node.status_when(|status| status.leader.is_some() && status.cluster_id.is_some()).await;
         Self { node, others: [http, peer], cluster_id: format!("{:032x}", status.cluster_id.expect("founded")) }
     }
 }
 
-/// A command with these endpoints.
+/// A `lockkeeper` command with these endpoints.
 fn command(endpoints: &[&str], arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(["--endpoints", &endpoints.join(",")]).args(arguments);
@@ -41,15 +41,15 @@ fn command(endpoints: &[&str], arguments: &[&str]) -> Command {
     command
 }
 
-/// Its exit code, and what it said on standard output and standard error.
+/// Runs a command. Returns its exit code, standard output and standard error.
 fn ran(mut command: Command) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("ran");
     (status.code(), String::from_utf8_lossy(&stdout).into_owned(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
-/// Endpoints of two clusters are a usage error that names both, also as JSON. With `--cluster`, or its variable, the named
-/// cluster is asked, and the other one is named in a warning. An id that no endpoint has is a usage error, as is a text that
-/// is no id.
+/// Endpoints of two clusters are a usage error that names both, also as JSON. With `--cluster`, or its variable, the
+/// command uses the named cluster, and a warning names the other one. An id that no endpoint has, and a text that is no
+/// id, are usage errors.
 #[tokio::test]
 async fn two_clusters_behind_one_list_are_a_usage_error() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,7 +86,7 @@ async fn two_clusters_behind_one_list_are_a_usage_error() {
     assert!(said.contains("--cluster") && said.contains("32 hexadecimal digits"), "{said}");
 }
 
-/// What each node says of its cluster's id: the same.
+/// Asks each node for the cluster id. All must report the same.
 async fn one_id(cluster: &Cluster) -> String {
     let mut ids = BTreeSet::new();
     for endpoint in cluster.endpoints() {
@@ -98,11 +98,11 @@ async fn one_id(cluster: &Cluster) -> String {
     format!("{:032x}", ids.first().expect("one"))
 }
 
-/// All nodes of a cluster report one id, also after they were killed and started again. Where all of them have lost their data
-/// and found the cluster again, at the same addresses and with the same configs, it is another cluster: its id is new, and a
-/// command that names the old one is refused and shows both.
+/// All nodes of a cluster report one id, also after a restart. If all nodes lose their data, they found a new cluster
+/// at the same addresses and with the same configs: its id is new, and a command that names the old id is refused and
+/// shows both.
 #[tokio::test]
-async fn a_cluster_that_is_founded_again_is_another_one() {
+async fn a_cluster_that_is_founded_again_has_a_new_id() {
     let mut cluster = Cluster::start().await;
     let old = one_id(&cluster).await;
     let restart = |cluster: &mut Cluster, wiped: bool| {
@@ -130,8 +130,8 @@ async fn a_cluster_that_is_founded_again_is_another_one() {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// `status` begins with the id that `--cluster` takes. A command under `lock` finds that id in its environment, where the run
-/// around it was given one.
+/// The first line of `status` is the id that `--cluster` takes. A command under `lock` gets that id in its environment
+/// if the outer run had one.
 #[tokio::test]
 async fn status_shows_the_id_that_names_a_cluster() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -146,8 +146,8 @@ async fn status_shows_the_id_that_names_a_cluster() {
     }
 }
 
-/// The HTTP port and the peer port of a node, in the list by mistake, are left out and named in a warning. Alone they are an
-/// error that says what is wrong with them.
+/// The HTTP port and the peer port of a node, in the list by mistake, are ignored with a warning. If the list has only
+/// such ports, the error says that they are not client ports.
 #[tokio::test]
 async fn a_wrong_port_is_named() {
     let folder = tempfile::tempdir().expect("a folder");

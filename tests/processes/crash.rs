@@ -1,13 +1,12 @@
-//! Clients contend for a few locks while nodes are killed, cut off and starved, and their disks fail; a checker then judges
-//! what was seen. The same run with planted bugs proves that the checker can see.
+//! Clients contend for a few locks while nodes are killed, partitioned and starved, and their disks fail. A checker
+//! then verifies the recorded history. Runs with injected bugs prove that the checker detects violations.
 
-mod bounds;
 mod clients;
 mod driver;
 mod faults;
 mod report;
-mod scene;
-mod world;
+mod workload;
+mod sandbox;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,83 +16,90 @@ use rustix::process::Signal;
 use tokio::time::timeout;
 
 use self::driver::Until;
-use self::faults::Blow;
-use self::scene::{Scene, lock};
-use self::world::World;
+use self::faults::FaultKind;
+use self::sandbox::Sandbox;
+use self::workload::{Workload, lock};
 use crate::checker::{History, Rule, Violation, check};
 use crate::cluster::{Cluster, TURN};
 
-/// The default run; `LOCKKEEPER_CRASH_SECS` sets another.
+/// The default length of a run; `LOCKKEEPER_CRASH_SECS` sets another.
 const RUN: Duration = Duration::from_secs(25);
-/// So many grants draw tokens before all nodes are stopped.
+/// The number of grants before all nodes are stopped.
 const GRANTS_BEFORE_A_STOP: usize = 30;
-/// A kind of fault that struck so often must have changed something.
-const STRIKES_FOR_A_BITE: usize = 2;
-/// A request is on its way to nodes that do not hear it for so long before its leader dies; far less than what it would wait
-/// for them.
+/// A kind of fault that was injected this often must have taken effect at least once.
+const ROUNDS_WITHOUT_EFFECT_MAX: usize = 2;
+/// How long a request waits for stopped followers before its leader is killed. Far shorter than the timeout of the
+/// request.
 const UNANSWERED: Duration = Duration::from_millis(60);
-/// A planted bug must be found within so long.
+/// The time within which an injected bug must be detected.
 const FIND: Duration = Duration::from_secs(90);
 
-/// Eight clients contend for three locks through gRPC while a random node, mostly the leader, sometimes two and once
-/// all three are struck by every kind of fault, and go on: every promise is kept.
+/// Eight clients contend for three locks over gRPC. Every kind of fault is injected into a random node, mostly the
+/// leader, sometimes into two nodes, and once into all three. Every guarantee holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_held_twice_while_nodes_are_killed() {
     let _turn = TURN.lock().await;
-    let blows = Blow::wanted();
-    let apart = blows.iter().any(|blow| blow.needs_world());
+    let kinds = FaultKind::wanted();
+    let apart = kinds.iter().any(|kind| kind.needs_sandbox());
     let test = "crash::nothing_is_lost_or_held_twice_while_nodes_are_killed";
-    if apart && tokio::task::block_in_place(|| world::enter(test)) {
+    let again = ["--exact", test, "--nocapture"];
+    if apart && tokio::task::block_in_place(|| sandbox::enter(&again)) {
         return;
     }
     let length = std::env::var("LOCKKEEPER_CRASH_SECS").ok().and_then(|text| text.parse().ok());
     let length = length.map_or(RUN, Duration::from_secs);
-    let world = apart.then(World::build);
-    let places = world.as_ref().map(World::places).unwrap_or_default();
+    let sandbox = apart.then(Sandbox::build);
+    let places = sandbox.as_ref().map(Sandbox::places).unwrap_or_default();
     let mut cluster = Cluster::start_at(places, "fast", None).await;
-    let mut scene = Scene::open(&cluster);
-    let report = scene.torment((&mut cluster, world.as_ref()), length, &blows, Until::TimeIsUp).await;
-    scene.settle(&cluster).await;
-    let history = scene.run.history().clone();
+    let mut workload = Workload::open(&cluster);
+    let report = workload.inject_faults((&mut cluster, sandbox.as_ref()), length, &kinds, Until::TimeIsUp).await;
+    workload.settle(&cluster).await;
+    let history = workload.run.history().clone();
     let through = report.through_a_failover(&history);
     let granted = history.beliefs.len();
     eprintln!("{granted} grants, {through} through a failover; {report}\n{}", report.table(&history));
     let violations = check(&history, true);
-    assert!(violations.is_empty(), "seed {}:\n{}", scene.seed, listed(&violations));
-    // And what was known halfway would have been good, too: the searches for planted bugs look before the end.
+    assert!(violations.is_empty(), "seed {}:\n{}", workload.seed, listed(&violations));
+    // The history of the first half must pass as well, because the searches for injected bugs check it before the end.
     let halfway = History { open: [(0, length / 2)].into(), ..(*history).clone() };
     let violations = check(&halfway, false);
-    assert!(violations.is_empty(), "seed {}: halfway:\n{}", scene.seed, listed(&violations));
-    let odd = std::mem::take(&mut *lock(&scene.run.odd));
-    assert!(odd.is_empty(), "seed {}: unexpected errors: {odd:#?}", scene.seed);
-    let toothless = report.toothless(STRIKES_FOR_A_BITE);
-    assert!(toothless.is_empty(), "the run proves nothing of what never changed anything: {toothless:?}");
-    let all_at_once = blows.iter().any(|blow| report.struck_all(*blow)) || !blows.iter().any(|blow| blow.strikes_all());
-    assert!(report.leaders() >= 2 && all_at_once, "the run proves nothing: {report:?}");
-    assert!(through > 0 && granted > 100, "the run proves nothing: {granted} grants, {through} through a failover");
+    assert!(violations.is_empty(), "seed {}, first half:\n{}", workload.seed, listed(&violations));
+    let unexpected = std::mem::take(&mut *lock(&workload.run.unexpected));
+    assert!(unexpected.is_empty(), "seed {}: unexpected errors: {unexpected:#?}", workload.seed);
+    let without_effect = report.without_effect(ROUNDS_WITHOUT_EFFECT_MAX);
+    assert!(
+        without_effect.is_empty(),
+        "these faults never took effect, so the run does not test them: {without_effect:?}"
+    );
+    let all_at_once = kinds.iter().any(|kind| report.hit_all(*kind)) || !kinds.iter().any(|kind| kind.may_hit_all());
+    assert!(report.leaders() >= 2 && all_at_once, "the run did not hit two leaders, or all nodes at once: {report:?}");
+    assert!(
+        through > 0 && granted > 100,
+        "too few grants to test anything: {granted} grants, {through} through a failover"
+    );
 }
 
-/// A queue that serves the last first is found.
+/// The checker detects a queue that serves the last waiter first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_a_queue_that_serves_the_last_first() {
     catches(Fault::LifoQueue, &[Rule::FirstComeFirstServed]).await;
 }
 
-/// Nodes that come back without the holders of their checkpoint are found.
+/// The checker detects nodes that restart without the holders of their checkpoint.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_forgotten_holders() {
     catches(Fault::ForgottenHolders, &[Rule::OneHolder, Rule::EndsWhatWas]).await;
 }
 
-/// Tokens that begin again with the process are found. A planned stop of all nodes writes a last checkpoint on each, so
-/// that the next grant of the new processes must show the bug; after a kill, a log that is played again from before the
-/// first grant may hide it.
+/// The checker detects tokens that start again with the process. A planned stop of all nodes writes a last checkpoint
+/// on each, so that the next grant of the new processes must show the bug. After a kill, a log that is replayed from
+/// before the first grant could hide it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_tokens_of_a_process() {
     let _turn = TURN.lock().await;
     let mut cluster = Cluster::start_faulty(Some(Fault::TokensOfThisProcess)).await;
-    let scene = Scene::open(&cluster);
-    scene.granted(GRANTS_BEFORE_A_STOP).await;
+    let workload = Workload::open(&cluster);
+    workload.granted(GRANTS_BEFORE_A_STOP).await;
     for node in 1..=3 {
         cluster.stop(node);
     }
@@ -101,17 +107,18 @@ async fn the_checker_catches_tokens_of_a_process() {
         cluster.spawn(node);
     }
     cluster.await_leader().await;
-    let found = scene.broken(Rule::TokensGrow).await;
-    eprintln!("after {:?}: {found:?}", scene.run.now());
+    let found = workload.await_violation(Rule::TokensGrow).await;
+    eprintln!("after {:?}: {found:?}", workload.run.now());
 }
 
-/// A request that is executed again when it is repeated is found. The leader dies between what it told the others and its
-/// answer: they stand still meanwhile, find the request in their sockets, and it is asked once more.
+/// The checker detects a request that is executed again when it is repeated. The followers are stopped when the leader
+/// sends them the entry, and the leader is killed before it can answer. The followers continue, find the entry in their
+/// sockets, and the client repeats its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_retries_that_run_again() {
     let _turn = TURN.lock().await;
     let mut cluster = Cluster::start_faulty(Some(Fault::RetriesRunAgain)).await;
-    let scene = Scene::watch(&cluster);
+    let workload = Workload::watch(&cluster);
     let session = cluster.client().session().open().await.expect("a session");
     let found = loop {
         let leader = cluster.await_leader().await;
@@ -119,41 +126,42 @@ async fn the_checker_catches_retries_that_run_again() {
         others.clone().for_each(|node| cluster.halt(node));
         let mut acquired = pin!(session.lock("red").acquire());
         let early = timeout(UNANSWERED, &mut acquired).await;
-        assert!(early.is_err(), "nobody else hears the leader: {early:?}");
+        assert!(early.is_err(), "answered without a quorum: {early:?}");
         cluster.kill(leader);
         others.for_each(|node| cluster.signal(node, Signal::CONT));
         cluster.spawn(leader);
         tokio::select! {
-            found = scene.broken(Rule::OnceARequest) => break found,
-            // It died with the leader, and is answered now as it should be.
+            found = workload.await_violation(Rule::OnceARequest) => break found,
+            // The request was lost with the leader, and this is a correct first answer.
             acquired = acquired => drop(acquired.expect("granted").release().await.expect("released")),
         }
-        assert!(scene.run.now() < FIND, "seed {}: no request was seen to run again", scene.seed);
+        assert!(workload.run.now() < FIND, "seed {}: no request was executed twice", workload.seed);
     };
-    eprintln!("after {:?}: {found:?}", scene.run.now());
+    eprintln!("after {:?}: {found:?}", workload.run.now());
 }
 
-/// Sessions that end before what their clients were told are found by the search for an order of the clients' calls, which
-/// knows nothing else: a client is sure of what others see free, or get.
+/// The checker detects sessions that end before the validity that their clients were given. It uses only the search for
+/// a linearizable order of the clients' calls: another client sees the lock free, or acquires it, while its holder is
+/// still sure of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_sessions_that_end_early() {
     catches(Fault::EarlyExpiry, &[Rule::Linearizable]).await;
 }
 
-/// Runs with the planted bug until one of the rules is seen broken.
+/// Runs with the injected bug until the checker reports one of the rules as broken.
 async fn catches(fault: Fault, rules: &'static [Rule]) {
     let _turn = TURN.lock().await;
     let mut cluster = Cluster::start_faulty(Some(fault)).await;
-    let mut scene = Scene::open(&cluster);
-    let report = scene.torment((&mut cluster, None), FIND, &[Blow::Kill], Until::Broken(rules)).await;
-    let violations = check(&scene.run.history(), false);
+    let mut workload = Workload::open(&cluster);
+    let report = workload.inject_faults((&mut cluster, None), FIND, &[FaultKind::Kill], Until::Broken(rules)).await;
+    let violations = check(&workload.run.history(), false);
     let found = violations.iter().find(|violation| rules.contains(&violation.rule));
-    eprintln!("{fault:?} after {:?} and {report}: {found:?}", scene.run.now());
-    assert!(found.is_some(), "seed {}: {fault:?} was not seen:\n{}", scene.seed, listed(&violations));
+    eprintln!("{fault:?} after {:?} and {report}: {found:?}", workload.run.now());
+    assert!(found.is_some(), "seed {}: {fault:?} was not detected:\n{}", workload.seed, listed(&violations));
 }
 
 fn listed(violations: &[Violation]) -> String {
     let lines = violations.iter().take(20).map(|violation| format!("  {:?}: {}", violation.rule, violation.what));
-    let all = format!("{} broken promises\n", violations.len());
+    let all = format!("{} violations\n", violations.len());
     all + &lines.collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! A node whose state is not what its log says is found and stops, while the others serve.
+//! A node whose state differs from its log is detected and stops, while the others serve.
 
 use std::time::{Duration, Instant};
 
@@ -7,24 +7,24 @@ use lockkeeper::service::LockService;
 
 use crate::cluster::{Cluster, PATIENCE};
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
-/// Waits until the node has stopped by itself, and looks at its last words.
+/// Waits until the node has stopped, and checks the last line of its log.
 async fn await_stop(cluster: &mut Cluster, node: usize) {
     let started = Instant::now();
     while cluster.ended(node).is_none() {
-        assert!(started.elapsed() < PATIENCE, "a state that differs is not found\n{}", cluster.log(node));
-        tokio::time::sleep(LOOK).await;
+        assert!(started.elapsed() < PATIENCE, "the node with a different state still runs\n{}", cluster.log(node));
+        tokio::time::sleep(POLL).await;
     }
     assert_eq!(cluster.await_end(node), Some(70));
     let said = cluster.log(node);
-    let line = said.lines().rev().find(|line| line.contains(&format!("node {node} stopped"))).expect("last words");
+    let line = said.lines().rev().find(|line| line.contains(&format!("node {node} stopped"))).expect("a last line");
     assert!(line.contains("the state here differs from that of most voters after log entry"), "{line}");
     assert!(line.contains("lockkeeper member add"), "{line}");
 }
 
-/// A follower with another state stops; put right, it is a member again. A leader with another state stops as well, and
-/// not those who are right. A holder keeps its lock all the while.
+/// A follower with a different state stops; after its state is rebuilt it is a member again. A leader with a different
+/// state stops as well, and the correct nodes do not. A holder keeps its lock meanwhile.
 #[tokio::test]
 async fn the_node_whose_state_differs_stops_and_the_others_serve() {
     let mut cluster = Cluster::start().await;
@@ -36,7 +36,7 @@ async fn the_node_whose_state_differs_stops_and_the_others_serve() {
     cluster.spawn_faulty(follower, Fault::OtherState);
     await_stop(&mut cluster, follower).await;
     client.lock("on").acquire().await.expect("the others serve").release().await.expect("released");
-    // Its log is right: without the mirror of the wrong state it comes to the right one.
+    // Its log is correct: without the mirror the node rebuilds the correct state.
     std::fs::remove_dir_all(cluster.folder().join(format!("n{follower}")).join("state")).expect("a mirror");
     cluster.spawn(follower);
 
@@ -44,15 +44,15 @@ async fn the_node_whose_state_differs_stops_and_the_others_serve() {
     assert_eq!(cluster.stop(wrong), Some(0));
     cluster.spawn_faulty(wrong, Fault::OtherState);
     let started = Instant::now();
-    // It may be found out before it leads.
+    // The node may stop before it leads.
     while cluster.ended(wrong).is_none() && client.service().transfer(wrong as u64).await.is_err() {
-        assert!(started.elapsed() < PATIENCE, "it does not come to lead");
-        tokio::time::sleep(LOOK).await;
+        assert!(started.elapsed() < PATIENCE, "the node neither leads nor stops");
+        tokio::time::sleep(POLL).await;
     }
     await_stop(&mut cluster, wrong).await;
     client.lock("on").acquire().await.expect("the others serve").release().await.expect("released");
     let view = client.inspect("held").await.expect("inspected").value;
     assert_eq!(view.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [held.token()]);
     let stopped: Vec<_> = (1..=3).filter(|node| cluster.ended(*node).is_some()).collect();
-    assert_eq!(stopped, Vec::<usize>::new(), "another one stopped, too");
+    assert_eq!(stopped, Vec::<usize>::new(), "a correct node stopped as well");
 }

@@ -1,5 +1,5 @@
-//! Disconnect grace with real processes and real connections: a killed holder is noticed by its broken stream, and a
-//! stream that only breaks costs nothing.
+//! Disconnect grace with real processes and connections: a killed holder is detected by its broken stream, and a stream
+//! that reconnects in time loses no lock.
 
 use std::fs;
 use std::process::Stdio;
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use crate::cluster::{Cluster, PATIENCE};
 
-const LOOK: Duration = Duration::from_millis(20);
-/// Far more than a test waits for anything: what ends sooner did not end by it.
+const POLL: Duration = Duration::from_millis(20);
+/// Far longer than any wait in these tests, so that nothing here ends because of the TTL.
 const TTL: Duration = Duration::from_secs(120);
 
-/// A holder with a grace that is killed with -9 frees its lock long before its TTL.
+/// A holder with a disconnect grace that is killed with SIGKILL frees its lock long before its TTL.
 #[tokio::test]
 async fn a_killed_holder_with_a_grace_frees_the_lock_within_it() {
     let cluster = Cluster::start().await;
@@ -29,26 +29,26 @@ async fn a_killed_holder_with_a_grace_frees_the_lock_within_it() {
     let mut holder = cluster.command(&arguments).stdin(Stdio::null()).spawn().expect("a holder");
     let started = Instant::now();
     while !fs::read_to_string(&ready).is_ok_and(|text| text == "ready\n") {
-        assert!(started.elapsed() < PATIENCE, "the holder does not work");
-        tokio::time::sleep(LOOK).await;
+        assert!(started.elapsed() < PATIENCE, "the command of the holder does not start");
+        tokio::time::sleep(POLL).await;
     }
     let client = cluster.client();
     let token = client.inspect("fragile").await.expect("inspected").value.holders[0].token;
     holder.kill().expect("killed");
-    holder.wait().expect("gone");
+    holder.wait().expect("ended");
     let next = tokio::time::timeout(PATIENCE, client.lock("fragile").acquire()).await;
     let next = next.expect("freed by the grace, long before the TTL").expect("granted");
     assert!(token < next.token());
     next.release().await.expect("released");
 }
 
-/// A way to one node that can be broken and mended.
-struct Passage {
+/// A TCP proxy to one node that can be closed and opened again.
+struct Proxy {
     address: String,
     open: watch::Sender<bool>,
 }
 
-impl Passage {
+impl Proxy {
     async fn to(target: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound").to_string();
@@ -72,7 +72,7 @@ impl Passage {
     }
 }
 
-/// Waits until the one session of the client's namespace is, or is no longer, said to be disconnected.
+/// Waits until the only session is, or is no longer, reported as disconnected.
 async fn await_disconnected(client: &Client<RemoteService>, expected: bool) {
     let started = Instant::now();
     loop {
@@ -82,35 +82,35 @@ async fn await_disconnected(client: &Client<RemoteService>, expected: bool) {
             return;
         }
         assert!(started.elapsed() < PATIENCE, "disconnected is not {expected}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
-/// A stream that breaks while its client lives is told to the cluster, attached again, and costs no lock: long after the
-/// grace the holder still holds it with the same token.
+/// A stream that breaks while its client lives is reported to the cluster and attached again, and the holder loses no
+/// lock: long after the grace it holds the lock with the same token.
 #[tokio::test]
 async fn a_broken_stream_attaches_again_and_keeps_the_lock() {
     let grace = Duration::from_secs(5);
     let cluster = Cluster::start().await;
     let leader = cluster.await_leader().await;
-    let passage = Passage::to(cluster.endpoints().swap_remove(leader - 1)).await;
-    let client = Client::connect([passage.address.clone()]).await.expect("a client");
+    let proxy = Proxy::to(cluster.endpoints().swap_remove(leader - 1)).await;
+    let client = Client::connect([proxy.address.clone()]).await.expect("a client");
     let session = client.session().ttl(TTL).disconnect_grace(grace).open().await.expect("a session");
     let guard = session.lock("kept").acquire().await.expect("free");
 
-    let onlooker = cluster.client();
-    await_disconnected(&onlooker, false).await;
-    passage.open.send_replace(false);
-    await_disconnected(&onlooker, true).await;
-    let broken = onlooker.totals().await.expect("totals").now;
-    passage.open.send_replace(true);
-    await_disconnected(&onlooker, false).await;
+    let observer = cluster.client();
+    await_disconnected(&observer, false).await;
+    proxy.open.send_replace(false);
+    await_disconnected(&observer, true).await;
+    let broken = observer.totals().await.expect("totals").now;
+    proxy.open.send_replace(true);
+    await_disconnected(&observer, false).await;
     let started = Instant::now();
-    while onlooker.totals().await.expect("totals").now < broken.after_ms(grace.as_millis() as u64 + 1) {
+    while observer.totals().await.expect("totals").now < broken.after_ms(grace.as_millis() as u64 + 1) {
         assert!(started.elapsed() < PATIENCE, "log time does not pass the grace");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
     assert_ne!(guard.state(), HoldState::Lost);
-    assert_eq!(onlooker.check("kept", guard.token()).await.expect("checked").state, TokenState::Valid);
+    assert_eq!(observer.check("kept", guard.token()).await.expect("checked").state, TokenState::Valid);
     guard.release().await.expect("still held");
 }

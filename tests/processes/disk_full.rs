@@ -1,45 +1,45 @@
-//! A node whose disk has no room left: it stops with one line that says what, where, and what to do.
+//! A node whose disk is full stops with one line that states what failed, which file, and what to do.
 
 use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::limits::REASON_BYTES_MAX;
 
-use crate::lone::{Lone, free_addresses};
+use crate::single_node::{SingleNode, free_addresses};
 
-/// How long one acquire may take before the node is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long one acquire may take before the test checks whether the node has ended.
+const POLL: Duration = Duration::from_secs(1);
 
-/// Once no file may grow any more, the node stops with 70 and one line; nothing that was acknowledged is lost: with room
-/// again it knows the holder of each lock.
+/// When files cannot grow any more, the node stops with 70 and one line. Nothing that was acknowledged is lost: once
+/// there is space again, the node knows the holder of each lock.
 #[tokio::test]
-async fn a_node_without_room_says_so_and_loses_nothing() {
+async fn a_node_on_a_full_disk_says_so_and_loses_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let [client, peer] = free_addresses();
     let config = format!(
         "cluster = \"full\"\nnode = 1\ndata = {:?}\n[[member]]\nid = 1\nclient = \"{client}\"\npeer = \"{peer}\"\n",
         folder.path().join("n1")
     );
-    // A limit on the size of files stands for the end of the disk; with its signal ignored the write itself fails.
+    // A limit on the size of files simulates a full disk. With its signal ignored the write itself fails.
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 1600; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lockkeeper")]);
-    let mut node = Lone::start_by(limited, folder.path(), "n1", &config, &client);
+    let mut node = SingleNode::start_by(limited, folder.path(), "n1", &config, &client);
     let session = node.leads().await.session().ttl(Duration::from_secs(60)).open().await.expect("a session");
     let why = "x".repeat(REASON_BYTES_MAX);
     let mut held = Vec::new();
     while node.ended().is_none() {
         let name = format!("n{}", held.len());
-        if let Ok(Ok(guard)) = tokio::time::timeout(LOOK, session.lock(&name).why(&why).acquire()).await {
+        if let Ok(Ok(guard)) = tokio::time::timeout(POLL, session.lock(&name).why(&why).acquire()).await {
             held.push((name, guard));
         }
     }
-    assert_eq!(node.ended().and_then(|ended| ended.code()), Some(70), "{}", node.said());
-    let said = node.said();
-    let last = said.lines().last().expect("last words");
+    assert_eq!(node.ended().and_then(|ended| ended.code()), Some(70), "{}", node.log());
+    let said = node.log();
+    let last = said.lines().last().expect("a last line");
     assert!(last.contains("node 1 stopped: ") && last.contains("cannot ") && last.contains("make room"), "{last}");
     assert!(last.contains(folder.path().to_str().unwrap()), "{last}");
 
-    let node = Lone::start(folder.path(), "n1", &config, &client);
+    let node = SingleNode::start(folder.path(), "n1", &config, &client);
     let again = node.leads().await;
     for (name, guard) in &held {
         let view = again.inspect(name).await.expect("inspected").value;

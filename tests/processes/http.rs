@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use crate::cluster::Cluster;
 
-/// What operators were promised: each stands in the metrics of a node that has worked.
-const PROMISED: &[&str] = &[
+/// The documented metrics. A node that has worked exports all of them.
+const DOCUMENTED: &[&str] = &[
     "lockkeeper_grants_total",
     "lockkeeper_waits_total",
     "lockkeeper_expiries_total",
@@ -33,10 +33,10 @@ pub(crate) fn get(address: &str, path: &str) -> String {
     answer
 }
 
-/// A node that serves says so, is ready while it has a quorum and not ready without one, and its metrics have every
-/// name that was promised, each with its text of help.
+/// A node reports its health and readiness: it is ready while it has a quorum, and not ready without one. Its metrics
+/// contain every documented name, each with a help text.
 #[tokio::test]
-async fn health_readiness_and_metrics_tell_how_a_node_is() {
+async fn health_readiness_and_metrics_describe_the_node() {
     let mut cluster = Cluster::start().await;
     let client = cluster.client();
     client.lock("a").acquire().await.expect("free").release().await.expect("released");
@@ -45,15 +45,15 @@ async fn health_readiness_and_metrics_tell_how_a_node_is() {
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
     assert!(get(&address, "/readyz").starts_with("HTTP/1.1 200"));
     let metrics = get(&address, "/metrics");
-    let missing: Vec<_> = PROMISED.iter().filter(|name| !metrics.contains(**name)).collect();
+    let missing: Vec<_> = DOCUMENTED.iter().filter(|name| !metrics.contains(**name)).collect();
     assert!(missing.is_empty(), "{missing:?} are missing in\n{metrics}");
     let families: Vec<_> = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let unexplained: Vec<_> =
         families.iter().filter(|family| !metrics.contains(&format!("# HELP {family} "))).collect();
-    assert!(PROMISED.len() <= families.len() && unexplained.is_empty(), "no HELP for {unexplained:?} in\n{metrics}");
+    assert!(DOCUMENTED.len() <= families.len() && unexplained.is_empty(), "no HELP for {unexplained:?} in\n{metrics}");
     for node in (1..=3).filter(|node| *node != leader) {
         cluster.kill(node);
     }
     assert!(get(&address, "/readyz").starts_with("HTTP/1.1 503"), "without a quorum");
-    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"), "the process itself is well");
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"), "the process itself is healthy");
 }

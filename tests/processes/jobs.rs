@@ -8,8 +8,8 @@ use crate::cluster::{Cluster, PATIENCE};
 
 const JOBS: usize = 20;
 
-/// Twenty `lock -- sh` jobs queue for one lock, the leader is killed twice while they work: no two overlap, each runs
-/// once, in the order in which they queued, under tokens that grow.
+/// Twenty `lock -- sh` jobs queue for one lock, and the leader is killed twice while they work. No two jobs overlap.
+/// Each job runs once, in the order in which it queued, under a larger token than the job before.
 #[tokio::test]
 async fn twenty_jobs_run_one_by_one_in_order_through_leader_kills() {
     let mut cluster = Cluster::start().await;
@@ -30,11 +30,11 @@ async fn twenty_jobs_run_one_by_one_in_order_through_leader_kills() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    gate.release().await.expect("the gate opens");
+    gate.release().await.expect("the gate is released");
     for round in 1..=2 {
         let started = Instant::now();
         while fs::read_to_string(&journal).unwrap_or_default().lines().count() < round * 10 {
-            assert!(started.elapsed() < PATIENCE, "the jobs do not come forward");
+            assert!(started.elapsed() < PATIENCE, "the jobs make no progress");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let leader = cluster.await_leader().await;

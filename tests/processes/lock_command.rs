@@ -1,5 +1,4 @@
-//! The `lock` command and the commands around it against a running cluster. Every function takes the
-//! endpoints.
+//! The `lock` command and related commands against a running cluster. Every function takes the endpoints.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,37 +7,37 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longer than any step takes on a busy machine, TTL included.
+/// Longer than any step takes on a slow machine, including the expiry of a TTL.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-macro_rules! behaviours {
+macro_rules! cluster_tests {
     ($($name:ident)*) => { mod against_three_processes { $(
-        /// The behaviour of this name, against a cluster of its own.
+        /// Runs the function of this name against its own cluster.
         #[tokio::test]
         async fn $name() {
             let cluster = crate::cluster::Cluster::start().await;
             let endpoints = cluster.endpoints().join(",");
-            let tried = tokio::task::spawn_blocking(move || super::$name(&endpoints)).await;
-            tried.expect("the behaviour holds");
+            let outcome = tokio::task::spawn_blocking(move || super::$name(&endpoints)).await;
+            outcome.expect("the test passes");
         }
     )* } };
 }
 
-behaviours! {
+cluster_tests! {
     exit_codes_are_the_commands
     the_command_sees_what_it_holds
-    a_try_is_refused_while_somebody_holds
+    a_try_is_refused_while_the_lock_is_held
     at_most_stops_the_command_in_time
     at_least_refuses_a_second_start
     a_wait_ends_in_time
     a_signal_withdraws_from_the_queue
     a_killed_wrapper_frees_the_lock_within_its_ttl
     without_a_command_it_holds_until_input_closes
-    the_result_file_tells_what_the_code_cannot
+    the_result_file_distinguishes_equal_exit_codes
     several_names_are_one_set
-    a_nested_run_is_told_of_the_deadlock
-    opposite_orders_are_told_of_the_deadlock
-    leases_go_by_their_handle
+    a_nested_run_is_refused_as_a_deadlock
+    opposite_orders_are_refused_as_a_deadlock
+    leases_need_only_their_handle
 }
 
 pub(crate) fn lockkeeper(endpoints: &str, arguments: &[&str]) -> Command {
@@ -73,7 +72,7 @@ pub(crate) fn shown(endpoints: &str, name: &str) -> Value {
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        assert!(began.elapsed() < PATIENCE, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -86,19 +85,20 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// A process that holds the name until its standard input is closed.
+/// Starts a process that holds the lock until its standard input is closed.
 pub(crate) fn holder(endpoints: &str, name: &str) -> Child {
     let child = lockkeeper(endpoints, &["lock", "--hold", name]).stdin(Stdio::piped()).spawn().unwrap();
     until("a holder", || count(endpoints, name, "holders") == 1);
     child
 }
 
-pub(crate) fn let_go(mut holder: Child) {
+pub(crate) fn release_holder(mut holder: Child) {
     drop(holder.stdin.take());
     assert_eq!(holder.wait().unwrap().code(), Some(0));
 }
 
-/// The command's exit code is the run's, also for a command that cannot be run; the lock is free afterwards.
+/// The run exits with the exit code of its command, or with 126 or 127 if the command cannot be started. The lock is
+/// free afterwards.
 fn exit_codes_are_the_commands(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "lc/codes", "--", "true"]), Some(0));
     assert_eq!(code(endpoints, &["lock", "lc/codes", "-c", "exit 42"]), Some(42));
@@ -108,7 +108,7 @@ fn exit_codes_are_the_commands(endpoints: &str) {
     assert_eq!(shown(endpoints, "lc/codes")["kind"], Value::Null);
 }
 
-/// The command's environment names the lock, the token and the rest, and a success prints nothing else.
+/// The environment of the command contains the lock, the token and the session. On success nothing else is printed.
 fn the_command_sees_what_it_holds(endpoints: &str) {
     let script = "echo $LOCKKEEPER_LOCK $LOCKKEEPER_LOCKS $LOCKKEEPER_NAMESPACE; lockkeeper_token=$LOCKKEEPER_TOKEN; \
                   test \"$lockkeeper_token\" -gt 0 && test -n \"$LOCKKEEPER_SESSION$LOCKKEEPER_OWNER\"";
@@ -117,26 +117,26 @@ fn the_command_sees_what_it_holds(endpoints: &str) {
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
 }
 
-/// A try answers 75, or the code of one's own, with the table's word.
-fn a_try_is_refused_while_somebody_holds(endpoints: &str) {
+/// A refused try exits with 75, or with the code of `-E`. The JSON error has the name from the error table.
+fn a_try_is_refused_while_the_lock_is_held(endpoints: &str) {
     let holder = holder(endpoints, "lc/try");
     assert_eq!(code(endpoints, &["lock", "lc/try", "-n", "-E", "9", "--", "true"]), Some(9));
     let refused = output(endpoints, &["lock", "lc/try", "-n", "--json", "--", "true"]);
     assert_eq!(refused.status.code(), Some(75));
     let error = object(&refused.stderr);
     assert_eq!((&error["error"], &error["exit"]), (&Value::from("not-acquired"), &Value::from(75)));
-    let_go(holder);
+    release_holder(holder);
 }
 
-/// A wait that is over is 75 and leaves no waiter.
+/// A wait that times out exits with 75 and leaves no waiter.
 fn a_wait_ends_in_time(endpoints: &str) {
     let holder = holder(endpoints, "lc/wait");
     assert_eq!(code(endpoints, &["lock", "lc/wait", "-w", "300ms", "--", "true"]), Some(75));
     assert_eq!(count(endpoints, "lc/wait", "waiters"), 0);
-    let_go(holder);
+    release_holder(holder);
 }
 
-/// A signal while it waits is 128 and its number, and the place in the queue is gone.
+/// A signal during the wait exits with 128 and the number of the signal, and removes the waiter.
 fn a_signal_withdraws_from_the_queue(endpoints: &str) {
     let holder = holder(endpoints, "lc/withdraw");
     let mut waiting = lockkeeper(endpoints, &["lock", "lc/withdraw", "--", "true"]).spawn().unwrap();
@@ -144,10 +144,10 @@ fn a_signal_withdraws_from_the_queue(endpoints: &str) {
     signal(&waiting, Signal::TERM);
     assert_eq!(waiting.wait().unwrap().code(), Some(143));
     assert_eq!(count(endpoints, "lc/withdraw", "waiters"), 0);
-    let_go(holder);
+    release_holder(holder);
 }
 
-/// A wrapper that is killed takes its command along, and the next in the queue gets a larger token.
+/// If the `lock` process is killed, its command is killed with it, and the next waiter gets a larger token.
 fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
     let mut first =
         lockkeeper(endpoints, &["lock", "lc/killed", "--ttl", "3s", "--", "sleep", "1000"]).spawn().unwrap();
@@ -160,7 +160,7 @@ fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
     assert!(after > before, "{after} after {before}");
 }
 
-/// Without a command the grant is printed at once, and the lock is held until standard input closes.
+/// With `--hold` the grant is printed at once, and the lock is held until standard input closes.
 fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
     let mut holder =
         lockkeeper(endpoints, &["lock", "lc/input", "--hold", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
@@ -177,8 +177,8 @@ fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
     assert_eq!(count(endpoints, "lc/input", "holders"), 0);
 }
 
-/// The result file distinguishes a command's own 75 from a lock that was not acquired.
-fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
+/// The result file distinguishes a command that exits with 75 from a lock that was not acquired.
+fn the_result_file_distinguishes_equal_exit_codes(endpoints: &str) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("result.json");
     let file = path.to_str().unwrap();
@@ -188,11 +188,11 @@ fn the_result_file_tells_what_the_code_cannot(endpoints: &str) {
     let holder = holder(endpoints, "lc/result");
     assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "-n", "--", "true"]), Some(75));
     assert_eq!((&read()["acquired"], &read()["child_exit"]), (&Value::from(false), &Value::Null));
-    let_go(holder);
+    release_holder(holder);
 }
 
-/// Several names are held together or not at all: the command sees all of them in their order, each with its token, and
-/// nothing of a single lock that it might have inherited.
+/// Several names are acquired together or not at all. The command gets all names in their order, each with its token,
+/// and no variable of a single lock that it might have inherited.
 fn several_names_are_one_set(endpoints: &str) {
     let script = "echo \"$LOCKKEEPER_LOCKS\"; echo \"$LOCKKEEPER_TOKENS\"; echo ${LOCKKEEPER_LOCK-none} ${LOCKKEEPER_TOKEN-none}";
     let set = ["lock", "lc/two", "--and", "lc/one", "-c", script];
@@ -208,13 +208,13 @@ fn several_names_are_one_set(endpoints: &str) {
     assert_eq!(refused.status.code(), Some(75));
     assert!(
         String::from_utf8_lossy(&refused.stderr).contains("lc/two was not acquired"),
-        "it names the lock that it lacks"
+        "the message names the missing lock"
     );
     let mut waits = lockkeeper(endpoints, &["lock", "--hold", "lc/one", "--and", "lc/two"]);
     let mut waits = waits.stdin(Stdio::piped()).spawn().unwrap();
     until("a waiter", || count(endpoints, "lc/one", "waiters") == 1);
-    assert_eq!(count(endpoints, "lc/one", "holders"), 0, "while it waits it holds nothing");
-    let_go(holder);
+    assert_eq!(count(endpoints, "lc/one", "holders"), 0, "the waiting set holds no lock");
+    release_holder(holder);
     until("a holder", || count(endpoints, "lc/one", "holders") == 1 && count(endpoints, "lc/two", "holders") == 1);
     drop(waits.stdin.take());
     let printed = waits.wait_with_output().unwrap();
@@ -227,22 +227,22 @@ fn several_names_are_one_set(endpoints: &str) {
     assert_eq!(code(endpoints, &["elect", "lc/one", "--and", "lc/two", "--value", "x", "--", "true"]), Some(64));
 }
 
-/// A command that asks for what the run around it holds is told so at once: it would wait for itself. So is a set with that
-/// lock in it, and a run within a run; a shared lock, or another one, is nothing to refuse.
-fn a_nested_run_is_told_of_the_deadlock(endpoints: &str) {
+/// A nested run that asks for a lock of an outer run would wait for itself, so it is refused at once. The same applies
+/// to a set that contains the lock, and to a run nested more deeply. A shared lock and another lock are granted.
+fn a_nested_run_is_refused_as_a_deadlock(endpoints: &str) {
     let program = env!("CARGO_BIN_EXE_lockkeeper");
     let nested = |inner: &str| output(endpoints, &["lock", "lc/outer", "-c", &format!("{program} {inner}")]);
     let refused = nested("lock lc/outer -- true");
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(65), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(65), "{printed}");
     for part in ["waiting for lc/outer would never end:", "waits for lc/outer, held by run-", ", until the end of run-"]
     {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+        assert!(printed.contains(part), "{part:?} is not in {printed}");
     }
     let set = nested("lock lc/other --and lc/outer --why 'both of them' --json -- true");
     let error = object(&set.stderr);
     assert_eq!((set.status.code(), &error["error"]), (Some(65), &Value::from("deadlock")));
-    let cycle = error["cycle"].as_array().expect("who waits for whom");
+    let cycle = error["cycle"].as_array().expect("the cycle of waiters");
     assert_eq!((cycle.len(), &cycle[0]["lock"], &cycle[0]["because"]), (2, &"lc/outer".into(), &"held".into()));
     assert_eq!((&cycle[0]["why"], &cycle[1]["because"]), (&"both of them".into(), &"nested".into()));
     let deep = nested(&format!("lock lc/middle -- {program} lock lc/outer -- true"));
@@ -253,9 +253,9 @@ fn a_nested_run_is_told_of_the_deadlock(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "lc/outer", "-s", "-c", &reader]), Some(0));
 }
 
-/// Two runs that take two locks in opposite order: the second to ask is told who waits for whom and exits with 65, the
-/// first goes on.
-fn opposite_orders_are_told_of_the_deadlock(endpoints: &str) {
+/// Two runs acquire two locks in opposite order. The second request gets the cycle of waiters and exits with 65; the
+/// first run continues.
+fn opposite_orders_are_refused_as_a_deadlock(endpoints: &str) {
     let program = env!("CARGO_BIN_EXE_lockkeeper");
     let run = |first: &str, second: &str| {
         let inner = format!("read go; {program} lock {second} -- true");
@@ -273,16 +273,16 @@ fn opposite_orders_are_told_of_the_deadlock(endpoints: &str) {
     until("a waiter", || count(endpoints, "lc/b", "waiters") == 1);
     go_two.write_all(b"go\n").unwrap();
     let refused = two.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(65), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(65), "{printed}");
     for part in ["run-of-lc/a", "run-of-lc/b", "waits for lc/a, held by", "waits for lc/b, held by"] {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+        assert!(printed.contains(part), "{part:?} is not in {printed}");
     }
     assert_eq!(one.wait().unwrap().code(), Some(0));
 }
 
-/// A lease is refreshed and released by its handle alone, its token is checked, and a wrong handle is refused.
-fn leases_go_by_their_handle(endpoints: &str) {
+/// A lease is refreshed and released with its handle alone. Its token can be checked, and a wrong handle is refused.
+fn leases_need_only_their_handle(endpoints: &str) {
     let taken = output(endpoints, &["acquire", "lc/lease", "--for", "1m", "-n"]);
     let line = String::from_utf8(taken.stdout).unwrap();
     let (token, handle) = line.trim().split_once(' ').unwrap();
@@ -295,8 +295,8 @@ fn leases_go_by_their_handle(endpoints: &str) {
     assert_eq!(code(endpoints, &["wait", "lc/lease"]), Some(0));
 }
 
-/// `--at-most` ends the hold although the session lives: the command is gone in time, the exit code is 76, and the next client
-/// gets the lock.
+/// `--at-most` ends the hold although the session lives: the command is stopped in time, the exit code is 76, and the
+/// next client gets the lock.
 fn at_most_stops_the_command_in_time(endpoints: &str) {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
@@ -306,12 +306,12 @@ fn at_most_stops_the_command_in_time(endpoints: &str) {
     assert_eq!(run.status.code(), Some(76), "{said}");
     let pid: i32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
     let gone = rustix::process::test_kill_process(Pid::from_raw(pid).unwrap());
-    assert_eq!(gone, Err(rustix::io::Errno::SRCH), "the command runs on");
+    assert_eq!(gone, Err(rustix::io::Errno::SRCH), "the command still runs");
     assert_eq!(code(endpoints, &["lock", "--try", "a", "--", "true"]), Some(0));
 }
 
-/// A second start within `--at-least` of the first is refused; the refusal names the last holder and the time left. So do
-/// `show`, `explain` and a wait that runs out.
+/// A second start within `--at-least` of the first is refused. The refusal names the last holder and the time left, and
+/// so do `show` and a wait that times out. `explain` says when the lock opens.
 fn at_least_refuses_a_second_start(endpoints: &str) {
     let nightly = ["lock", "--try", "--at-least", "1h", "nightly", "--", "true"];
     assert_eq!(code(endpoints, &nightly), Some(0));
@@ -331,7 +331,7 @@ fn at_least_refuses_a_second_start(endpoints: &str) {
     assert!(said.contains("kept closed by") && said.contains(token), "{said}");
     let explained = output(endpoints, &["explain", "nightly"]);
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
-    assert!(said.contains("nightly opens by itself in") && !said.contains("gives back"), "{said}");
+    assert!(said.contains("nightly opens ") && !said.contains("gives back"), "{said}");
     assert_eq!(code(endpoints, &["break", "nightly", token, "--why", "once more"]), Some(0));
     assert_eq!(code(endpoints, &nightly), Some(0));
 }

@@ -1,6 +1,6 @@
-//! Three real processes: what happens when they are killed, stopped and restarted while clients work.
+//! Clusters of real processes: what happens when nodes are killed, stopped and restarted while clients work.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by a panic, and says what it saw")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests panic on failure and print what they measured")]
 
 mod acting;
 mod backup;
@@ -16,11 +16,9 @@ mod digests;
 mod disconnect;
 mod disk_full;
 mod families;
-mod figures;
-mod figures_of_clients;
 mod http;
 mod jobs;
-mod lone;
+mod single_node;
 mod recipes;
 mod redis;
 mod lock_command;

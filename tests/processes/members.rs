@@ -1,4 +1,5 @@
-//! Members that come and go while clients work: a node whose data is damaged is replaced, and nothing costs the quorum.
+//! Membership changes while clients work: a damaged node is replaced, and a change that would endanger the quorum is
+//! refused.
 
 use std::fs;
 use std::process::Output;
@@ -12,22 +13,22 @@ use lockkeeper::service::Role;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, PATIENCE};
-use crate::lone::{Lone, free_addresses};
+use crate::single_node::{SingleNode, free_addresses};
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 fn run(cluster: &Cluster, arguments: &[&str]) -> Output {
     cluster.command(&[arguments, &["--json"]].concat()).output().expect("ran")
 }
 
-/// What a command that must succeed answers.
+/// Runs a command that must succeed. Returns the object that it prints.
 fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
     let output = run(cluster, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("an object")
 }
 
-/// Why a command that must be refused is.
+/// Runs a membership change that must be refused. Returns the reason.
 fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
     let output = run(cluster, arguments);
     let error: Value = serde_json::from_slice(&output.stderr).expect("an error");
@@ -36,15 +37,15 @@ fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
 }
 
 /// Adds node 4 and starts it with the config that was printed.
-fn added(cluster: &Cluster) -> Lone {
+fn added(cluster: &Cluster) -> SingleNode {
     let [client, peer] = free_addresses();
     let data = cluster.folder().join("n4");
     let place = ["--client", &client, "--peer", &peer, "--data", data.to_str().unwrap()];
-    let told = answer(cluster, &[&["member", "add", "4"], &place[..]].concat());
-    Lone::start(cluster.folder(), "n4", told["config"].as_str().expect("a config"), &client)
+    let printed = answer(cluster, &[&["member", "add", "4"], &place[..]].concat());
+    SingleNode::start(cluster.folder(), "n4", printed["config"].as_str().expect("a config"), &client)
 }
 
-/// Ids of the members, those without a vote apart.
+/// The ids of the voters and of the learners.
 fn members(cluster: &Cluster) -> (Vec<u64>, Vec<u64>) {
     let output = run(cluster, &["member", "ls"]);
     let lines = String::from_utf8(output.stdout).expect("text");
@@ -65,7 +66,7 @@ fn damage_log(cluster: &Cluster, node: usize) {
     fs::write(&log, bytes).expect("damaged");
 }
 
-/// Clients that acquire and release all the while; none of their calls may fail.
+/// Clients that acquire and release in a loop; none of their calls may fail.
 struct Workers {
     stop: Arc<AtomicBool>,
     pairs: Arc<AtomicU64>,
@@ -89,12 +90,12 @@ impl Workers {
         Self { stop, pairs, running }
     }
 
-    /// Waits until so much more was done.
-    async fn go_on(&self) {
+    /// Waits until the workers have completed twenty more pairs.
+    async fn make_progress(&self) {
         let (before, started) = (self.pairs.load(Ordering::Relaxed), Instant::now());
         while self.pairs.load(Ordering::Relaxed) < before + 20 {
-            assert!(started.elapsed() < PATIENCE, "the workers stand still");
-            tokio::time::sleep(LOOK).await;
+            assert!(started.elapsed() < PATIENCE, "the workers make no progress");
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -106,14 +107,14 @@ impl Workers {
     }
 }
 
-/// The manual's way with a node whose data is damaged beyond its own repair, while clients work: it refuses to start and
-/// names the way out, a new node is added, started with the printed config and promoted in its place. No call fails, and
-/// a client that knew only one of the old nodes goes on when that is gone.
+/// The procedure of the manual for a node with damaged data, while clients work. The node refuses to start and names
+/// the procedure. A new node is added, started with the printed config and promoted in place of the damaged one. No
+/// call fails, and a client that was given only one of the old nodes keeps working when that node is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_node_is_replaced_while_clients_work() {
     let mut cluster = Cluster::start().await;
     let workers = Workers::start(&cluster.client());
-    workers.go_on().await;
+    workers.make_progress().await;
     let damaged = cluster.a_follower().await;
     cluster.kill(damaged);
     damage_log(&cluster, damaged);
@@ -126,28 +127,28 @@ async fn a_damaged_node_is_replaced_while_clients_work() {
     let node = added(&cluster);
     assert_eq!(members(&cluster), (vec![1, 2, 3], vec![4]));
     let damaged_id = damaged.to_string();
-    let told = answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]);
+    let printed = answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]);
     let survivors: Vec<u64> = (1..=4).filter(|id| *id != damaged as u64).collect();
-    assert_eq!(told["voters"], serde_json::to_value(&survivors).unwrap());
-    assert_eq!(answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]), told, "once more");
-    workers.go_on().await;
+    assert_eq!(printed["voters"], serde_json::to_value(&survivors).unwrap());
+    assert_eq!(answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]), printed, "once more");
+    workers.make_progress().await;
     workers.end().await;
 
     let all_well = |status: &lockkeeper::service::Status| status.nodes.iter().all(|node| node.healthy == Some(true));
-    let status = node.told(all_well).await;
+    let status = node.status_when(all_well).await;
     assert_eq!(status.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), survivors);
     assert!(status.nodes.iter().all(|node| node.role != Role::Learner));
     let only = usize::try_from(survivors[0]).unwrap();
     let client = Client::connect([cluster.endpoints().swap_remove(only - 1)]).await.expect("connected");
     client.lock("on").acquire().await.expect("free").release().await.expect("released");
     cluster.kill(only);
-    client.lock("on").acquire().await.expect("it knows the others").release().await.expect("released");
+    client.lock("on").acquire().await.expect("the client knows the other nodes").release().await.expect("released");
 }
 
-/// What would leave two voters, or takes an id or an address twice, is refused. A leader that is removed hands over, is
-/// told, and stops with a line that says so, again at each start; its id never comes back.
+/// A change that would leave two voters, or that reuses an id, is refused. A leader that is removed transfers
+/// leadership, stops with a line that states why, and stops again at each start. Its id cannot be used again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removed_leader_stops_and_what_costs_the_quorum_is_refused() {
+async fn a_removed_leader_stops_and_unsafe_changes_are_refused() {
     let mut cluster = Cluster::start().await;
     let leader = cluster.await_leader().await;
     let id = leader.to_string();
@@ -170,8 +171,8 @@ async fn a_removed_leader_stops_and_what_costs_the_quorum_is_refused() {
         }
         let started = Instant::now();
         while cluster.ended(leader).is_none() {
-            assert!(started.elapsed() < PATIENCE, "the removed node goes on");
-            tokio::time::sleep(LOOK).await;
+            assert!(started.elapsed() < PATIENCE, "the removed node still runs");
+            tokio::time::sleep(POLL).await;
         }
         assert_eq!(cluster.await_end(leader), Some(70));
         let line = format!("node {leader} stopped: node {leader} was removed from this cluster");

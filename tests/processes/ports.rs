@@ -1,21 +1,24 @@
-//! Addresses of loopback that nobody else takes between now and a node's start.
+//! Ports of the loopback address that no other program takes before a node starts.
 //!
-//! A port that the system picks (`:0`) is free only until somebody dials out, for outgoing connections use the same
-//! range; a node that starts a second later, or again, would find it taken. So ports come from below that range, and
-//! no two tests of this process get the same one.
+//! The system picks the port of `:0` from the range that it also uses for outgoing connections, so a node that starts a
+//! second later, or again, might find that port in use. These ports come from below that range, and no two tests of
+//! this process get the same port.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Where ports start: above what services of a machine usually use.
+/// The lowest port: above those that services of a machine usually use.
 const LOWEST: u16 = 10_000;
-/// How many there are: below 32,768, where Linux' own choice begins (macOS and Windows begin at 49,152).
+/// The number of ports. All are below 32,768, where the range of Linux for outgoing connections begins (49,152 on macOS
+/// and Windows).
 const COUNT: u16 = 22_000;
 
-/// The next port to try. Another run of these tests beside this one begins elsewhere.
+/// The next port to try, relative to a start that depends on the process id. Parallel runs of these tests start at
+/// different ports.
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// A port at which nobody listens, and that no other caller of this process gets before all have been given out.
+/// Returns a port that is not in use. No other caller in this process gets the same port until all ports have been
+/// used.
 pub(crate) fn free_port() -> u16 {
     let start = std::process::id().wrapping_mul(97) % u32::from(COUNT);
     for _ in 0..COUNT {
@@ -28,7 +31,7 @@ pub(crate) fn free_port() -> u16 {
     panic!("all {COUNT} ports from {LOWEST} are taken");
 }
 
-/// That many of them.
+/// Returns `N` ports from [`free_port`].
 pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| free_port())
 }

@@ -1,4 +1,4 @@
-//! ZooKeeper's queue and the load of all systems, through the death of the leader.
+//! ZooKeeper's fair queue, and a load on all systems, while the leader dies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -15,29 +15,29 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::checker::{Belief, History, check};
 use crate::cluster::{Cluster, PATIENCE, TURN};
 
-/// The default load runs so long; with `LOCKKEEPER_FULL` it is the minute of the rule.
+/// How long the load runs by default; with `LOCKKEEPER_FULL` it runs the minute that R-ALL-04 requires.
 const LOAD: Duration = Duration::from_secs(12);
 const LOAD_FULL: Duration = Duration::from_secs(60);
 const QUEUE: usize = 100;
 const CONTENDERS: usize = 256;
 const NAMES: usize = 16;
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 async fn view(client: &Client<RemoteService>, name: &str) -> LockView {
     client.inspect(name).await.expect("inspected").value
 }
 
-/// Who waits, in order, with the numbers of the queue.
+/// The sequence numbers and sessions of the waiters, in order.
 async fn queue(client: &Client<RemoteService>, name: &str) -> Vec<(u64, Option<SessionId>)> {
     view(client, name).await.waiters.into_iter().map(|waiter| (waiter.sequence, waiter.session)).collect()
 }
 
-/// R-ZKF-05: a hundred sessions stand in ZooKeeper's fair queue when the leader is killed: afterwards the queue is the same,
-/// and the lock goes through it in that order, under growing tokens.
+/// R-ZKF-05: a hundred sessions wait in ZooKeeper's fair queue when the leader is killed. Afterwards the queue is the
+/// same, and the lock is granted in its order under growing tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_zkf_05_a_full_queue_survives_the_leader() {
     let _turn = TURN.lock().await;
-    // The timing of real machines, so that a hundred clients that come back do not starve the heartbeats.
+    // The `lan` profile, so that a hundred clients that reconnect do not delay the heartbeats too long.
     let mut cluster = Cluster::start_with("lan").await;
     let client = cluster.client().request_wait(PATIENCE);
     let session = client.session().ttl(PATIENCE * 2).open().await.expect("opened");
@@ -51,15 +51,15 @@ async fn r_zkf_05_a_full_queue_survives_the_leader() {
             let session = client.session().ttl(PATIENCE * 2).open().await.expect("opened");
             let mut lock = WriteLock::fair(&session, "a");
             let token = lock.lock().await.expect("its turn");
-            grants.send((session.id(), token)).expect("the test listens");
+            grants.send((session.id(), token)).expect("the test receives");
             assert!(lock.unlock().await.expect("held"));
         });
     }
     drop(grants);
     let started = Instant::now();
     while queue(&client, "a").await.len() < QUEUE {
-        assert!(started.elapsed() < PATIENCE, "not everybody queues");
-        sleep(LOOK).await;
+        assert!(started.elapsed() < PATIENCE, "not all sessions queue");
+        sleep(POLL).await;
     }
     let before = queue(&client, "a").await;
     let leader = cluster.await_leader().await;
@@ -82,35 +82,35 @@ async fn r_zkf_05_a_full_queue_survives_the_leader() {
     cluster.spawn(leader);
 }
 
-/// What the contenders of the load share.
+/// State that all contenders of the load share.
 struct Load {
     started: std::time::Instant,
     stopping: AtomicBool,
     history: Mutex<History>,
-    odd: Mutex<Vec<ClientError>>,
+    unexpected: Mutex<Vec<ClientError>>,
 }
 
-/// R-ALL-04: 256 contenders on 16 names, and the leader is killed in the middle: no two hold together, every token is
-/// larger than those before, nothing that was acknowledged is lost, and every queue drains.
+/// R-ALL-04: 256 contenders on 16 names, and the leader is killed halfway. No two hold a name at once, every token is
+/// larger than the tokens before, nothing that was acknowledged is lost, and every queue drains.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_all_04_a_load_goes_through_a_leader_kill() {
+async fn r_all_04_a_load_survives_a_leader_kill() {
     let full = std::env::var_os("LOCKKEEPER_FULL").is_some();
     let length = if full { LOAD_FULL } else { LOAD };
     eprintln!(
         "R-ALL-04: {CONTENDERS} contenders on {NAMES} names for {length:?} (LOCKKEEPER_FULL=1 for {LOAD_FULL:?})"
     );
     let _turn = TURN.lock().await;
-    // The timing of real machines: the load wants every core, and must not starve the heartbeats.
+    // The `lan` profile, because the load uses every core and would otherwise delay the heartbeats too long.
     let mut cluster = Cluster::start_with("lan").await;
     let load = Arc::new(Load {
         started: std::time::Instant::now(),
         stopping: AtomicBool::new(false),
         history: Mutex::default(),
-        odd: Mutex::default(),
+        unexpected: Mutex::default(),
     });
     let mut tasks = JoinSet::new();
     for contender in 0..CONTENDERS {
-        // Sixteen connections, and a session each: as sixteen applications with sixteen tasks.
+        // Sixteen clients with one connection and one session each, and sixteen tasks for each client.
         if contender.is_multiple_of(NAMES) {
             let client = cluster.client();
             for task in contender..contender + NAMES {
@@ -126,7 +126,7 @@ async fn r_all_04_a_load_goes_through_a_leader_kill() {
     cluster.spawn(leader);
     sleep(length / 4).await;
     load.stopping.store(true, SeqCst);
-    while let Some(done) = timeout(PATIENCE * 3, tasks.join_next()).await.expect("every contender comes to its end") {
+    while let Some(done) = timeout(PATIENCE * 3, tasks.join_next()).await.expect("every contender ends") {
         done.expect("a contender");
     }
     drains(&cluster.client()).await;
@@ -139,9 +139,9 @@ async fn contend(load: Arc<Load>, client: Client<RemoteService>, contender: usiz
         let asked = load.started.elapsed();
         let guard = match client.lock(&name).acquire().await {
             Ok(guard) => guard,
-            // A session that was lost is replaced at the next turn; who finds nobody for so long asks again.
+            // The next turn replaces a lost session and retries a request that found no leader.
             Err(ClientError::SessionLost { .. } | ClientError::Service(_) | ClientError::HoldEnded { .. }) => continue,
-            Err(error) => return load.odd.lock().await.push(error),
+            Err(error) => return load.unexpected.lock().await.push(error),
         };
         let begin = load.started.elapsed();
         drop(guard.run(tokio::task::yield_now()).await);
@@ -154,12 +154,12 @@ async fn contend(load: Arc<Load>, client: Client<RemoteService>, contender: usiz
         match guard.release().await {
             Ok(_) => load.history.lock().await.releases.push((lock, token)),
             Err(ClientError::SessionLost { .. } | ClientError::Service(_)) => {}
-            Err(error) => return load.odd.lock().await.push(error),
+            Err(error) => return load.unexpected.lock().await.push(error),
         }
     }
 }
 
-/// Nobody holds and nobody waits in the end.
+/// Waits until there are no holders and no waiters.
 async fn drains(client: &Client<RemoteService>) {
     let started = Instant::now();
     loop {
@@ -167,14 +167,14 @@ async fn drains(client: &Client<RemoteService>) {
         if totals.holders == 0 && totals.waiters == 0 {
             return;
         }
-        assert!(started.elapsed() < PATIENCE, "something is left behind: {totals:?}");
-        sleep(LOOK).await;
+        assert!(started.elapsed() < PATIENCE, "holders or waiters are left: {totals:?}");
+        sleep(POLL).await;
     }
 }
 
 async fn judge(load: &Load, killed: Duration) {
-    let odd = load.odd.lock().await;
-    assert!(odd.is_empty(), "unexpected errors: {odd:#?}");
+    let unexpected = load.unexpected.lock().await;
+    assert!(unexpected.is_empty(), "unexpected errors: {unexpected:#?}");
     let history = load.history.lock().await;
     let violations = check(&history, false);
     assert!(violations.is_empty(), "{violations:#?}");
@@ -193,7 +193,7 @@ async fn judge(load: &Load, killed: Duration) {
         of_name.sort_by_key(|belief| belief.begin);
         let tokens: Vec<FencingToken> = of_name.iter().map(|belief| belief.token).collect();
         assert!(tokens.is_sorted_by(|one, next| one < next), "tokens of {name} did not grow: {tokens:?}");
-        assert!(of_name.last().is_some_and(|last| killed < last.begin), "nobody was granted {name} after the kill");
+        assert!(of_name.last().is_some_and(|last| killed < last.begin), "{name} was not granted after the kill");
     }
-    assert!(0 < through, "nobody waited through the failover");
+    assert!(0 < through, "no request waited through the failover");
 }

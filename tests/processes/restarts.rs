@@ -1,4 +1,4 @@
-//! What survives when nodes are killed, stopped and restarted: everything that was acknowledged.
+//! Everything that was acknowledged survives when nodes are killed, stopped and restarted.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::cluster::{Cluster, PATIENCE};
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 async fn seen(client: &Client<RemoteService>, name: &str) -> LockView {
     let started = Instant::now();
@@ -20,7 +20,7 @@ async fn seen(client: &Client<RemoteService>, name: &str) -> LockView {
             Ok(seen) => return seen.value,
             Err(error) => assert!(started.elapsed() < PATIENCE, "{name} cannot be inspected: {error}"),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
@@ -32,12 +32,12 @@ async fn await_waiters(client: &Client<RemoteService>, name: &str, waiters: usiz
             return view.waiters.iter().map(|waiter| waiter.sequence).collect();
         }
         assert!(started.elapsed() < PATIENCE, "{} wait for {name}, not {waiters}", view.waiters.len());
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
-/// The leader, two nodes and all three are killed in turn: the holder keeps its lock under the same token, waiters keep
-/// their places, what was released stays released, and tokens go on above the largest.
+/// First the leader is killed, then two nodes, then all three. The holder keeps its lock under the same token, waiters
+/// keep their places, what was released stays released, and new tokens are larger than all tokens before.
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_when_any_number_of_nodes_is_killed() {
     let mut cluster = Cluster::start().await;
@@ -79,9 +79,10 @@ async fn nothing_acknowledged_is_lost_when_any_number_of_nodes_is_killed() {
     }
 }
 
-/// With two nodes down the third answers no acquire, and says that nobody leads; with one back it serves again.
+/// With two nodes down the third grants nothing, and the command exits with 69. Once a second node is back, locks are
+/// granted again.
 #[tokio::test]
-async fn a_minority_is_mute() {
+async fn a_minority_grants_nothing() {
     let mut cluster = Cluster::start().await;
     let leader = cluster.await_leader().await;
     let down: Vec<_> = (1..=3).filter(|node| *node != leader).collect();
@@ -98,8 +99,8 @@ async fn a_minority_is_mute() {
     assert!(status.success());
 }
 
-/// A node that is asked to stop hands leadership over first: clients that work all the while see no error, and the
-/// process ends with 0.
+/// A node that receives SIGTERM transfers leadership before it stops: clients that work meanwhile see no error, and the
+/// process exits with 0.
 #[tokio::test]
 async fn a_planned_stop_fails_no_call() {
     let mut cluster = Cluster::start().await;
@@ -133,10 +134,10 @@ async fn a_planned_stop_fails_no_call() {
     }
 }
 
-/// A hand-over to a node that dies meanwhile says that this node does not lead, also where a third one took over; the cluster
-/// serves on.
+/// A transfer to a node that is stopped and then killed returns an error, even if the third node takes over, and the
+/// cluster keeps serving.
 #[tokio::test]
-async fn a_hand_over_to_a_node_that_dies_comes_to_nothing() {
+async fn a_transfer_to_a_node_that_dies_fails() {
     let mut cluster = Cluster::start().await;
     let client = cluster.client();
     for _ in 0..3 {
@@ -144,7 +145,7 @@ async fn a_hand_over_to_a_node_that_dies_comes_to_nothing() {
         let target = leader % 3 + 1;
         cluster.signal(target, Signal::STOP);
         let moved = client.service().transfer(target as u64).await;
-        assert!(moved.is_err(), "a node that stands still does not lead");
+        assert!(moved.is_err(), "a stopped node cannot lead");
         cluster.kill(target);
         client.lock("served").acquire().await.expect("two nodes serve").release().await.expect("released");
         cluster.spawn(target);
@@ -152,20 +153,20 @@ async fn a_hand_over_to_a_node_that_dies_comes_to_nothing() {
     }
 }
 
-/// A leader that sleeps for longer than a TTL ends no session when it wakes, and its own answers are not believed: the
-/// holder keeps its lock through the nodes that were awake.
+/// A leader that is stopped for longer than a TTL ends no session when it continues. The holder keeps its lock through
+/// the other two nodes.
 #[tokio::test]
-async fn a_leader_that_slept_ends_no_session() {
+async fn a_leader_that_was_stopped_ends_no_session() {
     let cluster = Cluster::start().await;
     let client = cluster.client();
     let session = client.session().ttl(Duration::from_secs(2)).open().await.expect("a session");
     let guard = session.lock("awake").acquire().await.expect("free");
     let leader = cluster.await_leader().await;
     cluster.signal(leader, Signal::STOP);
-    let slept = Instant::now();
-    while slept.elapsed() < Duration::from_secs(4) {
-        assert_ne!(guard.state(), HoldState::Lost, "after {:?}", slept.elapsed());
-        tokio::time::sleep(LOOK).await;
+    let stopped = Instant::now();
+    while stopped.elapsed() < Duration::from_secs(4) {
+        assert_ne!(guard.state(), HoldState::Lost, "after {:?}", stopped.elapsed());
+        tokio::time::sleep(POLL).await;
     }
     cluster.signal(leader, Signal::CONT);
     cluster.await_answer(leader).await;
@@ -174,8 +175,8 @@ async fn a_leader_that_slept_ends_no_session() {
     guard.release().await.expect("still held");
 }
 
-/// A damaged mirror is rebuilt by itself; a flipped byte in the log is a refusal to start that names the file and what
-/// to do, and the other two serve on.
+/// A damaged mirror is rebuilt automatically. With a flipped byte in its log the node refuses to start and names the
+/// file, and the other two nodes keep serving.
 #[tokio::test]
 async fn a_damaged_mirror_is_rebuilt_and_a_damaged_log_is_refused() {
     let mut cluster = Cluster::start().await;

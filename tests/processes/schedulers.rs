@@ -1,4 +1,4 @@
-//! Two schedulers that run the same jobs, one at a time, under a token that the active one refreshes.
+//! Two schedulers run the same jobs, one scheduler at a time, under a token that the active one refreshes.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, PATIENCE};
 
-const LOOK: Duration = Duration::from_millis(20);
-/// The loop of a scheduler: it acquires, works as long as its refreshes succeed, and ends with the stop flag.
+const POLL: Duration = Duration::from_millis(20);
+/// The loop of a scheduler: it acquires a lease, works while its refreshes succeed, and ends when the stop flag exists.
 const LOOP: &str = r#"
 round=0
 while [ ! -e "$STOP" ]; do
@@ -32,7 +32,7 @@ fn scheduler(cluster: &Cluster, name: &str) -> Child {
     command.spawn().expect("a scheduler")
 }
 
-/// Who worked under which token, in order.
+/// The name and token of each job that ran, in order.
 fn journal(path: &Path) -> Vec<(String, u64)> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let entry = |line: &str| {
@@ -46,14 +46,14 @@ async fn until(what: &str, met: impl AsyncFn() -> bool) {
     let started = Instant::now();
     while !met().await {
         assert!(started.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
-/// R-TOK-12: the active scheduler is killed with -9; the other one works on after its expiry, under a larger token, and the
-/// two never work together. The stop flag ends it, and nothing is held any more.
+/// R-TOK-12: the active scheduler is killed with SIGKILL. The other one takes over after the lease expires, under a
+/// larger token, and the two never work at the same time. The stop flag ends it, and nothing is held afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_tok_12_the_other_scheduler_works_on() {
+async fn r_tok_12_the_other_scheduler_takes_over() {
     let cluster = Cluster::start().await;
     let (client, path) = (cluster.client(), cluster.folder().join("journal"));
     let worked = |name: &str| journal(&path).iter().filter(|(who, _)| who == name).count();
@@ -64,9 +64,9 @@ async fn r_tok_12_the_other_scheduler_works_on() {
         !client.inspect("scheduler").await.expect("inspected").value.waiters.is_empty()
     })
     .await;
-    assert_eq!(worked("b"), 0, "the first one holds it");
+    assert_eq!(worked("b"), 0, "the first scheduler holds the lease");
     active.kill().expect("killed");
-    active.wait().expect("gone");
+    active.wait().expect("ended");
     until("the second one works", async || 3 <= worked("b")).await;
     fs::write(cluster.folder().join("stop"), "").expect("a flag");
     assert!(standby.wait().expect("ended").success());
@@ -75,5 +75,5 @@ async fn r_tok_12_the_other_scheduler_works_on() {
     assert!(lines[handed..].iter().all(|(who, _)| who == "b"), "both worked: {lines:?}");
     assert!(lines.is_sorted_by_key(|(_, token)| *token), "{lines:?}");
     assert!(lines[handed - 1].1 < lines[handed].1, "another grant: {lines:?}");
-    assert!(client.inspect("scheduler").await.expect("inspected").value.holders.is_empty(), "nothing is left");
+    assert!(client.inspect("scheduler").await.expect("inspected").value.holders.is_empty(), "the lease is released");
 }

@@ -1,4 +1,4 @@
-//! One node in a process of its own: its config read anew while it runs, and a disk that takes no more.
+//! A cluster of one process: it reloads its config on SIGHUP and stops when its disk is full.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::cluster::PATIENCE;
 use crate::ports::free_ports;
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
-/// A cluster of one, in a temporary folder; dropping it kills it.
+/// A cluster of one node in a temporary folder. Dropping it kills the node.
 struct Single {
     folder: tempfile::TempDir,
     ports: [u16; 2],
@@ -27,7 +27,7 @@ struct Single {
 }
 
 impl Single {
-    /// Starts it behind `launcher`, a shell's words before the node's own; `level` is its log level.
+    /// Starts the node with the log level `level`. `launcher` is shell text placed before the command of the node.
     fn start(launcher: &str, level: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ports = free_ports();
@@ -36,7 +36,7 @@ impl Single {
         Self { folder, ports, node }
     }
 
-    /// Starts it again after its end.
+    /// Starts the node again after it has ended.
     fn start_again(&mut self) {
         self.node = spawn(self.folder.path(), "");
     }
@@ -50,7 +50,7 @@ impl Single {
         write_config(&self.config(), &data, self.ports, level);
     }
 
-    /// A client that waits until the node serves.
+    /// A client whose requests wait until the node serves.
     fn client(&self) -> Client<RemoteService> {
         let settings = RemoteSettings::new([format!("127.0.0.1:{}", self.ports[0])]);
         Client::new(RemoteService::new(settings).expect("an address")).request_wait(PATIENCE)
@@ -65,11 +65,11 @@ impl Single {
         kill_process(pid, signal).expect("a signal");
     }
 
-    async fn says(&self, text: &str, times: usize) {
+    async fn logs(&self, text: &str, times: usize) {
         let started = Instant::now();
         while self.log().matches(text).count() < times {
-            assert!(started.elapsed() < PATIENCE, "{text:?} is not said {times} times:\n{}", self.log());
-            tokio::time::sleep(LOOK).await;
+            assert!(started.elapsed() < PATIENCE, "the log does not contain {text:?} {times} times:\n{}", self.log());
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -80,7 +80,7 @@ impl Single {
                 return status;
             }
             assert!(started.elapsed() < PATIENCE, "the node does not end:\n{}", self.log());
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 }
@@ -114,23 +114,23 @@ fn write_config(path: &Path, data: &str, [client, peer]: [u16; 2], level: &str) 
     fs::write(path, text).expect("a config");
 }
 
-/// HUP makes a node read its log level anew, up and down; a config that does not read leaves everything as it was.
+/// SIGHUP reloads the log level, in both directions. A config that cannot be parsed changes nothing.
 #[tokio::test]
-async fn a_hangup_reads_the_log_level_anew() {
+async fn a_hangup_reloads_the_log_level() {
     let mut single = Single::start("", "warn");
     single.client().totals().await.expect("it serves");
-    assert!(!single.log().contains("serving"), "info was not asked for:\n{}", single.log());
+    assert!(!single.log().contains("serving"), "the level is warn, but the log has info lines:\n{}", single.log());
     single.set_level("info");
     single.signal(Signal::HUP);
-    single.says("read the config anew", 1).await;
+    single.logs("read the config", 1).await;
     let good = fs::read_to_string(single.config()).expect("a config");
     fs::write(single.config(), "cluster = 7\n").expect("a bad config");
     single.signal(Signal::HUP);
-    single.says("was not read anew", 1).await;
+    single.logs("was not read", 1).await;
     fs::write(single.config(), good).expect("a config");
     single.signal(Signal::HUP);
-    single.says("read the config anew", 2).await;
-    // The last one is read from a pipe, so that it is known to have been read before the node is told to stop.
+    single.logs("read the config", 2).await;
+    // The last config is a pipe: once it has been read, the level is known to be set before the node is asked to stop.
     single.set_level("error");
     let quiet = fs::read_to_string(single.config()).expect("a config");
     fs::remove_file(single.config()).expect("removed");
@@ -138,31 +138,31 @@ async fn a_hangup_reads_the_log_level_anew() {
     single.signal(Signal::HUP);
     let pipe = single.config();
     let read = tokio::task::spawn_blocking(move || fs::write(pipe, quiet));
-    tokio::time::timeout(PATIENCE, read).await.expect("it is read").expect("a thread").expect("a config");
+    tokio::time::timeout(PATIENCE, read).await.expect("the config is read").expect("a thread").expect("a config");
     single.signal(Signal::TERM);
     assert_eq!(single.ended().await.code(), Some(0));
-    assert!(!single.log().contains("stopping"), "info was no longer asked for:\n{}", single.log());
+    assert!(!single.log().contains("stopping"), "the level is error, but the log has info lines:\n{}", single.log());
 }
 
-/// HUP reads the rates of `[quota]` anew: a bound that is added counts at once, and one that is removed no longer.
+/// SIGHUP reloads the rates of `[quota]`: an added limit applies at once, and a removed limit no longer applies.
 #[tokio::test]
-async fn a_hangup_reads_the_rates_anew() {
+async fn a_hangup_reloads_the_rates() {
     let single = Single::start("", "info");
     let client = single.client();
     client.totals().await.expect("it serves");
     let without = fs::read_to_string(single.config()).expect("a config");
-    assert_eq!(refused_by_rate(&client, 100).await, 0, "nothing is bounded");
+    assert_eq!(refused_by_rate(&client, 100).await, 0, "there is no limit");
     fs::write(single.config(), format!("{without}[quota]\ncommands_a_second = 1\n")).expect("a config");
     single.signal(Signal::HUP);
-    single.says("read the config anew", 1).await;
-    assert!(0 < refused_by_rate(&client, 200).await, "one a second");
+    single.logs("read the config", 1).await;
+    assert!(0 < refused_by_rate(&client, 200).await, "the limit is one command a second");
     fs::write(single.config(), without).expect("a config");
     single.signal(Signal::HUP);
-    single.says("read the config anew", 2).await;
-    assert_eq!(refused_by_rate(&client, 300).await, 0, "nothing is bounded any more");
+    single.logs("read the config", 2).await;
+    assert_eq!(refused_by_rate(&client, 300).await, 0, "the limit was removed");
 }
 
-/// How many of twenty commands that come at once are refused for the rate of their namespace.
+/// Sends twenty commands at once. Returns how many are refused because of the rate of their namespace.
 async fn refused_by_rate(client: &Client<RemoteService>, first: u128) -> usize {
     let take = |number: u128| {
         Call::new(Said::TakeLease(TakeLease {
@@ -182,16 +182,16 @@ async fn refused_by_rate(client: &Client<RemoteService>, first: u128) -> usize {
     let mut errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
     let all = errors.len();
     errors.retain(by_rate);
-    assert_eq!(errors.len(), all, "refused for another reason");
+    assert_eq!(errors.len(), all, "some commands were refused for another reason");
     all
 }
 
-/// A log that can't be written to, because a file may not grow, stops the node: one clear line says why, nothing that
-/// was not written is acknowledged, and everything that was acknowledged is there after a start with room.
+/// A log that cannot be written, because its file may not grow, stops the node. One line states the cause, nothing that
+/// was not written is acknowledged, and everything that was acknowledged is there after a start with free space.
 #[tokio::test]
 async fn a_full_disk_stops_the_node_with_one_line() {
-    // Files end at 1 MiB (in units of 512 or 1,024 bytes), and the signal that would end the process is ignored, so that
-    // writes fail as they do on a full disk.
+    // `ulimit -f` limits files to 1 MiB (in units of 512 or 1,024 bytes). The signal that would end the process is
+    // ignored, so that writes fail as they do on a full disk.
     let mut single = Single::start("trap '' XFSZ; ulimit -f 1024;", "error");
     let why = "w".repeat(900);
     let client = single.client().metadata(Metadata { why: why.into(), ..Metadata::default() });
@@ -209,14 +209,15 @@ async fn a_full_disk_stops_the_node_with_one_line() {
     let log = single.log();
     assert_eq!(status.code(), Some(70), "{log}");
     let lines: Vec<_> = log.lines().filter(|line| line.contains("stopped:")).collect();
-    assert_eq!(lines.len(), 1, "one line that says why it stopped:\n{log}");
+    assert_eq!(lines.len(), 1, "one line states why the node stopped:\n{log}");
     eprintln!("{} locks, then: {}", held.len(), lines[0]);
 
     single.start_again();
     let kept = single.client().list("lock-").all().await.expect("it serves again").value;
     for guard in &held {
         let same = |row: &&LockSummary| row.lock.name == *guard.name();
-        let row = kept.iter().find(same).unwrap_or_else(|| panic!("{} was acknowledged and is gone", guard.name()));
+        let row =
+            kept.iter().find(same).unwrap_or_else(|| panic!("{} was acknowledged but has no holder", guard.name()));
         assert_eq!(row.oldest.as_ref().map(|holder| holder.token), Some(guard.token()));
     }
 }

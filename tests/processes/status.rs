@@ -1,5 +1,4 @@
-//! What `status` says: the truth as the leader knows it, whichever node is asked, and where nobody leads, that it is not
-//! known.
+//! `status` shows what the leader knows, whichever node is asked. Without a leader it shows unknown values.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -10,24 +9,24 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, PATIENCE};
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
-/// `status` asked of this node alone.
-fn asked(cluster: &Cluster, node: usize, arguments: &[&str]) -> Output {
+/// Runs `status` against this node alone.
+fn run_status(cluster: &Cluster, node: usize, arguments: &[&str]) -> Output {
     let endpoint = cluster.endpoints().swap_remove(node - 1);
     cluster.command(&[&["status", "--endpoints", &endpoint], arguments].concat()).output().expect("ran")
 }
 
-/// What this node says once it meets a condition.
-async fn told(cluster: &Cluster, node: usize, met: impl Fn(&Status) -> bool) -> Status {
+/// Waits until the status of this node meets a condition. Returns that status.
+async fn status_when(cluster: &Cluster, node: usize, met: impl Fn(&Status) -> bool) -> Status {
     let started = Instant::now();
     loop {
         let status = cluster.status_of(node).await;
         if let Some(status) = status.as_ref().filter(|status| met(status)) {
             return status.clone();
         }
-        assert!(started.elapsed() < PATIENCE, "node {node} says {status:?}");
-        tokio::time::sleep(LOOK).await;
+        assert!(started.elapsed() < PATIENCE, "node {node} reports {status:?}");
+        tokio::time::sleep(POLL).await;
     }
 }
 
@@ -35,32 +34,32 @@ fn health(status: &Status, node: usize) -> Option<bool> {
     status.nodes[node - 1].healthy
 }
 
-/// A follower tells of a dead node as the leader does: it is not healthy. Left alone, it says of the others that it does
-/// not know, names no leader, and the command fails with 69 after it has shown what it could.
+/// A follower reports a dead node as unhealthy, as the leader does. Without a quorum it reports the others as unknown
+/// and names no leader, and the command prints the status and exits with 69.
 #[tokio::test]
 async fn status_is_the_leaders_and_unknown_without_one() {
     let mut cluster = Cluster::start().await;
     let leader = cluster.await_leader().await;
-    let [asked_one, dead] = [1, 2, 3].into_iter().filter(|node| *node != leader).collect::<Vec<_>>()[..] else {
+    let [queried, dead] = [1, 2, 3].into_iter().filter(|node| *node != leader).collect::<Vec<_>>()[..] else {
         panic!("three nodes")
     };
     let all_well = |status: &Status| status.nodes.iter().all(|node| node.healthy == Some(true));
-    told(&cluster, asked_one, all_well).await;
+    status_when(&cluster, queried, all_well).await;
 
     cluster.kill(dead);
-    let status = told(&cluster, asked_one, |status| health(status, dead) == Some(false)).await;
-    assert_eq!((status.node, status.leader), (asked_one as u64, Some(leader as u64)));
-    assert_eq!((health(&status, asked_one), health(&status, leader)), (Some(true), Some(true)));
+    let status = status_when(&cluster, queried, |status| health(status, dead) == Some(false)).await;
+    assert_eq!((status.node, status.leader), (queried as u64, Some(leader as u64)));
+    assert_eq!((health(&status, queried), health(&status, leader)), (Some(true), Some(true)));
 
     cluster.kill(leader);
-    let status = told(&cluster, asked_one, |status| status.leader.is_none()).await;
-    assert_eq!((health(&status, asked_one), health(&status, leader), health(&status, dead)), (Some(true), None, None));
+    let status = status_when(&cluster, queried, |status| status.leader.is_none()).await;
+    assert_eq!((health(&status, queried), health(&status, leader), health(&status, dead)), (Some(true), None, None));
 
-    let shown = asked(&cluster, asked_one, &[]);
+    let shown = run_status(&cluster, queried, &[]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert_eq!(shown.status.code(), Some(69), "{text}");
     assert_eq!(text.matches("unknown").count(), 2, "{text}");
-    let shown = asked(&cluster, asked_one, &["--json"]);
+    let shown = run_status(&cluster, queried, &["--json"]);
     let object: Value = serde_json::from_slice(&shown.stdout).expect("an object");
     assert_eq!((shown.status.code(), &object["leader"]), (Some(69), &Value::Null));
     assert_eq!(object["nodes"][dead - 1]["healthy"], Value::Bool(false));
@@ -68,13 +67,13 @@ async fn status_is_the_leaders_and_unknown_without_one() {
     assert_eq!((&error["error"], &error["exit"]), (&"no-leader".into(), &69.into()));
 }
 
-/// Every node's version and HTTP address are learnt from the node itself and shown by all; the feature level is what every
-/// node supports and cannot be raised above it.
+/// Every node announces its version and its HTTP address, and all nodes show them. The feature level can be raised at
+/// most to the level that every node supports.
 #[tokio::test]
 async fn nodes_announce_themselves_and_bound_the_feature_level() {
     let cluster = Cluster::start().await;
     let follower = cluster.a_follower().await;
-    let status = told(&cluster, follower, |status| status.nodes.iter().all(|node| node.version.is_some())).await;
+    let status = status_when(&cluster, follower, |status| status.nodes.iter().all(|node| node.version.is_some())).await;
     for (node, shown) in (1..).zip(&status.nodes) {
         assert_eq!((&shown.http, shown.features), (&cluster.http(node), Some(FEATURE_LEVEL)));
         assert_eq!(shown.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));

@@ -1,4 +1,4 @@
-//! What the commands print: errors as objects, names that could act on a terminal, and nothing half done.
+//! What the commands print: errors as objects, and names with characters that could affect a terminal.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use crate::cluster::Cluster;
 use crate::lock_command::{code, lockkeeper, object, output};
 
-/// A `lockkeeper` that finds no cluster.
+/// A `lockkeeper` command whose endpoint does not answer.
 fn alone(arguments: &[&str]) -> Command {
     lockkeeper("127.0.0.1:1", arguments)
 }
@@ -22,12 +22,12 @@ fn errors(output: &Output) -> serde_json::Value {
         assert!(error.get(field).is_some(), "{field}: {error}");
     }
     assert_eq!(error["exit"].as_i64(), output.status.code().map(i64::from), "{error}");
-    assert!(output.stdout.is_empty(), "an error is no answer");
+    assert!(output.stdout.is_empty(), "an error prints nothing on standard output");
     error
 }
 
-/// Under `--json` every error is one object on standard error with the same fields: of the command line, of a file, of
-/// the environment and of the cluster.
+/// With `--json` every error is one object on standard error with the same fields, whether it concerns the command
+/// line, a file, the environment or the cluster.
 #[test]
 fn every_error_is_an_object_under_json() {
     for wrong in [
@@ -56,14 +56,14 @@ fn every_error_is_an_object_under_json() {
     assert!(errors(&unsafe_setting)["detail"].as_str().unwrap().contains("neither TLS nor authentication"));
     let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
     assert_eq!(errors(&unreachable)["error"], "unreachable");
-    // Without --json a complete sentence stands alone.
+    // Without --json a complete message has no hint to the help.
     let plainly = alone(&["verify", "/nonexistent"]).output().unwrap();
     assert_eq!((plainly.status.code(), text(&plainly.stderr).contains("--help")), (Some(64), false));
 }
 
-/// A port in use ends `dev` before its first node has started: no directory is made, and the address is named.
+/// If a port is in use, `dev` ends before its first node starts: it creates no directory and names the address.
 #[test]
-fn dev_starts_nothing_where_a_port_is_in_use() {
+fn dev_starts_nothing_if_a_port_is_in_use() {
     let folder = tempfile::tempdir().expect("a folder");
     let base = 33_000 + u16::try_from(std::process::id() % 20_000).expect("small");
     let taken = TcpListener::bind(("127.0.0.1", base + 2)).expect("free");
@@ -76,7 +76,8 @@ fn dev_starts_nothing_where_a_port_is_in_use() {
     drop(taken);
 }
 
-/// What a client says of itself appears on one line and cannot move a terminal's cursor; JSON has it as it was said.
+/// Metadata of a client is shown on one line with escapes, so that it cannot move a terminal's cursor. JSON contains
+/// the original text.
 fn names_are_shown_with_escapes(endpoints: &str) {
     let why = "\u{202e}evil\nline\ttwo";
     assert_eq!(code(endpoints, &["acquire", "tx/esc", "--for", "1m", "--why", why]), Some(0));
@@ -94,7 +95,8 @@ fn names_are_shown_with_escapes(endpoints: &str) {
     }
 }
 
-/// A lease's secret need not be an argument, which others can see: the environment and standard input carry it, too.
+/// The handle of a lease can come from the environment or standard input instead of an argument, which other users can
+/// see.
 fn secrets_stay_off_the_command_line(endpoints: &str) {
     let handle = ["acquire", "tx/secret", "--for", "1m", "--handle", "open-sesame"];
     assert_eq!(code(endpoints, &handle), Some(0));
@@ -110,7 +112,8 @@ fn secrets_stay_off_the_command_line(endpoints: &str) {
     assert_eq!(object(&released.stdout)["released"], true, "{}", text(&released.stderr));
 }
 
-/// A token above every grant is not known to be stale; one whose hold has ended is stale, and the holder's is valid.
+/// A token above every grant is reported as unknown, not as stale. A token whose hold has ended is stale, and the
+/// holder's token is valid.
 fn tokens_above_every_grant_are_unknown(endpoints: &str) {
     let taken = object(&output(endpoints, &["acquire", "tx/check", "--for", "1m", "--json"]).stdout);
     let (token, handle) = (taken["token"].as_str().unwrap(), taken["handle"].as_str().unwrap());
@@ -125,7 +128,7 @@ fn tokens_above_every_grant_are_unknown(endpoints: &str) {
     assert_eq!(state(token), (Some(1), "stale".into()));
 }
 
-/// A success under `--json` is an object, also of a command that prints nothing else.
+/// With `--json` a success prints an object, even if the command prints nothing without it.
 async fn successes_are_objects(cluster: &Cluster) {
     let follower = cluster.a_follower().await;
     let moved = cluster.command(&["transfer", &follower.to_string(), "--json"]).output().unwrap();
@@ -136,7 +139,7 @@ async fn successes_are_objects(cluster: &Cluster) {
     assert_eq!((&checked["node"], &checked["members"]), (&1.into(), &3.into()), "{checked}");
 }
 
-/// The largest TTL is listed and changed by its name; an error that meets it names the setting.
+/// The largest TTL is listed and changed by its name, and an error about its limit names the setting.
 fn settings_are_listed_and_changed(endpoints: &str) {
     let listed = object(&output(endpoints, &["settings", "--json"]).stdout);
     assert_eq!((&listed["name"], &listed["value_ms"]), (&"ttl_max".into(), &600_000.into()), "{listed}");
@@ -153,17 +156,17 @@ fn settings_are_listed_and_changed(endpoints: &str) {
     assert_eq!(code(endpoints, &["settings", "ttl_min"]), Some(64), "no such setting");
 }
 
-/// See the behaviours above; they share a cluster.
+/// Runs the functions above against one cluster.
 #[tokio::test]
 async fn texts_and_objects_of_a_cluster() {
     let cluster = Cluster::start().await;
     let endpoints = cluster.endpoints().join(",");
-    let behaviours = move || {
+    let tests = move || {
         names_are_shown_with_escapes(&endpoints);
         secrets_stay_off_the_command_line(&endpoints);
         tokens_above_every_grant_are_unknown(&endpoints);
         settings_are_listed_and_changed(&endpoints);
     };
-    tokio::task::spawn_blocking(behaviours).await.expect("the behaviours hold");
+    tokio::task::spawn_blocking(tests).await.expect("the tests pass");
     successes_are_objects(&cluster).await;
 }

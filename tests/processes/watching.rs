@@ -1,4 +1,4 @@
-//! `watch` and `wait` through the death of nodes, and their ends.
+//! `watch` and `wait` while nodes die, and how they end.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -9,16 +9,15 @@ use lockkeeper::service::{Call, LockService, Proof};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::lock_command::{code, holder, let_go, lockkeeper, object, output, until};
+use crate::lock_command::{code, holder, lockkeeper, object, output, release_holder, until};
 
-/// A `watch` whose events a test reads one by one.
+/// A `watch` process whose events a test reads one by one.
 struct Watcher {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Watcher {
-    /// Starts it, and waits until it watches: the first release of this lock that it prints is the beginning.
     fn start(endpoints: &str, prefix: &str, options: &[&str]) -> Self {
         let arguments = [&["watch", prefix, "--json"], options].concat();
         let mut child = lockkeeper(endpoints, &arguments).spawn().unwrap();
@@ -26,12 +25,13 @@ impl Watcher {
         Self { child, lines }
     }
 
-    /// The tokens of the grants that it prints up to this one, in order; every position is above the one before.
+    /// Reads events up to the grant of token `last`. Returns the tokens of all grants, in order, and checks that
+    /// positions grow.
     fn grants_up_to(&mut self, last: u64) -> Vec<u64> {
         let (mut grants, mut before) = (Vec::new(), (0, 0));
         while grants.last().is_none_or(|token| *token < last) {
             let mut line = String::new();
-            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it has ended");
+            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the watch has ended");
             let event: Value = serde_json::from_str(&line).unwrap();
             let position = event["position"].as_str().unwrap().split_once('.').unwrap();
             let position = (position.0.parse::<u64>().unwrap(), position.1.parse::<u32>().unwrap());
@@ -52,7 +52,7 @@ impl Drop for Watcher {
     }
 }
 
-/// The tokens of so many grants, one after the other.
+/// Acquires and releases a lock `count` times. Returns the tokens.
 async fn grants(cluster: &Cluster, count: usize) -> Vec<u64> {
     let client = cluster.client().request_wait(crate::cluster::PATIENCE);
     let mut tokens = Vec::new();
@@ -64,10 +64,10 @@ async fn grants(cluster: &Cluster, count: usize) -> Vec<u64> {
     tokens
 }
 
-/// A watch from a position goes on by itself through the death of the leader, and, with `--retry forever`, through an
-/// outage of the whole cluster that lasts longer than `--timeout`: no grant is missing, and none comes twice.
+/// A watch from a position continues automatically after the leader dies and, with `--retry forever`, after an outage
+/// of the whole cluster that is longer than `--timeout`. No grant is missing or repeated.
 #[tokio::test]
-async fn a_watch_goes_on_through_outages() {
+async fn a_watch_continues_through_outages() {
     let mut cluster = Cluster::start().await;
     let endpoints = cluster.endpoints().join(",");
     let options = ["--from", "0.0", "--retry", "forever", "--timeout", "300ms"];
@@ -86,12 +86,12 @@ async fn a_watch_goes_on_through_outages() {
     })
     .await
     .expect("read");
-    assert_eq!(seen, expected, "through the death of the leader");
+    assert_eq!(seen, expected, "after the leader died");
     let mut watcher = watcher_back;
     for node in 1..=3 {
         cluster.kill(node);
     }
-    // Longer than the timeout: a single call gives up meanwhile.
+    // The outage is longer than the timeout, because a single call fails meanwhile.
     let gave_up = cluster.command(&["status", "--timeout", "300ms"]).output().unwrap();
     assert_eq!(gave_up.status.code(), Some(69));
     for node in 1..=3 {
@@ -101,11 +101,11 @@ async fn a_watch_goes_on_through_outages() {
     let expected = grants(&cluster, 2).await;
     let last = expected[1];
     let seen = tokio::task::spawn_blocking(move || watcher.grants_up_to(last)).await.expect("read");
-    assert_eq!(seen, expected, "through the outage of all nodes");
+    assert_eq!(seen, expected, "after the outage of all nodes");
 }
 
-/// A watch ends with 0 as soon as its reader has gone, without an event; a wait that is over exits with 75, and one for a
-/// name that becomes free with 0.
+/// A watch exits with 0 as soon as its reader closes the pipe, even without an event. A wait that times out exits with
+/// 75; a wait for a name that becomes free exits with 0.
 fn ends(endpoints: &str) {
     let mut watch = lockkeeper(endpoints, &["watch"]).spawn().unwrap();
     drop(watch.stdout.take());
@@ -119,13 +119,13 @@ fn ends(endpoints: &str) {
     let mut waits =
         lockkeeper(endpoints, &["wait", "wa/it", "-w", "1m", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     assert!(waits.try_wait().unwrap().is_none(), "it is held");
-    let_go(holder);
+    release_holder(holder);
     assert_eq!(waits.wait().unwrap().code(), Some(0));
     assert_eq!(code(endpoints, &["wait", "wa/it", "-w", "0s"]), Some(0));
 }
 
-/// `wait -w 0s` looks once and `wait -w D` for that long. Both exit with 75 where the name is held, where one permit of a
-/// semaphore is out, and where a lock-delay keeps the name closed; with 0 where the name was never seen.
+/// `wait -w 0s` checks once, and `wait -w D` waits up to D. Both exit with 75 if the name is held, if one permit of a
+/// semaphore is taken, or if a lock-delay keeps the name closed, and with 0 if the name was never used.
 #[tokio::test]
 async fn a_wait_with_a_limit_says_whether_the_name_is_free() {
     let cluster = Cluster::start().await;
@@ -136,7 +136,7 @@ async fn a_wait_with_a_limit_says_whether_the_name_is_free() {
     let guard = lost.lock("wa/closed").delay(Duration::from_secs(60)).acquire().await.expect("free");
     let close = model::Command::CloseSession { session: lost.id(), end: SessionClose::Lost };
     let proof = Proof::Handle { handle: lost.handle().clone(), namespace: lost.namespace().clone() };
-    // The stream may end before the answer; the guard notices the end of its session.
+    // The stream may end before the answer arrives. The guard still detects the end of its session.
     drop(client.service().submit(Call { proof, ..Call::new(close) }).await);
     guard.lost().await;
     let free = |name: &str, longest: &str| {
@@ -154,17 +154,17 @@ async fn a_wait_with_a_limit_says_whether_the_name_is_free() {
     }
 }
 
-/// See [`ends`].
+/// Checks exit codes at the end, see [`ends`].
 #[tokio::test]
-async fn a_watch_and_a_wait_come_to_their_ends() {
+async fn a_watch_and_a_wait_end() {
     let cluster = Cluster::start().await;
     let endpoints = cluster.endpoints().join(",");
-    tokio::task::spawn_blocking(move || ends(&endpoints)).await.expect("the behaviour holds");
+    tokio::task::spawn_blocking(move || ends(&endpoints)).await.expect("the test passes");
 }
 
-/// A wait goes on through the death of the leader, and returns once the name is free.
+/// A wait continues after the leader dies, and returns once the name is free.
 #[tokio::test]
-async fn a_wait_goes_on_through_the_death_of_the_leader() {
+async fn a_wait_continues_after_the_leader_dies() {
     let mut cluster = Cluster::start().await;
     let client = cluster.client().request_wait(crate::cluster::PATIENCE);
     let guard = client.session().open().await.expect("a session").lock("wa/it").acquire().await.expect("free");

@@ -1,4 +1,5 @@
-//! A voter whose data directory was lost: it has forgotten what it acknowledged, and must not act under its old id.
+//! A voter that loses its data directory has lost its acknowledged entries and its vote, and must not act under its old
+//! id.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,9 +11,9 @@ use lockkeeper::service::{Freshness, LockService};
 
 use crate::cluster::{Cluster, PATIENCE};
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
-/// Waits until every node has applied what every node announced.
+/// Waits until every node has applied the announcements of all nodes.
 async fn await_announcements(cluster: &Cluster) {
     let started = Instant::now();
     let leader = cluster.await_leader().await;
@@ -22,33 +23,34 @@ async fn await_announcements(cluster: &Cluster) {
             break status.applied;
         }
         assert!(started.elapsed() < PATIENCE, "not announced: {status:?}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     };
     for endpoint in cluster.endpoints() {
         let client = Client::connect([endpoint]).await.expect("connected");
         while client.service().query(Query::Totals, Freshness::Stale).await.expect("a stale read").index < announced {
             assert!(started.elapsed() < PATIENCE, "a node does not catch up");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 }
 
-/// Moves a stopped node's directory away, so that it starts with an empty one.
+/// Moves the directory of a stopped node away, so that the node starts with an empty one. Returns where it was moved
+/// to.
 fn wipe(cluster: &Cluster, node: usize) -> PathBuf {
     let away = cluster.folder().join(format!("n{node}-away"));
     fs::rename(cluster.folder().join(format!("n{node}")), &away).expect("moved away");
     away
 }
 
-/// Waits until the wiped node has stopped by itself and said why and what to do.
+/// Waits until the wiped node has stopped, with a line that states why and what to do.
 async fn await_refusal(cluster: &mut Cluster, node: usize) {
     let started = Instant::now();
     let ended = loop {
         if let Some(ended) = cluster.ended(node) {
             break ended;
         }
-        assert!(started.elapsed() < PATIENCE, "the wiped node {node} goes on");
-        tokio::time::sleep(LOOK).await;
+        assert!(started.elapsed() < PATIENCE, "the wiped node {node} still runs");
+        tokio::time::sleep(POLL).await;
     };
     let said = cluster.log(node);
     assert_eq!(ended.code(), Some(70), "{said}");
@@ -56,10 +58,10 @@ async fn await_refusal(cluster: &mut Cluster, node: usize) {
     assert!(said.contains("give the new disk a new node id"), "{said}");
 }
 
-/// A follower that lost its directory is refused and stops; the other two go on, and with its old directory back it is a
-/// healthy member again.
+/// A follower that lost its directory is refused and stops, and the other two keep serving. With its old directory it
+/// is a healthy member again.
 #[tokio::test]
-async fn a_wiped_follower_stops_and_the_others_go_on() {
+async fn a_wiped_follower_stops_and_the_others_serve() {
     let mut cluster = Cluster::start().await;
     await_announcements(&cluster).await;
     let client = cluster.client();
@@ -77,21 +79,21 @@ async fn a_wiped_follower_stops_and_the_others_go_on() {
 
     let home = cluster.folder().join(format!("n{follower}"));
     fs::remove_dir_all(&home).expect("the new directory");
-    fs::rename(away, home).expect("put back");
+    fs::rename(away, home).expect("restored");
     cluster.await_end(follower);
     cluster.spawn(follower);
     let started = Instant::now();
     let leader = cluster.await_leader().await;
     while cluster.status_of(leader).await.is_none_or(|status| status.nodes[follower - 1].healthy != Some(true)) {
         assert!(started.elapsed() < PATIENCE, "{}", cluster.log(follower));
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
-/// A node that lacks what was acknowledged asks a wiped voter, which has forgotten it too, for its vote. It must not get
-/// it: nobody leads until a node comes back that knows.
+/// A node that lacks an acknowledged entry asks a wiped voter, which lost that entry, for its vote. It must not get the
+/// vote: there is no leader until a node with the entry is back.
 #[tokio::test]
-async fn a_wiped_voter_elects_nobody_who_lacks_what_was_acknowledged() {
+async fn a_wiped_voter_elects_no_node_without_acknowledged_entries() {
     let mut cluster = Cluster::start().await;
     await_announcements(&cluster).await;
     let leader = cluster.await_leader().await;

@@ -1,12 +1,12 @@
-//! A leader whose followers are gone: what it may still say.
+//! Answers of a leader without a quorum.
 
 use lockkeeper::model::{Claim, LockKey, LockName, Namespace, RequestId};
 use lockkeeper::service::{ClaimRef, LockService, ServiceError};
 use lockkeeper::testing::Cluster;
 
-/// A leader that no quorum confirms does not say that it knows nothing of a claim: another leader may have granted it since.
+/// A leader without a quorum does not report a claim as unknown, because a new leader may have granted it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_alone_does_not_call_a_claim_unknown() {
+async fn a_leader_without_a_quorum_calls_no_claim_unknown() {
     let cluster = Cluster::start(3, None).await.expect("a cluster");
     let leader = cluster.leader().await;
     let session = lockkeeper::client::Client::new(leader.service()).session().open().await.expect("opened");

@@ -1,4 +1,4 @@
-//! The calls that a program in another language needs, made with nothing but what the proto files generate.
+//! The calls that a program in another language needs, made with only the code generated from the proto files.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use lockkeeper::testing::Cluster;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
-use crate::suite::{LONG, LOOK, PATIENT, SHORT};
+use crate::suite::{LONG, PATIENT, POLL, SHORT};
 
 type Locks = LocksClient<Channel>;
 
@@ -20,20 +20,20 @@ async fn connected(endpoint: &str) -> Locks {
     LocksClient::new(endpoint.connect().await.expect("connected"))
 }
 
-/// A client of the shared cluster's node at this place.
+/// A client of the node at this index of the shared cluster.
 async fn locks(place: usize) -> Locks {
     crate::shared().cluster.leader().await;
     connected(&crate::shared().cluster.endpoints()[place]).await
 }
 
-/// The answer of a call; it is repeated while no node leads, which a busy machine brings about.
+/// Repeats a call while no node leads, which can happen on a slow machine. Returns its answer.
 async fn answered<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>
 where
     F: Future<Output = Result<Response<T>, Status>>,
 {
     loop {
         match call().await {
-            Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(LOOK).await,
+            Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(POLL).await,
             answer => return answer.map(Response::into_inner),
         }
     }
@@ -111,7 +111,7 @@ async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Res
     });
     match reply.await?.outcome {
         Some(pb::reply::Outcome::Released(pb::Released { left })) => Ok(left),
-        other => panic!("a lock was given back, not {other:?}"),
+        other => panic!("expected a release, not {other:?}"),
     }
 }
 
@@ -122,11 +122,11 @@ async fn shown(locks: &Locks, lock: &str) -> pb::LockView {
     });
     match reply.await.expect("shown").answer {
         Some(pb::query_reply::Answer::Lock(view)) => view,
-        other => panic!("a lock was asked for, not {other:?}"),
+        other => panic!("expected a lock, not {other:?}"),
     }
 }
 
-/// Awaits that so many hold the lock and so many wait for it.
+/// Waits until the lock has this many holders and waiters.
 async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: usize) {
     let met = async {
         loop {
@@ -134,7 +134,7 @@ async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: usize) {
             if (shown.holders.len(), shown.waiters.len()) == (holders, waiters) {
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     if tokio::time::timeout(PATIENT, met).await.is_err() {
@@ -142,14 +142,14 @@ async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: usize) {
     }
 }
 
-/// The word and the advice of an error, as a program without our messages reads them.
+/// The name and the advice of an error, as a client without our messages reads them.
 fn said(status: &Status) -> (&str, &str) {
     let text = |key: &str| status.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     (text("lockkeeper-error"), text("lockkeeper-advice"))
 }
 
-/// Five calls are enough: open a session, keep it alive, take a lock, give it back, close the session. Any node serves them, what
-/// is left out has its default, and each answer says for how long it may be believed.
+/// Five calls are enough: open a session, keep it alive, acquire a lock, release it, close the session. Any node serves
+/// them, omitted fields have defaults, and each answer contains how long it stays valid.
 #[tokio::test]
 async fn five_calls_are_enough() {
     for place in 0..3 {
@@ -179,9 +179,9 @@ async fn five_calls_are_enough() {
         assert_eq!((got.valid_ms, got.deadline_ms), (None, None), "it lasts as long as its session");
         assert_eq!(got.handle, "", "the session's secret is not answered again");
         let holders: Vec<_> = shown(&locks, &lock).await.holders.into_iter().map(|h| (h.session, h.token)).collect();
-        assert_eq!(holders, [(Some(session.id), got.token)]);
+        assert_eq!(holders, [(Some(session.id), grant.token)]);
 
-        assert_eq!(released(&locks, &lock, &holder, got.token).await.expect("released"), 0);
+        assert_eq!(released(&locks, &lock, &holder, grant.token).await.expect("released"), 0);
         assert!(shown(&locks, &lock).await.holders.is_empty());
         let closed = pb::CloseSession { session: Some(session), ..Default::default() };
         locks.close_session(closed).await.expect("closed");
@@ -190,7 +190,7 @@ async fn five_calls_are_enough() {
     }
 }
 
-/// A session that is opened again with the same handle is the same one.
+/// Opening a session again with the same handle returns the same session.
 #[tokio::test]
 async fn a_repeated_open_answers_the_same_session() {
     let mut locks = locks(0).await;
@@ -202,8 +202,8 @@ async fn a_repeated_open_answers_the_same_session() {
     assert_ne!(first.session, another.session);
 }
 
-/// An acquire waits within its call, at whichever node, and is answered when the holder gives the lock back. What a lease may
-/// believe counts from before the call, not from the grant.
+/// An acquire waits within its call, at any node, and is answered when the holder releases the lock. The validity of a
+/// lease counts from before the call, not from the grant.
 #[tokio::test]
 async fn an_acquire_waits_within_its_call() {
     for place in 0..3 {
@@ -232,7 +232,7 @@ async fn an_acquire_waits_within_its_call() {
     }
 }
 
-/// A call that its caller cancels while it waits leaves nothing in the queue.
+/// A call that is cancelled while it waits leaves no waiter.
 #[tokio::test]
 async fn a_cancelled_acquire_leaves_nothing() {
     for place in 0..3 {
@@ -251,8 +251,8 @@ async fn a_cancelled_acquire_leaves_nothing() {
     }
 }
 
-/// A cancel that reaches the node before the lock is free leaves nothing, however close the release follows it: here on the same
-/// connection, right behind it.
+/// A cancel that reaches the node before the lock is free leaves nothing, even if the release follows immediately on
+/// the same connection.
 #[tokio::test]
 async fn a_cancel_just_before_the_grant_leaves_nothing() {
     let locks = locks(0).await;
@@ -269,8 +269,8 @@ async fn a_cancel_just_before_the_grant_leaves_nothing() {
     }
 }
 
-/// A cancel may cross the answer on its way. Then the lock is held as the answer says, and a repeat of the request, which asks
-/// nothing new, answers the same grant; a cancel that came in time has used the request up. Nothing else is left.
+/// A cancel can cross the answer. Then the lock is held, and a repeat of the request returns the same grant. If the
+/// cancel came in time, the request cannot be used again. Nothing else is left.
 #[tokio::test]
 async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
     let locks = locks(0).await;
@@ -299,9 +299,9 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
     }
 }
 
-/// A try meets the holder and says so; a wait that is over says the same, and leaves no waiter.
+/// A try and a wait that times out return the same error while the lock is held, and leave no waiter.
 #[tokio::test]
-async fn a_try_and_a_wait_that_is_over_are_not_acquired() {
+async fn a_try_and_a_timed_out_wait_are_not_acquired() {
     let locks = locks(1).await;
     let first = Holder::Session(opened(&locks).await);
     let held = acquired(&locks, wanted("over", &first, None)).await.expect("free");
@@ -319,7 +319,7 @@ async fn a_try_and_a_wait_that_is_over_are_not_acquired() {
     released(&locks, "over", &first, held.token).await.expect("released");
 }
 
-/// The deadline of the call itself ends the wait as a cancel does.
+/// The deadline of the call ends the wait as a cancel does.
 #[tokio::test]
 async fn the_deadline_of_the_call_leaves_nothing() {
     let mut locks = locks(2).await;
@@ -333,7 +333,8 @@ async fn the_deadline_of_the_call_leaves_nothing() {
     released(&locks, "deadline", &first, held.token).await.expect("released");
 }
 
-/// The same request gets the first answer, at any node; another one under its name is refused. In a session and for a lease.
+/// A repeated request gets the first answer at any node, and a different request with its number or id is refused. This
+/// holds for sessions and for leases.
 #[tokio::test]
 async fn a_repeated_request_gets_the_first_answer() {
     let (here, there) = (locks(0).await, locks(1).await);
@@ -353,24 +354,24 @@ async fn a_repeated_request_gets_the_first_answer() {
             .expect_err("another request");
         assert_eq!(said(&other), ("request-reused", "give_up"), "{other:?}");
         released(&here, lock, &holder, first.token).await.expect("released");
-        let ended = acquired(&there, asked).await.expect_err("its hold has ended");
+        let ended = acquired(&there, asked).await.expect_err("the hold has ended");
         assert_eq!(said(&ended), ("lost", "give_up"), "{ended:?}");
     }
 }
 
-/// A request that the program did not name is drawn by the node: no two of a session are the same, and a lease has both its
-/// request and its handle. A request without the handle that a retry needs is refused.
+/// The node chooses the number of a request that has none: numbers of one session are distinct, and a lease gets an id
+/// and a handle. A request id without the handle that a retry needs is refused.
 #[tokio::test]
-async fn a_request_without_a_name_is_drawn() {
+async fn a_request_without_a_number_gets_one() {
     let clients = [locks(0).await, locks(1).await, locks(2).await];
     let session = Holder::Session(opened(&clients[0]).await);
     let many = (0..24).map(|n: usize| {
-        let (locks, asked) = (&clients[n % 3], wanted(&format!("drawn-{n}"), &session, None));
+        let (locks, asked) = (&clients[n % 3], wanted(&format!("chosen-{n}"), &session, None));
         acquired(locks, asked)
     });
-    let got = futures_util::future::join_all(many).await;
-    let drawn: std::collections::BTreeSet<_> = got.into_iter().map(|got| got.expect("free").request).collect();
-    assert_eq!(drawn.len(), 24, "{drawn:?}");
+    let grant = futures_util::future::join_all(many).await;
+    let chosen: std::collections::BTreeSet<_> = grant.into_iter().map(|grant| grant.expect("free").request).collect();
+    assert_eq!(chosen.len(), 24, "{chosen:?}");
 
     let leased = acquired(&clients[0], wanted("drawn-lease", &lease(""), None)).await.expect("free");
     let asked = named(wanted("drawn-lease", &lease(&leased.handle), None), &leased.request);
@@ -380,8 +381,8 @@ async fn a_request_without_a_name_is_drawn() {
     assert_eq!(said(&acquired(&clients[1], unproven).await.expect_err("no handle")), ("invalid", "give_up"));
 }
 
-/// A lease is prolonged by its handle, and says for how long it may be believed; so is the lease of a session's hold, by the
-/// session's proof and the token.
+/// A lease is renewed with its handle, and the hold of a session with the session's proof and its token. Each answer
+/// contains how long it stays valid.
 #[tokio::test]
 async fn a_lease_is_kept_alive() {
     let mut locks = locks(1).await;
@@ -475,7 +476,7 @@ async fn questions_have_calls_of_their_names() {
     released(&locks, "named/question", &session, held.token).await.expect("released");
 }
 
-/// A session that is closed ends the waits of its acquires.
+/// Closing a session ends the waits of its acquires.
 #[tokio::test]
 async fn a_closed_session_ends_its_waits() {
     let mut locks = locks(0).await;
@@ -491,8 +492,8 @@ async fn a_closed_session_ends_its_waits() {
     released(&locks, "closed", &first, held.token).await.expect("released");
 }
 
-/// A wait goes on while leadership moves, at the node that led, at the one that leads next, and at the third: each waiter gets
-/// its grant in its turn.
+/// A wait continues while leadership moves: at the old leader, at the new leader and at the third node. Each waiter is
+/// granted in its turn.
 #[tokio::test]
 async fn a_wait_outlasts_a_change_of_leader() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -518,9 +519,9 @@ async fn a_wait_outlasts_a_change_of_leader() {
     released(&clients[0], "moved", &first, held.token).await.expect("released");
     let mut token = held.token;
     for (place, holder, wait) in waits {
-        let got = tokio::time::timeout(PATIENT, wait).await.expect("in time").expect("no panic").expect("granted");
-        assert!(token < got.token, "in their order");
-        token = got.token;
+        let grant = tokio::time::timeout(PATIENT, wait).await.expect("in time").expect("no panic").expect("granted");
+        assert!(token < grant.token, "granted out of order");
+        token = grant.token;
         released(&clients[place], "moved", &holder, token).await.expect("released");
     }
     in_use(&clients[0], "moved", 0, 0).await;

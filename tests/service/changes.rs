@@ -1,4 +1,4 @@
-//! The suite's part about holds that change, and about what others do to them.
+//! Tests for holds that change, and for operations of other clients on a hold.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -8,9 +8,10 @@ use lockkeeper::model::{Command, EndReason, Reentry, SessionClose, TokenState};
 use lockkeeper::service::{Call, LockService, Proof, Word};
 
 use crate::faulty::Faulty;
-use crate::suite::{LONG, LOOK, SHORT, client, in_use, session, short_session};
+use crate::suite::{LONG, POLL, SHORT, client, in_use, session, short_session};
 
-/// A reader becomes the writer under a new token, at once where it is alone, and after the others otherwise.
+/// An upgrade gives the reader an exclusive hold with a new token: at once if it is the only reader, otherwise after
+/// the others release.
 pub(crate) async fn an_upgrade_waits_for_the_other_readers<S: LockService>(service: S) {
     let client = client(service, "upgrade");
     let mut one = client.lock("a").shared().acquire().await.expect("free");
@@ -31,7 +32,7 @@ pub(crate) async fn an_upgrade_waits_for_the_other_readers<S: LockService>(servi
     in_use(&client, "a", 0, 0).await;
 }
 
-/// An upgrade that runs out of time or is dropped leaves the shared hold as it was, and nobody in the queue.
+/// An upgrade that times out or is dropped leaves the shared hold unchanged and no waiter.
 pub(crate) async fn an_upgrade_that_ends_early_changes_nothing<S: LockService>(service: S) {
     let client = client(service, "upgrade-end");
     let mut one = client.lock("a").shared().acquire().await.expect("free");
@@ -47,7 +48,7 @@ pub(crate) async fn an_upgrade_that_ends_early_changes_nothing<S: LockService>(s
     one.release().await.expect("released");
 }
 
-/// A writer that becomes a reader keeps its token, and readers that wait are let in.
+/// A downgraded writer keeps its token, and waiting readers are granted.
 pub(crate) async fn a_downgrade_lets_readers_in<S: LockService>(service: S) {
     let client = client(service, "downgrade");
     let mut writer = client.lock("a").acquire().await.expect("free");
@@ -63,13 +64,13 @@ pub(crate) async fn a_downgrade_lets_readers_in<S: LockService>(service: S) {
     writer.release().await.expect("by the same token");
 }
 
-/// R-MUT-01: a named owner enters its own hold again under the same token, and the last release frees it.
+/// R-MUT-01: a named owner acquires its own hold again under the same token, and the last release frees the lock.
 pub(crate) async fn a_named_owner_enters_again<S: LockService>(service: S) {
     let session = session(service, "reentry").await;
     let enter = || session.lock("a").owner("task").reentry(Reentry::Count).acquire();
     let guards = [enter().await.expect("free"), enter().await.expect("its own"), enter().await.expect("its own")];
     assert!(guards.iter().all(|guard| guard.token() == guards[0].token()));
-    let unnamed = session.lock("b").reentry(Reentry::Count).acquire().await.expect_err("nobody enters again");
+    let unnamed = session.lock("b").reentry(Reentry::Count).acquire().await.expect_err("reentry needs an owner");
     assert_eq!(unnamed.word(), Word::Invalid);
     let token = guards[0].token();
     for (guard, left) in guards.into_iter().zip([2, 1, 0]) {
@@ -81,25 +82,32 @@ pub(crate) async fn a_named_owner_enters_again<S: LockService>(service: S) {
     assert!(token < next.token());
 }
 
-/// R-ZKU-01: an unfair newcomer passes an unfair waiter, a fair one does not.
-pub(crate) async fn the_unfair_pass_each_other_alone<S: LockService>(service: S) {
+/// R-ZKU-01: an unfair request passes an unfair waiter; a fair one does not.
+pub(crate) async fn an_unfair_request_passes_unfair_waiters_only<S: LockService>(service: S) {
     let client = client(service, "unfair");
     let one = client.lock("s").permits(1, 2).acquire().await.expect("free");
     let mut wide = Box::pin(client.lock("s").permits(2, None).unfair().wait(LONG).acquire());
     tokio::select! {
-        _ = &mut wide => panic!("only one is left"),
+        _ = &mut wide => panic!("only one permit is left"),
         () = in_use(&client, "s", 1, 1) => {}
     }
-    client.lock("s").permits(1, None).try_once().acquire().await.expect_err("behind the one that waits");
-    let passed = client.lock("s").permits(1, None).unfair().try_once().acquire().await.expect("past it");
+    client.lock("s").permits(1, None).try_once().acquire().await.expect_err("a fair request does not pass the waiter");
+    let passed = client
+        .lock("s")
+        .permits(1, None)
+        .unfair()
+        .try_once()
+        .acquire()
+        .await
+        .expect("an unfair request passes the waiter");
     drop((one, passed));
-    wide.await.expect("both are left").release().await.expect("released");
+    wide.await.expect("both permits are free").release().await.expect("released");
 }
 
-/// The session's keeper renews the lease of a hold for as long as its guard lives, and no longer.
+/// The session task renews the lease of a hold while its guard lives, and not longer.
 pub(crate) async fn the_lease_of_a_hold_is_renewed<S: LockService>(service: S) {
     let client = client(service, "hold-lease");
-    // As long as no machine stalls, however busy it is: what is awaited is the cluster's time, not ours.
+    // Longer than a slow machine stalls. The test awaits the cluster's log time and not its own clock.
     let lease = Duration::from_secs(2);
     let gate = client.lock("b").acquire().await.expect("free");
     let waits = client.lock("b").lease(lease).wait(LONG);
@@ -114,31 +122,31 @@ pub(crate) async fn the_lease_of_a_hold_is_renewed<S: LockService>(service: S) {
         let now = async || client.status().await.expect("a status").log_time;
         let end = now().await.after_ms(5_000);
         while now().await <= end {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
-    guard.run(next.run(passes)).await.expect("held all along").expect("held all along");
+    guard.run(next.run(passes)).await.expect("held the whole time").expect("held the whole time");
     guard.release().await.expect("released");
     next.release().await.expect("released");
 }
 
-/// A hold whose lease is not renewed in time is lost, first for its holder, while its session goes on.
-pub(crate) async fn the_lease_of_a_hold_ends_alone<S: LockService>(service: S) {
+/// A hold whose lease is not renewed in time is lost, first for its holder. Its session continues.
+pub(crate) async fn the_end_of_a_hold_lease_keeps_the_session<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let session = short_session(faulty, "hold-lease-end").await;
-    let guard = session.lock("a").lease(LOOK * 60).acquire().await.expect("free");
+    let guard = session.lock("a").lease(POLL * 60).acquire().await.expect("free");
     let plain = session.lock("b").acquire().await.expect("free");
     let other = client(service, "hold-lease-end");
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     let (lost, next) = tokio::join!(guard.lost(), other.lock("a").wait(LONG).acquire());
     assert_eq!((lost.token, lost.alone, guard.state()), (guard.token(), true, HoldState::Lost));
     assert_eq!(guard.valid_for(), Duration::ZERO);
     assert!(guard.token() < next.expect("granted after its end").token());
-    faults.deaf.store(false, SeqCst);
+    faults.ignores_renewals.store(false, SeqCst);
     assert_ne!(plain.state(), HoldState::Lost, "the session lives");
 }
 
-/// A value is kept with the hold, seen by everybody, changed by its holder, and gone with the hold.
+/// A value is stored with the hold, visible to all clients, changed by its holder, and removed with the hold.
 pub(crate) async fn a_value_is_shown_and_changed<S: LockService>(service: S) {
     let client = client(service, "value");
     let value = async || client.inspect("a").await.expect("inspected").value.value.map(|value| value.to_string());
@@ -157,16 +165,16 @@ pub(crate) async fn a_value_is_shown_and_changed<S: LockService>(service: S) {
     assert_eq!(value().await, None);
 }
 
-/// Ends a session as its client does that finds its own deadline passed.
+/// Closes a session as lost, as a client does that finds its own deadline passed.
 pub(crate) async fn lose<S: LockService>(service: &S, session: &Session<S>) {
     let close = Command::CloseSession { session: session.id(), end: SessionClose::Lost };
     let proof = Proof::Handle { handle: session.handle().clone(), namespace: session.namespace().clone() };
     let call = Call { proof, ..Call::new(close) };
-    // The session's stream may end before the answer; what became of it is looked at by the caller.
+    // The session's stream may end before the answer arrives; the caller checks the effect.
     drop(service.submit(call).await);
 }
 
-/// A lost hold with a lock-delay keeps the name closed to all but the one that takes it up, once.
+/// A lost hold with a lock-delay keeps the name closed until its handle resumes it, which works once.
 pub(crate) async fn a_lost_hold_is_resumed_once<S: LockService>(service: S) {
     let (lost, next) = (session(service.clone(), "resume").await, session(service.clone(), "resume").await);
     let client = client(service.clone(), "resume");
@@ -185,7 +193,7 @@ pub(crate) async fn a_lost_hold_is_resumed_once<S: LockService>(service: S) {
     in_use(&client, "a", 0, 0).await;
 }
 
-/// Permits that were taken up again are all there to be given back, one by one.
+/// All permits of a resumed hold are counted and can be released one by one.
 pub(crate) async fn resumed_permits_are_counted<S: LockService>(service: S) {
     let (lost, next) = (session(service.clone(), "resume-s").await, session(service.clone(), "resume-s").await);
     let client = client(service.clone(), "resume-s");
@@ -196,21 +204,12 @@ pub(crate) async fn resumed_permits_are_counted<S: LockService>(service: S) {
     let mut permits = resumed.into_permits().collect::<Vec<_>>();
     assert_eq!(permits.len(), 3);
     permits.pop().expect("three").release().await.expect("one of three");
-    client
-        .lock("s")
-        .permits(1, None)
-        .try_once()
-        .acquire()
-        .await
-        .expect("given back")
-        .release()
-        .await
-        .expect("released");
+    client.lock("s").permits(1, None).try_once().acquire().await.expect("released").release().await.expect("released");
 }
 
-/// A break by the present token ends the hold, and its guard is told, whether it listened before or only afterwards. The
-/// session goes on. A dry run and a stale token change nothing.
-pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {
+/// A break with the current token ends the hold, and its guard reports it, whether it waits before or after. The
+/// session continues. A dry run and a stale token change nothing.
+pub(crate) async fn a_broken_holder_is_notified<S: LockService>(service: S) {
     let client = client(service, "break");
     let guard = client.lock("a").acquire().await.expect("free");
     let other = client.lock("b").acquire().await.expect("free");
@@ -218,7 +217,7 @@ pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {
     assert_eq!((would.done, would.holder.token, would.next), (false, guard.token(), None));
     assert!(client.break_hold("a", guard.token(), "").await.is_err_and(|error| error.word() == Word::Invalid));
     assert_eq!(guard.state(), HoldState::Held);
-    until_heard(&client, &guard).await;
+    ask_until_received(&client, &guard).await;
     let (lost, next, broken) = tokio::join!(guard.lost(), client.lock("a").wait(LONG).acquire(), async {
         in_use(&client, "a", 1, 1).await;
         client.break_hold("a", guard.token(), "it hangs").await
@@ -227,43 +226,44 @@ pub(crate) async fn a_broken_holder_is_told<S: LockService>(service: S) {
     assert_eq!(guard.state(), HoldState::Lost);
     let broken = broken.expect("broken");
     assert!(broken.done && broken.next.is_some());
-    let stale = client.break_hold("a", guard.token(), "again").await.expect_err("not the present one");
+    let stale = client.break_hold("a", guard.token(), "again").await.expect_err("not the current token");
     assert_eq!(stale.word(), Word::HeldByOther);
     let next = next.expect("granted");
     assert_eq!(next.state(), HoldState::Held);
-    client.break_hold("a", next.token(), "nobody listens yet").await.expect("broken");
-    assert!(tokio::time::timeout(LONG, next.lost()).await.expect("told").alone);
+    client.break_hold("a", next.token(), "before the guard waits").await.expect("broken");
+    assert!(tokio::time::timeout(LONG, next.lost()).await.expect("notified").alone);
     assert_eq!(other.state(), HoldState::Held);
     other.release().await.expect("still held");
 }
 
-/// Asks the holder of "a" until it hears it: what was asked before it listened may be missed.
-async fn until_heard<S: LockService>(client: &Client<S>, guard: &LockGuard) -> RevokeRequest {
+/// Sends requests to the holder of "a" until it receives one. Requests sent before it subscribed may be missed.
+async fn ask_until_received<S: LockService>(client: &Client<S>, guard: &LockGuard) -> RevokeRequest {
     let asked = async {
         loop {
             client.ask("a", guard.token(), "maintenance").await.expect("held");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::select! {
-        heard = guard.revoke_requested() => heard,
+        received = guard.revoke_requested() => received,
         () = asked => unreachable!("it never ends"),
     }
 }
 
-/// A holder that listens hears who asks for its lock and why, and keeps it.
+/// A holder receives who asks for its lock and why, and keeps the lock.
 pub(crate) async fn a_holder_is_asked<S: LockService>(service: S) {
     let client = client(service, "ask");
     let guard = client.lock("a").acquire().await.expect("free");
-    let heard = until_heard(&client, &guard).await;
-    assert_eq!(heard.why.as_str(), "maintenance");
+    let received = ask_until_received(&client, &guard).await;
+    assert_eq!(received.why.as_str(), "maintenance");
     assert_eq!(guard.state(), HoldState::Held);
     let token = guard.token();
     guard.release().await.expect("still held");
-    assert_eq!(client.ask("a", token, "too late").await.expect_err("gone").word(), Word::NotHeld);
+    assert_eq!(client.ask("a", token, "too late").await.expect_err("released").word(), Word::NotHeld);
 }
 
-/// A hold is handed over to one that waits, past those before it and without a gap; to nobody else.
+/// A hold is handed over to a waiting session, past earlier waiters and without a gap. A session that did not ask is
+/// refused.
 pub(crate) async fn a_hold_is_handed_over<S: LockService>(service: S) {
     let (first, second) = (session(service.clone(), "hand-over").await, session(service.clone(), "hand-over").await);
     let client = client(service, "hand-over");
@@ -275,18 +275,19 @@ pub(crate) async fn a_hold_is_handed_over<S: LockService>(service: S) {
         _ = &mut ahead => panic!("held by another"),
         () = in_use(&client, "a", 1, 1) => {}
     }
-    let (heir, lost, handed) = tokio::join!(second.lock("a").wait(LONG).acquire(), guard.lost(), async {
+    let (successor, lost, handed) = tokio::join!(second.lock("a").wait(LONG).acquire(), guard.lost(), async {
         in_use(&client, "a", 1, 2).await;
         client.hand_over("a", guard.token(), second.id()).await
     });
-    let heir = heir.expect("handed over");
-    assert_eq!(handed.expect("handed over"), heir.token());
+    let successor = successor.expect("handed over");
+    assert_eq!(handed.expect("handed over"), successor.token());
     assert_eq!((lost.alone, lost.reason), (true, Some(EndReason::HandedOver)));
-    heir.release().await.expect("released");
+    successor.release().await.expect("released");
     ahead.await.expect("its turn").release().await.expect("released");
 }
 
-/// R-SEM-03: the limit that was set counts; raised it lets waiters in, lowered it evicts nobody, removed it is forgotten.
+/// R-SEM-03: the limit that was set applies. A raised limit grants waiters, a lowered one evicts no holder, and a
+/// removed one is forgotten.
 pub(crate) async fn a_semaphore_keeps_its_limit<S: LockService>(service: S) {
     let client = client(service, "semaphore");
     client.set_semaphore("s", 1).await.expect("free");
@@ -310,7 +311,7 @@ pub(crate) async fn a_semaphore_keeps_its_limit<S: LockService>(service: S) {
     assert_eq!(client.set_semaphore("s", 0).await.expect_err("none at all").word(), Word::Invalid);
 }
 
-/// One candidate leads, everybody sees what it proclaims, and the next one leads when it resigns.
+/// One candidate leads, observers see the value that it proclaims, and the next candidate leads when it resigns.
 pub(crate) async fn an_election_has_one_leader<S: LockService>(service: S) {
     let client = client(service, "election");
     let election = client.election("office");
@@ -318,12 +319,12 @@ pub(crate) async fn an_election_has_one_leader<S: LockService>(service: S) {
         |leader: Option<lockkeeper::client::Leader>| leader.and_then(|leader| leader.value).map(|v| v.to_string());
     assert_eq!(election.leader().await.expect("asked"), None);
     let mut observer = election.observe().await.expect("observing");
-    assert_eq!(observer.next().await.expect("told"), None);
-    let first = election.campaign("n1").elected().await.expect("nobody else stands");
-    assert_eq!(said(observer.next().await.expect("told")).as_deref(), Some("n1"));
+    assert_eq!(observer.next().await.expect("observed"), None);
+    let first = election.campaign("n1").elected().await.expect("there is no other candidate");
+    assert_eq!(said(observer.next().await.expect("observed")).as_deref(), Some("n1"));
     let mut second = Box::pin(election.campaign("n2").wait(LONG).elected());
     tokio::select! {
-        _ = &mut second => panic!("another leads"),
+        _ = &mut second => panic!("another candidate leads"),
         () = in_use(&client, "office", 1, 1) => {}
     }
     assert_eq!(
@@ -331,13 +332,13 @@ pub(crate) async fn an_election_has_one_leader<S: LockService>(service: S) {
         Word::NotAcquired
     );
     first.proclaim("n1 again").await.expect("leads");
-    assert_eq!(said(observer.next().await.expect("told")).as_deref(), Some("n1 again"));
+    assert_eq!(said(observer.next().await.expect("observed")).as_deref(), Some("n1 again"));
     let token = first.guard().token();
     first.resign().await.expect("resigned");
     let second = second.await.expect("its turn");
     let leader = loop {
-        // That nobody leads may be seen for a moment.
-        if let Some(leader) = observer.next().await.expect("told") {
+        // The observer may see a moment without a leader.
+        if let Some(leader) = observer.next().await.expect("observed") {
             break leader;
         }
     };

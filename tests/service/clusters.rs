@@ -1,4 +1,4 @@
-//! Clients that can reach two clusters, as after a mistake in a list of endpoints: both are real.
+//! Clients that can reach two real clusters, for example because of a mistake in a list of endpoints.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::suite::{LONG, LOOK};
+use crate::suite::{LONG, POLL};
 
-/// A cluster of one node.
-async fn lone() -> Cluster {
+/// Starts a cluster of one node.
+async fn single_node() -> Cluster {
     let cluster = Cluster::start(1, None).await.expect("a cluster");
     cluster.leader().await;
     cluster
@@ -23,7 +23,7 @@ async fn id_of(cluster: &Cluster) -> u128 {
     cluster.leader().await.service().status().await.expect("its status").cluster_id.expect("founded")
 }
 
-/// How many grants a cluster has made.
+/// The number of grants of a cluster.
 async fn grants(cluster: &Cluster) -> u64 {
     Client::new(cluster.leader().await.service()).totals().await.expect("totals").value.grants
 }
@@ -32,17 +32,17 @@ fn settings(cluster: Option<u128>, endpoints: impl IntoIterator<Item = String>) 
     RemoteSettings { cluster, ..RemoteSettings::new(endpoints) }
 }
 
-/// Two clients have endpoints of two clusters in one list, in another order each. None of them gets a lock so; once they name
-/// the cluster, one of them gets it, and the other cluster is left alone.
+/// Two clients have endpoints of two clusters in their lists, in different order. Neither gets a lock. With the id of
+/// one cluster, one client gets the lock, and the other cluster grants nothing.
 #[tokio::test]
 async fn a_lock_is_granted_in_one_cluster_only() {
-    let (one, other) = (lone().await, lone().await);
+    let (one, other) = (single_node().await, single_node().await);
     let mixed = [one.endpoints()[0].clone(), other.endpoints()[0].clone()];
     let reversed = [mixed[1].clone(), mixed[0].clone()];
     let (id, other_id) = (id_of(&one).await, id_of(&other).await);
     assert_ne!(id, other_id);
     for endpoints in [&mixed, &reversed] {
-        let refused = Client::connect(endpoints.clone()).await.expect_err("two clusters");
+        let refused = Client::connect(endpoints.clone()).await.expect_err("the endpoints are of two clusters");
         let said = refused.to_string();
         assert_eq!(refused.word(), Word::Invalid);
         assert!([id, other_id].iter().all(|id| said.contains(&format!("{id:032x}"))), "{said}");
@@ -56,8 +56,8 @@ async fn a_lock_is_granted_in_one_cluster_only() {
     assert_eq!((grants(&one).await, grants(&other).await), (1, 0));
 }
 
-/// A way to a node that can be led to another one: what goes over it then is cut off.
-async fn passage(target: watch::Receiver<String>) -> String {
+/// Starts a TCP proxy to an address that can change. A change ends all connections. Returns the proxy's address.
+async fn proxy(target: watch::Receiver<String>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     tokio::spawn(async move {
@@ -76,25 +76,25 @@ async fn passage(target: watch::Receiver<String>) -> String {
     address
 }
 
-/// The node at a known endpoint is replaced by one of another cluster, which knows neither the session nor its lock. What that
-/// one says does not end the hold: it goes on over the other endpoint, past the end that it had without a renewal.
+/// The node at a known endpoint is replaced by a node of another cluster, which knows neither the session nor its lock.
+/// Its answers do not end the hold: the session is renewed over the other endpoint for longer than its TTL.
 #[tokio::test]
 async fn a_hold_survives_a_foreign_node_at_a_known_endpoint() {
-    let (own, foreign) = (lone().await, lone().await);
-    let (lead, target) = watch::channel(own.endpoints()[0].clone());
-    let endpoints = [passage(target).await, own.endpoints()[0].clone()];
+    let (own, foreign) = (single_node().await, single_node().await);
+    let (redirect, target) = watch::channel(own.endpoints()[0].clone());
+    let endpoints = [proxy(target).await, own.endpoints()[0].clone()];
     let client = Client::connect_with(settings(None, endpoints)).await.expect("connected");
     let ttl = Duration::from_millis(own.leader().await.service().status().await.expect("its status").ttl_ms_min);
     let session = client.session().ttl(ttl).open().await.expect("opened");
     let guard = session.lock("held").acquire().await.expect("free");
 
-    lead.send_replace(foreign.endpoints()[0].clone());
+    redirect.send_replace(foreign.endpoints()[0].clone());
     let embedded = Client::new(own.leader().await.service());
     let log_time = async || embedded.status().await.expect("its status").log_time;
-    let led_away = log_time().await;
-    while log_time().await.ms_since(led_away) <= 2 * u64::try_from(ttl.as_millis()).expect("short") {
+    let redirected = log_time().await;
+    while log_time().await.ms_since(redirected) <= 2 * u64::try_from(ttl.as_millis()).expect("short") {
         assert_ne!(guard.state(), HoldState::Lost);
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
     let holders = embedded.inspect("held").await.expect("inspected").value.holders;
     assert_eq!(holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [guard.token()]);
@@ -102,21 +102,21 @@ async fn a_hold_survives_a_foreign_node_at_a_known_endpoint() {
     assert_eq!(grants(&foreign).await, 0);
 }
 
-/// When another cluster answers at all endpoints, as after a restore, a session that was opened before is not said to have
-/// ended: its client asks for a new start, and a new client is served.
+/// If another cluster answers at all endpoints, for example after a restore, an open session is not reported as ended.
+/// Its client asks for a restart, and a new client is served.
 #[tokio::test]
-async fn a_client_of_a_replaced_cluster_is_to_start_again() {
-    let (old, new) = (lone().await, lone().await);
-    let (lead, target) = watch::channel(old.endpoints()[0].clone());
-    let endpoint = passage(target).await;
+async fn a_client_of_a_replaced_cluster_must_restart() {
+    let (old, new) = (single_node().await, single_node().await);
+    let (redirect, target) = watch::channel(old.endpoints()[0].clone());
+    let endpoint = proxy(target).await;
     let client = Client::connect_with(settings(None, [endpoint.clone()])).await.expect("connected");
     let client: Client<RemoteService> = client.request_wait(Duration::from_millis(500));
     let session = client.session().ttl(LONG).open().await.expect("opened");
     let guard = session.lock("held").acquire().await.expect("free");
 
     let (old_id, old_grants) = (id_of(&old).await, grants(&old).await);
-    lead.send_replace(new.endpoints()[0].clone());
-    // The client has learned its own address from it.
+    redirect.send_replace(new.endpoints()[0].clone());
+    // The client has learned the old node's own address, so that node must be closed.
     old.close().await;
     let asked = [
         client.inspect("held").await.map(drop).expect_err("another cluster"),

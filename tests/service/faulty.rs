@@ -1,4 +1,4 @@
-//! A lock service with faults that a test switches on and off, around any other.
+//! A wrapper around a lock service with faults that a test switches on and off.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,45 +9,45 @@ use lockkeeper::service::{
 };
 use tokio::sync::{Notify, watch};
 
-/// See the module. Clones share their faults.
+/// A lock service with faults. Clones share their faults.
 #[derive(Clone)]
 pub(crate) struct Faulty<S> {
     inner: S,
     faults: Arc<Faults>,
 }
 
-/// What goes wrong.
+/// The faults of a [`Faulty`] service.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Renewals and attaches are neither passed on nor answered.
-    pub(crate) deaf: AtomicBool,
-    /// So many answers to submitted commands get lost, after the commands were applied.
+    /// Renewals and attaches are neither forwarded nor answered.
+    pub(crate) ignores_renewals: AtomicBool,
+    /// The number of answers to commands that are lost, after the commands were applied.
     pub(crate) answers_lost: AtomicU32,
-    /// So many acquires were submitted.
+    /// The number of acquires that were submitted.
     pub(crate) acquires: AtomicU32,
-    /// So many waits for a grant break off.
+    /// The number of waits for a grant that fail.
     pub(crate) waits_broken: AtomicU32,
-    /// Whoever waits for a grant at that moment is cut off.
+    /// Fails all current waits for a grant.
     pub(crate) waits_cut: Notify,
-    /// Subscriptions end after so many events; 0 for never.
+    /// The number of events after which a subscription ends; 0 for never.
     pub(crate) events_before_cut: AtomicU32,
-    /// Nothing is passed on before an attach.
+    /// Only an attach is forwarded.
     pub(crate) detached: AtomicBool,
-    /// Whether the session has its stream.
+    /// Whether the session has a stream.
     stream: watch::Sender<bool>,
-    /// So many attaches were answered.
+    /// The number of attaches that were answered.
     pub(crate) attaches: AtomicU32,
-    /// The next subscription finds that nothing up to this position is kept any more.
+    /// The next subscription reports that events up to this position are no longer kept.
     pub(crate) missed: Mutex<Option<Position>>,
 }
 
 impl Faults {
-    /// Takes the session's stream away until an attach was answered. Its commands are passed on all the same.
+    /// Ends the session's stream until the next attach. Its commands are still forwarded.
     pub(crate) fn cut_stream(&self) {
         self.stream.send_replace(false);
     }
 
-    /// Takes the session's stream away. Nothing is passed on before an attach.
+    /// Ends the session's stream. Nothing is forwarded before an attach.
     pub(crate) fn detach(&self) {
         self.detached.store(true, SeqCst);
         self.cut_stream();
@@ -59,20 +59,20 @@ impl Faults {
 }
 
 impl<S> Faulty<S> {
-    /// Faultless at first.
+    /// Wraps a service. There are no faults at first.
     pub(crate) fn new(inner: S) -> (Self, Arc<Faults>) {
         let faults = Arc::new(Faults { stream: watch::Sender::new(true), ..Faults::default() });
         (Self { inner, faults: faults.clone() }, faults)
     }
 
-    /// The same events, up to the cut.
+    /// Ends the events after `events_before_cut`, if that is set.
     fn cut_in_time(&self, mut inner: Events) -> Events {
         let before_cut = self.faults.events_before_cut.load(SeqCst);
         if before_cut == 0 {
             return inner;
         }
         let (sender, events) = Events::channel(1);
-        // Ends after its last event, or when its reader is gone.
+        // The task ends after its last event, or when the reader is dropped.
         tokio::spawn(async move {
             for _ in 0..before_cut {
                 tokio::select! {
@@ -89,14 +89,14 @@ impl<S> Faulty<S> {
     }
 }
 
-fn strikes(count: &AtomicU32) -> bool {
+fn decrement(count: &AtomicU32) -> bool {
     count.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 impl<S: LockService> LockService for Faulty<S> {
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
         if matches!(call.command, Command::Attach(_)) {
-            if self.faults.deaf.load(SeqCst) {
+            if self.faults.ignores_renewals.load(SeqCst) {
                 return std::future::pending().await;
             }
             self.faults.detached.store(false, SeqCst);
@@ -110,7 +110,7 @@ impl<S: LockService> LockService for Faulty<S> {
             self.faults.acquires.fetch_add(1, SeqCst);
         }
         let reply = self.inner.submit(call).await?;
-        if strikes(&self.faults.answers_lost) { Err(ServiceError::unknown("the answer got lost")) } else { Ok(reply) }
+        if decrement(&self.faults.answers_lost) { Err(ServiceError::unknown("the answer was lost")) } else { Ok(reply) }
     }
 
     fn attachment(&self, _: SessionId) -> watch::Receiver<bool> {
@@ -118,7 +118,7 @@ impl<S: LockService> LockService for Faulty<S> {
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        if self.faults.deaf.load(SeqCst) {
+        if self.faults.ignores_renewals.load(SeqCst) {
             return std::future::pending().await;
         }
         self.is_detached()?;
@@ -126,12 +126,12 @@ impl<S: LockService> LockService for Faulty<S> {
     }
 
     async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
-        if strikes(&self.faults.waits_broken) {
-            return Err(ServiceError::unknown("the wait broke off"));
+        if decrement(&self.faults.waits_broken) {
+            return Err(ServiceError::unknown("the wait failed"));
         }
         tokio::select! {
             reply = self.inner.wait_outcome(claim) => reply,
-            () = self.faults.waits_cut.notified() => Err(ServiceError::unknown("the wait was cut off")),
+            () = self.faults.waits_cut.notified() => Err(ServiceError::unknown("the wait was interrupted")),
         }
     }
 

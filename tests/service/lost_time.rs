@@ -1,4 +1,4 @@
-//! Time that a leader's clock lost, and copies of calls that were held up: what the nodes do about them.
+//! What nodes do if the leader's clock loses time, and with delayed copies of calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use lockkeeper::model::{
 use lockkeeper::service::{Call, LockService};
 use lockkeeper::testing::{Cluster, ClusterOptions};
 
-use crate::suite::{LOOK, PATIENT};
+use crate::suite::{PATIENT, POLL};
 
-/// A leader that stood still for longer than two seconds of a minute, while something had an end, hands leadership over;
-/// sessions do not pay for it: of the pause no more counts than the cap of log time.
+/// A leader that was paused for more than two seconds of a minute, while sessions or leases were due to end, transfers
+/// leadership. Sessions lose nothing: the pause advances log time at most by its cap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_loses_time_hands_over() {
+async fn a_leader_that_loses_time_transfers_leadership() {
     let clock = Arc::new(ManualClock::new(11));
     let options = ClusterOptions { nodes: 3, clock: Some(clock.clone()), ..ClusterOptions::default() };
     let cluster = Cluster::start_with(options).await.expect("a cluster");
@@ -27,22 +27,22 @@ async fn a_leader_that_loses_time_hands_over() {
     let session = client.session().open().await.expect("opened");
     let before = client.status().await.expect("a status").log_time;
     clock.advance(Duration::from_secs(5));
-    let hands_over = async {
+    let transfers = async {
         while cluster.leader().await.id() == leader.id() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
-    tokio::time::timeout(PATIENT, hands_over).await.expect("another node leads");
+    tokio::time::timeout(PATIENT, transfers).await.expect("another node leads");
     let after = client.status().await.expect("a status").log_time;
     assert!(after.ms_since(before) <= 1_000, "{before:?} to {after:?}");
     assert!(client.all_sessions().await.expect("listed").value.iter().any(|row| row.session == session.id()));
     cluster.close().await;
 }
 
-/// A copy of a take that was held up for longer than the cluster remembers takes is refused, for the call says at which log
-/// time it was first sent: the lease that it asks for was granted long ago, and may have been given back since.
+/// A copy of a take that was delayed for longer than the cluster keeps the results of takes is refused, because the
+/// call contains the log time of its first attempt. The lease may have been granted and released since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_of_a_take_that_was_held_up_is_refused() {
+async fn a_delayed_copy_of_a_take_is_refused() {
     let clock = Arc::new(ManualClock::new(12));
     let options = ClusterOptions { nodes: 3, clock: Some(clock.clone()), ..ClusterOptions::default() };
     let cluster = Cluster::start_with(options).await.expect("a cluster");

@@ -1,9 +1,9 @@
-//! One suite of promises, kept by a node that leads, by a node that follows, and over gRPC, all of the same cluster.
+//! One suite of tests that runs against an embedded leader, an embedded follower and a gRPC client of the same cluster.
 
 #![recursion_limit = "256"]
 
 #[macro_use]
-mod ways;
+mod backends;
 mod alone;
 mod calls;
 mod changes;
@@ -27,7 +27,7 @@ use lockkeeper::testing::Cluster;
 
 use suite::*;
 
-/// Three nodes with their logs on disk, for all tests of this program; they end with it.
+/// Three nodes with logs on disk that all tests of this process share.
 struct Shared {
     cluster: Cluster,
     _folder: tempfile::TempDir,
@@ -60,30 +60,30 @@ async fn follower() -> Node {
 async fn remote() -> RemoteService {
     shared().cluster.leader().await;
     let service = RemoteService::new(RemoteSettings::new(shared().cluster.endpoints())).expect("endpoints");
-    // Connected, so that a behaviour with little patience is about what is asked, as with the other ways.
+    // Connects first, so that a test with short timeouts measures its own calls, as with the other backends.
     service.status().await.expect("a leader");
     service
 }
 
-behaviours! {
+backend_tests! {
     an_exclusive_lock_has_one_holder
     at_least_outlasts_the_hold
-    at_most_ends_the_hold_alone
+    at_most_ends_only_the_hold
     waiters_are_served_in_order
-    a_wait_that_runs_out_leaves_no_waiter
+    a_wait_that_times_out_leaves_no_waiter
     a_dropped_acquire_leaves_nothing
-    a_dropped_guard_gives_the_lock_back
+    a_dropped_guard_releases_the_lock
     dropping_the_last_handle_closes_the_session
     readers_share_and_do_not_pass_a_writer
     permits_are_counted
     a_lease_belongs_to_its_handle
-    a_lease_ends_by_itself
-    a_refresh_held_up_on_its_way_changes_nothing
+    a_lease_expires
+    a_delayed_refresh_changes_nothing
     a_refused_take_stays_refused
     a_take_that_ends_early_leaves_no_waiter
     a_token_is_checked
-    locks_and_sessions_can_be_seen
-    a_watch_goes_on_where_it_stopped
+    locks_and_sessions_are_listed
+    a_watch_resumes_where_it_stopped
     a_watch_of_another_cluster_is_refused
     closing_a_session_wakes_the_next
     a_free_lock_is_awaited
@@ -94,17 +94,17 @@ behaviours! {
     a_session_is_renewed
     work_is_cancelled_before_another_is_granted
     a_retried_request_gets_the_same_answer
-    a_long_wait_that_breaks_off_goes_on
-    a_wait_that_breaks_off_costs_no_command
+    a_long_wait_is_resumed
+    a_resumed_wait_sends_no_command
     resumed_permits_are_counted
-    a_watch_goes_on_through_cuts
+    a_watch_continues_after_cuts
     a_watch_says_once_that_events_were_missed
     waiting_for_a_free_lock_survives_missed_events
     an_outage_is_reported
     a_broken_stream_is_attached_again
     a_session_without_a_stream_is_attached_once
     an_idle_session_without_a_stream_is_attached
-    an_abandoned_release_goes_on
+    an_abandoned_release_completes
     a_release_waits_for_an_abandoned_upgrade
     a_handle_opens_one_session
     an_operator_ends_a_session
@@ -115,12 +115,12 @@ behaviours! {
     an_upgrade_that_ends_early_changes_nothing
     a_downgrade_lets_readers_in
     a_named_owner_enters_again
-    the_unfair_pass_each_other_alone
+    an_unfair_request_passes_unfair_waiters_only
     the_lease_of_a_hold_is_renewed
-    the_lease_of_a_hold_ends_alone
+    the_end_of_a_hold_lease_keeps_the_session
     a_value_is_shown_and_changed
     a_lost_hold_is_resumed_once
-    a_broken_holder_is_told
+    a_broken_holder_is_notified
     a_holder_is_asked
     a_hold_is_handed_over
     a_semaphore_keeps_its_limit
@@ -131,7 +131,7 @@ behaviours! {
     a_set_is_lost_with_its_first_lock
     a_retried_set_gets_the_same_answer
     the_leases_of_a_set_are_renewed
-    owners_that_wait_for_each_other_are_told
+    owners_that_deadlock_are_refused
     a_nested_run_is_refused_what_its_parent_holds
     an_accepted_hold_is_adopted
     a_chain_is_explained

@@ -1,5 +1,5 @@
-//! The manual's page for other languages: its program runs, its calls exist, and clients of another language see what the node
-//! describes.
+//! The manual's page for other languages: its program runs, its calls exist, and clients in another language can read
+//! the reflection of a node.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,19 +11,19 @@ use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 use serde_json::Value;
 
 const PAGE: &str = include_str!("../../src/manual/other-languages.md");
-/// What a page says that is installed for a program, and what the tests need beside it.
+/// Packages that the tests need in addition to those that the page installs.
 const REFLECTION: &[&str] = &["grpcio-reflection==1.85.1", "typing_extensions==4.16.0"];
 const PROGRAM_LINES_MAX: usize = 20;
 
-/// The first piece of the page in this language.
+/// The first code sample of the page in this language.
 fn sample(language: &str) -> &'static str {
     let begin = format!("```{language}\n");
     PAGE.split(&begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a sample")
 }
 
-/// A Python with what the page says that it needs, below the target folder; or `None` where it cannot be had: then a line says
-/// why, and a run that must not skip fails.
-#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
+/// The Python interpreter of an environment in the target folder, with the packages that the page names. If it cannot
+/// be installed, prints why and returns `None`, or fails if tests must not be skipped.
+#[expect(clippy::print_stderr, reason = "a skipped test prints why")]
 fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
     let python = PYTHON.get_or_init(|| {
@@ -38,35 +38,37 @@ fn python() -> Option<&'static Path> {
 }
 
 fn installed() -> Result<PathBuf, String> {
-    let named = PAGE.split("`pip install ").nth(1).and_then(|rest| rest.split('`').next()).expect("what is installed");
+    let named =
+        PAGE.split("`pip install ").nth(1).and_then(|rest| rest.split('`').next()).expect("the packages of the page");
     let wanted: Vec<_> = named.split_whitespace().chain(REFLECTION.iter().copied()).collect();
-    assert!(wanted.iter().all(|package| package.contains("==")), "each has one version: {wanted:?}");
+    assert!(wanted.iter().all(|package| package.contains("==")), "each package needs a version: {wanted:?}");
     let below = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = below.join(format!("python-{}", wanted.join("-").replace("==", "-")));
     let python = |folder: &Path| folder.join("bin/python3");
     if python(&folder).is_file() {
         return Ok(python(&folder));
     }
-    // Made whole before it has its name: a run that was cut off leaves nothing that looks like it.
+    // The folder gets its name only when it is complete, so that an interrupted run leaves no partial folder under that
+    // name.
     let draft = tempfile::tempdir_in(below).expect("a folder").keep();
     let made = run(Command::new("python3").args(["-m", "venv"]).arg(&draft))
         .and_then(|_| {
             let mut install = Command::new(python(&draft));
             run(install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(&wanted))
         })
-        .map_err(|why| format!("Python with {wanted:?} cannot be had: {why}"));
+        .map_err(|why| format!("Python with {wanted:?} cannot be installed: {why}"));
     if let Err(why) = made {
         let _ = std::fs::remove_dir_all(&draft);
         return Err(why);
     }
-    // Another run may have been faster: then its folder serves.
+    // If another run was faster, its folder is used.
     if std::fs::rename(&draft, &folder).is_err() {
         let _ = std::fs::remove_dir_all(&draft);
     }
     Ok(python(&folder))
 }
 
-/// Runs a program to its end, which is a good one.
+/// Runs a program, which must succeed. Returns its standard output.
 fn run(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if status.success() {
@@ -75,39 +77,40 @@ fn run(command: &mut Command) -> Result<String, String> {
     Err(format!("{command:?}: {status}: {}", String::from_utf8_lossy(&stderr)))
 }
 
-/// Runs a Python program with the address of a node as its argument; `None` where there is no Python.
-async fn python_says(program: String, place: usize) -> Option<String> {
+/// Runs a Python program with the address of a node as its argument. Returns its standard output, or `None` without
+/// Python.
+async fn run_python(program: String, place: usize) -> Option<String> {
     crate::shared().cluster.leader().await;
     let endpoint = crate::shared().cluster.endpoints()[place].clone();
     let said = tokio::task::spawn_blocking(move || {
         let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
         let mut command = Command::new(python()?);
         let command = command.env("PYTHONPATH", protos).args(["-c", &program.replace("127.0.0.1:7601", &endpoint)]);
-        Some(run(command.arg(endpoint)).expect("a good end"))
+        Some(run(command.arg(endpoint)).expect("the program succeeds"))
     });
     said.await.expect("no panic")
 }
 
-/// The page's program opens a session, takes a lock, prints its token, keeps the session alive and gives the lock back, at any
-/// node; and it is short.
+/// The program of the page opens a session, acquires a lock, prints its token, keeps the session alive and releases the
+/// lock, at any node. It is short.
 #[tokio::test]
 async fn the_program_of_the_page_runs() {
     let program = sample("python");
     assert!(program.lines().count() <= PROGRAM_LINES_MAX, "{program}");
     for place in 0..2 {
-        let Some(said) = python_says(program.to_owned(), place).await else { return };
+        let Some(said) = run_python(program.to_owned(), place).await else { return };
         let token = said.trim().parse().expect("a token");
         let endpoint = format!("http://{}", crate::shared().cluster.endpoints()[0]);
         let mut locks = LocksClient::connect(endpoint).await.expect("connected");
         let lock = Some(pb::LockKey { namespace: String::new(), name: "nightly".to_owned() });
         let answer = locks.check(pb::TokenOf { lock, token }).await.expect("checked").into_inner().answer;
         let Some(pb::query_reply::Answer::Checked(checked)) = answer else { panic!("not checked: {answer:?}") };
-        assert_eq!(checked.state, i32::from(pb::TokenState::Stale), "it was granted, and given back");
+        assert_eq!(checked.state, i32::from(pb::TokenState::Stale), "it was granted and released");
     }
 }
 
-/// Reflection shows a Python client the services and their messages, under its newer name and under the older one, which is the
-/// only one that its own package asks for.
+/// A Python client reads the services and their messages by reflection, under the current name and under the older one,
+/// which is the only one that its own package supports.
 #[tokio::test]
 async fn python_sees_what_the_node_describes() {
     const PROGRAM: &str = r#"
@@ -126,7 +129,7 @@ newer = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflec
 answer = next(newer(iter([messages.ServerReflectionRequest(list_services="")])))
 print(*sorted(service.name for service in answer.list_services_response.service))
 "#;
-    let Some(said) = python_says(PROGRAM.to_owned(), 1).await else { return };
+    let Some(said) = run_python(PROGRAM.to_owned(), 1).await else { return };
     let lines: Vec<_> = said.lines().collect();
     let services = "grpc.health.v1.Health lockkeeper.v1.Admin lockkeeper.v1.Locks";
     for line in [lines[0], lines[2]] {
@@ -136,7 +139,7 @@ print(*sorted(service.name for service in answer.list_services_response.service)
     assert_eq!(lines[1], "lockkeeper.v1.AcquireRequest");
 }
 
-/// A Python program reads the word of an error and its advice in the call's own metadata, as the page says.
+/// A Python program reads the name of an error and its advice from the metadata of the call, as the page says.
 #[tokio::test]
 async fn python_reads_the_word_of_an_error() {
     let handler = PAGE.rsplit("```python\n").next().and_then(|rest| rest.split("```").next()).expect("a sample");
@@ -153,17 +156,17 @@ try:
 locks.Release(pb.ReleaseRequest(lock="python-held", handle=got.handle))
 "#
     );
-    let Some(said) = python_says(program, 2).await else { return };
+    let Some(said) = run_python(program, 2).await else { return };
     assert_eq!(said.trim(), "not-acquired");
 }
 
-/// The calls of the page as they are typed: `grpcurl -plaintext -d JSON ADDRESS METHOD`.
+/// The calls of the page in the form `grpcurl -plaintext -d JSON ADDRESS METHOD`.
 fn typed() -> Vec<(&'static str, Value)> {
     let lines: Vec<_> = sample("sh").lines().collect();
     let parts = |line: &&'static str| {
         let (before, json, after) = match line.split('\'').collect::<Vec<_>>()[..] {
             [before, json, after] => (before, json, after),
-            _ => panic!("no such line: {line}"),
+            _ => panic!("unexpected line: {line}"),
         };
         assert_eq!(before, "grpcurl -plaintext -d ", "{line}");
         let method = after.strip_prefix(" 127.0.0.1:7601 ").expect("the address");
@@ -172,7 +175,7 @@ fn typed() -> Vec<(&'static str, Value)> {
     lines.iter().map(parts).collect()
 }
 
-/// Every field that the JSON names is one of the message, and so below it.
+/// Checks that all fields in the JSON exist in the message, recursively.
 fn fits(message: &MessageDescriptor, json: &Value) {
     for (name, value) in json.as_object().expect("an object") {
         let field = message.get_field_by_name(name).or_else(|| message.get_field_by_json_name(name));
@@ -185,9 +188,9 @@ fn fits(message: &MessageDescriptor, json: &Value) {
     }
 }
 
-/// The calls of the page name services, methods and fields that there are; where grpcurl is installed, it makes them.
+/// The services, methods and fields in the calls of the page exist. If grpcurl is installed, the calls are made.
 #[tokio::test]
-async fn the_calls_of_the_page_are_there() {
+async fn the_calls_of_the_page_exist() {
     let pool = DescriptorPool::decode(pb::DESCRIPTORS).expect("descriptors");
     let typed = typed();
     assert_eq!(typed.len(), 5);

@@ -1,4 +1,4 @@
-//! An application may call a node from several runtimes, and end some of them.
+//! Nodes that are called from several runtimes, some of which end.
 
 use lockkeeper::model::Query;
 use lockkeeper::service::{Freshness, LockService};
@@ -6,10 +6,10 @@ use lockkeeper::testing::Cluster;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// Calls that a follower passes on share one connection. Many at once may want it before it is there, and it does not end
-/// with the runtime of whoever asked first.
+/// Calls that a follower forwards share one connection. Many calls can need it before it is open, and it does not end
+/// with the runtime of the first caller.
 #[test]
-fn calls_that_are_passed_on_share_a_connection() {
+fn forwarded_calls_share_a_connection() {
     let runtime = Runtime::new().expect("threads");
     let cluster = runtime.block_on(Cluster::start(3, None)).expect("a cluster");
     let follower = runtime.block_on(cluster.follower());
@@ -22,7 +22,7 @@ fn calls_that_are_passed_on_share_a_connection() {
                 calls.spawn(async move { follower.query(Query::Totals, Freshness::Linearizable).await });
             }
             while let Some(answered) = calls.join_next().await {
-                answered.expect("no panic").expect("passed on");
+                answered.expect("no panic").expect("forwarded");
             }
         });
     }

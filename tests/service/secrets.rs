@@ -1,4 +1,4 @@
-//! Handles prove sessions and leases: whoever else asks, watches or reads a node's log never sees one.
+//! Handles prove sessions and leases: no other client, watcher or log of a node may contain one.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,20 +12,20 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::suite::{LONG, SHORT, WAY, client, in_use};
+use crate::suite::{BACKEND, LONG, SHORT, client, in_use};
 
-/// What every node and client of this process has logged, at every level.
+/// Everything that the nodes and clients of this process have logged, at every level.
 #[derive(Default)]
 struct Lines(Mutex<String>);
 
 struct Log(&'static Lines);
 
-/// The log from now on; the same for all.
+/// The log since the first call, shared by all tests.
 fn lines() -> &'static Lines {
     static LINES: OnceLock<Lines> = OnceLock::new();
     static STARTED: OnceLock<()> = OnceLock::new();
     let lines = LINES.get_or_init(Lines::default);
-    STARTED.get_or_init(|| tracing::subscriber::set_global_default(Log(lines)).expect("nobody else listens"));
+    STARTED.get_or_init(|| tracing::subscriber::set_global_default(Log(lines)).expect("there is no other subscriber"));
     lines
 }
 
@@ -71,18 +71,18 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// What was told so far, as bytes and as text.
+/// Everything that clients have received so far, as bytes and as text.
 #[derive(Default)]
-struct Told(Vec<u8>);
+struct Received(Vec<u8>);
 
-impl Told {
-    fn note<T: serde::Serialize + Debug>(&mut self, told: &T) {
-        self.0.extend_from_slice(&encode_message(Kind::Answer, told));
-        self.print(told);
+impl Received {
+    fn note<T: serde::Serialize + Debug>(&mut self, received: &T) {
+        self.0.extend_from_slice(&encode_message(Kind::Answer, received));
+        self.print(received);
     }
 
-    fn print(&mut self, told: &impl Debug) {
-        self.0.extend_from_slice(format!("{told:#?}").as_bytes());
+    fn print(&mut self, received: &impl Debug) {
+        self.0.extend_from_slice(format!("{received:#?}").as_bytes());
     }
 
     fn has(&self, text: &str) -> bool {
@@ -90,7 +90,7 @@ impl Told {
     }
 }
 
-fn questions(namespace: &Namespace, lock: &LockKey) -> Vec<Query> {
+fn queries(namespace: &Namespace, lock: &LockKey) -> Vec<Query> {
     let (of, rows, show) = (|| namespace.clone(), 1_000, ListShow::All);
     vec![
         Query::Inspect { lock: lock.clone() },
@@ -104,55 +104,55 @@ fn questions(namespace: &Namespace, lock: &LockKey) -> Vec<Query> {
     ]
 }
 
-/// Two sessions and two leases meet, are refused, asked, broken and ended: no answer, event, error or line of the log has one
-/// of their handles.
-async fn a_handle_is_told_to_nobody<S: LockService>(service: S) {
-    let (lines, mut told) = (lines(), Told::default());
-    let secrets = ["one", "two", "three", "four"].map(|which| format!("a secret of {} {which}", WAY.get()));
+/// Two sessions and two leases compete, are refused, queried, broken and ended. No answer, event, error or log line
+/// contains one of their handles.
+async fn a_handle_is_never_disclosed<S: LockService>(service: S) {
+    let (lines, mut received) = (lines(), Received::default());
+    let secrets = ["one", "two", "three", "four"].map(|which| format!("a secret of {} {which}", BACKEND.get()));
     let [one, two, three, four] = secrets.clone().map(|text| Handle::parse(&text).expect("legal"));
     let client = client(service.clone(), "secrets");
     let mut watch = client.watch("", None).await.expect("watching");
 
     let first = client.session().handle(one.clone()).open().await.expect("opened");
-    told.print(&client.session().handle(one).open().await.expect_err("it is open"));
+    received.print(&client.session().handle(one).open().await.expect_err("it is open"));
     let second = client.session().handle(two).open().await.expect("opened");
     let guard = first.lock("a").acquire().await.expect("free");
-    told.print(&second.lock("a").wait(SHORT).acquire().await.expect_err("held"));
+    received.print(&second.lock("a").wait(SHORT).acquire().await.expect_err("held"));
     let lease = client.lease("b").handle(three).duration(LONG).take().await.expect("free");
-    told.print(&client.lease("b").handle(four.clone()).take().await.expect_err("held"));
-    told.print(&client.refresh("b", &four, LONG).await.expect_err("not its handle"));
+    received.print(&client.lease("b").handle(four.clone()).take().await.expect_err("held"));
+    received.print(&client.refresh("b", &four, LONG).await.expect_err("not its handle"));
 
     let waiting = second.lock("a").wait(LONG).acquire();
     let (waited, ()) = tokio::join!(waiting, async {
         in_use(&client, "a", 1, 1).await;
         for name in ["a", "b"] {
             let lock = LockKey { namespace: first.namespace().clone(), name: LockName::parse(name).expect("legal") };
-            for question in questions(first.namespace(), &lock) {
-                told.note(&service.query(question, Freshness::Linearizable).await.expect("answered"));
+            for query in queries(first.namespace(), &lock) {
+                received.note(&service.query(query, Freshness::Linearizable).await.expect("answered"));
             }
         }
         drop(guard);
     });
-    told.print(&waited.expect("granted").release().await.expect("released"));
+    received.print(&waited.expect("granted").release().await.expect("released"));
     let token = lease.token();
-    told.print(&lease.release().await.expect("released"));
+    received.print(&lease.release().await.expect("released"));
     first.close().await.expect("closed");
     second.close().await.expect("closed");
     loop {
         let event = watch.next().await.expect("an event");
-        told.note(&event);
+        received.note(&event);
         if event.subject.token() == Some(token) && matches!(event.kind, lockkeeper::model::EventKind::Released { .. }) {
             break;
         }
     }
-    tracing::info!(service = WAY.get(), "this line is seen");
+    tracing::info!(service = BACKEND.get(), "this line is recorded");
     let lines = lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert!(lines.contains("this line is seen") && told.has("secrets."), "nothing was looked at");
+    assert!(lines.contains("this line is recorded") && received.has("secrets."), "nothing was recorded");
     for secret in secrets {
-        assert!(!told.has(&secret) && !lines.contains(&secret), "{secret}");
+        assert!(!received.has(&secret) && !lines.contains(&secret), "{secret}");
     }
 }
 
-behaviours! {
-    a_handle_is_told_to_nobody
+backend_tests! {
+    a_handle_is_never_disclosed
 }

@@ -1,4 +1,4 @@
-//! The suite's part about several locks together, about owners that wait for each other, and about who waits for whom.
+//! Tests for sets of locks, for deadlocks between owners, and for chains of waiters.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use lockkeeper::model::{About, Access, EndReason, Health, Mode, OnDeadlock, Refu
 use lockkeeper::service::{LockService, Word};
 
 use crate::faulty::Faulty;
-use crate::suite::{LONG, LOOK, SHORT, client, in_use, session};
+use crate::suite::{LONG, POLL, SHORT, client, in_use, session};
 
 fn names(guard: &SetGuard) -> Vec<String> {
     guard.tokens().keys().map(ToString::to_string).collect()
 }
 
-/// A set is granted whole, in the modes that it asked for, under a token each, and given back whole.
+/// A set is granted as a whole, in the requested modes, with a token for each lock, and released as a whole.
 pub(crate) async fn a_set_is_held_whole<S: LockService>(service: S) {
     let client = client(service, "set");
     let wanted = || client.locks(["b", "a"]).with("r", Mode::Shared).with("s", Access::permits(2, 3));
@@ -42,7 +42,8 @@ pub(crate) async fn a_set_is_held_whole<S: LockService>(service: S) {
     }
 }
 
-/// While a set waits it holds nothing; one that runs out of time or is dropped leaves nothing, and says what it lacked.
+/// A waiting set holds no lock. A set that times out or is dropped leaves no waiter, and the error names the lock that
+/// it could not get.
 pub(crate) async fn a_set_that_ends_early_leaves_nothing<S: LockService>(service: S) {
     let client = client(service, "set-end");
     let busy = client.lock("b").why("rebuild").acquire().await.expect("free");
@@ -63,7 +64,7 @@ pub(crate) async fn a_set_that_ends_early_leaves_nothing<S: LockService>(service
     client.locks(["a", "b"]).try_once().acquire().await.expect("free").release().await.expect("released");
 }
 
-/// Sets that make no sense are refused before anything is sent.
+/// Invalid sets are refused before any request is sent.
 pub(crate) async fn a_set_has_its_bounds<S: LockService>(service: S) {
     let client = client(service, "set-bounds");
     let none: [&str; 0] = [];
@@ -78,10 +79,11 @@ pub(crate) async fn a_set_has_its_bounds<S: LockService>(service: S) {
         assert_eq!(refused.expect_err("refused").word(), Word::Invalid);
     }
     let many = (0..64).map(|number| format!("n{number}"));
-    client.locks(many).acquire().await.expect("as many as there may be").release().await.expect("released");
+    client.locks(many).acquire().await.expect("the largest allowed set").release().await.expect("released");
 }
 
-/// A set is lost with the first of its locks, and work under it is dropped; the others go on in guards of their own.
+/// A set is lost as soon as one of its locks is lost, and work under it is dropped. The other locks are still held by
+/// their own guards.
 pub(crate) async fn a_set_is_lost_with_its_first_lock<S: LockService>(service: S) {
     let client = client(service, "set-lost");
     let guard = client.locks(["a", "b", "c"]).acquire().await.expect("free");
@@ -104,7 +106,7 @@ pub(crate) async fn a_set_is_lost_with_its_first_lock<S: LockService>(service: S
     last.release().await.expect("released");
 }
 
-/// A set whose answers get lost is repeated under its number and gets the first answer; a wait that broke off goes on.
+/// A set whose answers are lost is repeated with its number and gets the first answer; a wait that fails is resumed.
 pub(crate) async fn a_retried_set_gets_the_same_answer<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let session = session(faulty, "set-retry").await;
@@ -114,7 +116,7 @@ pub(crate) async fn a_retried_set_gets_the_same_answer<S: LockService>(service: 
     faults.waits_broken.store(3, SeqCst);
     let (next, released) = tokio::join!(session.locks(["b", "c"]).wait(LONG).acquire(), async {
         while faults.waits_broken.load(SeqCst) > 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         guard.release().await
     });
@@ -127,10 +129,10 @@ pub(crate) async fn a_retried_set_gets_the_same_answer<S: LockService>(service: 
 /// The lease of a set is renewed for each of its locks.
 pub(crate) async fn the_leases_of_a_set_are_renewed<S: LockService>(service: S) {
     let client = client(service, "set-lease");
-    let lease = LOOK * 60;
+    let lease = POLL * 60;
     let guard = client.locks(["a", "b"]).lease(lease).acquire().await.expect("free");
     assert!(guard.valid_for() <= lease);
-    guard.run(tokio::time::sleep(lease * 3)).await.expect("held all along");
+    guard.run(tokio::time::sleep(lease * 3)).await.expect("held the whole time");
     guard.release().await.expect("released");
 }
 
@@ -144,9 +146,9 @@ async fn waits_for<S: LockService>(session: &Session<S>, owner: &str, name: &str
     drop(session.lock(name).owner(owner).acquire().await);
 }
 
-/// Of two owners that take two locks in opposite order the second is refused at once, and told the cycle; it
-/// may choose to wait all the same.
-pub(crate) async fn owners_that_wait_for_each_other_are_told<S: LockService>(service: S) {
+/// Two owners acquire two locks in opposite order. The second request is refused at once with the cycle of waiters, but
+/// it can choose to wait.
+pub(crate) async fn owners_that_deadlock_are_refused<S: LockService>(service: S) {
     let client = client(service.clone(), "deadlock");
     let (one, two) = (session(service.clone(), "deadlock").await, session(service, "deadlock").await);
     let a = one.lock("a").owner("ann").acquire().await.expect("free");
@@ -156,7 +158,7 @@ pub(crate) async fn owners_that_wait_for_each_other_are_told<S: LockService>(ser
         () = &mut waits => panic!("held by the other"),
         () = in_use(&client, "b", 1, 1) => {}
     }
-    let refused = two.lock("a").owner("bob").acquire().await.expect_err("it would wait for ever");
+    let refused = two.lock("a").owner("bob").acquire().await.expect_err("it would wait permanently");
     let text = refused.to_string();
     for word in ["ann", "bob", "waits for a", "waits for b", "held by"] {
         assert!(text.contains(word), "{word:?} is not in {text:?}");
@@ -164,28 +166,28 @@ pub(crate) async fn owners_that_wait_for_each_other_are_told<S: LockService>(ser
     let expected = [("bob", "a", WaitReason::Holds), ("ann", "b", WaitReason::Holds)];
     assert_eq!(cycle(refused), expected.map(|(owner, name, why)| (owner.to_owned(), name.to_owned(), why)));
     in_use(&client, "a", 1, 0).await;
-    let set = two.locks(["a", "c"]).owner("bob").acquire().await.expect_err("the same by a set");
+    let set = two.locks(["a", "c"]).owner("bob").acquire().await.expect_err("a set is refused as well");
     assert_eq!(cycle(set).len(), 2);
     in_use(&client, "c", 0, 0).await;
     let waited = two.lock("a").owner("bob").on_deadlock(OnDeadlock::Wait).wait(SHORT).acquire().await;
-    assert_eq!(waited.expect_err("it waits in vain").word(), Word::NotAcquired);
+    assert_eq!(waited.expect_err("it times out").word(), Word::NotAcquired);
     b.release().await.expect("released");
     waits.await;
     a.release().await.expect("released");
 }
 
-/// A nested run is refused what its parent holds, and what would wait for its parent otherwise.
+/// A nested run is refused a lock that its parent holds, and a lock that depends on its parent in any other way.
 pub(crate) async fn a_nested_run_is_refused_what_its_parent_holds<S: LockService>(service: S) {
     let client = client(service.clone(), "nested");
     let (outer, inner) = (session(service.clone(), "nested").await, session(service.clone(), "nested").await);
     let held = outer.lock("a").owner("outer").acquire().await.expect("free");
     let nested = |name: &'static str| inner.lock(name).owner("inner").parent(outer.id(), "outer");
-    let told = cycle(nested("a").acquire().await.expect_err("its parent holds it"));
-    assert_eq!(told[0], ("inner".to_owned(), "a".to_owned(), WaitReason::Holds));
-    assert_eq!((told[1].0.as_str(), told[1].2), ("outer", WaitReason::Nested));
+    let explained = cycle(nested("a").acquire().await.expect_err("its parent holds it"));
+    assert_eq!(explained[0], ("inner".to_owned(), "a".to_owned(), WaitReason::Holds));
+    assert_eq!((explained[1].0.as_str(), explained[1].2), ("outer", WaitReason::Nested));
     let set = inner.locks(["a", "b"]).owner("inner").parent(outer.id(), "outer").acquire().await;
-    cycle(set.expect_err("the same by a set"));
-    // Another run holds b and waits for a: the nested one would wait for it, and it waits for the parent.
+    cycle(set.expect_err("a set is refused as well"));
+    // Another run holds b and waits for a. The nested run would wait for the other run, which waits for the parent.
     let other = session(service, "nested").await;
     let b = other.lock("b").owner("other").acquire().await.expect("free");
     let mut waits = Box::pin(waits_for(&other, "other", "a"));
@@ -193,55 +195,60 @@ pub(crate) async fn a_nested_run_is_refused_what_its_parent_holds<S: LockService
         () = &mut waits => panic!("held by the outer run"),
         () = in_use(&client, "a", 1, 1) => {}
     }
-    let told = cycle(nested("b").acquire().await.expect_err("nobody could go on"));
-    assert!(told.iter().any(|(owner, _, why)| owner == "outer" && *why == WaitReason::Nested), "{told:?}");
+    let explained = cycle(nested("b").acquire().await.expect_err("no run could proceed"));
+    assert!(explained.iter().any(|(owner, _, why)| owner == "outer" && *why == WaitReason::Nested), "{explained:?}");
     b.release().await.expect("released");
     nested("b").try_once().acquire().await.expect("free").release().await.expect("released");
     held.release().await.expect("released");
     waits.await;
 }
 
-/// A session that accepts takes what is handed over to it without having asked, and adopts it as its own.
+/// A session that accepts hand-overs gets a hold without a request, and adopts it.
 pub(crate) async fn an_accepted_hold_is_adopted<S: LockService>(service: S) {
     let client = client(service.clone(), "adopt");
-    let heir = client.session().accepts_hand_over().open().await.expect("opened");
+    let successor = client.session().accepts_hand_over().open().await.expect("opened");
     let guard = client.lock("a").acquire().await.expect("free");
-    assert_eq!(heir.adopt("a", guard.token()).await.expect_err("not its own").word(), Word::NotHeld);
-    let token = client.hand_over("a", guard.token(), heir.id()).await.expect("it accepts");
-    let adopted = heir.adopt("a", token).await.expect("its own");
-    assert_eq!((adopted.token(), adopted.session(), adopted.state()), (token, heir.id(), HoldState::Held));
+    assert_eq!(successor.adopt("a", guard.token()).await.expect_err("not its own").word(), Word::NotHeld);
+    let token = client.hand_over("a", guard.token(), successor.id()).await.expect("it accepts");
+    let adopted = successor.adopt("a", token).await.expect("its own");
+    assert_eq!((adopted.token(), adopted.session(), adopted.state()), (token, successor.id(), HoldState::Held));
     let lease = Duration::from_secs(1);
     assert!(lease < adopted.valid_for(), "it lives with its session");
     adopted.release().await.expect("released");
     in_use(&client, "a", 0, 0).await;
-    // A lease of its own is kept.
-    let leased = heir.lock("b").lease(lease).acquire().await.expect("free");
-    let adopted = heir.adopt("b", leased.token()).await.expect("its own");
+    // The hold keeps its lease.
+    let leased = successor.lock("b").lease(lease).acquire().await.expect("free");
+    let adopted = successor.adopt("b", leased.token()).await.expect("its own");
     assert!(adopted.valid_for() <= lease, "{:?}", adopted.valid_for());
     drop(leased);
     in_use(&client, "b", 0, 0).await;
 }
 
-/// A chain over two locks is explained to its end: who waits, for whom, and whose release sets it going.
+/// The explanation of a chain over two locks lists each waiter and its lock, and the holder whose release unblocks the
+/// chain.
 pub(crate) async fn a_chain_is_explained<S: LockService>(service: S) {
     let client = client(service.clone(), "explain");
     let (one, two) = (session(service.clone(), "explain").await, session(service, "explain").await);
     let db = one.lock("db").owner("dump").why("nightly dump").acquire().await.expect("free");
     let a = two.lock("a").owner("build").acquire().await.expect("free");
     let about = || client.about("a").expect("a name");
-    let told = client.explain(about()).await.expect("explained").value;
-    assert_eq!((told.chain.len(), told.freed_by.len(), told.freed_by[0].who.token), (0, 1, Some(a.token())));
+    let explained = client.explain(about()).await.expect("explained").value;
+    assert_eq!(
+        (explained.chain.len(), explained.freed_by.len(), explained.freed_by[0].who.token),
+        (0, 1, Some(a.token()))
+    );
     let (mut build, mut test) = (Box::pin(waits_for(&two, "build", "db")), Box::pin(waits_for(&one, "test", "a")));
     tokio::select! {
         () = &mut build => panic!("held by the other"),
         () = &mut test => panic!("held by the other"),
         () = async { in_use(&client, "db", 1, 1).await; in_use(&client, "a", 1, 1).await } => {}
     }
-    let told = client.explain(about()).await.expect("explained").value;
-    let chain: Vec<_> = told.chain.iter().map(|wait| (wait.lock.name.as_str(), wait.waiter.owner.as_ref())).collect();
+    let explained = client.explain(about()).await.expect("explained").value;
+    let chain: Vec<_> =
+        explained.chain.iter().map(|wait| (wait.lock.name.as_str(), wait.waiter.owner.as_ref())).collect();
     let names: Vec<_> = chain.iter().map(|(name, owner)| (*name, owner.map(|owner| owner.as_str()))).collect();
     assert_eq!(names, [("a", Some("test")), ("db", Some("build"))]);
-    let end = &told.freed_by[0];
+    let end = &explained.freed_by[0];
     assert_eq!((end.lock.name.as_str(), end.who.token, end.who.health), ("db", Some(db.token()), Health::Live));
     assert_eq!(&*end.who.metadata.why, "nightly dump");
     let of_session = client.explain(About::Session(two.id())).await.expect("explained").value;

@@ -1,5 +1,5 @@
-//! What every lock service owes its clients, whoever implements it. Each function needs a service of its own or a
-//! shared one: names and namespaces do not meet.
+//! Tests that every implementation of `LockService` must pass. Each function uses its own names and namespaces, so that
+//! all can run against a shared service.
 
 mod faults;
 mod leases;
@@ -25,22 +25,22 @@ pub(crate) use rates::*;
 pub(crate) use sessions::*;
 pub(crate) use tokens::*;
 
-/// Waits that are meant to end by something else than time.
+/// The limit of waits that should end because of an event.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// How long a test waits for something that only a busy machine delays.
+/// How long a test waits for an event that only a slow machine delays, before it fails.
 pub(crate) const PATIENT: Duration = Duration::from_secs(120);
-/// Waits that are meant to run out.
+/// The limit of waits that should time out.
 pub(crate) const SHORT: Duration = Duration::from_millis(50);
-/// Between two looks at a condition.
-pub(crate) const LOOK: Duration = Duration::from_millis(5);
+/// The interval between two checks of a condition.
+pub(crate) const POLL: Duration = Duration::from_millis(5);
 
 tokio::task_local! {
-    /// Which way to the service is tried: each has its own namespaces.
-    pub(crate) static WAY: &'static str;
+    /// The name of the backend that a test uses: each backend has separate namespaces.
+    pub(crate) static BACKEND: &'static str;
 }
 
 pub(crate) fn client<S: LockService>(service: S, namespace: &str) -> Client<S> {
-    let namespace = format!("{namespace}.{}", WAY.get());
+    let namespace = format!("{namespace}.{}", BACKEND.get());
     Client::new(service).namespace(Namespace::parse(&namespace).expect("a good name"))
 }
 
@@ -48,25 +48,25 @@ pub(crate) async fn session<S: LockService>(service: S, namespace: &str) -> Sess
     client(service, namespace).session().open().await.expect("opened")
 }
 
-/// The shortest TTL that the service allows.
+/// Opens a session with the shortest TTL that the service allows.
 pub(crate) async fn short_session<S: LockService>(service: S, namespace: &str) -> Session<S> {
     let client = client(service, namespace);
     let ttl = Duration::from_millis(client.status().await.expect("a status").ttl_ms_min);
     client.session().ttl(ttl).open().await.expect("opened")
 }
 
-/// Awaits that so many hold the lock and so many wait for it.
+/// Waits until the lock has this many holders and waiters.
 pub(crate) async fn in_use<S: LockService>(client: &Client<S>, name: &str, holders: usize, waiters: usize) {
     let met = async {
         loop {
-            // Counts only: to show a thousand waiters at every look would cost more than what is looked at.
+            // Lists counts only: to show a thousand waiters at every check would cost more than the test itself.
             let rows = client.list(name).all().await.expect("listed").value;
             let row = rows.into_iter().find(|row| row.lock.name.as_str() == name);
             let (held, waited) = row.map_or((0, 0), |row| (row.holders, row.waiters));
             if (held, waited) == (holders as u64, waiters as u64) {
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     if tokio::time::timeout(PATIENT, met).await.is_err() {

@@ -1,4 +1,4 @@
-//! What callers see of a node who have nothing but its proto files: reflection, health, and calls of their own.
+//! What a node offers to clients that know only its proto files: reflection, health, and calls.
 
 use lockkeeper::client::Client;
 use lockkeeper::rpc::pb;
@@ -26,7 +26,7 @@ async fn node() -> Channel {
     Endpoint::from_shared(address).expect("an address").connect().await.expect("connected")
 }
 
-/// Asks the reflection service one thing.
+/// Sends one request to the reflection service.
 async fn reflected(asked: MessageRequest) -> Result<MessageResponse, Code> {
     let mut client = ServerReflectionClient::new(node().await);
     let request = ServerReflectionRequest { host: String::new(), message_request: Some(asked) };
@@ -35,7 +35,7 @@ async fn reflected(asked: MessageRequest) -> Result<MessageResponse, Code> {
     Ok(answer.message_response.expect("a message"))
 }
 
-/// Reflection lists our services and health's, and shows the file behind a name of each.
+/// Reflection lists the services of lockkeeper and the health service, and returns the file of each.
 #[tokio::test]
 async fn reflection_shows_every_service() {
     let Ok(MessageResponse::ListServicesResponse(listed)) =
@@ -53,16 +53,16 @@ async fn reflection_shows_every_service() {
     assert_eq!(unknown, Err(Code::NotFound));
 }
 
-/// Reflection describes nothing that nodes say to each other: no client may call it.
+/// Reflection does not describe the protocol between nodes, which clients may not call.
 #[tokio::test]
-async fn reflection_leaves_out_what_nodes_say_to_each_other() {
+async fn reflection_omits_the_peer_protocol() {
     for symbol in ["lockkeeper.peer.v1.Peer", "lockkeeper.peer.v1.AppendRequest"] {
         assert_eq!(reflected(MessageRequest::FileContainingSymbol(symbol.to_owned())).await, Err(Code::NotFound));
     }
     assert_eq!(reflected(MessageRequest::FileByFilename("peer.proto".to_owned())).await, Err(Code::NotFound));
 }
 
-/// Clients that know the older reflection service alone see the same services and the same file.
+/// Clients that support only the older reflection service get the same services and the same file.
 #[tokio::test]
 async fn the_older_reflection_service_shows_the_same() {
     let mut client = OlderReflectionClient::new(node().await);
@@ -82,7 +82,7 @@ async fn the_older_reflection_service_shows_the_same() {
     assert_eq!(shown.file_descriptor_proto, newer.file_descriptor_proto);
 }
 
-/// Health says that the node and each of its services serve, and knows no others.
+/// The health service reports the node and each of its services as serving, and knows no other services.
 #[tokio::test]
 async fn health_says_that_services_serve() {
     let mut client = HealthClient::new(node().await);
@@ -95,11 +95,11 @@ async fn health_says_that_services_serve() {
     assert_eq!(client.check(request).await.expect_err("unknown").code(), Code::NotFound);
 }
 
-/// The lock in an answer.
+/// The lock in the answer to a query.
 fn lock_in(reply: tonic::Response<pb::QueryReply>) -> pb::LockView {
     match reply.into_inner().answer {
         Some(pb::query_reply::Answer::Lock(view)) => view,
-        other => panic!("a lock was asked for, not {other:?}"),
+        other => panic!("expected a lock, not {other:?}"),
     }
 }
 
@@ -112,8 +112,8 @@ async fn inspected(locks: &mut LocksClient<Channel>, lock: &str) -> pb::LockView
     lock_in(locks.query(pb::QueryRequest { freshness: 0, query }).await.expect("answered"))
 }
 
-/// A unary wait is answered at once for a free name, and for a held one not before it is free, with nobody holding it;
-/// what happens to other locks, and a hand-over to the next waiter, do not end it.
+/// A unary wait for a free name is answered at once. For a held name it is answered when there is no holder left;
+/// events of other locks, and a grant to the next waiter, do not end it.
 #[tokio::test]
 async fn a_unary_wait_ends_when_the_name_is_free() {
     let client = Client::new(crate::remote().await);
@@ -128,15 +128,14 @@ async fn a_unary_wait_ends_when_the_name_is_free() {
     assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held");
     client.lock("awaited.not").acquire().await.expect("free").release().await.expect("released");
     first.release().await.expect("released");
-    let second = second.await.expect("the next one");
-    assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held by the next one");
+    let second = second.await.expect("the next waiter");
+    assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held by the next waiter");
     second.release().await.expect("released");
     let reply = lock_in(waits.await.expect("answered"));
     assert!(reply.holders.is_empty() && reply.waiters.is_empty(), "{reply:?}");
 }
 
-/// A unary wait ends with the hold, in whatever way that ends: an operator breaks it, its holder releases it, or its lease
-/// expires.
+/// A unary wait ends with the hold, whether an operator breaks it, its holder releases it, or its lease expires.
 #[tokio::test]
 async fn a_unary_wait_ends_however_the_hold_ends() {
     let client = Client::new(crate::remote().await);
@@ -159,8 +158,9 @@ async fn a_unary_wait_ends_however_the_hold_ends() {
     }
 }
 
-/// A unary wait with a limit is answered when that is over, and the reply says that the name is not free: it has a holder, one
-/// permit of a semaphore is out, or a lock-delay keeps it closed. A limit of 0 looks once. A name that was never seen is free.
+/// A unary wait with a limit is answered when the limit is over, and says that the name is not free if it has a holder,
+/// one permit of a semaphore is taken, or a lock-delay keeps it closed. A limit of 0 checks once. A name that was never
+/// used is free.
 #[tokio::test]
 async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
     let service = crate::remote().await;
@@ -184,23 +184,23 @@ async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
     }
 }
 
-/// Opens a session in the namespace `default`, by a call.
+/// Opens a session with this handle in the namespace `default`. Returns its id.
 async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
     let asked = pb::OpenSession { handle: handle.to_owned(), ..Default::default() };
     locks.open_session(asked).await.expect("opened").into_inner().session.expect("its proof").id
 }
 
-/// What proves the session with this handle, in this namespace.
+/// The proof of the session with this handle, in this namespace.
 fn proof(id: u64, handle: &str, namespace: &str) -> pb::SessionProof {
     pb::SessionProof { id, handle: handle.to_owned(), namespace: namespace.to_owned() }
 }
 
-/// What a command comes to, or why it was refused.
+/// Submits a command. Returns its outcome, or why it was refused.
 async fn commanded(locks: &mut LocksClient<Channel>, command: Command) -> Result<Option<pb::reply::Outcome>, String> {
     decided(locks.submit(pb::Command { command: Some(command) }).await)
 }
 
-/// The outcome in a reply; or the refusal in it, or that of the call.
+/// The outcome in a reply, or the text of the refusal.
 fn decided(answered: Result<Response<pb::Reply>, Status>) -> Result<Option<pb::reply::Outcome>, String> {
     match answered.map_err(|status| message(&status))?.into_inner().outcome {
         Some(pb::reply::Outcome::Refused(error)) => Err(error.detail),
@@ -208,7 +208,7 @@ fn decided(answered: Result<Response<pb::Reply>, Status>) -> Result<Option<pb::r
     }
 }
 
-/// The sentence of a call that was refused for what it says.
+/// The message of a call that was refused as invalid.
 fn message(status: &Status) -> String {
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     status.message().to_owned()
@@ -219,7 +219,7 @@ fn acquire_of(session: &pb::SessionProof, lock: &str, request: u64) -> pb::Acqui
     pb::Acquire { session, request, lock: lock.to_owned(), wait_ms: Some(0), ..Default::default() }
 }
 
-/// What became of renewals of one call: whether it was renewed, or why not.
+/// Sends renewals in one call. Returns for each whether it was renewed, or why not.
 async fn renewed(locks: &mut LocksClient<Channel>, targets: Vec<pb::renewal::Target>) -> Vec<String> {
     let renewal = |(attempt, target)| pb::Renewal { target: Some(target), attempt: 1 + attempt as u64 };
     let renewals = targets.into_iter().enumerate().map(renewal).collect();
@@ -232,8 +232,7 @@ async fn renewed(locks: &mut LocksClient<Channel>, targets: Vec<pb::renewal::Tar
     replies.into_iter().map(why).collect()
 }
 
-/// Renewals of one call are answered each in its place: a wrong handle refuses its own renewal and no other, and another
-/// namespace than the session's refuses its own, too.
+/// Each renewal in a call gets its own answer: a wrong handle or a wrong namespace refuses only its own renewal.
 #[tokio::test]
 async fn a_wrong_proof_refuses_its_own_renewal_only() {
     let mut locks = LocksClient::new(node().await);
@@ -248,11 +247,12 @@ async fn a_wrong_proof_refuses_its_own_renewal_only() {
     assert_eq!(
         others,
         [wrong, "renewed", wrong, wrong, "renewed"],
-        "a wrong handle does not learn where the session lives"
+        "a wrong handle must not reveal the namespace of the session"
     );
 }
 
-/// The lease of a hold is renewed by its session's handle alone: session and token are public, and prove nothing.
+/// The lease of a hold can be renewed only with the handle of its session. The session id and the token are public and
+/// prove nothing.
 #[tokio::test]
 async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
     let mut locks = LocksClient::new(node().await);
@@ -271,7 +271,7 @@ async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
     assert_eq!(answers, [wrong, "renewed", wrong]);
 }
 
-/// Every command of a session that holds this lock with this token, by this request.
+/// All commands of a session that holds this lock with this token by this request.
 fn commands(proof: &pb::SessionProof, lock: &str, token: u64, request: u64) -> [(&'static str, Command); 6] {
     let (session, answered_below) = (Some(proof.clone()), 0);
     let others = vec![pb::SetMember { lock: "another".to_owned(), mode: None, limit: None }];
@@ -289,8 +289,8 @@ fn commands(proof: &pb::SessionProof, lock: &str, token: u64, request: u64) -> [
     ]
 }
 
-/// A call that names another namespace than the one in which its session lives is refused, and the refusal names both.
-/// Every call that has a session beside a namespace is tried, with the right handle each time; none changes anything.
+/// A call that names another namespace than the session's is refused, and the refusal names both. All calls with a
+/// session and a namespace are tried, with the correct handle; none changes anything.
 #[tokio::test]
 async fn a_session_is_refused_in_another_namespace() {
     let mut locks = LocksClient::new(node().await);
@@ -330,8 +330,8 @@ async fn a_session_is_refused_in_another_namespace() {
         assert!(text.contains("default") && text.contains("billing"), "{call}: {text}");
     }
     let seen = inspected(&mut locks, "elsewhere").await;
-    assert!(seen.holders.is_empty(), "it was locked in the session's own namespace: {seen:?}");
+    assert!(seen.holders.is_empty(), "the lock was acquired in the namespace of the session: {seen:?}");
     let seen = inspected(&mut locks, &lock).await;
     let kept: Vec<_> = seen.holders.iter().map(|holder| holder.token).collect();
-    assert_eq!((kept, seen.value), (vec![token], None), "the hold is as it was");
+    assert_eq!((kept, seen.value), (vec![token], None), "the hold is unchanged");
 }

@@ -1,8 +1,8 @@
-//! The order of the client's files, and the test that keeps their imports to it.
+//! The order of the client's files, and a test that enforces it for their imports.
 
 use crate::{is_test, report, sources};
 
-/// The files of the client from the ground up: a file imports only from those before it.
+/// The files of the client from the lowest to the highest: a file imports only from those before it.
 const CLIENT: &[&str] = &[
     "error",
     "on_drop",
@@ -41,7 +41,8 @@ const CLIENT: &[&str] = &[
     "mod",
 ];
 
-/// Reads one path, or a tree of paths in braces, and returns what follows it. Each path is added to `found` as its segments.
+/// Reads one path, or a tree of paths in braces, and returns the text after it. Adds each path to `found` as its
+/// segments.
 fn read_paths<'t>(mut text: &'t str, mut segments: Vec<&'t str>, found: &mut Vec<Vec<&'t str>>) -> &'t str {
     loop {
         text = text.trim_start();
@@ -64,7 +65,7 @@ fn read_paths<'t>(mut text: &'t str, mut segments: Vec<&'t str>, found: &mut Vec
     }
 }
 
-/// The files of the client that this code names, for a file in this place of the list.
+/// The indices in [`CLIENT`] of the files that this code names. `file` is the file of the code.
 fn client_files_named(code: &str, file: &str) -> Vec<usize> {
     let own: Vec<_> = file.split('/').filter(|segment| *segment != "mod").collect();
     let above = own.split_last().map_or(&[][..], |(_, above)| above);
@@ -92,23 +93,23 @@ fn client_files_named(code: &str, file: &str) -> Vec<usize> {
     paths.filter_map(|path| place(path)).collect()
 }
 
-/// A file of the client imports only from files above it, and every file has its place.
+/// Every file of the client is in the list and imports only from files before it.
 #[test]
 fn files_of_the_client_import_from_above() {
     let mut broken = Vec::new();
     for source in sources("src/client").iter().filter(|source| !is_test(source)) {
         let file = source.path.trim_start_matches("src/client/").trim_end_matches(".rs");
         let Some(own) = CLIENT.iter().position(|known| *known == file) else {
-            broken.push(format!("{} has no place", source.path));
+            broken.push(format!("{} is not in the list", source.path));
             continue;
         };
         let below = client_files_named(&source.code.join("\n"), file).into_iter().filter(|named| own < *named);
         broken.extend(below.map(|named| format!("{} names {}", source.path, CLIENT[named])));
     }
-    report("a file of the client names one from below", &broken);
+    report("a file of the client imports from a later one", &broken);
 }
 
-/// The reading of imports that the rule above rests on.
+/// Imports in all forms are recognised.
 #[test]
 fn imports_of_the_client_are_read() {
     let named = |code, file| client_files_named(code, file).into_iter().map(|at| CLIENT[at]).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Bars as SVG, written by hand: readable on light and dark pages, without a script or a font of their own.
+//! Bar charts as SVG, readable on light and dark pages, without scripts or fonts.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,15 @@ use crate::product::Product;
 use crate::report::{Spread, number};
 
 const WIDTH: f64 = 720.0;
-/// Where bars begin: left of it stand the names.
+/// The left edge of the bars; the names are left of it.
 const LEFT: f64 = 110.0;
-/// Right of the longest bar stand the values.
+/// The width for the values, right of the longest bar.
 const RIGHT: f64 = 190.0;
 const TOP: f64 = 44.0;
 const ROW: f64 = 34.0;
 const BAR: f64 = 20.0;
 
-/// One bar for each name, as long as the median, with a line from the least to the greatest.
+/// One bar for each name: its length is the median, and a line spans the least to the greatest value.
 pub(crate) fn bars(title: &str, bars: &[(&str, Spread)]) -> String {
     let height = TOP + ROW * bars.len() as f64 + 8.0;
     let greatest = bars.iter().map(|(_, spread)| spread.greatest).fold(f64::MIN_POSITIVE, f64::max);
@@ -62,9 +62,9 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The longest bar fits, and what stands in a title is a text.
+    /// The longest bar fits, and the title is escaped.
     #[test]
-    fn bars_are_drawn_to_scale() {
+    fn bars_are_to_scale() {
         let spread = |median| Spread { median, least: median / 2.0, greatest: median, rounds: 3 };
         let svg = bars("a < b", &[("one", spread(100.0)), ("other", spread(25.0))]);
         assert!(svg.contains("width=\"420.0\"") && svg.contains("width=\"105.0\""), "{svg}");

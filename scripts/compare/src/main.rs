@@ -1,4 +1,5 @@
-//! The same lock workloads on lockkeeper, etcd, ZooKeeper and Redis, in turn, on one machine. See README.md beside this package.
+//! The same lock workloads on lockkeeper, etcd, ZooKeeper and Redis, in turn, on one machine. See the README.md of this
+//! package.
 
 mod chart;
 mod client;
@@ -18,30 +19,30 @@ use product::{Cluster, Product};
 use report::{Machine, Report};
 use work::{Measured, Size, Workload};
 
-/// A measurement that was disturbed is made again so often, within one round.
+/// How often a measurement is attempted in one round if other programs disturb it.
 const TRIES: usize = 3;
 
 #[derive(Debug, Parser)]
 struct Options {
-    /// How often everything is measured
+    /// Number of rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     rounds: u32,
-    /// Short and small: shows that everything works; its figures mean little
+    /// Run a short check; its figures mean little
     #[arg(long)]
     quick: bool,
-    /// A measurement beside which other programs used more than this is discarded
+    /// Discard a measurement during which other programs used more than this
     #[arg(long, default_value_t = 0.1, value_name = "CORES")]
     foreign: f64,
-    /// Only these
+    /// Products to compare
     #[arg(long, value_enum, value_delimiter = ',', default_value = "lockkeeper,etcd,zookeeper,redis")]
     products: Vec<Product>,
-    /// Only these; all where it is not said
+    /// Workloads to run [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WORKLOADS")]
     workloads: Vec<Workload>,
-    /// Where compare.json and the charts go
+    /// Directory for compare.json and the charts
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Where the servers keep their data meanwhile: on a real disk, or syncing costs nothing
+    /// Directory for the servers' data, on a real disk, because syncs cost nothing elsewhere
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }
@@ -86,13 +87,13 @@ fn main() -> Result<()> {
 
 async fn compare(options: Options) -> Result<()> {
     ensure!(0.0 < options.foreign, "--foreign: above 0, got {}", options.foreign);
-    fs::create_dir_all(&options.out).with_context(|| format!("{} cannot be made", options.out.display()))?;
-    fs::create_dir_all(&options.data).with_context(|| format!("{} cannot be made", options.data.display()))?;
+    fs::create_dir_all(&options.out).with_context(|| format!("{} cannot be created", options.out.display()))?;
+    fs::create_dir_all(&options.data).with_context(|| format!("{} cannot be created", options.data.display()))?;
     let versions = options.products.iter().map(|product| Ok((*product, product.version()?))).collect::<Result<_>>()?;
     let mut report = Report::new(Machine::here(), versions, options.size(), options.foreign);
     for round in 0..options.rounds {
         for place in 0..options.products.len() {
-            // Another one begins each round, so that none always has the coldest or the warmest machine.
+            // Each round begins with another product, so that none always runs on the coldest or warmest machine.
             let product = options.products[(place + round as usize) % options.products.len()];
             one_product(&options, product, round, &mut report).await?;
         }
@@ -116,9 +117,9 @@ async fn one_product(options: &Options, product: Product, round: u32, report: &m
                     break;
                 }
             };
-            let told: Vec<_> =
+            let figures: Vec<_> =
                 measured.figures.iter().map(|figure| format!("{} {:.2}", figure.name, figure.value)).collect();
-            eprintln!("{what}: {} (others used {:.2} cores)", told.join(", "), measured.usage.foreign);
+            eprintln!("{what}: {} (other programs used {:.2} cores)", figures.join(", "), measured.usage.foreign);
             if report.add(product, workload, round, measured) {
                 break;
             }
@@ -127,7 +128,7 @@ async fn one_product(options: &Options, product: Product, round: u32, report: &m
     Ok(())
 }
 
-/// One workload on servers that were started for it, with nothing in them.
+/// Runs one workload on servers that are started for it with no data.
 async fn one(data: &Path, product: Product, workload: Workload, size: &Size) -> Result<Measured> {
     let mut cluster = Cluster::start(product, data).await?;
     workload.run(&mut cluster, size).await

@@ -1,5 +1,5 @@
-//! The products that are compared, and how their servers are started: each on free ports of this machine, in a folder of its own, synced
-//! before every answer. Dropping a cluster kills it.
+//! The compared products, and how their servers are started: on free ports of this machine, each in its own folder,
+//! with every write synced before its answer. Dropping a cluster kills it.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -13,33 +13,33 @@ use serde::Serialize;
 
 use crate::client::{self, Client};
 
-/// How long a cluster may take to serve its first lock.
+/// How long a cluster may take until it serves its first lock.
 const START: Duration = Duration::from_secs(60);
-/// Between two looks whether it serves.
-const LOOK: Duration = Duration::from_millis(200);
+/// The pause between two checks whether it serves.
+const POLL: Duration = Duration::from_millis(200);
 
-/// What is measured.
+/// The compared products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Product {
-    /// Three nodes.
+    /// Three lockkeeper nodes.
     Lockkeeper,
-    /// Three nodes.
+    /// Three etcd nodes.
     Etcd,
-    /// Three nodes.
+    /// Three ZooKeeper nodes.
     Zookeeper,
-    /// One server: no consensus, and no node to take over.
+    /// One server: no consensus and no failover.
     Redis,
 }
 
-/// Where a node listens.
+/// The addresses of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     pub(crate) client: String,
     ports: [u16; 3],
 }
 
-/// Servers of one product, with an empty history.
+/// The servers of one product, started with no data.
 pub(crate) struct Cluster {
     pub(crate) product: Product,
     pub(crate) nodes: Vec<Address>,
@@ -48,7 +48,7 @@ pub(crate) struct Cluster {
 }
 
 impl Product {
-    /// Its name in tables and files.
+    /// The name in tables and files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Product::Lockkeeper => "lockkeeper",
@@ -58,7 +58,7 @@ impl Product {
         }
     }
 
-    /// How many servers it runs.
+    /// The number of servers.
     pub(crate) fn nodes(self) -> usize {
         match self {
             Product::Lockkeeper | Product::Etcd | Product::Zookeeper => 3,
@@ -66,7 +66,7 @@ impl Product {
         }
     }
 
-    /// What it says of its version; the reason where it cannot be run.
+    /// The installed version, or an error if the product cannot be run.
     pub(crate) fn version(self) -> Result<String> {
         let mut asked = match self {
             Product::Lockkeeper | Product::Etcd | Product::Redis => Command::new(program(self)),
@@ -77,8 +77,8 @@ impl Product {
             Product::Lockkeeper | Product::Etcd | Product::Redis => asked.arg("--version"),
         };
         let output = asked.stdin(Stdio::null()).output().with_context(|| format!("{} cannot be run", self.name()))?;
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = told.lines().find(|line| line.chars().any(|c| c.is_ascii_digit()));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = printed.lines().find(|line| line.chars().any(|c| c.is_ascii_digit()));
         let line = line.with_context(|| format!("{}: {}", self.name(), String::from_utf8_lossy(&output.stderr)))?;
         let number = line
             .split([' ', '=', ','])
@@ -87,7 +87,7 @@ impl Product {
     }
 }
 
-/// The program of a product; its variable names another.
+/// The program of a product, or the one that its variable names.
 fn program(product: Product) -> String {
     let (variable, usual) = match product {
         Product::Lockkeeper => ("LOCKKEEPER_BIN", "lockkeeper"),
@@ -102,7 +102,7 @@ fn class_path() -> String {
     std::env::var("ZOOKEEPER_CLASSPATH").unwrap_or_else(|_| "/usr/share/java/zookeeper.jar".to_owned())
 }
 
-/// Ports that were free a moment ago.
+/// Ports that were free when this was called.
 fn free_ports(nodes: usize) -> Result<Vec<Address>> {
     let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
     let ports = held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<Result<Vec<_>>>()?;
@@ -112,7 +112,7 @@ fn free_ports(nodes: usize) -> Result<Vec<Address>> {
 }
 
 impl Cluster {
-    /// Starts the servers on an empty folder and waits until they have served a lock.
+    /// Starts the servers on an empty folder and waits until each node has served a lock.
     pub(crate) async fn start(product: Product, folder: &Path) -> Result<Self> {
         let folder = folder.join(product.name());
         // Data of an earlier measurement.
@@ -132,13 +132,13 @@ impl Cluster {
                     let folder = cluster.folder.display();
                     return Err(error.context(format!("{} does not serve; see the logs in {folder}", product.name())));
                 }
-                Ok(Err(_)) => tokio::time::sleep(LOOK).await,
+                Ok(Err(_)) => tokio::time::sleep(POLL).await,
                 Err(_) => bail!("{} does not answer", product.name()),
             }
         }
     }
 
-    /// A client of each node takes a lock and gives it back.
+    /// Acquires and releases a lock through each node.
     async fn serves(&self) -> Result<()> {
         for number in 0..self.nodes.len() {
             let mut client = Client::connect(self.product, &self.nodes, number).await?;
@@ -149,18 +149,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Process ids of the servers that run.
+    /// The process ids of the running servers.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.processes.iter().flatten().map(Child::id).collect()
     }
 
-    /// Kills the leader, as a power cut would.
+    /// Kills the leader with SIGKILL.
     pub(crate) async fn kill_leader(&mut self) -> Result<()> {
         let leader = match self.product {
             Product::Lockkeeper => client::lockkeeper_leader(&self.nodes).await?,
             Product::Etcd => client::etcd_leader(&self.nodes).await?,
             Product::Zookeeper => client::zookeeper_leader(&self.nodes).await?,
-            Product::Redis => bail!("nobody takes over from a single server"),
+            Product::Redis => bail!("a single server has no failover"),
         };
         let mut process = self.processes.get_mut(leader).and_then(Option::take).context("the leader has no process")?;
         process.kill()?;
@@ -182,7 +182,7 @@ impl Cluster {
         command.spawn().with_context(|| format!("{} cannot be started", self.product.name()))
     }
 
-    /// Three lines a node; everything else by default.
+    /// Sets the addresses; everything else is the default.
     fn lockkeeper(&self, position: usize, folder: &Path) -> Result<Command> {
         let mut text = format!("cluster = \"compare\"\nnode = {}\ndata = {:?}\n", position + 1, folder.join("data"));
         let [client, peer, http] = self.nodes[position].ports;
@@ -199,7 +199,7 @@ impl Cluster {
         Ok(command)
     }
 
-    /// Names and addresses; everything else by default.
+    /// Sets names and addresses; everything else is the default.
     fn etcd(&self, position: usize, folder: &Path) -> Command {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let [client, peer, _] = self.nodes[position].ports;
@@ -213,7 +213,8 @@ impl Cluster {
         command
     }
 
-    /// The values of the sample configuration; the bound on connections of one address is lifted, because all clients are here.
+    /// Uses the values of the sample configuration, without its limit on connections from one address, because all
+    /// clients are on this machine.
     fn zookeeper(&self, position: usize, folder: &Path) -> Result<Command> {
         let data = folder.join("data");
         fs::create_dir_all(&data)?;
@@ -230,13 +231,13 @@ impl Cluster {
         let config = folder.join("zoo.cfg");
         fs::write(&config, text)?;
         let mut command = Command::new(program(self.product));
-        // The heap that its own start script gives.
+        // The heap size of its own start script.
         command.args(["-Xmx1000m", "-Dzookeeper.jmx.log4j.disable=true", "-cp", &class_path()]);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
         Ok(command)
     }
 
-    /// Every write is synced before it is answered, as by the others.
+    /// Syncs every write before its answer, as the other products do.
     fn redis(&self, folder: &Path) -> Command {
         let mut command = Command::new(program(self.product));
         command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--save", "", "--appendonly", "yes"]);

@@ -1,4 +1,4 @@
-//! What was measured, over all rounds: tables with medians and spread, ratios to lockkeeper, and one file with everything.
+//! The results of all rounds: tables with medians and spreads, ratios to lockkeeper, and a file with all measurements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,19 +13,19 @@ use crate::chart;
 use crate::product::Product;
 use crate::work::{Figure, Measured, Size, Workload};
 
-/// Everything that was measured.
+/// All measurements and their ratios.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
     versions: BTreeMap<Product, String>,
     size: Size,
-    /// Cores of others beside which a measurement is discarded.
+    /// The usage of other programs, in cores, above which a measurement is discarded.
     foreign_cores_max: f64,
     cells: Vec<Cell>,
     ratios: Vec<Ratio>,
 }
 
-/// Where and when it was measured.
+/// The machine and the day of the measurement.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     /// The day, in UTC.
@@ -41,15 +41,15 @@ pub(crate) struct Machine {
 struct Cell {
     workload: Workload,
     product: Product,
-    /// By round.
+    /// The accepted measurements by round.
     kept: BTreeMap<u32, Measured>,
-    /// Measurements beside which others worked.
+    /// The number of measurements that other programs disturbed.
     discarded: u32,
-    /// Measurements that came to an error.
+    /// The errors of failed measurements.
     errors: Vec<String>,
 }
 
-/// By how much lockkeeper is better: above 1 where it is, below where the other is.
+/// How much better lockkeeper is: above 1 if it is better, below 1 if the other product is.
 #[derive(Debug, Serialize)]
 struct Ratio {
     workload: Workload,
@@ -58,7 +58,7 @@ struct Ratio {
     ratio: Spread,
 }
 
-/// Middle, least and greatest of the rounds.
+/// Median, least and greatest value of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -68,7 +68,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of these values; `None` of none.
+    /// The spread of these values, or `None` without any.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -82,7 +82,7 @@ impl Spread {
     }
 }
 
-/// Three digits that matter.
+/// Formats a value with three significant digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if 100.0 <= size => format!("{value:.0}"),
@@ -92,7 +92,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 impl Machine {
-    /// This one, as far as it says.
+    /// Describes this machine, with empty fields where it has no answer.
     pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -102,7 +102,7 @@ impl Machine {
         let memory_kib = field(&read("/proc/meminfo"), "MemTotal");
         let today = Command::new("date").args(["-u", "+%F"]).output();
         Self {
-            date: today.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default(),
+            date: today.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             processor: field(&read("/proc/cpuinfo"), "model name"),
             memory_mib: memory_kib.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024,
@@ -116,7 +116,7 @@ impl Report {
         Self { machine, versions, size, foreign_cores_max: foreign, cells: Vec::new(), ratios: Vec::new() }
     }
 
-    /// Takes a measurement, unless others disturbed it. Answers whether it was taken.
+    /// Adds a measurement, unless other programs disturbed it. Returns whether it was added.
     pub(crate) fn add(&mut self, product: Product, workload: Workload, round: u32, measured: Measured) -> bool {
         let quiet = measured.usage.foreign <= self.foreign_cores_max;
         let cell = self.cell(product, workload);
@@ -128,7 +128,7 @@ impl Report {
         quiet
     }
 
-    /// Takes note of a measurement that came to nothing.
+    /// Records a failed measurement.
     pub(crate) fn failed(&mut self, product: Product, workload: Workload, error: &anyhow::Error) {
         self.cell(product, workload).errors.push(format!("{error:#}"));
     }
@@ -185,7 +185,7 @@ impl Report {
         ratios
     }
 
-    /// Markdown: what was measured, and the ratios.
+    /// The results and the ratios as Markdown.
     pub(crate) fn tables(&self) -> String {
         let mut text = String::new();
         let versions: Vec<_> =
@@ -199,7 +199,7 @@ impl Report {
             versions.join(", ")
         );
         self.overview(&mut text);
-        // One that was not asked for has no cells.
+        // A workload that was not selected has no cells.
         for workload in Workload::ALL.into_iter().filter(|workload| !self.row(*workload).is_empty()) {
             self.table(workload, &mut text);
         }
@@ -207,7 +207,7 @@ impl Report {
         text
     }
 
-    /// A line for each figure, a column for each product: medians alone.
+    /// A table of medians with a row for each figure and a column for each product.
     fn overview(&self, text: &mut String) {
         let products: Vec<_> = self.versions.keys().copied().collect();
         let names: Vec<_> = products.iter().map(|product| product.name()).collect();
@@ -295,7 +295,7 @@ impl Cell {
         Spread::of(self.kept.keys().filter_map(|round| self.value(*round, figure)))
     }
 
-    /// By how much this one is better than another, round by round: what moves with the hour moves both.
+    /// The ratio to another product, round by round, because load that varies over time affects both.
     fn ratio(&self, other: &Cell, figure: &Figure) -> Option<Spread> {
         Spread::of(self.kept.keys().filter_map(|round| {
             let (own, others) = (self.value(*round, figure.name)?, other.value(*round, figure.name)?);
@@ -310,9 +310,9 @@ impl Cell {
 mod tests {
     use super::*;
 
-    /// The middle of an even number of rounds lies between two; nothing has no spread.
+    /// The median of an even number of rounds lies between two values, and no values have no spread.
     #[test]
-    fn a_spread_is_of_the_rounds() {
+    fn a_spread_covers_the_rounds() {
         let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).expect("four");
         assert_eq!((spread.median, spread.least, spread.greatest, spread.rounds), (2.5, 1.0, 4.0, 4));
         assert_eq!(Spread::of([f64::INFINITY]), None);

@@ -1,4 +1,4 @@
-//! What was used between two looks at `/proc`: by the servers, by this program, and by everybody else on the machine.
+//! CPU and memory between two samples of `/proc`: of the servers, of this program, and of other programs.
 
 use std::fs;
 use std::time::Instant;
@@ -6,12 +6,13 @@ use std::time::Instant;
 use rustix::param::{clock_ticks_per_second, page_size};
 use serde::Serialize;
 
-/// The parent of all kernel threads: their work is that of whoever writes and sends, so it is nobody's noise.
+/// The parent of all kernel threads. Their work belongs to the programs that write and send, so it is not counted as a
+/// disturbance.
 const KERNEL: u32 = 2;
 
-/// Counters at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone)]
-pub(crate) struct Look {
+pub(crate) struct Sample {
     at: Instant,
     servers: u64,
     own: u64,
@@ -26,16 +27,16 @@ pub(crate) struct Look {
 pub(crate) struct Usage {
     pub(crate) servers: f64,
     pub(crate) own: f64,
-    /// Programs that have nothing to do with the measurement, and what the hypervisor took.
+    /// CPU of unrelated programs, and CPU time that the hypervisor took.
     pub(crate) foreign: f64,
     /// CPU time of the servers.
     pub(crate) servers_cpu_us: f64,
-    /// By how much the servers' resident memory grew.
+    /// The growth of the servers' resident memory.
     pub(crate) grown_bytes: f64,
 }
 
-impl Look {
-    /// Now, with these processes as the servers.
+impl Sample {
+    /// Reads the counters now, with these processes as the servers.
     pub(crate) fn now(servers: &[u32]) -> Self {
         let own = std::process::id();
         let (mut sums, mut memory_bytes) = ([0; 3], 0);
@@ -47,7 +48,7 @@ impl Look {
                 memory_bytes += memory;
             } else if pid == own {
                 sums[1] += ticks;
-                // Servers that were killed: without them what they had used would be somebody else's.
+                // Ended children are killed servers, whose CPU time would otherwise count as that of other programs.
                 sums[0] += ended_ticks;
             } else if pid == KERNEL || parent == KERNEL {
                 sums[2] += ticks;
@@ -58,8 +59,8 @@ impl Look {
         Self { at: Instant::now(), servers, own, kernel, busy, stolen, memory_bytes }
     }
 
-    /// What was used since.
-    pub(crate) fn until(&self, later: &Look) -> Usage {
+    /// The usage between this sample and a later one.
+    pub(crate) fn until(&self, later: &Sample) -> Usage {
         let seconds = later.at.duration_since(self.at).as_secs_f64().max(0.001);
         let ticks = |from: u64, to: u64| to.saturating_sub(from) as f64 / clock_ticks_per_second() as f64;
         let servers = ticks(self.servers, later.servers);
@@ -77,13 +78,13 @@ impl Look {
     }
 }
 
-/// What one process has used.
+/// The usage of one process.
 struct Process {
     parent: u32,
     ticks: u64,
-    /// Of its children that have ended and were waited for.
+    /// The ticks of children that have ended and were waited for.
     ended_ticks: u64,
-    /// Resident bytes.
+    /// Resident memory in bytes.
     memory: u64,
 }
 
@@ -99,7 +100,7 @@ fn process(pid: u32) -> Option<Process> {
     })
 }
 
-/// Busy and stolen ticks of the whole machine. Interrupts are left out: they are billed to nobody.
+/// Busy and stolen ticks of the whole machine, without interrupts, which belong to no process.
 fn machine() -> (u64, u64) {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields: Vec<u64> =

@@ -1,4 +1,4 @@
-//! The workloads. Each is the same code for every product.
+//! The workloads. All products run the same code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,56 +13,56 @@ use tokio::task::JoinSet;
 
 use crate::client::Client;
 use crate::product::{Cluster, Product};
-use crate::usage::{Look, Usage};
+use crate::usage::{Sample, Usage};
 
-/// Clients that connect at a time.
+/// How many clients connect at the same time.
 const CONNECTING: usize = 32;
-/// An acquire that is not answered for so long while the leader is gone is cut off and tried elsewhere.
-const CUT_OFF: Duration = Duration::from_millis(250);
-/// Latencies above an hour are not told apart.
+/// The timeout of an acquire after the leader was killed; the client then tries another node.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(250);
+/// The largest latency that is recorded: one hour.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
-/// After a failed try.
+/// The pause after a failed attempt.
 const PAUSE: Duration = Duration::from_millis(5);
-/// By then every client must be served again.
+/// The time within which every client must be served again.
 const FAILOVER: Duration = Duration::from_secs(60);
-/// The servers are quiet when they use less than this.
+/// Servers that use less than this are idle.
 const QUIET_CORES: f64 = 0.15;
 
-/// What is done.
+/// The workloads that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
-    /// One client acquires and releases a lock of its own, again and again.
+    /// One client acquires and releases its own lock in a loop.
     OneClient,
-    /// Some do so side by side.
+    /// Some clients do so at the same time.
     SomeClients,
-    /// Many.
+    /// Many clients do so.
     ManyClients,
-    /// A crowd.
+    /// As many clients as [`Size::crowd`] do so.
     CrowdOfClients,
-    /// Two want the same lock, and pass it on at once.
+    /// Two clients acquire the same lock and pass it on at once.
     HandoffOfTwo,
-    /// Some.
+    /// Some clients do so.
     Handoff,
-    /// Many.
+    /// Many clients do so.
     HandoffOfMany,
-    /// Many stand in one queue, which is then drained.
+    /// Many clients wait in one queue, which is then drained.
     Drain,
-    /// Many are there and do nothing.
+    /// Many sessions are open and idle.
     Sessions,
-    /// Many locks are taken and kept.
+    /// Many locks are acquired and kept.
     Held,
     /// The leader is killed while clients work.
     Failover,
 }
 
-/// How much of it.
+/// The sizes of the workloads.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Size {
     pub(crate) seconds: f64,
-    /// Pairs before every workload, for servers that grow faster while they run.
+    /// Seconds of pairs before every workload, for servers that get faster while they run.
     pub(crate) warm_up: f64,
-    /// The beginning of a workload that does not count.
+    /// Seconds at the start of a workload that are not measured.
     pub(crate) settle: f64,
     pub(crate) some: usize,
     pub(crate) many: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Size {
     pub(crate) held: usize,
 }
 
-/// One figure, with whether more of it is better.
+/// One figure, and whether a larger value is better.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
@@ -82,7 +82,7 @@ pub(crate) struct Figure {
     pub(crate) more_is_better: bool,
 }
 
-/// What one measurement came to.
+/// The result of one measurement.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Measured {
     pub(crate) figures: Vec<Figure>,
@@ -98,7 +98,7 @@ fn less(name: &'static str, value: f64) -> Figure {
 }
 
 impl Workload {
-    /// All of them, in the order in which they are run.
+    /// All workloads, in the order in which they run.
     pub(crate) const ALL: [Workload; 11] = [
         Workload::OneClient,
         Workload::SomeClients,
@@ -113,10 +113,10 @@ impl Workload {
         Workload::Failover,
     ];
 
-    /// Whether a product can do it at all.
+    /// Returns true if a product supports the workload.
     pub(crate) fn fits(self, product: Product) -> bool {
         match self {
-            // A single server has nobody to take over, and no sessions.
+            // A single server has no other node to take over, and no sessions.
             Workload::Failover | Workload::Sessions => product != Product::Redis,
             Workload::OneClient
             | Workload::SomeClients
@@ -130,7 +130,7 @@ impl Workload {
         }
     }
 
-    /// What a reader sees.
+    /// The title in tables and charts.
     pub(crate) fn title(self, size: &Size) -> String {
         match self {
             Workload::OneClient => "pairs, 1 client".to_owned(),
@@ -147,7 +147,7 @@ impl Workload {
         }
     }
 
-    /// Runs it on a cluster that has done nothing else but its warm-up.
+    /// Runs the workload on a cluster after a warm-up.
     pub(crate) async fn run(self, cluster: &mut Cluster, size: &Size) -> Result<Measured> {
         pairs(cluster, &Size { seconds: size.warm_up, settle: 0.0, ..*size }, size.many, false).await?;
         match self {
@@ -183,7 +183,8 @@ fn percentile_ms(latencies: &Histogram<u64>, percent: f64) -> f64 {
     latencies.value_at_percentile(percent) as f64 / 1000.0
 }
 
-/// Pairs for a while, on one lock each or on one for all. Counted are those that were begun once it had settled.
+/// Makes pairs on one lock for each client, or on one lock for all. Pairs that begin before the workload has settled
+/// are not measured.
 async fn pairs(cluster: &Cluster, size: &Size, clients: usize, together: bool) -> Result<Measured> {
     let began = Instant::now();
     let counted = began + Duration::from_secs_f64(size.settle);
@@ -206,9 +207,9 @@ async fn pairs(cluster: &Cluster, size: &Size, clients: usize, together: bool) -
         });
     }
     tokio::time::sleep_until(counted.into()).await;
-    let first = Look::now(&cluster.pids());
+    let first = Sample::now(&cluster.pids());
     tokio::time::sleep_until(end.into()).await;
-    let usage = first.until(&Look::now(&cluster.pids()));
+    let usage = first.until(&Sample::now(&cluster.pids()));
     let mut back = Vec::new();
     while let Some(ended) = working.join_next().await {
         back.push(ended??);
@@ -227,7 +228,7 @@ async fn pairs(cluster: &Cluster, size: &Size, clients: usize, together: bool) -
     })
 }
 
-/// Everybody queues behind one holder; then the lock goes through all hands.
+/// All clients queue behind one holder, which then releases; the lock passes through the queue.
 async fn drain(cluster: &Cluster, size: &Size) -> Result<Measured> {
     let mut clients = connect(cluster, size.waiters + 1).await?;
     let mut holder = clients.pop().context("a holder")?;
@@ -244,7 +245,7 @@ async fn drain(cluster: &Cluster, size: &Size) -> Result<Measured> {
         });
     }
     until_quiet(cluster).await;
-    let (first, began) = (Look::now(&cluster.pids()), Instant::now());
+    let (first, began) = (Sample::now(&cluster.pids()), Instant::now());
     open.store(true, Ordering::SeqCst);
     holder.release(held).await?;
     let (mut back, mut last) = (vec![holder], began);
@@ -253,7 +254,7 @@ async fn drain(cluster: &Cluster, size: &Size) -> Result<Measured> {
         back.push(client);
         last = last.max(at);
     }
-    let usage = first.until(&Look::now(&cluster.pids()));
+    let usage = first.until(&Sample::now(&cluster.pids()));
     close(back).await;
     let seconds = last.duration_since(began).as_secs_f64();
     let waiters = size.waiters as f64;
@@ -266,14 +267,14 @@ async fn drain(cluster: &Cluster, size: &Size) -> Result<Measured> {
     })
 }
 
-/// Products do not all say when somebody stands in the queue; but their servers come to rest when all do. Those who try again and again
-/// never come to rest: they are given the same time.
+/// Waits until the servers are idle, because not all products report that a client is queued. Clients that poll keep
+/// their servers busy; for them this waits for the full time.
 async fn until_quiet(cluster: &Cluster) {
     let mut quiet = 0;
     for _ in 0..20 {
-        let before = Look::now(&cluster.pids());
+        let before = Sample::now(&cluster.pids());
         tokio::time::sleep(Duration::from_millis(250)).await;
-        quiet = if before.until(&Look::now(&cluster.pids())).servers < QUIET_CORES { quiet + 1 } else { 0 };
+        quiet = if before.until(&Sample::now(&cluster.pids())).servers < QUIET_CORES { quiet + 1 } else { 0 };
         if 3 <= quiet {
             return;
         }
@@ -281,13 +282,13 @@ async fn until_quiet(cluster: &Cluster) {
 }
 
 async fn sessions(cluster: &Cluster, size: &Size) -> Result<Measured> {
-    let empty = Look::now(&cluster.pids());
+    let empty = Sample::now(&cluster.pids());
     let clients = connect(cluster, size.sessions).await?;
     until_quiet(cluster).await;
-    let first = Look::now(&cluster.pids());
-    // Long enough for everybody to renew at least once.
+    let first = Sample::now(&cluster.pids());
+    // Long enough for every session to be renewed at least once.
     tokio::time::sleep(crate::client::TTL / 2).await;
-    let last = Look::now(&cluster.pids());
+    let last = Sample::now(&cluster.pids());
     let usage = first.until(&last);
     close(clients).await;
     let thousands = size.sessions as f64 / 1000.0;
@@ -302,7 +303,7 @@ async fn sessions(cluster: &Cluster, size: &Size) -> Result<Measured> {
 
 async fn held(cluster: &Cluster, size: &Size) -> Result<Measured> {
     let clients = connect(cluster, size.contenders).await?;
-    let (first, began, share) = (Look::now(&cluster.pids()), Instant::now(), size.held / size.contenders);
+    let (first, began, share) = (Sample::now(&cluster.pids()), Instant::now(), size.held / size.contenders);
     let mut taking = JoinSet::new();
     for (number, mut client) in clients.into_iter().enumerate() {
         taking.spawn(async move {
@@ -318,7 +319,7 @@ async fn held(cluster: &Cluster, size: &Size) -> Result<Measured> {
         back.push(ended??);
     }
     let seconds = began.elapsed().as_secs_f64();
-    let usage = first.until(&Look::now(&cluster.pids()));
+    let usage = first.until(&Sample::now(&cluster.pids()));
     let all = (share * size.contenders) as f64;
     let (clients, locks): (Vec<_>, Vec<_>) = back.into_iter().unzip();
     close(clients).await;
@@ -329,28 +330,28 @@ async fn held(cluster: &Cluster, size: &Size) -> Result<Measured> {
     })
 }
 
-/// Kills the leader under load. Counted from then on: the first pair of anybody, and when the last client had made one, of those that
-/// were begun after the kill.
+/// Kills the leader under load. Measures the time from the kill to the first pair of the first, the middle and the last
+/// client, of pairs that began after the kill.
 async fn failover(cluster: &mut Cluster, size: &Size) -> Result<Measured> {
     let epoch = Instant::now();
-    // Nanoseconds of the kill; 0 before.
+    // Nanoseconds from the start to the kill; 0 before it.
     let killed = Arc::new(AtomicU64::new(0));
     let mut working = JoinSet::new();
     for (number, mut client) in connect(cluster, size.contenders).await?.into_iter().enumerate() {
         let (killed, name) = (Arc::clone(&killed), format!("own/{number}"));
         working.spawn(async move {
             while epoch.elapsed() < FAILOVER {
-                let (began, struck) = (epoch.elapsed(), killed.load(Ordering::SeqCst));
+                let (began, killed_ns) = (epoch.elapsed(), killed.load(Ordering::SeqCst));
                 let pair = async {
                     let held = client.acquire(&name).await?;
                     client.release(held).await
                 };
-                if tokio::time::timeout(CUT_OFF, pair).await.is_ok_and(|made| made.is_ok()) {
-                    if struck != 0 && Duration::from_nanos(struck) <= began {
-                        return Ok((client, epoch.elapsed() - Duration::from_nanos(struck)));
+                if tokio::time::timeout(ACQUIRE_TIMEOUT, pair).await.is_ok_and(|made| made.is_ok()) {
+                    if killed_ns != 0 && Duration::from_nanos(killed_ns) <= began {
+                        return Ok((client, epoch.elapsed() - Duration::from_nanos(killed_ns)));
                     }
                 } else {
-                    client.go_on().await;
+                    client.change_node().await;
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -358,7 +359,7 @@ async fn failover(cluster: &mut Cluster, size: &Size) -> Result<Measured> {
         });
     }
     tokio::time::sleep(Duration::from_secs_f64(size.settle)).await;
-    let first = Look::now(&cluster.pids());
+    let first = Sample::now(&cluster.pids());
     cluster.kill_leader().await?;
     killed.store(u64::try_from(epoch.elapsed().as_nanos())?, Ordering::SeqCst);
     let (mut back, mut served) = (Vec::new(), Vec::new());
@@ -367,7 +368,7 @@ async fn failover(cluster: &mut Cluster, size: &Size) -> Result<Measured> {
         back.push(client);
         served.push(after.as_secs_f64() * 1000.0);
     }
-    let usage = first.until(&Look::now(&cluster.pids()));
+    let usage = first.until(&Sample::now(&cluster.pids()));
     close(back).await;
     served.sort_unstable_by(f64::total_cmp);
     Ok(Measured {

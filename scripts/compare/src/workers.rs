@@ -1,5 +1,5 @@
-//! The threads that all clients run on. On a small machine each worker keeps to a processor of its own, for every product
-//! alike: else Linux gathers the workers beside whatever wakes them, and what is measured is where they happened to be.
+//! The threads of all clients. On a small machine each worker runs on its own processor, for every product: otherwise
+//! Linux moves the workers next to the thread that wakes them, and the figures depend on their placement.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::{Builder, Runtime};
 
-/// Processors up to which workers keep to one each; where there are more, the system finds one that is idle.
+/// The largest number of processors for which workers are pinned; with more, the system finds an idle one.
 const SPREAD_PROCESSORS_MAX: usize = 2;
 
 pub(crate) fn spread() -> Result<Runtime> {
@@ -22,7 +22,7 @@ pub(crate) fn spread() -> Result<Runtime> {
             if let Some(processor) = processors.get(started.fetch_add(1, Ordering::Relaxed)) {
                 let mut only = CpuSet::new();
                 only.set(*processor);
-                // Without it the worker is slower, not wrong.
+                // If this fails the worker is slower, not wrong.
                 let _ = sched_setaffinity(None, &only);
             }
         });

@@ -1,4 +1,4 @@
-//! What clients do in a run, and what watchers write down.
+//! The clients of a run, and the watchers that record its events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::ServiceError;
 use tokio::time::{sleep, timeout};
 
-use super::scene::{Run, connect, lock};
+use super::workload::{Run, connect, lock};
 use crate::checker::Belief;
 use crate::random::Random;
 
 const LOCKS: [&str; 3] = ["red", "green", "blue"];
 const TTL: Duration = Duration::from_millis(1_500);
-/// A look that takes longer is given up.
-const LOOK_WAIT: Duration = Duration::from_millis(300);
+/// The timeout of one inspection.
+const INSPECT_WAIT: Duration = Duration::from_millis(300);
 
-/// Writes down what one node tells, through its restarts.
-pub(super) async fn witness(run: Arc<Run>, node: usize, endpoint: String) {
+/// Records the events that one node sends, also after restarts of the node.
+pub(super) async fn watch_node(run: Arc<Run>, node: usize, endpoint: String) {
     let client = connect(vec![endpoint]).request_wait(Duration::from_millis(300));
     let start = Position::default();
     let mut watch = client.watch("", Some(start)).await.expect("a watch");
@@ -30,11 +30,11 @@ pub(super) async fn witness(run: Arc<Run>, node: usize, endpoint: String) {
                 let ends = matches!(event.kind, EventKind::SessionEnded { .. });
                 let ended = event.subject.session().filter(|_| ends);
                 run.note(|history| {
-                    let telling = &mut history.tellings[node];
-                    if let Some((_, to)) = telling.stretches.last_mut() {
+                    let stream = &mut history.tellings[node];
+                    if let Some((_, to)) = stream.stretches.last_mut() {
                         *to = event.position;
                     }
-                    telling.events.push(event);
+                    stream.events.push(event);
                 });
                 if ended.is_some() && ended == *lock(&run.marker) {
                     return;
@@ -49,13 +49,13 @@ pub(super) async fn witness(run: Arc<Run>, node: usize, endpoint: String) {
     }
 }
 
-/// One client: opens sessions, asks, holds and gives back until the run stops.
+/// One client: opens sessions, and acquires, holds and releases locks until the run stops.
 pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>, mut random: Random) {
     let connection = connect(endpoints);
-    let mut present: Option<Session<RemoteService>> = None;
+    let mut current: Option<Session<RemoteService>> = None;
     while !run.stopping() {
         run.note(|history| history.begins(client, run.now()));
-        let alive = present.take().filter(|session| !session.valid_for().is_zero());
+        let alive = current.take().filter(|session| !session.valid_for().is_zero());
         let session = match alive {
             Some(session) => session,
             None => match connection.session().ttl(TTL).open().await {
@@ -66,17 +66,17 @@ pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>
                 }
             },
         };
-        one_round(&run, client, &session, &mut random).await;
-        present = Some(session);
+        acquire_once(&run, client, &session, &mut random).await;
+        current = Some(session);
     }
-    if let Some(session) = present
+    if let Some(session) = current
         && let Err(error) = session.close().await
     {
         run.met("close", &error);
     }
 }
 
-async fn one_round(run: &Run, client: usize, session: &Session<RemoteService>, random: &mut Random) {
+async fn acquire_once(run: &Run, client: usize, session: &Session<RemoteService>, random: &mut Random) {
     let name = LOCKS[random.below(LOCKS.len() as u64) as usize];
     let (dice, patience) = (random.below(100), random.ms(5, 300));
     let request = session.lock(name);
@@ -89,7 +89,7 @@ async fn one_round(run: &Run, client: usize, session: &Session<RemoteService>, r
     };
     let asked = run.now();
     let acquired = if random.below(100) < 5 {
-        // The caller goes away halfway: nothing of it may be left.
+        // The caller drops its request. Nothing of it may be left.
         let Ok(acquired) = timeout(patience, request.acquire()).await else { return };
         acquired
     } else {
@@ -135,9 +135,9 @@ async fn hold(run: &Run, (client, asked, mode): (usize, Duration, Mode), guard: 
     run.note(|history| history.ended(lock, token, end, answered));
 }
 
-/// Asks one node now and then who holds what, until the run stops.
-pub(super) async fn look(run: Arc<Run>, client: usize, endpoint: String, mut random: Random) {
-    let connection = connect(vec![endpoint]).request_wait(LOOK_WAIT);
+/// Inspects the holders of a random lock through one node at intervals, until the run stops.
+pub(super) async fn inspect_locks(run: Arc<Run>, client: usize, endpoint: String, mut random: Random) {
+    let connection = connect(vec![endpoint]).request_wait(INSPECT_WAIT);
     while !run.stopping() {
         run.note(|history| history.begins(client, run.now()));
         sleep(random.ms(20, 120)).await;

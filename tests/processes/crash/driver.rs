@@ -1,4 +1,4 @@
-//! Strikes nodes, one kind of fault after the other, and heals them, until it is enough.
+//! Injects faults into nodes, one kind after the other, and repairs the nodes.
 
 use std::time::Duration;
 
@@ -7,46 +7,46 @@ use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::LockService;
 use tokio::time::{sleep, timeout};
 
-use super::faults::{Blow, strike};
-use super::report::{Led, Report, Struck};
-use super::scene::{Scene, connect};
-use super::world::World;
+use super::faults::{FaultKind, inject};
+use super::report::{Injection, Led, Report};
+use super::sandbox::Sandbox;
+use super::workload::{Workload, connect};
 use crate::checker::{Rule, check, told_until};
 use crate::cluster::{Cluster, PATIENCE};
 
-/// A long run says so often how far it is.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-/// So often nodes are asked who leads.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOK_WAIT: Duration = Duration::from_millis(300);
+/// How often a long run prints its progress.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How often nodes are asked for the leader.
+const STATUS_EVERY: Duration = Duration::from_millis(100);
+const STATUS_WAIT: Duration = Duration::from_millis(300);
 
-/// When the blows stop.
+/// When a run stops to inject faults.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
-    /// The time is up, and every kind has struck.
+    /// The time is up, and every kind was injected.
     TimeIsUp,
-    /// One of these is seen broken, or the time is up.
+    /// One of these rules is broken, or the time is up.
     Broken(&'static [Rule]),
 }
 
-impl Scene {
-    /// Strikes nodes until it is enough.
-    pub(super) async fn torment(
+impl Workload {
+    /// Injects faults until the condition is met.
+    pub(super) async fn inject_faults(
         &mut self,
-        (cluster, world): (&mut Cluster, Option<&World>),
+        (cluster, sandbox): (&mut Cluster, Option<&Sandbox>),
         length: Duration,
-        blows: &[Blow],
+        kinds: &[FaultKind],
         until: Until,
     ) -> Report {
         let mut report = Report::default();
-        let looking = tokio::spawn(who_leads(self.run.clone(), cluster.endpoints(), report.led.clone()));
+        let recording = tokio::spawn(record_leaders(self.run.clone(), cluster.endpoints(), report.led.clone()));
         let client = connect(cluster.endpoints());
-        let mut told = self.run.now();
+        let mut reported = self.run.now();
         let mut turn = Vec::new();
-        while self.run.now() < length || (matches!(until, Until::TimeIsUp) && report.strikes.len() < blows.len()) {
+        while self.run.now() < length || (matches!(until, Until::TimeIsUp) && report.injections.len() < kinds.len()) {
             sleep(self.random.ms(400, 1_000)).await;
             if matches!(until, Until::TimeIsUp) {
-                self.heard(&client).await;
+                self.await_watchers(&client).await;
             }
             if let Until::Broken(rules) = until {
                 let violations = check(&self.run.history(), false);
@@ -54,54 +54,65 @@ impl Scene {
                     break;
                 }
             }
-            if told + TELL_EVERY < self.run.now() {
-                told = self.run.now();
+            if reported + REPORT_EVERY < self.run.now() {
+                reported = self.run.now();
                 let grants = self.run.history().beliefs.len();
-                eprintln!("{} of {} s, {grants} grants, {report}", told.as_secs(), length.as_secs());
+                eprintln!("{} of {} s, {grants} grants, {report}", reported.as_secs(), length.as_secs());
             }
             for node in 1..=3 {
                 let ended = cluster.ended(node);
-                assert!(ended.is_none() || !matches!(until, Until::TimeIsUp), "node {node} ended by itself: {ended:?}");
+                assert!(
+                    ended.is_none() || !matches!(until, Until::TimeIsUp),
+                    "node {node} ended unexpectedly: {ended:?}"
+                );
             }
-            // Each kind has its turn before any has the next.
+            // Each kind is injected once before any is injected again.
             if turn.is_empty() {
-                turn = blows.to_vec();
+                turn = kinds.to_vec();
                 self.random.shuffle(&mut turn);
             }
-            let Some(blow) = turn.pop() else { break };
-            let (victims, leader) = self.victims(blow, length, &report);
+            let Some(kind) = turn.pop() else { break };
+            let (victims, leader) = self.victims(kind, length, &report);
             let began = self.run.now();
-            eprintln!("after {} ms: {} at {victims:?}", began.as_millis(), blow.word());
-            let bit = strike(blow, &victims, (cluster, world), &mut self.random).await;
-            if !bit {
-                eprintln!("{} changed nothing", blow.word());
+            eprintln!("after {} ms: {} at {victims:?}", began.as_millis(), kind.word());
+            let took_effect = inject(kind, &victims, (cluster, sandbox), &mut self.random).await;
+            if !took_effect {
+                eprintln!("{} had no effect", kind.word());
             }
-            report.strikes.push(Struck { blow, victims: victims.len(), leader, bit, began, healed: self.run.now() });
+            report.injections.push(Injection {
+                kind,
+                victims: victims.len(),
+                leader,
+                took_effect,
+                began,
+                healed: self.run.now(),
+            });
         }
-        looking.abort();
+        recording.abort();
         report
     }
 
-    /// Waits until the watchers together have heard what has happened so far. A node that is started again tells what came
-    /// after its last checkpoint: what they all passed over nobody would tell any more, and the checker needs every event.
-    async fn heard(&self, client: &Client<RemoteService>) {
+    /// Waits until the watchers together have received all events so far. A restarted node sends only events after its
+    /// last checkpoint, so an event that no watcher has received before could be lost, and the checker needs every
+    /// event.
+    async fn await_watchers(&self, client: &Client<RemoteService>) {
         let Ok(Ok(totals)) = timeout(PATIENCE, client.totals()).await else { panic!("seed {}: no answer", self.seed) };
         let began = self.run.now();
         while told_until(&self.run.history().tellings).index < totals.index {
-            assert!(self.run.now() < began + PATIENCE, "seed {}: watchers hear nothing", self.seed);
+            assert!(self.run.now() < began + PATIENCE, "seed {}: watchers receive nothing", self.seed);
             sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Whom to strike, and whether the leader is among them.
-    fn victims(&mut self, blow: Blow, length: Duration, report: &Report) -> (Vec<usize>, bool) {
+    /// Chooses the nodes for a fault. Returns also whether the leader is among them.
+    fn victims(&mut self, kind: FaultKind, length: Duration, report: &Report) -> (Vec<usize>, bool) {
         let leader = report.leader().unwrap_or_else(|| 1 + self.random.below(3) as usize);
         let follower = 1 + (leader + self.random.below(2) as usize) % 3;
         let dice = self.random.below(100);
-        let late = length / 3 < self.run.now() || blow == Blow::Power;
-        let victims = if blow.strikes_all() && late && !report.struck_all(blow) {
+        let late = length / 3 < self.run.now() || kind == FaultKind::Power;
+        let victims = if kind.may_hit_all() && late && !report.hit_all(kind) {
             vec![1, 2, 3]
-        } else if dice < 15 && blow.strikes_several() {
+        } else if dice < 15 && kind.may_hit_several() {
             vec![leader, follower]
         } else if dice < 70 {
             vec![leader]
@@ -113,16 +124,16 @@ impl Scene {
     }
 }
 
-/// Writes down who leads, as far as a node knows that answers.
-async fn who_leads(run: std::sync::Arc<super::scene::Run>, endpoints: Vec<String>, led: Led) {
+/// Records the leader that the nodes report.
+async fn record_leaders(run: std::sync::Arc<super::workload::Run>, endpoints: Vec<String>, led: Led) {
     let nodes: Vec<_> = endpoints.into_iter().map(|endpoint| connect(vec![endpoint])).collect();
     loop {
         for node in &nodes {
-            let Ok(Ok(status)) = timeout(LOOK_WAIT, node.service().status()).await else { continue };
+            let Ok(Ok(status)) = timeout(STATUS_WAIT, node.service().status()).await else { continue };
             if let Some(leader) = status.leader.and_then(|leader| usize::try_from(leader).ok()) {
-                led.told(run.now(), status.term, leader);
+                led.record(run.now(), status.term, leader);
             }
         }
-        sleep(LOOK_EVERY).await;
+        sleep(STATUS_EVERY).await;
     }
 }

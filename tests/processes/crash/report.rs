@@ -1,122 +1,126 @@
-//! What a run did, and what it cost.
+//! What a run injected, and its consequences.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::faults::Blow;
-use super::scene::lock;
+use super::faults::FaultKind;
+use super::workload::lock;
 use crate::checker::{Belief, History};
 
-/// One round of blows.
+/// One injected fault.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Struck {
-    pub(super) blow: Blow,
+pub(super) struct Injection {
+    pub(super) kind: FaultKind,
     pub(super) victims: usize,
-    /// Whether the leader was among them.
+    /// Whether the leader was one of the victims.
     pub(super) leader: bool,
-    /// Whether it changed anything.
-    pub(super) bit: bool,
+    /// Whether a change was measured.
+    pub(super) took_effect: bool,
     pub(super) began: Duration,
     pub(super) healed: Duration,
 }
 
-/// Who led since when, in order.
+/// The leader of each term and when it was first reported, in order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Led(Arc<Mutex<Vec<(Duration, u64, usize)>>>);
 
 impl Led {
-    /// A node was told to lead in a term.
-    pub(super) fn told(&self, now: Duration, term: u64, leader: usize) {
+    /// Records the leader of a term.
+    pub(super) fn record(&self, now: Duration, term: u64, leader: usize) {
         let mut led = lock(&self.0);
         if led.last().is_none_or(|(_, known, _)| *known < term) {
             led.push((now, term, leader));
         }
     }
 
-    /// How often another term began under a leader between two instants.
+    /// The number of changes of leader between two instants.
     fn changes(&self, from: Duration, to: Duration) -> usize {
         lock(&self.0).iter().skip(1).filter(|(since, ..)| (from..to).contains(since)).count()
     }
 }
 
-/// What all blows of one kind came to.
+/// The totals of one kind of fault.
 #[derive(Default)]
 struct Row {
     rounds: usize,
-    bit: usize,
+    took_effect: usize,
     leaders: usize,
     changes: usize,
     worst: Duration,
 }
 
-/// What was done, and who led meanwhile.
+/// The injected faults and the leaders of a run.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    pub(super) strikes: Vec<Struck>,
+    pub(super) injections: Vec<Injection>,
     pub(super) led: Led,
 }
 
 impl Report {
-    /// Who leads, as far as is known.
+    /// The last known leader, if any.
     pub(super) fn leader(&self) -> Option<usize> {
         lock(&self.led.0).last().map(|(_, _, leader)| *leader)
     }
 
-    /// Whether all nodes were struck at once, by this.
-    pub(super) fn struck_all(&self, blow: Blow) -> bool {
-        self.strikes.iter().any(|struck| struck.blow == blow && struck.victims == 3)
+    /// Returns true if this kind was injected into all nodes at once.
+    pub(super) fn hit_all(&self, kind: FaultKind) -> bool {
+        self.injections.iter().any(|injection| injection.kind == kind && injection.victims == 3)
     }
 
-    /// How often the leader was among the victims.
+    /// The number of faults that affected the leader.
     pub(super) fn leaders(&self) -> usize {
-        self.strikes.iter().filter(|struck| struck.leader).count()
+        self.injections.iter().filter(|injection| injection.leader).count()
     }
 
-    /// Kinds that struck at least so often and never changed anything: the run does not prove what it says of them.
-    pub(super) fn toothless(&self, strikes_min: usize) -> Vec<&'static str> {
-        let mut bites: BTreeMap<Blow, (usize, usize)> = BTreeMap::new();
-        for struck in &self.strikes {
-            let row = bites.entry(struck.blow).or_default();
-            *row = (row.0 + 1, row.1 + usize::from(struck.bit));
+    /// The kinds that were injected at least this often and never had an effect.
+    pub(super) fn without_effect(&self, rounds_min: usize) -> Vec<&'static str> {
+        let mut effects: BTreeMap<FaultKind, (usize, usize)> = BTreeMap::new();
+        for injection in &self.injections {
+            let row = effects.entry(injection.kind).or_default();
+            *row = (row.0 + 1, row.1 + usize::from(injection.took_effect));
         }
-        // Of a clock only a step ahead is seen: an answer keeps its date until that is over.
-        let least = |clock: bool| if clock { 6 * strikes_min } else { strikes_min };
-        let toothless =
-            bites.iter().filter(|(blow, (struck, bit))| least(**blow == Blow::Clock) <= *struck && *bit == 0);
-        toothless.map(|(blow, _)| blow.word()).collect()
+        // Only a clock that is set ahead can be measured, because an answer keeps its date until the clock has caught
+        // up.
+        let least = |clock: bool| if clock { 6 * rounds_min } else { rounds_min };
+        let without_effect = effects
+            .iter()
+            .filter(|(kind, (count, took_effect))| least(**kind == FaultKind::Clock) <= *count && *took_effect == 0);
+        without_effect.map(|(kind, _)| kind.word()).collect()
     }
 
-    /// Grants that were asked for before a leader was struck and given after.
+    /// The number of grants that were requested before a fault of a leader and granted after it.
     pub(super) fn through_a_failover(&self, history: &History) -> usize {
-        let leaders: Vec<_> = self.strikes.iter().filter(|struck| struck.leader).map(|struck| struck.began).collect();
+        let leaders: Vec<_> =
+            self.injections.iter().filter(|injection| injection.leader).map(|injection| injection.began).collect();
         let through = |belief: &&Belief| leaders.iter().any(|at| belief.asked < *at && *at < belief.begin);
         history.beliefs.iter().filter(through).count()
     }
 
-    /// For each kind: its rounds, those that bit, those with the leader, changes of leader, and the longest time
-    /// between two grants.
+    /// A table with one row for each kind: its rounds, those with an effect, those that affected the leader, the
+    /// changes of leader, and the longest time between two grants.
     pub(super) fn table(&self, history: &History) -> String {
         let mut granted: Vec<_> = history.beliefs.iter().map(|belief| belief.begin).collect();
         granted.sort();
-        let mut rows: BTreeMap<Blow, Row> = BTreeMap::new();
-        for (at, struck) in self.strikes.iter().enumerate() {
-            // What comes before the next blow is the consequence of this one.
-            let end = self.strikes.get(at + 1).map_or(Duration::MAX, |next| next.began);
-            let gaps = granted.windows(2).filter(|gap| struck.began < gap[1] && gap[0] < end);
+        let mut rows: BTreeMap<FaultKind, Row> = BTreeMap::new();
+        for (at, injection) in self.injections.iter().enumerate() {
+            // Everything before the next fault is counted as a consequence of this one.
+            let end = self.injections.get(at + 1).map_or(Duration::MAX, |next| next.began);
+            let gaps = granted.windows(2).filter(|gap| injection.began < gap[1] && gap[0] < end);
             let worst = gaps.map(|gap| gap[1] - gap[0]).max().unwrap_or_default();
-            let row = rows.entry(struck.blow).or_default();
+            let row = rows.entry(injection.kind).or_default();
             row.rounds += 1;
-            row.bit += usize::from(struck.bit);
-            row.leaders += usize::from(struck.leader);
-            row.changes += self.led.changes(struck.began, end);
+            row.took_effect += usize::from(injection.took_effect);
+            row.leaders += usize::from(injection.leader);
+            row.changes += self.led.changes(injection.began, end);
             row.worst = row.worst.max(worst);
         }
-        let mut text = format!("{:12} rounds  bit  leader struck  leader changes  longest without a grant\n", "fault");
-        for (blow, Row { rounds, bit, leaders, changes, worst }) in rows {
-            let (blow, worst) = (blow.word(), worst.as_secs_f64());
-            text += &format!("{blow:12} {rounds:6}  {bit:3}  {leaders:13}  {changes:14}  {worst:21.2} s\n");
+        let mut text =
+            format!("{:12} rounds  effective  leader affected  leader changes  longest without a grant\n", "fault");
+        for (kind, Row { rounds, took_effect, leaders, changes, worst }) in rows {
+            let (kind, worst) = (kind.word(), worst.as_secs_f64());
+            text += &format!("{kind:12} {rounds:6}  {took_effect:9}  {leaders:15}  {changes:14}  {worst:21.2} s\n");
         }
         text
     }
@@ -124,10 +128,14 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let several = |victims| self.strikes.iter().filter(|struck| struck.victims == victims).count();
-        let healing: Duration = self.strikes.iter().map(|struck| struck.healed.saturating_sub(struck.began)).sum();
-        let (rounds, leaders, two, all) = (self.strikes.len(), self.leaders(), several(2), several(3));
-        write!(f, "{rounds} rounds of blows, {leaders} with the leader, {two} with two nodes, {all} with all three; ")?;
+        let several = |victims| self.injections.iter().filter(|injection| injection.victims == victims).count();
+        let healing: Duration =
+            self.injections.iter().map(|injection| injection.healed.saturating_sub(injection.began)).sum();
+        let (rounds, leaders, two, all) = (self.injections.len(), self.leaders(), several(2), several(3));
+        write!(
+            f,
+            "{rounds} rounds of faults, {leaders} with the leader, {two} with two nodes, {all} with all three; "
+        )?;
         write!(f, "{:.0} s under a fault", healing.as_secs_f64())
     }
 }

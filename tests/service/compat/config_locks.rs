@@ -1,7 +1,7 @@
-//! A config server's locks: what it does right, and what goes wrong with folklore advice. The rules of a quarter of an hour
-//! are tested to the millisecond on a clock that is moved by hand; elsewhere the take-over time is short.
+//! A config server's locks, and what goes wrong with common but unsafe advice. The rules about a quarter of an hour are
+//! tested to the millisecond on a manual clock; other tests use a short take-over time.
 
-#![allow(clippy::print_stderr, reason = "a run that is scaled down says so")]
+#![allow(clippy::print_stderr, reason = "a reduced run prints its size")]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,19 +18,19 @@ use lockkeeper::testing::{Cluster, ClusterOptions};
 
 use super::passes;
 use super::probe::Probe;
-use crate::suite::{LONG, LOOK, SHORT, client, in_use};
+use crate::suite::{LONG, POLL, SHORT, client, in_use};
 
 pub(super) const TAKEOVER: Duration = Duration::from_millis(300);
 
 fn settings() -> ConfigSettings {
-    ConfigSettings { takeover: TAKEOVER, retry_every: LOOK, ..ConfigSettings::default() }
+    ConfigSettings { takeover: TAKEOVER, retry_every: POLL, ..ConfigSettings::default() }
 }
 
 pub(super) fn process(name: &str) -> ProcessId {
     ProcessId::parse(&format!("{name}:27017:1:7")).expect("legal")
 }
 
-/// A manager whose process is only pinged when a test says so.
+/// A manager whose process is pinged only by the test.
 pub(super) fn silent<S: LockService>(client: &Client<S>, name: &str) -> ConfigLocks<S> {
     ConfigLocks::silent(client.clone(), process(name), settings())
 }
@@ -40,7 +40,7 @@ pub(super) async fn refused<S: LockService>(waiter: &ConfigLocks<S>, name: &str)
     assert!(matches!(error, Some(ConfigLockError::LockStateChangeFailed(_))), "{error:?}");
 }
 
-/// All fields are there, a second grab is refused, and of fifty first grabs one wins.
+/// A grab sets all fields, a second grab is refused, and of fifty first grabs one succeeds.
 async fn r_cfg_01_one_grab_wins<S: LockService>(service: S) {
     let client = client(service, "cfg-01");
     let (a, b) = (silent(&client, "a"), silent(&client, "b"));
@@ -56,7 +56,8 @@ async fn r_cfg_01_one_grab_wins<S: LockService>(service: S) {
     assert_eq!(join_all(many).await.into_iter().filter(Result::is_ok).count(), 1);
 }
 
-/// Freed by its ts, and still readable; freeing again changes nothing; an old ts frees nothing of another's.
+/// A document is freed by its ts and can still be read. Freeing it again changes nothing, and an old ts does not free
+/// the hold of another process.
 async fn r_cfg_02_r_cfg_03_unlock_by_ts<S: LockService>(service: S) {
     let client = client(service, "cfg-02");
     let (a, b) = (silent(&client, "a"), silent(&client, "b"));
@@ -77,8 +78,8 @@ async fn r_cfg_02_r_cfg_03_unlock_by_ts<S: LockService>(service: S) {
     assert_eq!((held.state, held.ts, held.token), (DocumentState::Held, newer, token));
 }
 
-/// The first look is a first sight; once the take-over time has passed without a sign of life it is overtaken. Who had it
-/// is told at its unlock nothing, and changes nothing.
+/// The first attempt only records what it sees. After the take-over time without a ping the lock is overtaken. The
+/// former holder is notified, and its unlock succeeds without an effect.
 async fn r_cfg_04_r_cfg_05_overtaken_after_two_looks<S: LockService>(service: S) {
     let client = client(service, "cfg-04");
     let (dead, waiter) = (silent(&client, "dead"), silent(&client, "waiter"));
@@ -94,15 +95,15 @@ async fn r_cfg_04_r_cfg_05_overtaken_after_two_looks<S: LockService>(service: S)
         },
         lost
     );
-    assert_eq!(reason.expect("told"), EndReason::Overtaken);
+    assert_eq!(reason.expect("notified"), EndReason::Overtaken);
     assert!(held.token() < waited.token());
     dead.unlock(held.ts()).await.expect("a success");
     assert!(waited.check().await.expect("answered"));
     waited.unlock().await.expect("held");
 }
 
-/// A ping between two looks begins the count anew.
-async fn r_cfg_06_a_ping_begins_the_count_anew<S: LockService>(service: S) {
+/// A ping between two attempts restarts the count.
+async fn r_cfg_06_a_ping_restarts_the_count<S: LockService>(service: S) {
     let client = client(service, "cfg-06");
     let (slow, waiter) = (silent(&client, "slow"), silent(&client, "waiter"));
     slow.ping(slow.process()).await.expect("noted");
@@ -111,11 +112,11 @@ async fn r_cfg_06_a_ping_begins_the_count_anew<S: LockService>(service: S) {
     passes(&client, TAKEOVER).await;
     slow.ping(slow.process()).await.expect("noted");
     refused(&waiter, "balancer").await;
-    // A change of the leader, which a busy machine may make, begins the count anew once more.
+    // A change of the leader, which can happen on a slow machine, restarts the count once more.
     waiter.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
 }
 
-/// Of two that overtake the same document one wins.
+/// If two processes overtake the same document, one of them succeeds.
 async fn r_cfg_08_one_overtakes<S: LockService>(service: S) {
     let client = client(service, "cfg-08");
     let (dead, a, b) = (silent(&client, "dead"), silent(&client, "a"), silent(&client, "b"));
@@ -128,41 +129,41 @@ async fn r_cfg_08_one_overtakes<S: LockService>(service: S) {
     assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
     let loser = one.err().or(two.err()).expect("one lost");
     assert!(matches!(loser, ConfigLockError::LockStateChangeFailed(_)), "{loser:?}");
-    let nothing = a.overtake("never seen", a.new_ts(), seen, "a", "round").await.expect_err("it makes no document");
+    let nothing = a.overtake("never seen", a.new_ts(), seen, "a", "round").await.expect_err("it creates no document");
     assert!(matches!(nothing, ConfigLockError::LockStateChangeFailed(_)), "{nothing:?}");
 }
 
-/// One try, no limit, and busy after the wait; twenty seconds where nothing is said.
+/// A wait is a single attempt, unlimited, or limited and then reported as busy. The default is twenty seconds.
 async fn r_cfg_09_how_long_it_waits<S: LockService>(service: S) {
     let client = client(service, "cfg-09");
-    let patient = ConfigSettings { retry_every: LOOK, ..ConfigSettings::default() };
+    let patient = ConfigSettings { retry_every: POLL, ..ConfigSettings::default() };
     let (a, b) = (silent(&client, "a"), ConfigLocks::silent(client.clone(), process("b"), patient));
     let held = a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
     refused(&b, "balancer").await;
     let busy = b.lock("balancer", "round", WaitFor::Duration(SHORT)).await.err().expect("held");
     assert!(matches!(&busy, ConfigLockError::LockBusy { waited, .. } if SHORT <= *waited), "{busy}");
-    let (got, ()) = tokio::join!(b.lock("balancer", "round", WaitFor::Forever), async {
+    let (acquired, ()) = tokio::join!(b.lock("balancer", "round", WaitFor::Forever), async {
         passes(&client, SHORT).await;
         held.unlock().await.expect("held");
     });
-    got.expect("free").unlock().await.expect("held");
+    acquired.expect("free").unlock().await.expect("held");
     let said = [WaitFor::from_millis(0), WaitFor::from_millis(-1), WaitFor::from_millis(20_000)];
     assert_eq!(said, [WaitFor::SingleAttempt, WaitFor::Forever, WaitFor::default()]);
 }
 
-/// One ping keeps a thousand locks; without it all of them may be overtaken. Every tenth is looked at, with `LOCKKEEPER_FULL`
-/// each.
+/// One ping keeps a thousand locks; without it all of them can be overtaken. Every tenth lock is checked, with
+/// `LOCKKEEPER_FULL` each.
 async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
     let client = client(service, "cfg-10");
     let (a, waiter) = (silent(&client, "a"), silent(&client, "waiter"));
     a.ping(a.process()).await.expect("noted");
     let grab = async |number: usize| a.grab(&format!("c{number}"), a.new_ts(), "a", "many").await.map(|_| ());
     let grabs = futures_util::stream::iter((0..1_000).map(grab)).buffer_unordered(64);
-    let failed: Vec<_> = grabs.filter_map(|got| async { got.err() }).collect().await;
+    let failed: Vec<_> = grabs.filter_map(|acquired| async { acquired.err() }).collect().await;
     assert!(failed.is_empty(), "{failed:?}");
     let step = if std::env::var_os("LOCKKEEPER_FULL").is_some() { 1 } else { 10 };
-    let looked_at = 1_000 / step;
-    eprintln!("R-CFG-10: {looked_at} of 1,000 locks are looked at (LOCKKEEPER_FULL=1 for all)");
+    let checked = 1_000 / step;
+    eprintln!("R-CFG-10: {checked} of 1,000 locks are checked (LOCKKEEPER_FULL=1 for all)");
     let look = async |number: usize| {
         let tried = waiter.lock(&format!("c{number}"), "round", WaitFor::SingleAttempt).await;
         matches!(tried, Err(ConfigLockError::LockStateChangeFailed(_)))
@@ -171,12 +172,12 @@ async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
         let looks = futures_util::stream::iter((0..1_000).step_by(step).map(look)).buffer_unordered(64);
         looks.filter(|refused| std::future::ready(*refused)).count().await
     };
-    assert_eq!(refusals().await, looked_at, "the first look overtakes nothing");
+    assert_eq!(refusals().await, checked, "the first attempt overtakes nothing");
     passes(&client, TAKEOVER).await;
     a.ping(a.process()).await.expect("noted");
-    assert_eq!(refusals().await, looked_at, "one ping keeps all of them");
+    assert_eq!(refusals().await, checked, "one ping keeps all of them");
     passes(&client, TAKEOVER).await;
-    // A change of the leader on the way begins the count anew, so it may take more than one look.
+    // A change of the leader meanwhile restarts the count, so it may take more than one attempt.
     let overtake = async |number: usize| {
         let name = format!("c{number}");
         drop(waiter.lock(&name, "round", WaitFor::Duration(LONG)).await.expect("overtaken"));
@@ -184,10 +185,10 @@ async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
     let numbers = futures_util::stream::iter((0..1_000).step_by(step));
     numbers.for_each_concurrent(64, overtake).await;
     let left = waiter.unlock_all(a.process(), None).await.expect("freed");
-    assert_eq!(left, 1_000 - looked_at as u64, "all that were looked at are overtaken");
+    assert_eq!(left, 1_000 - checked as u64, "all checked locks are overtaken");
 }
 
-/// A process that starts again is another one: the locks of its last life are not its own, and are freed by that name.
+/// A process that restarts has a new id: the locks of its old id are not its own, and are freed by that id.
 async fn r_cfg_11_a_restart_is_another_process<S: LockService>(service: S) {
     let client = client(service, "cfg-11");
     let id = || ConfigLocks::new_process_id(&client, "db1", 27017).expect("legal");
@@ -203,7 +204,8 @@ async fn r_cfg_11_a_restart_is_another_process<S: LockService>(service: S) {
     new.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free").unlock().await.expect("held");
 }
 
-/// An answer that got lost costs nothing: the same ts is one acquisition. And a lock whose answers stay lost is unlocked.
+/// A lost answer causes no second acquisition, because a repeat has the same ts. A lock whose answers stay lost is
+/// unlocked later.
 async fn r_cfg_12_a_lost_answer_is_one_acquisition<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "cfg-12").request_wait(LONG);
@@ -213,13 +215,13 @@ async fn r_cfg_12_a_lost_answer_is_one_acquisition<S: LockService>(service: S) {
     let token = a.grab("balancer", ts, "a", "round").await.expect("repeated");
     assert_eq!(a.grab("balancer", ts, "a", "round").await.expect("the first"), token);
     a.unlock(ts).await.expect("held");
-    let over = a.grab("balancer", ts, "a", "round").await.expect_err("a spent ts");
+    let over = a.grab("balancer", ts, "a", "round").await.expect_err("a used ts");
     assert!(matches!(over, ConfigLockError::Ended(EndReason::Released)), "{over:?}");
     faults.answers_lost.store(u32::MAX, SeqCst);
     let short = client.clone().request_wait(SHORT);
-    let keeper = ConfigSettings { ping_every: LOOK, ..settings() };
-    let b = ConfigLocks::start(short, process("b"), keeper);
-    let unclear = b.lock("balancer", "round", WaitFor::Duration(LONG)).await.err().expect("no answer comes");
+    let pinging = ConfigSettings { ping_every: POLL, ..settings() };
+    let b = ConfigLocks::start(short, process("b"), pinging);
+    let unclear = b.lock("balancer", "round", WaitFor::Duration(LONG)).await.err().expect("there is no answer");
     assert!(matches!(unclear, ConfigLockError::Unclear(_)), "{unclear:?}");
     assert!(0 < b.unlocks_waiting());
     faults.answers_lost.store(0, SeqCst);
@@ -227,7 +229,7 @@ async fn r_cfg_12_a_lost_answer_is_one_acquisition<S: LockService>(service: S) {
     a.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("free").unlock().await.expect("held");
 }
 
-/// A released lock is still found by its ts, as in the original; asked for its token, the answer is no.
+/// A released lock is still found by its ts, as in the original, but its token is stale.
 async fn r_cfg_13_r_cfg_15_found_by_name_and_ts<S: LockService>(service: S) {
     let client = client(service, "cfg-13");
     let a = silent(&client, "a");
@@ -244,17 +246,18 @@ async fn r_cfg_13_r_cfg_15_found_by_name_and_ts<S: LockService>(service: S) {
     assert_eq!(client.check("balancer", token).await.expect("checked").state, TokenState::Stale);
 }
 
-/// A process that starts is pinged at once and every period; it goes with its record. Sessions are seen like processes.
+/// A process is pinged when it starts and then periodically, until its record is removed. Sessions are listed as
+/// processes.
 async fn r_cfg_14_a_process_is_pinged_from_its_start<S: LockService>(service: S) {
     let client = client(service, "cfg-14");
     assert_eq!(ConfigSettings::default().ping_every, Duration::from_secs(30));
-    let manager = ConfigLocks::start(client.clone(), process("a"), ConfigSettings { ping_every: LOOK, ..settings() });
+    let manager = ConfigLocks::start(client.clone(), process("a"), ConfigSettings { ping_every: POLL, ..settings() });
     let mut seen = Vec::new();
     let moved = async {
         while seen.len() < 3 {
             let ping = client.ping_of(process("a").as_str()).await.expect("answered").value;
             seen.extend(ping.filter(|ping| seen.last() != Some(ping)));
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::time::timeout(LONG, moved).await.expect("pinged");
@@ -262,12 +265,12 @@ async fn r_cfg_14_a_process_is_pinged_from_its_start<S: LockService>(service: S)
     let guard = client.lock("native").acquire().await.expect("free");
     let shown = client.document("native").await.expect("answered").value.expect("shown");
     assert!(shown.native && shown.token == guard.token() && shown.state == DocumentState::Held);
-    assert!(client.ping_of(&shown.process).await.expect("answered").value.is_some(), "its session is seen");
+    assert!(client.ping_of(&shown.process).await.expect("answered").value.is_some(), "its session is listed");
     manager.shut_down().await.expect("stopped");
     assert_eq!(client.ping_of(process("a").as_str()).await.expect("answered").value, None);
 }
 
-/// A lock that is held natively is never overtaken; one that is held as a document makes native waiters wait.
+/// A native hold is never overtaken, and a document that is held blocks native waiters.
 async fn documents_and_native_holds_exclude_each_other<S: LockService>(service: S) {
     let client = client(service, "cfg-native");
     let a = silent(&client, "a");
@@ -287,7 +290,7 @@ async fn documents_and_native_holds_exclude_each_other<S: LockService>(service: 
     waiter.expect("granted by the unlock").release().await.expect("held");
 }
 
-/// A dropped lock is unlocked by the process' own thread.
+/// A dropped lock is unlocked by the background task of its process.
 async fn a_dropped_lock_is_unlocked<S: LockService>(service: S) {
     let client = client(service, "cfg-drop");
     let a = ConfigLocks::start(client.clone(), process("a"), settings());
@@ -296,19 +299,19 @@ async fn a_dropped_lock_is_unlocked<S: LockService>(service: S) {
     a.shut_down().await.expect("stopped");
 }
 
-/// Taking a document from a living holder needs its token, and the holder is told.
-async fn w_cfg_01_a_broken_holder_is_told<S: LockService>(service: S) {
+/// To take a document from a live holder, its token is needed, and the holder is notified.
+async fn w_cfg_01_a_broken_holder_is_notified<S: LockService>(service: S) {
     let client = client(service, "cfg-w1");
     let a = silent(&client, "a");
     let held = a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
-    let (told, ()) = tokio::join!(held.lost(), async {
+    let (reason, ()) = tokio::join!(held.lost(), async {
         let other = lockkeeper::model::FencingToken::new(0, held.token().counter() + 1);
         client.break_hold("balancer", other, "folklore").await.expect_err("another token changes nothing");
         assert!(held.check().await.expect("answered"));
         client.break_hold("balancer", held.token(), "folklore").await.expect("broken");
     });
-    assert_eq!(told.expect("told"), EndReason::Broken);
-    assert_eq!(held.lost().await.expect("told again"), EndReason::Broken, "who asks late is told the same");
+    assert_eq!(reason.expect("notified"), EndReason::Broken);
+    assert_eq!(held.lost().await.expect("notified again"), EndReason::Broken, "a later call returns the same");
     let left = a.get_lock_by_name("balancer").await.expect("the document stays");
     assert_eq!(left.state, DocumentState::Free);
 }
@@ -320,14 +323,14 @@ fn w_cfg_01_in_the_model_a_deleted_document_makes_two_holders() {
     locks.retain(|(name, ..)| *name != "balancer");
     assert!(locks.is_empty(), "an admin deletes it while A works");
     locks.push(("balancer", 2, "b"));
-    assert!(a_works && locks[0].2 == "b", "A was not told, and B works too");
+    assert!(a_works && locks[0].2 == "b", "A was not notified, and B works as well");
 }
 
-behaviours! {
+backend_tests! {
     r_cfg_01_one_grab_wins
     r_cfg_02_r_cfg_03_unlock_by_ts
     r_cfg_04_r_cfg_05_overtaken_after_two_looks
-    r_cfg_06_a_ping_begins_the_count_anew
+    r_cfg_06_a_ping_restarts_the_count
     r_cfg_08_one_overtakes
     r_cfg_09_how_long_it_waits
     r_cfg_10_one_ping_keeps_a_thousand_locks
@@ -337,7 +340,7 @@ behaviours! {
     r_cfg_14_a_process_is_pinged_from_its_start
     documents_and_native_holds_exclude_each_other
     a_dropped_lock_is_unlocked
-    w_cfg_01_a_broken_holder_is_told
+    w_cfg_01_a_broken_holder_is_notified
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,10 +358,10 @@ async fn r_cfg_07_r_cfg_16_a_change_of_leader_embedded() {
     cluster.close().await;
 }
 
-/// A change of leader begins the count anew, and signs of life go on over it.
+/// A change of leader restarts the count, and pings continue across it.
 async fn over_a_change_of_leader<S: LockService>(cluster: &Cluster, client: Client<S>) {
     let period = Duration::from_millis(1_000);
-    // Every sign of life, with the log time of its own entry: no gap between two looks can hide.
+    // Every ping with the log time of its own entry, so that no gap is hidden.
     let (probe, seen) = Probe::new(client.service().clone());
     let alive =
         ConfigLocks::start(Client::new(probe), process("alive"), ConfigSettings { ping_every: period, ..settings() });
@@ -369,7 +372,7 @@ async fn over_a_change_of_leader<S: LockService>(cluster: &Cluster, client: Clie
         passes(&client, TAKEOVER).await;
         let (leader, follower) = (cluster.leader().await, cluster.follower().await);
         while cluster.leader().await.id() == leader.id() {
-            // Refused while the follower lacks a part of the log.
+            // The transfer is refused while the follower lacks log entries.
             client.service().transfer(follower.id()).await.ok();
         }
         refused(&waiter, "balancer").await;
@@ -377,18 +380,18 @@ async fn over_a_change_of_leader<S: LockService>(cluster: &Cluster, client: Clie
         overtaken.unlock().await.expect("held");
     };
     change.await;
-    let pings = || seen.pings.lock().expect("nobody panics with it").clone();
+    let pings = || seen.pings.lock().expect("not poisoned").clone();
     while pings().len() < 5 {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
     let pings = pings();
     assert!(pings.windows(2).all(|two| two[1].ms_since(two[0]) <= 2 * 1_000), "{pings:?}");
     alive.shut_down().await.expect("stopped");
 }
 
-/// R-CFG-04 to the millisecond, with the original's quarter of an hour: refused at 0 and 14:59, overtaken at 15:00, by the
-/// legacy rule only past it. R-CFG-05: the first look may come long after the holder died, and begins a new quarter. R-CFG-06:
-/// a sign of life in the last moment begins one, too.
+/// R-CFG-04 to the millisecond, with the original's quarter of an hour: refused at 0 and 14:59.999, overtaken at 15:00,
+/// or with the legacy rule only after it. R-CFG-05: the first attempt can come long after the holder died, and starts a
+/// new quarter. R-CFG-06: a ping in the last millisecond starts one as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_cfg_04_r_cfg_05_r_cfg_06_a_quarter_of_an_hour_to_the_millisecond() {
     let clock = Arc::new(ManualClock::new(4));
@@ -422,7 +425,13 @@ async fn r_cfg_04_r_cfg_05_r_cfg_06_a_quarter_of_an_hour_to_the_millisecond() {
     waiter.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("overtaken").unlock().await.expect("held");
     refused(&late, "late").await;
     pass(1).await;
-    legacy.lock("upgrade", "round", WaitFor::SingleAttempt).await.expect("past it").unlock().await.expect("held");
+    legacy
+        .lock("upgrade", "round", WaitFor::SingleAttempt)
+        .await
+        .expect("after the quarter")
+        .unlock()
+        .await
+        .expect("held");
     refused(&late, "late").await;
     pass(899_997).await;
     refused(&waiter, "slow").await;

@@ -1,4 +1,4 @@
-//! The counter lock: what it does right, and what its original does wrong.
+//! The counter lock: its correct behaviour, and faults of the original.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lockkeeper::service::{LockService, Word};
 use super::ended;
 use crate::suite::{LONG, SHORT, client};
 
-/// The original: a collection without a unique index, and callers that bring their own time.
+/// A model of the original: a collection without a unique index, and callers that supply the time.
 #[derive(Default)]
 struct Model {
     records: Vec<(&'static str, u64, u64)>,
@@ -47,7 +47,7 @@ impl Model {
     }
 }
 
-/// A free key is got with value 1; a second try is not.
+/// A free key is acquired with value 1; a second try is refused.
 async fn r_inc_01_r_inc_02_one_gets_the_lock<S: LockService>(service: S) {
     let client = client(service, "inc-01");
     let (one, two) = (CounterLock::new(client.clone()), CounterLock::new(client.clone()));
@@ -58,7 +58,7 @@ async fn r_inc_01_r_inc_02_one_gets_the_lock<S: LockService>(service: S) {
     assert!(one.release_lock("k").await.expect("answered"));
 }
 
-/// It is held at its end and free after it: whoever gets it next does so later than that.
+/// The lock is held at its end and free after it: the next grant is later than the end.
 async fn r_inc_03_r_inc_05_it_is_free_only_past_its_end<S: LockService>(service: S) {
     let client = client(service, "inc-03");
     let (one, two) = (CounterLock::new(client.clone()), CounterLock::new(client.clone()));
@@ -67,7 +67,7 @@ async fn r_inc_03_r_inc_05_it_is_free_only_past_its_end<S: LockService>(service:
     drop(one);
     let taken = async {
         while !two.get_lock("k", LONG).await.expect("answered") {
-            tokio::time::sleep(crate::suite::LOOK).await;
+            tokio::time::sleep(crate::suite::POLL).await;
         }
     };
     tokio::time::timeout(LONG, taken).await.expect("the next caller gets it");
@@ -75,7 +75,7 @@ async fn r_inc_03_r_inc_05_it_is_free_only_past_its_end<S: LockService>(service:
     assert!(seen.is_none_or(|seen| seen.expire < since), "{seen:?} {since:?}");
 }
 
-/// After a release the next one gets value 1 again.
+/// After a release the next caller gets value 1 again.
 async fn r_inc_04_released_is_free<S: LockService>(service: S) {
     let lock = CounterLock::new(client(service, "inc-04"));
     for _ in 0..3 {
@@ -86,7 +86,7 @@ async fn r_inc_04_released_is_free<S: LockService>(service: S) {
     }
 }
 
-/// Removing needs what was seen: the fresh lock of another stays, and who had it knows.
+/// To remove an expired lock, a caller must pass what it read. A newer lock of another caller stays.
 async fn w_inc_01_a_fresh_lock_is_not_removed<S: LockService>(service: S) {
     let client = client(service, "inc-w1");
     let (a, b) = (CounterLock::new(client.clone()), CounterLock::new(client.clone()));
@@ -95,11 +95,11 @@ async fn w_inc_01_a_fresh_lock_is_not_removed<S: LockService>(service: S) {
     ended(&client, "k").await;
     assert!(b.get_lock("k", LONG).await.expect("answered"));
     if let Some(seen) = seen {
-        assert!(a.remove_expire("k", seen).await.expect("answered"), "what was seen is over");
+        assert!(a.remove_expire("k", seen).await.expect("answered"), "the lock that was read has expired");
     }
     let fresh = b.get_by_key("k").await.expect("answered").expect("still held");
     assert_eq!(Some(fresh.token), b.token("k"));
-    assert!(!a.remove_expire("k", fresh).await.expect("answered"), "it is not over");
+    assert!(!a.remove_expire("k", fresh).await.expect("answered"), "the newer lock has not expired");
     assert!(b.release_lock("k").await.expect("answered"));
 }
 
@@ -107,13 +107,13 @@ async fn w_inc_01_a_fresh_lock_is_not_removed<S: LockService>(service: S) {
 fn w_inc_01_in_the_model_the_fresh_lock_vanishes() {
     let mut model = Model::default();
     assert!(model.get_lock("k", 0, 10));
-    // A and B both read an expired record at 20; B goes on first.
+    // A and B both read an expired record at 20, and B continues first.
     assert!(model.get_lock("k", 20, 10), "B has it");
     model.remove(|(key, ..)| *key == "k");
     assert_eq!(model.incr("k", 30), 1, "A has it too");
 }
 
-/// A loser's call changes nothing, be it for a millisecond or a day.
+/// A refused call does not change the end, whether its lease is a millisecond or a day.
 async fn w_inc_02_a_loser_does_not_move_the_end<S: LockService>(service: S) {
     let client = client(service, "inc-w2");
     let (a, b) = (CounterLock::new(client.clone()), CounterLock::new(client));
@@ -129,16 +129,16 @@ async fn w_inc_02_a_loser_does_not_move_the_end<S: LockService>(service: S) {
 fn w_inc_02_w_inc_03_in_the_model_a_loser_moves_the_end() {
     let mut model = Model::default();
     assert_eq!(model.incr("k", 10), 1);
-    assert_eq!(model.incr("k", 1_000), 2, "a loser that came between read and increment");
+    assert_eq!(model.incr("k", 1_000), 2, "a refused caller between read and increment");
     assert_eq!(model.find("k"), Some((2, 1_000)));
     // One call runs the statement twice: for the value, and for the expiry.
     let mut twice = Model::default();
     twice.incr("k", 10);
     twice.incr("k", 10);
-    assert_eq!(twice.find("k"), Some((2, 10)), "the first caller is told that he lost");
+    assert_eq!(twice.find("k"), Some((2, 10)), "the first caller gets the answer of a loser");
 }
 
-/// One acquisition is one grant, also where its answer got lost and it was repeated.
+/// One acquisition is one grant, even if its answer was lost and it was repeated.
 async fn w_inc_03_one_acquisition_counts_once<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "inc-w3");
@@ -148,12 +148,12 @@ async fn w_inc_03_one_acquisition_counts_once<S: LockService>(service: S) {
     assert_eq!(client.inspect("k").await.expect("inspected").value.holders.len(), 1);
 }
 
-/// The key is the identity: of many first callers one gets it.
+/// The key identifies the lock: of many first callers one gets it.
 async fn w_inc_04_many_first_callers_get_one_lock<S: LockService>(service: S) {
     let client = client(service, "inc-w4");
     let locks: Vec<_> = (0..20).map(|_| CounterLock::new(client.clone())).collect();
-    let got = futures_util::future::join_all(locks.iter().map(|lock| lock.get_lock("k", LONG))).await;
-    assert_eq!(got.into_iter().filter(|got| *got.as_ref().expect("answered")).count(), 1);
+    let acquired = futures_util::future::join_all(locks.iter().map(|lock| lock.get_lock("k", LONG))).await;
+    assert_eq!(acquired.into_iter().filter(|acquired| *acquired.as_ref().expect("answered")).count(), 1);
 }
 
 #[test]
@@ -164,11 +164,11 @@ fn w_inc_04_in_the_model_two_records_have_value_one() {
     assert_eq!((one, two), (None, None));
     model.records.push(("k", 1, 10));
     model.records.push(("k", 1, 10));
-    assert_eq!(model.records.iter().filter(|(_, value, _)| *value == 1).count(), 2, "both win");
+    assert_eq!(model.records.iter().filter(|(_, value, _)| *value == 1).count(), 2, "both get value 1");
 }
 
-/// Only who got it can give it back, and nobody can give back everything.
-async fn w_inc_05_w_inc_07_nobody_releases_for_others<S: LockService>(service: S) {
+/// Only the holder can release the lock, and no call can release all locks.
+async fn w_inc_05_w_inc_07_no_client_releases_for_another<S: LockService>(service: S) {
     let client = client(service, "inc-w5");
     let (a, c) = (CounterLock::new(client.clone()), CounterLock::new(client));
     assert!(a.get_lock("k", LONG).await.expect("answered"));
@@ -180,7 +180,7 @@ async fn w_inc_05_w_inc_07_nobody_releases_for_others<S: LockService>(service: S
 }
 
 #[test]
-fn w_inc_05_w_inc_07_in_the_model_anybody_releases() {
+fn w_inc_05_w_inc_07_in_the_model_any_client_releases() {
     let mut model = Model::default();
     assert!(model.get_lock("k", 0, 10) && model.get_lock("other", 0, 10));
     model.remove(|(key, ..)| *key == "k");
@@ -189,7 +189,7 @@ fn w_inc_05_w_inc_07_in_the_model_anybody_releases() {
     assert!(model.records.is_empty(), "an empty condition");
 }
 
-/// No caller's clock decides: one that is far ahead gets nothing early.
+/// The clock of a caller does not matter: a caller whose clock is ahead gets no lock early.
 async fn w_inc_06_no_callers_clock_decides<S: LockService>(service: S) {
     let client = client(service, "inc-w6");
     let a = CounterLock::new(client.clone());
@@ -207,7 +207,7 @@ fn w_inc_06_in_the_model_a_fast_clock_takes_early() {
     assert!(model.get_lock("k", 11, 10), "by a caller whose clock is 11 ahead at the same moment");
 }
 
-behaviours! {
+backend_tests! {
     r_inc_01_r_inc_02_one_gets_the_lock
     r_inc_03_r_inc_05_it_is_free_only_past_its_end
     r_inc_04_released_is_free
@@ -215,6 +215,6 @@ behaviours! {
     w_inc_02_a_loser_does_not_move_the_end
     w_inc_03_one_acquisition_counts_once
     w_inc_04_many_first_callers_get_one_lock
-    w_inc_05_w_inc_07_nobody_releases_for_others
+    w_inc_05_w_inc_07_no_client_releases_for_another
     w_inc_06_no_callers_clock_decides
 }

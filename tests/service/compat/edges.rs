@@ -1,4 +1,4 @@
-//! Ends to the millisecond, on a clock that is moved by hand: at its very end a lock is held, and a millisecond later free.
+//! Ends of locks to the millisecond, on a manual clock: a lock is held at its end, and free one millisecond later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use lockkeeper::testing::{Cluster, ClusterOptions};
 const LEASE: Duration = Duration::from_secs(60);
 const LEASE_MS: u64 = 60_000;
 
-/// Each kind of lock with an end is taken for a minute. After a minute to the millisecond nobody else gets it, and who looks
-/// sees it held; a millisecond later it is gone, its holder can neither give it back nor prolong it, and the next one gets it.
+/// Each kind of lock with an end is acquired for a minute. Exactly a minute later it is still held, and no other client
+/// gets it. A millisecond later it has ended: its holder can neither release nor renew it, and the next client gets it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_inc_03_r_tok_01_r_tok_06_r_lease_02_r_red_06_w_incr_01_r_gs_01_ends_to_the_millisecond() {
     let clock = Arc::new(ManualClock::new(9));
@@ -64,7 +64,7 @@ async fn r_inc_03_r_tok_01_r_tok_06_r_lease_02_r_red_06_w_incr_01_r_gs_01_ends_t
     assert!(other.get_lock("counter", LEASE).await.expect("answered"));
     assert!(tokens.acquire("token", LEASE).await.expect("answered").is_some());
     assert!(redis.try_get_distributed_lock("redis", "b", LEASE).await.expect("answered"));
-    let Swapped::Won(next) = swaps.get_set("swap", LEASE).await.expect("answered") else { panic!("it is over") };
+    let Swapped::Won(next) = swaps.get_set("swap", LEASE).await.expect("answered") else { panic!("it has ended") };
     assert_eq!(next.until().ms_since(swapped.until()), LEASE_MS + 1);
     assert!(leases.take("lease").await.expect("answered").is_some());
     assert_eq!(incr.incr("incr", LEASE).await.expect("answered").value(), 1);

@@ -1,5 +1,5 @@
-//! R-ALL-01 for the locks over MongoDB's and Redis' primitives and for a config server's: held by another, refused, expired
-//! and out of reach are four answers.
+//! R-ALL-01 for the locks based on MongoDB and Redis commands and for the config server's locks: held by another
+//! client, refused, expired, and unreachable are four answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,64 +17,66 @@ use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
 use lockkeeper::model::ProcessId;
 use lockkeeper::service::LockService;
 
-use super::all::{FOUR, OUTAGE, Told, cut, told};
+use super::all::{Answer, FOUR, OUTAGE, answer_of, cut};
 use super::ended;
 use crate::changes::lose;
 use crate::faulty::{Faults, Faulty};
 use crate::suite::{LONG, SHORT, client};
 
-behaviours! {
-    r_all_01_redis_locks_tell_four_answers
-    r_all_01_simple_locks_tell_four_answers
-    r_all_01_flags_tell_four_answers
-    r_all_01_config_locks_tell_four_answers
+backend_tests! {
+    r_all_01_redis_locks_give_four_answers
+    r_all_01_simple_locks_give_four_answers
+    r_all_01_flags_give_four_answers
+    r_all_01_config_locks_give_four_answers
 }
 
-/// A client whose calls can be cut off, and what stands in its way: `held` is another's, `kind` is a semaphore.
-struct Scene<S: LockService> {
+/// A client that can be disconnected, and two locks of another client: `held` is a lock, and `kind` is a semaphore.
+struct Setup<S: LockService> {
     client: Client<Faulty<S>>,
     faults: Arc<Faults>,
     _others: [LockGuard; 2],
 }
 
-async fn scene<S: LockService>(service: S, name: &str) -> Scene<S> {
+async fn setup<S: LockService>(service: S, name: &str) -> Setup<S> {
     let (faulty, faults) = Faulty::new(service);
     let client = client(faulty, name).request_wait(OUTAGE);
     let held = client.lock("held").acquire().await.expect("free");
     let kind = client.lock("kind").permits(1, 1).acquire().await.expect("free");
-    Scene { client, faults, _others: [held, kind] }
+    Setup { client, faults, _others: [held, kind] }
 }
 
-/// What a try for a lock that cannot be got is answered; `got` says whether it was.
-fn tried(answer: Result<bool, ClientError>) -> Told {
+/// Classifies the answer to a try that must not succeed. `Ok(true)` would be a success.
+fn answer_to_try(answer: Result<bool, ClientError>) -> Answer {
     match answer {
-        Ok(got) => {
-            assert!(!got, "it cannot be got");
-            Told::Held
+        Ok(acquired) => {
+            assert!(!acquired, "the try must not succeed");
+            Answer::Held
         }
-        Err(error) => told(&error),
+        Err(error) => answer_of(&error),
     }
 }
 
-/// What a release of one's own is answered: that it had ended is neither success nor error.
-fn released(answer: Result<bool, ClientError>) -> Told {
+/// Classifies the answer to a release of an expired hold, which must be `Ok(false)`.
+fn answer_to_release(answer: Result<bool, ClientError>) -> Answer {
     match answer {
         Ok(was_held) => {
-            assert!(!was_held, "it had ended");
-            Told::Expired
+            assert!(!was_held, "the hold has expired");
+            Answer::Expired
         }
         Err(error) => panic!("{error:?}"),
     }
 }
 
 /// R-ALL-01 for the Redis locks: by SET NX PX, by INCR and by SETNX with GETSET.
-async fn r_all_01_redis_locks_tell_four_answers<S: LockService>(service: S) {
-    let Scene { client, faults, _others } = scene(service, "all-01-redis").await;
+async fn r_all_01_redis_locks_give_four_answers<S: LockService>(service: S) {
+    let Setup { client, faults, _others } = setup(service, "all-01-redis").await;
     let (redis, incr, get_set) =
         (RedisLock::new(client.clone()), IncrLock::new(client.clone()), GetSetLock::new(client.clone()));
-    let set = async |key: &str| tried(redis.try_get_distributed_lock(key, key, SHORT).await);
-    let add = async |key: &str| tried(incr.incr(key, SHORT).await.map(|got| got.value() == 1));
-    let swap = async |key: &str| tried(get_set.get_set(key, SHORT).await.map(|got| matches!(got, Swapped::Won(_))));
+    let set = async |key: &str| answer_to_try(redis.try_get_distributed_lock(key, key, SHORT).await);
+    let add = async |key: &str| answer_to_try(incr.incr(key, SHORT).await.map(|acquired| acquired.value() == 1));
+    let swap = async |key: &str| {
+        answer_to_try(get_set.get_set(key, SHORT).await.map(|acquired| matches!(acquired, Swapped::Won(_))))
+    };
     let mut seen = [const { Vec::new() }; 3];
     for key in ["held", "kind"] {
         seen[0].push(set(key).await);
@@ -87,9 +89,9 @@ async fn r_all_01_redis_locks_tell_four_answers<S: LockService>(service: S) {
     for key in ["set", "incr", "swap"] {
         ended(&client, key).await;
     }
-    seen[0].push(released(redis.release_distributed_lock("set", "own").await));
-    seen[1].push(released(incr.reset(first).await));
-    seen[2].push(released(won.unlock().await));
+    seen[0].push(answer_to_release(redis.release_distributed_lock("set", "own").await));
+    seen[1].push(answer_to_release(incr.reset(first).await));
+    seen[2].push(answer_to_release(won.unlock().await));
     cut(&faults);
     let (one, two, three) = tokio::join!(set("free"), add("free"), swap("free"));
     for (seen, last) in seen.iter_mut().zip([one, two, three]) {
@@ -99,14 +101,14 @@ async fn r_all_01_redis_locks_tell_four_answers<S: LockService>(service: S) {
 }
 
 /// R-ALL-01 for the counter, token, index and lease locks.
-async fn r_all_01_simple_locks_tell_four_answers<S: LockService>(service: S) {
-    let Scene { client, faults, _others } = scene(service, "all-01-simple").await;
+async fn r_all_01_simple_locks_give_four_answers<S: LockService>(service: S) {
+    let Setup { client, faults, _others } = setup(service, "all-01-simple").await;
     let (counter, token) = (CounterLock::new(client.clone()), TokenLock::new(client.clone()));
     let (index, lease) = (UniqueIndexLock::new(client.clone()), LeaseLock::new(client.clone(), SHORT));
-    let count = async |key: &str| tried(counter.get_lock(key, SHORT).await);
-    let acquire = async |key: &str| tried(token.acquire(key, SHORT).await.map(|got| got.is_some()));
-    let insert = async |key: &str| tried(index.insert(key, SHORT).await.map(|got| got.is_some()));
-    let take = async |key: &str| tried(lease.take(key).await.map(|got| got.is_some()));
+    let count = async |key: &str| answer_to_try(counter.get_lock(key, SHORT).await);
+    let acquire = async |key: &str| answer_to_try(token.acquire(key, SHORT).await.map(|acquired| acquired.is_some()));
+    let insert = async |key: &str| answer_to_try(index.insert(key, SHORT).await.map(|acquired| acquired.is_some()));
+    let take = async |key: &str| answer_to_try(lease.take(key).await.map(|acquired| acquired.is_some()));
     let mut seen = [const { Vec::new() }; 4];
     for key in ["held", "kind"] {
         seen[0].push(count(key).await);
@@ -122,10 +124,10 @@ async fn r_all_01_simple_locks_tell_four_answers<S: LockService>(service: S) {
     for key in ["count", "token", "index", "lease"] {
         ended(&client, key).await;
     }
-    seen[0].push(released(counter.release_lock("count").await));
-    seen[1].push(released(token.release("token", &own).await));
-    seen[2].push(released(record.delete().await));
-    seen[3].push(released(guard.release().await));
+    seen[0].push(answer_to_release(counter.release_lock("count").await));
+    seen[1].push(answer_to_release(token.release("token", &own).await));
+    seen[2].push(answer_to_release(record.delete().await));
+    seen[3].push(answer_to_release(guard.release().await));
     cut(&faults);
     let (one, two, three, four) = tokio::join!(count("free"), acquire("free"), insert("free"), take("free"));
     for (seen, last) in seen.iter_mut().zip([one, two, three, four]) {
@@ -134,41 +136,41 @@ async fn r_all_01_simple_locks_tell_four_answers<S: LockService>(service: S) {
     assert_eq!(seen, [(); 4].map(|()| FOUR.to_vec()));
 }
 
-/// R-ALL-01 for the lock by a flag, which ends with its session.
-async fn r_all_01_flags_tell_four_answers<S: LockService>(service: S) {
-    let Scene { client, faults, _others } = scene(service, "all-01-flag").await;
+/// R-ALL-01 for the flag lock, which ends with its session.
+async fn r_all_01_flags_give_four_answers<S: LockService>(service: S) {
+    let Setup { client, faults, _others } = setup(service, "all-01-flag").await;
     let session = client.session().open().await.expect("opened");
     let flags = FlagLock::new(session.clone());
-    let mut seen = vec![tried(flags.lock("held").await), tried(flags.lock("kind").await)];
+    let mut seen = vec![answer_to_try(flags.lock("held").await), answer_to_try(flags.lock("kind").await)];
     assert!(flags.lock("own").await.expect("answered"));
     lose(client.service(), &session).await;
     session.lost().await;
-    seen.push(tried(flags.lock("own").await));
+    seen.push(answer_to_try(flags.lock("own").await));
     let flags = FlagLock::new(client.session().open().await.expect("opened"));
     cut(&faults);
-    seen.push(tokio::time::timeout(LONG, flags.lock("free")).await.map_or(Told::Unreachable, tried));
+    seen.push(tokio::time::timeout(LONG, flags.lock("free")).await.map_or(Answer::Unreachable, answer_to_try));
     assert_eq!(seen, FOUR);
 }
 
-/// R-ALL-01 for a config server's locks: an acquisition whose time is over is told so.
-async fn r_all_01_config_locks_tell_four_answers<S: LockService>(service: S) {
-    let Scene { client, faults, _others } = scene(service, "all-01-config").await;
+/// R-ALL-01 for the config server's locks: a repeated grab of an ended acquisition reports the end.
+async fn r_all_01_config_locks_give_four_answers<S: LockService>(service: S) {
+    let Setup { client, faults, _others } = setup(service, "all-01-config").await;
     let process = ProcessId::parse("a:27017:1:7").expect("legal");
     let settings = ConfigSettings { retry_every: Duration::from_millis(1), ..ConfigSettings::default() };
     let locks = ConfigLocks::silent(client, process, settings);
-    let told_by_config = |answer: Result<(), ConfigLockError>| match answer.expect_err("it cannot be got") {
-        ConfigLockError::LockStateChangeFailed(_) | ConfigLockError::LockBusy { .. } => Told::Held,
-        ConfigLockError::Refused(_) => Told::Refused,
-        ConfigLockError::Ended(_) => Told::Expired,
-        ConfigLockError::Unclear(_) => Told::Unreachable,
+    let config_answer = |answer: Result<(), ConfigLockError>| match answer.expect_err("the try must not succeed") {
+        ConfigLockError::LockStateChangeFailed(_) | ConfigLockError::LockBusy { .. } => Answer::Held,
+        ConfigLockError::Refused(_) => Answer::Refused,
+        ConfigLockError::Ended(_) => Answer::Expired,
+        ConfigLockError::Unclear(_) => Answer::Unreachable,
         error @ (ConfigLockError::LockNotFound | ConfigLockError::ClockSkew { .. }) => panic!("{error:?}"),
     };
-    let lock = async |name: &str| told_by_config(locks.lock(name, "round", WaitFor::SingleAttempt).await.map(|_| ()));
+    let lock = async |name: &str| config_answer(locks.lock(name, "round", WaitFor::SingleAttempt).await.map(|_| ()));
     let mut seen = vec![lock("held").await, lock("kind").await];
     let ts = locks.new_ts();
     locks.grab("own", ts, "a", "round").await.expect("free");
     locks.unlock(ts).await.expect("held");
-    seen.push(told_by_config(locks.grab("own", ts, "a", "round").await.map(|_| ())));
+    seen.push(config_answer(locks.grab("own", ts, "a", "round").await.map(|_| ())));
     cut(&faults);
     seen.push(lock("free").await);
     assert_eq!(seen, FOUR);

@@ -1,4 +1,4 @@
-//! The locks by `INCR` and by `SETNX` with `GETSET`: what they do right, and what goes wrong.
+//! The locks based on `INCR` and on `SETNX` with `GETSET`: their correct behaviour, and faults of the originals.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -14,8 +14,8 @@ use crate::suite::{LONG, SHORT, client, in_use};
 /// Of a hundred increments one gets 1.
 async fn r_incr_01_w_ex_01_one_gets_one<S: LockService>(service: S) {
     let lock = IncrLock::new(client(service, "incr-01"));
-    let got = join_all((0..100).map(|_| lock.incr("k", LONG))).await;
-    assert_eq!(got.into_iter().filter(|got| got.as_ref().expect("answered").value() == 1).count(), 1);
+    let answer = join_all((0..100).map(|_| lock.incr("k", LONG))).await;
+    assert_eq!(answer.into_iter().filter(|answer| answer.as_ref().expect("answered").value() == 1).count(), 1);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn w_ex_01_in_the_model_two_hold_it() {
     assert_eq!((holders, holder), (2, Some("b")));
 }
 
-/// The job runs again after a reset by its holder, or when its lease is over.
+/// The job runs again after its holder resets the counter, or when its lease ends.
 async fn w_incr_01_the_job_runs_again<S: LockService>(service: S) {
     let client = client(service, "incr-w1");
     let lock = IncrLock::new(client.clone());
@@ -55,18 +55,18 @@ fn w_incr_01_in_the_model_it_runs_once_in_all_time() {
     assert_eq!(runs, 1);
 }
 
-/// An old value that is over goes to the first of two; the second sees the first one's, and writes nothing.
+/// An expired value goes to the first of two callers. The second sees the value of the first and writes nothing.
 async fn r_gs_01_r_gs_02_the_first_of_two_wins<S: LockService>(service: S) {
     let client = client(service, "gs-01");
     let lock = GetSetLock::new(client.clone());
     let old = lock.set_nx("k", SHORT).await.expect("answered").expect("free");
     let seen = old.until();
     ended(&client, "k").await;
-    let Swapped::Won(first) = lock.get_set("k", LONG).await.expect("answered") else { panic!("it was over") };
+    let Swapped::Won(first) = lock.get_set("k", LONG).await.expect("answered") else { panic!("it had expired") };
     let Swapped::Lost(end) = lock.get_set("k", LONG * 2).await.expect("answered") else { panic!("it is held") };
-    assert_eq!(end, first.until(), "the second sees the first one's");
+    assert_eq!(end, first.until(), "the second sees the value of the first");
     assert!(seen < end);
-    assert_eq!(lock.get("k").await.expect("answered"), Some(first.until()), "whose end was not moved");
+    assert_eq!(lock.get("k").await.expect("answered"), Some(first.until()), "the end was not changed");
     assert!(!old.unlock().await.expect("answered"));
     assert!(first.unlock().await.expect("answered"));
 }
@@ -81,7 +81,7 @@ fn r_gs_01_r_gs_02_in_the_model_both_rules_name_the_same_winner() {
     assert_eq!((a == seen_by_a, b == seen_by_b), (true, false), "by comparison");
 }
 
-/// A waiter sees the end by the cluster's time of that moment, and its own end counts from its grant.
+/// A waiter compares the end with the cluster's current time, and its own end counts from its grant.
 async fn w_gs_01_the_time_is_read_at_each_try<S: LockService>(service: S) {
     let client = client(service, "gs-w1");
     let lock = GetSetLock::new(client.clone());
@@ -92,10 +92,10 @@ async fn w_gs_01_the_time_is_read_at_each_try<S: LockService>(service: S) {
 
 #[test]
 fn w_gs_01_w_gs_02_in_the_model() {
-    // `now` is read once: a waiter that began at 0 never sees that 10 is over.
+    // `now` is read once: a waiter that began at 0 never sees that 10 has passed.
     let (now, end) = (0_u64, 10_u64);
     assert!((0..1_000).all(|_poll| now <= end));
-    // And its polls move the holder's end, although it is not over.
+    // Its polls also move the holder's end, although that has not passed.
     let mut value = 10_u64;
     for poll in 1..=3 {
         value = value.max(poll * 100);
@@ -103,7 +103,7 @@ fn w_gs_01_w_gs_02_in_the_model() {
     assert_eq!(value, 300);
 }
 
-/// Losers write nothing, however often they poll.
+/// Losers write nothing, even if they poll repeatedly.
 async fn w_gs_02_losers_do_not_write<S: LockService>(service: S) {
     let lock = GetSetLock::new(client(service, "gs-w2"));
     let held = lock.set_nx("k", LONG).await.expect("answered").expect("free");
@@ -113,7 +113,7 @@ async fn w_gs_02_losers_do_not_write<S: LockService>(service: S) {
     assert_eq!(lock.get("k").await.expect("answered"), Some(held.until()));
 }
 
-/// A value that vanishes in between is tried again.
+/// A try is repeated if the value disappears meanwhile.
 async fn w_gs_03_a_value_that_vanishes_is_no_crash<S: LockService>(service: S) {
     let lock = GetSetLock::new(client(service, "gs-w3"));
     let taker = async || {
@@ -127,20 +127,20 @@ async fn w_gs_03_a_value_that_vanishes_is_no_crash<S: LockService>(service: S) {
     assert_eq!(lock.get("k").await.expect("answered"), None);
 }
 
-/// The same step by step: refused, then the holder gives it back, then there is nothing to get.
-async fn w_gs_03_what_vanished_between_is_tried_again<S: LockService>(service: S) {
+/// The same in steps: the try is refused, the holder releases the lock, and there is no holder to read.
+async fn w_gs_03_a_vanished_value_is_tried_again<S: LockService>(service: S) {
     let holder = GetSetLock::new(client(service.clone(), "gs-w3-steps"));
     let held = holder.set_nx("k", LONG).await.expect("answered").expect("free");
     let (probe, seen) = Probe::new(service);
     let lock = GetSetLock::new(client(probe, "gs-w3-steps"));
-    seen.looks_held_up.store(true, SeqCst);
-    let (got, ()) = tokio::join!(lock.get_set("k", LONG), async {
-        seen.held_up.notified().await;
+    seen.queries_paused.store(true, SeqCst);
+    let (answer, ()) = tokio::join!(lock.get_set("k", LONG), async {
+        seen.paused.notified().await;
         assert!(held.unlock().await.expect("answered"));
-        seen.looks_held_up.store(false, SeqCst);
-        seen.wait_on.notify_waiters();
+        seen.queries_paused.store(false, SeqCst);
+        seen.resume.notify_waiters();
     });
-    let Swapped::Won(guard) = got.expect("no failure") else { panic!("nobody has it") };
+    let Swapped::Won(guard) = answer.expect("no failure") else { panic!("the lock is free") };
     assert!(guard.unlock().await.expect("answered"));
 }
 
@@ -148,44 +148,44 @@ async fn w_gs_03_what_vanished_between_is_tried_again<S: LockService>(service: S
 fn w_gs_03_in_the_model_nothing_is_read_as_a_number() {
     let mut value = Some("100");
     let held = value.is_some();
-    // SETNX said that it is held; its holder deletes it before the GET.
+    // SETNX reports that the lock is held; its holder deletes it before the GET.
     value = None;
-    let sample = |got: Option<&str>| got.unwrap_or("null").parse::<u64>();
-    assert!(held && sample(value).is_err(), "the waiter dies of it");
+    let sample = |answer: Option<&str>| answer.unwrap_or("null").parse::<u64>();
+    assert!(held && sample(value).is_err(), "the waiter fails with an exception");
 }
 
-/// Interrupted while it waited, or over: nothing is given back that was not held.
-async fn w_gs_04_w_gs_05_nothing_is_given_back_twice<S: LockService>(service: S) {
+/// A client that was interrupted while it waited, or whose hold has expired, releases nothing.
+async fn w_gs_04_w_gs_05_nothing_is_released_twice<S: LockService>(service: S) {
     let client = client(service, "gs-w4");
     let lock = GetSetLock::new(client.clone());
     let held = lock.set_nx("k", SHORT * 20).await.expect("answered").expect("free");
     let waits = tokio::time::timeout(SHORT, lock.lock("k", LONG, LONG)).await;
-    assert!(waits.is_err(), "interrupted, and without anything that could be given back");
+    assert!(waits.is_err(), "interrupted while it waits");
     in_use(&client, "k", 1, 0).await;
     ended(&client, "k").await;
     let next = lock.set_nx("k", LONG).await.expect("answered").expect("free");
-    assert!(!held.unlock().await.expect("answered"), "it was over, and is another's");
+    assert!(!held.unlock().await.expect("answered"), "it has expired, and another client holds the lock");
     assert!(next.unlock().await.expect("answered"));
 }
 
 #[test]
 fn w_gs_04_w_gs_05_in_the_model_the_final_block_deletes() {
     let mut value = Some("b");
-    // Interrupted: A never had it. And the final test compares two constants.
+    // A was interrupted and never held the lock. The final test compares two constants.
     let (a_had_it, timeout, own_end) = (false, 3_000, 3_001);
     if timeout < own_end {
         value = None;
     }
-    assert_eq!((a_had_it, value), (false, None), "B's lock is gone");
+    assert_eq!((a_had_it, value), (false, None), "B's lock is deleted");
 }
 
-behaviours! {
+backend_tests! {
     r_incr_01_w_ex_01_one_gets_one
     w_incr_01_the_job_runs_again
     r_gs_01_r_gs_02_the_first_of_two_wins
     w_gs_01_the_time_is_read_at_each_try
     w_gs_02_losers_do_not_write
     w_gs_03_a_value_that_vanishes_is_no_crash
-    w_gs_03_what_vanished_between_is_tried_again
-    w_gs_04_w_gs_05_nothing_is_given_back_twice
+    w_gs_03_a_vanished_value_is_tried_again
+    w_gs_04_w_gs_05_nothing_is_released_twice
 }

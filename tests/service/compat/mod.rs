@@ -1,8 +1,8 @@
-//! The systems whose locks lockkeeper reproduces, a file each: what they do right, and what they do wrong and lockkeeper
-//! does not. A wrong way is shown twice: in a model of the original, where it happens, and against lockkeeper, where it
-//! cannot.
+//! Tests of the compatibility layers, one file for each system: correct behaviour of the original, and faults of the
+//! original that lockkeeper does not have. A fault is shown twice: in a model of the original, where it occurs, and
+//! against lockkeeper, where it cannot occur.
 //!
-//! Each file ends with its list of `behaviours!`: functions over a service, run against a leader, a follower and gRPC.
+//! Each file has a list `backend_tests!` of functions over a service, which run against a leader, a follower and gRPC.
 
 mod all;
 mod config_legacy;
@@ -24,21 +24,21 @@ use std::time::Duration;
 use lockkeeper::client::Client;
 use lockkeeper::service::LockService;
 
-use crate::suite::{LOOK, PATIENT, in_use};
+use crate::suite::{PATIENT, POLL, in_use};
 
-/// Awaits that nobody holds the lock.
+/// Waits until the lock has no holder and no waiter.
 async fn ended<S: LockService>(client: &Client<S>, name: &str) {
     in_use(client, name, 0, 0).await;
 }
 
-/// Awaits that the cluster's time has moved on by at least so much.
+/// Waits until the cluster's log time has advanced by at least this much.
 async fn passes<S: LockService>(client: &Client<S>, time: Duration) {
     let now = async || client.status().await.expect("a status").log_time;
     let until = now().await.after_ms(u64::try_from(time.as_millis()).expect("a short time"));
     let passed = async {
         while now().await < until {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
-    tokio::time::timeout(PATIENT, passed).await.expect("the cluster's time moves on");
+    tokio::time::timeout(PATIENT, passed).await.expect("log time advances");
 }

@@ -1,4 +1,4 @@
-//! A lock service that counts what passes through it, and that can hold waits and looks up, around any other.
+//! A wrapper around a lock service that counts requests and can pause waits and queries.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -9,46 +9,46 @@ use lockkeeper::service::{
 };
 use tokio::sync::{Notify, watch};
 
-/// See the module. Clones share their counts.
+/// A lock service that counts and pauses. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
     inner: S,
     seen: Arc<Seen>,
 }
 
-/// What has passed.
+/// The counts and switches of a [`Probe`].
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Commands and questions.
+    /// The number of commands and queries.
     pub(crate) requests: AtomicU64,
-    /// Renewals, and attaches, which renew.
+    /// The number of renewals and of attaches, which also renew.
     pub(crate) renewals: AtomicU64,
-    /// Waiters that were told something.
+    /// The number of waits that returned.
     pub(crate) wake_ups: AtomicU64,
-    /// Nobody begins to wait for a grant before `wait_on`.
-    pub(crate) waits_held_up: AtomicBool,
-    /// No look at a lock is passed on before `wait_on`.
-    pub(crate) looks_held_up: AtomicBool,
-    /// No confirmation of a prepared document is passed on before `wait_on`.
-    pub(crate) confirms_held_up: AtomicBool,
-    /// By how much the service's time seems to leap with every look at it, and by how much it did.
-    pub(crate) leaps_ms: AtomicU64,
+    /// Waits for a grant start only after `resume`.
+    pub(crate) waits_paused: AtomicBool,
+    /// Queries of a lock are forwarded only after `resume`.
+    pub(crate) queries_paused: AtomicBool,
+    /// Confirmations of prepared documents are forwarded only after `resume`.
+    pub(crate) confirms_paused: AtomicBool,
+    /// The milliseconds by which the service's time seems to advance with each status call, and the sum so far.
+    pub(crate) clock_jump_ms: AtomicU64,
     ahead_ms: AtomicU64,
-    /// Log time of each sign of life of a process that was applied.
+    /// The log time of each ping that was applied.
     pub(crate) pings: Mutex<Vec<LogTime>>,
-    /// Somebody is held up.
-    pub(crate) held_up: Notify,
-    /// Lets those that are held up go on.
-    pub(crate) wait_on: Notify,
+    /// Notified when a call is paused.
+    pub(crate) paused: Notify,
+    /// Resumes the paused calls.
+    pub(crate) resume: Notify,
 }
 
 impl Seen {
-    /// Goes on at once, or with `wait_on` while it is held up.
-    async fn pass(&self, held_up: &AtomicBool) {
-        if held_up.load(SeqCst) {
-            let wait_on = self.wait_on.notified();
-            self.held_up.notify_one();
-            wait_on.await;
+    /// Returns at once, or after `resume` if `paused` is set.
+    async fn pass(&self, paused: &AtomicBool) {
+        if paused.load(SeqCst) {
+            let resume = self.resume.notified();
+            self.paused.notify_one();
+            resume.await;
         }
     }
 }
@@ -66,12 +66,12 @@ impl<S: LockService> LockService for Probe<S> {
         let count = if renews { &self.seen.renewals } else { &self.seen.requests };
         count.fetch_add(1, SeqCst);
         if matches!(call.command, Command::Document(DocumentCommand::Confirm { .. })) {
-            self.seen.pass(&self.seen.confirms_held_up).await;
+            self.seen.pass(&self.seen.confirms_paused).await;
         }
         let pings = matches!(call.command, Command::Document(DocumentCommand::Ping { .. }));
         let reply = self.inner.submit(call).await;
         if let Some(reply) = reply.as_ref().ok().filter(|_| pings) {
-            self.seen.pings.lock().expect("nobody panics with it").push(reply.stamp);
+            self.seen.pings.lock().expect("not poisoned").push(reply.stamp);
         }
         reply
     }
@@ -86,7 +86,7 @@ impl<S: LockService> LockService for Probe<S> {
     }
 
     async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
-        self.seen.pass(&self.seen.waits_held_up).await;
+        self.seen.pass(&self.seen.waits_paused).await;
         let reply = self.inner.wait_outcome(claim).await;
         self.seen.wake_ups.fetch_add(1, SeqCst);
         reply
@@ -95,7 +95,7 @@ impl<S: LockService> LockService for Probe<S> {
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         self.seen.requests.fetch_add(1, SeqCst);
         if matches!(query, Query::Inspect { .. }) {
-            self.seen.pass(&self.seen.looks_held_up).await;
+            self.seen.pass(&self.seen.queries_paused).await;
         }
         self.inner.query(query, freshness).await
     }
@@ -109,7 +109,7 @@ impl<S: LockService> LockService for Probe<S> {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        let ahead_ms = self.seen.ahead_ms.fetch_add(self.seen.leaps_ms.load(SeqCst), SeqCst);
+        let ahead_ms = self.seen.ahead_ms.fetch_add(self.seen.clock_jump_ms.load(SeqCst), SeqCst);
         let status = self.inner.status().await?;
         Ok(Status { log_time: LogTime(status.log_time.0 + ahead_ms), ..status })
     }

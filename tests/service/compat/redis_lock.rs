@@ -1,6 +1,6 @@
 //! The Redis lock: its four conditions, and what goes wrong without them.
 
-#![allow(clippy::print_stderr, reason = "a run that is scaled down says so")]
+#![allow(clippy::print_stderr, reason = "a reduced run prints its size")]
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use lockkeeper::service::{LockService, Word};
 use super::ended;
 use crate::suite::{LONG, SHORT, client};
 
-/// Who contends, and how often each locks and unlocks; `LOCKKEEPER_FULL` asks for a thousand times.
+/// The number of clients and of rounds for each; with `LOCKKEEPER_FULL` a thousand rounds.
 const CLIENTS: u32 = 100;
 const ROUNDS: u32 = 2;
 const ROUNDS_FULL: u32 = 1_000;
-/// After so many rounds of all together it is said how far they are.
-const TOLD_EVERY: u32 = 1_000;
-/// Between two tries of a client that polls.
+/// Progress is printed after this many rounds in total.
+const REPORT_EVERY: u32 = 1_000;
+/// The pause between two tries of a polling client.
 const POLL: Duration = Duration::from_millis(200);
 
-/// The original: one key, its value, and when it is gone.
+/// A model of the original: one key with its value and its expiry.
 #[derive(Default)]
 struct Model {
     key: Option<(&'static str, Option<u64>)>,
@@ -33,7 +33,7 @@ impl Model {
         self.key.map(|(value, _)| value)
     }
 
-    /// Without `NX`: whatever is there is overwritten.
+    /// Without `NX`: overwrites any value.
     fn set(&mut self, value: &'static str, end: Option<u64>) {
         self.key = Some((value, end));
     }
@@ -47,7 +47,7 @@ impl Model {
     }
 }
 
-/// One client at any time, however many ask.
+/// At most one client holds the lock at any time.
 async fn r_red_01_one_client_at_any_time<S: LockService>(service: S) {
     let rounds = if std::env::var_os("LOCKKEEPER_FULL").is_some() { ROUNDS_FULL } else { ROUNDS };
     eprintln!("R-RED-01: {CLIENTS} clients, {rounds} rounds (LOCKKEEPER_FULL=1 for {ROUNDS_FULL})");
@@ -64,7 +64,7 @@ async fn r_red_01_one_client_at_any_time<S: LockService>(service: S) {
             tokio::task::yield_now().await;
             inside.fetch_sub(1, SeqCst);
             let rounds_done = 1 + done.fetch_add(1, SeqCst);
-            if rounds_done.is_multiple_of(TOLD_EVERY) {
+            if rounds_done.is_multiple_of(REPORT_EVERY) {
                 eprintln!("R-RED-01: {rounds_done} of {}", CLIENTS * rounds);
             }
             assert!(lock.release_distributed_lock("k", &id).await.expect("answered"));
@@ -82,7 +82,7 @@ async fn r_red_01_in_the_model_a_look_before_the_set_lets_two_in() {
         while model.borrow_mut().get(0).is_some() {
             tokio::task::yield_now().await;
         }
-        // The look and the set are two commands: others come between them.
+        // The read and the write are two commands, and others can come between them.
         tokio::task::yield_now().await;
         model.borrow_mut().set(value, Some(10));
         most.fetch_max(1 + inside.fetch_add(1, SeqCst), SeqCst);
@@ -94,7 +94,7 @@ async fn r_red_01_in_the_model_a_look_before_the_set_lets_two_in() {
     assert_eq!(most.load(SeqCst), 2, "two inside");
 }
 
-/// A crash without an unlock still lets others lock; the old owner's script finds nothing.
+/// After a crash without an unlock, others can lock, and the old owner's script finds nothing.
 async fn r_red_02_r_red_06_no_lock_without_an_end<S: LockService>(service: S) {
     let client = client(service, "red-02");
     let lock = RedisLock::new(client.clone());
@@ -106,11 +106,11 @@ async fn r_red_02_r_red_06_no_lock_without_an_end<S: LockService>(service: S) {
 }
 
 #[test]
-fn r_red_02_r_red_06_in_the_model_the_dead_keep_it_or_take_anothers() {
+fn r_red_02_r_red_06_in_the_model_a_dead_owner_keeps_it_or_deletes_anothers() {
     let mut endless = Model::default();
     assert!(endless.set_nx(0, "dead", None), "without PX");
-    assert!(!endless.set_nx(1_000_000, "next", Some(1_000_010)), "nobody locks ever again");
-    // With PX it runs out; and an owner that only remembers that it had locked deletes the next one's key.
+    assert!(!endless.set_nx(1_000_000, "next", Some(1_000_010)), "no client can lock again");
+    // With PX the key expires; an owner that only remembers that it locked deletes the key of the next one.
     let mut run_out = Model::default();
     let locked = run_out.set_nx(0, "dead", Some(10));
     assert_eq!(run_out.get(10), None);
@@ -118,10 +118,10 @@ fn r_red_02_r_red_06_in_the_model_the_dead_keep_it_or_take_anothers() {
     if locked {
         run_out.key = None;
     }
-    assert!(run_out.set_nx(12, "third", Some(22)), "beside the next one");
+    assert!(run_out.set_nx(12, "third", Some(22)), "two clients hold the lock");
 }
 
-/// Who tied the bell unties it; on a key that is there NX changes neither value nor end.
+/// Only the client that locked can unlock. With NX an existing key keeps its value and its expiry.
 async fn r_red_04_r_red_05_only_the_locker_unlocks<S: LockService>(service: S) {
     let lock = RedisLock::new(client(service, "red-04"));
     assert!(lock.try_get_distributed_lock("k", "a", LONG).await.expect("answered"));
@@ -134,11 +134,11 @@ async fn r_red_04_r_red_05_only_the_locker_unlocks<S: LockService>(service: S) {
 }
 
 #[test]
-fn r_red_04_r_red_05_in_the_model_anybody_unlocks_and_overwrites() {
-    let mut untied = Model::default();
-    assert!(untied.set_nx(0, "a", Some(10)));
-    untied.key = None;
-    assert!(untied.set_nx(1, "b", Some(11)), "B deleted the key of A, who still works");
+fn r_red_04_r_red_05_in_the_model_any_client_unlocks_and_overwrites() {
+    let mut deleted_key = Model::default();
+    assert!(deleted_key.set_nx(0, "a", Some(10)));
+    deleted_key.key = None;
+    assert!(deleted_key.set_nx(1, "b", Some(11)), "B deleted the key of A, which still works");
     // Without NX the loser's SET changes both the value and the expiry.
     let mut overwritten = Model::default();
     assert!(overwritten.set_nx(0, "a", Some(10)));
@@ -146,8 +146,8 @@ fn r_red_04_r_red_05_in_the_model_anybody_unlocks_and_overwrites() {
     assert_eq!((overwritten.get(10), overwritten.key), (Some("b"), Some(("b", Some(1_000)))));
 }
 
-/// The scripts of real clients, compare and delete, compare and extend: only the value's owner moves the expiry, and what ran
-/// out is not revived.
+/// The scripts of real clients (compare and delete, compare and extend): only the owner of the value changes the
+/// expiry, and an expired key is not revived.
 async fn r_red_07_the_scripts_compare_first<S: LockService>(service: S) {
     let client = client(service, "red-07");
     let lock = RedisLock::new(client.clone());
@@ -159,13 +159,13 @@ async fn r_red_07_the_scripts_compare_first<S: LockService>(service: S) {
     assert!(lock.extend_distributed_lock("k", "a", LONG * 2).await.expect("answered"));
     let longer = lock.get("k").await.expect("answered").expect("held");
     assert!(first.deadline < longer.deadline && first.token == longer.token);
-    assert!(lock.extend_distributed_lock("k", "a", SHORT).await.expect("answered"), "sooner is legal, too");
+    assert!(lock.extend_distributed_lock("k", "a", SHORT).await.expect("answered"), "an earlier expiry is allowed");
     ended(&client, "k").await;
     assert!(!lock.extend_distributed_lock("k", "a", LONG).await.expect("answered"));
     assert!(!lock.release_distributed_lock("k", "a").await.expect("answered"));
 }
 
-/// A hundred requests check, find nothing and insert: under the lock there is one row.
+/// A hundred requests check for a row, find none and insert it: with the lock there is one row.
 async fn r_red_08_one_row_under_the_lock<S: LockService>(service: S) {
     let client = client(service, "red-08");
     let rows = AtomicU32::new(0);
@@ -197,8 +197,8 @@ async fn r_red_08_in_the_model_without_the_lock_there_are_many() {
     assert!(1 < rows.load(SeqCst));
 }
 
-/// A lock that ran out and went to another is not deleted by its old owner.
-async fn w_red_u2_another_ones_lock_stays<S: LockService>(service: S) {
+/// An expired lock that another client holds now is not deleted by its old owner.
+async fn w_red_u2_the_lock_of_another_stays<S: LockService>(service: S) {
     let client = client(service, "red-u2");
     let lock = RedisLock::new(client.clone());
     assert!(lock.try_get_distributed_lock("k", "a", SHORT).await.expect("answered"));
@@ -213,21 +213,21 @@ fn w_red_u2_in_the_model_the_lock_of_another_is_deleted() {
     let mut model = Model::default();
     assert!(model.set_nx(0, "a", Some(10)));
     let mine = model.get(9) == Some("a");
-    assert!(model.set_nx(10, "b", Some(20)), "it ran out, and B locked");
+    assert!(model.set_nx(10, "b", Some(20)), "it expired, and B locked");
     if mine {
         model.key = None;
     }
     assert!(model.set_nx(11, "c", Some(21)), "B and C have it");
 }
 
-/// No path to a lock without an end, and none to another's: the wrong ways of the first clients.
+/// No call creates a lock without an expiry, and none deletes the lock of another client, as the first clients could.
 async fn w_red_l1_w_red_l2_w_red_u1_no_such_path<S: LockService>(service: S) {
     let client = client(service, "red-l1");
     let lock = RedisLock::new(client.clone());
     assert!(lock.try_get_distributed_lock("k", "a", LONG).await.expect("answered"));
     let end = lock.get("k").await.expect("answered").expect("held").deadline;
     assert!(end.is_some(), "every lock has an end from its first moment");
-    assert!(!lock.release_distributed_lock("k", "anybody").await.expect("answered"));
+    assert!(!lock.release_distributed_lock("k", "another").await.expect("answered"));
     assert_eq!(lock.get("k").await.expect("answered").expect("held").deadline, end);
 }
 
@@ -235,19 +235,19 @@ async fn w_red_l1_w_red_l2_w_red_u1_no_such_path<S: LockService>(service: S) {
 fn w_red_l1_w_red_l2_w_red_u1_in_the_model() {
     let mut crashed = Model::default();
     assert!(crashed.set_nx(0, "a", None), "EXPIRE was never sent");
-    assert!(!crashed.set_nx(u64::MAX, "b", None), "locked for ever");
+    assert!(!crashed.set_nx(u64::MAX, "b", None), "locked permanently");
     let mut deleted = Model::default();
     assert!(deleted.set_nx(0, "a", Some(10)));
     deleted.key = None;
     assert!(deleted.set_nx(1, "b", Some(11)), "a plain DEL by B");
-    // The value is the end; a loser's GETSET overwrites the winner's.
+    // The value is the expiry, and a loser's GETSET overwrites the winner's.
     let (mut value, now) = (5_u64, 6);
     let winner = std::mem::replace(&mut value, 16) < now;
     let loser = std::mem::replace(&mut value, 1_000) < now;
-    assert_eq!((winner, loser, value), (true, false, 1_000), "the winner's end was moved by the loser");
+    assert_eq!((winner, loser, value), (true, false, 1_000), "the loser changed the winner's expiry");
 }
 
-/// No time at all is an error of the caller, and never "for ever".
+/// A duration of zero is an error of the caller and does not mean a lock without an expiry.
 async fn w_red_01_no_time_is_an_error<S: LockService>(service: S) {
     let lock = RedisLock::new(client(service, "red-w1"));
     for none in [Duration::ZERO, Duration::from_micros(900)] {
@@ -258,21 +258,21 @@ async fn w_red_01_no_time_is_an_error<S: LockService>(service: S) {
 }
 
 #[test]
-fn w_red_01_in_the_model_no_time_is_for_ever() {
+fn w_red_01_in_the_model_no_time_means_no_expiry() {
     let (wanted_ms, mut model) = (900_u64, Model::default());
-    // The client speaks in seconds, and leaves out an expiry of none.
+    // The client converts to seconds and omits an expiry of zero.
     let seconds = wanted_ms / 1_000;
     assert!(model.set_nx(0, "a", Some(seconds).filter(|seconds| 0 < *seconds)));
-    assert!(!model.set_nx(1_000_000, "b", None), "locked for ever");
+    assert!(!model.set_nx(1_000_000, "b", None), "locked permanently");
 }
 
-behaviours! {
+backend_tests! {
     r_red_01_one_client_at_any_time
     r_red_02_r_red_06_no_lock_without_an_end
     r_red_04_r_red_05_only_the_locker_unlocks
     r_red_07_the_scripts_compare_first
     r_red_08_one_row_under_the_lock
-    w_red_u2_another_ones_lock_stays
+    w_red_u2_the_lock_of_another_stays
     w_red_l1_w_red_l2_w_red_u1_no_such_path
     w_red_01_no_time_is_an_error
 }

@@ -1,4 +1,4 @@
-//! The three simple locks, by a unique index, a flag and a lease: what they do right, and what their originals do wrong.
+//! The locks based on a unique index, a flag and a lease: their correct behaviour, and faults of the originals.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use lockkeeper::service::{LockService, Word};
 
 use super::probe::Probe;
 use super::{ended, passes};
-use crate::suite::{LONG, LOOK, SHORT, client, session, short_session};
+use crate::suite::{LONG, POLL, SHORT, client, session, short_session};
 
-/// The originals' document: whether it is there, `locked`, and `expireAt`, by name.
+/// A model of the documents of the originals: name, `locked`, and `expireAt`.
 #[derive(Default)]
 struct Model {
     documents: Vec<(&'static str, bool, u64)>,
@@ -43,7 +43,7 @@ impl Model {
     }
 }
 
-/// Inserted on a free name, refused on the next try, and free again after its delete.
+/// An insert succeeds for a free name, is refused while the record exists, and succeeds again after its delete.
 async fn r_uni_01_one_inserts<S: LockService>(service: S) {
     let lock = UniqueIndexLock::new(client(service, "uni-01"));
     let record = lock.insert("k", LONG).await.expect("answered").expect("free");
@@ -52,7 +52,7 @@ async fn r_uni_01_one_inserts<S: LockService>(service: S) {
     assert!(lock.insert("k", LONG).await.expect("answered").is_some());
 }
 
-/// As long as its end is moved it is kept; then it frees itself, as after a crash.
+/// The record is kept while it is refreshed; then it expires, as it does after a crash.
 async fn r_uni_02_w_uni_01_w_uni_02_it_frees_itself<S: LockService>(service: S) {
     let client = client(service, "uni-02");
     let lock = UniqueIndexLock::new(client.clone());
@@ -64,46 +64,46 @@ async fn r_uni_02_w_uni_01_w_uni_02_it_frees_itself<S: LockService>(service: S) 
     assert!(record.refresh(SHORT).await.expect("answered"));
     drop(record);
     ended(&client, "k").await;
-    assert!(lock.insert("k", LONG).await.expect("answered").is_some(), "no expired record is in the way");
+    assert!(lock.insert("k", LONG).await.expect("answered").is_some(), "the expired record does not block the insert");
 }
 
 #[test]
-fn w_uni_01_w_uni_02_in_the_model_it_stays_for_ever() {
+fn w_uni_01_w_uni_02_in_the_model_it_stays_permanently() {
     let mut model = Model::default();
     assert!(model.insert("k", 10));
-    assert!(!model.insert("k", 1_000_000), "the holder is dead, and nobody reads expireAt");
+    assert!(!model.insert("k", 1_000_000), "the holder is dead, and expireAt is never read");
 }
 
-/// Only who inserted it deletes it.
-async fn w_uni_03_nobody_deletes_for_others<S: LockService>(service: S) {
+/// Only the client that inserted the record can delete it.
+async fn w_uni_03_no_client_deletes_for_another<S: LockService>(service: S) {
     let client = client(service, "uni-w3");
     let lock = UniqueIndexLock::new(client.clone());
     let record = lock.insert("k", LONG).await.expect("answered").expect("free");
-    let other = lockkeeper::model::Handle::parse("somebody else").expect("legal");
+    let other = lockkeeper::model::Handle::parse("another handle").expect("legal");
     client.release("k", &other).await.expect_err("refused");
     assert!(record.delete().await.expect("still there"));
 }
 
 #[test]
-fn w_uni_03_in_the_model_anybody_deletes() {
+fn w_uni_03_in_the_model_any_client_deletes() {
     let mut model = Model::default();
     assert!(model.insert("k", 10));
     model.documents.retain(|(name, ..)| *name != "k");
-    assert!(model.insert("k", 10), "two have it");
+    assert!(model.insert("k", 10), "two clients hold the lock");
 }
 
-/// Lost in transport, refused, ended and held are four answers.
+/// A lost answer, a refusal, an ended lock and a held lock are four answers.
 async fn w_uni_04_four_answers<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "uni-w4");
     let lock = UniqueIndexLock::new(client.clone());
     let mut record = lock.insert("k", LONG).await.expect("answered").expect("free");
     assert!(lock.insert("k", LONG).await.expect("held is an answer").is_none());
-    let refused = lock.insert("k2", Duration::ZERO).await.err().expect("no time at all");
+    let refused = lock.insert("k2", Duration::ZERO).await.err().expect("a duration of zero");
     assert_eq!(refused.word(), Word::Invalid);
     faults.answers_lost.store(u32::MAX, SeqCst);
     let hasty = UniqueIndexLock::new(client.clone().request_wait(SHORT * 10));
-    let lost = hasty.insert("k3", LONG).await.err().expect("no answer comes");
+    let lost = hasty.insert("k3", LONG).await.err().expect("there is no answer");
     assert_eq!(lost.word(), Word::Unknown);
     faults.answers_lost.store(0, SeqCst);
     assert!(record.refresh(Duration::from_millis(1)).await.expect("answered"));
@@ -120,14 +120,11 @@ fn w_uni_04_in_the_model_every_exception_is_held() {
         NotAuthorized,
     }
     let sample = |insert: Result<(), Exception>| insert.is_ok();
-    let told = [Exception::DuplicateKey, Exception::ConnectionLost, Exception::NotAuthorized].map(Err).map(sample);
-    assert_eq!(
-        told, [false; 3],
-        "one answer for a lock that is held, one that may be the caller's, and one that never is"
-    );
+    let answers = [Exception::DuplicateKey, Exception::ConnectionLost, Exception::NotAuthorized].map(Err).map(sample);
+    assert_eq!(answers, [false; 3], "the same answer for a held lock, for one that may be acquired, and for a refusal");
 }
 
-/// Set where it was not set, a name that was never seen included; set back by its owner alone.
+/// A flag can be set if it is not set, also for a name that was never used, and only its owner can clear it.
 async fn r_flag_01_r_flag_02_w_flag_02_w_flag_03_one_sets_the_flag<S: LockService>(service: S) {
     let (one, two) =
         (FlagLock::new(session(service.clone(), "flag").await), FlagLock::new(session(service, "flag").await));
@@ -145,12 +142,12 @@ fn w_flag_01_w_flag_02_w_flag_03_in_the_model() {
     assert!(!model.take_flag("k"), "the document has to be there beforehand");
     model.documents.push(("k", false, 0));
     assert!(model.take_flag("k"));
-    assert!(!model.take_flag("k"), "for ever, where the holder crashed");
+    assert!(!model.take_flag("k"), "permanently, if the holder crashed");
     model.find("k").expect("there").1 = false;
-    assert!(model.take_flag("k"), "somebody else had set it back");
+    assert!(model.take_flag("k"), "another client had cleared it");
 }
 
-/// A crash sets it back: the flag goes with the session, which nobody renews any more.
+/// A crash clears the flag: it ends with the session, which is no longer renewed.
 async fn w_flag_01_a_crash_sets_it_back<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service.clone());
     let one = FlagLock::new(short_session(faulty, "flag-crash").await);
@@ -158,13 +155,13 @@ async fn w_flag_01_a_crash_sets_it_back<S: LockService>(service: S) {
     let two = FlagLock::new(lives.clone());
     assert!(one.lock("k").await.expect("answered"));
     assert!(!two.lock("k").await.expect("answered"), "it is set");
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     ended(&lives.client(), "k").await;
     assert!(two.lock("k").await.expect("answered"));
-    assert!(!one.unlock("k").await.unwrap_or(false), "it has it no longer");
+    assert!(!one.unlock("k").await.unwrap_or(false), "its hold has ended");
 }
 
-/// Kept for ten periods of the cluster's time by its renewals; nobody else gets it.
+/// The renewals keep the lease for ten periods of the cluster's time; no other client gets it.
 async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "lease-01");
@@ -180,10 +177,10 @@ async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(s
             held = Duration::from_millis(client.status().await.expect("a status").log_time.ms_since(seen.since));
             if guard.renewals().len() == 2 && !failed {
                 failed = true;
-                // One renewal is not answered; the next one is in time.
+                // One renewal gets no answer; the next one is in time.
                 faults.answers_lost.store(1, SeqCst);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::time::timeout(LONG, kept).await.expect("renewed");
@@ -191,7 +188,7 @@ async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(s
     assert!(guard.release().await.expect("still held"));
 }
 
-/// Without renewals it is over one period after the last one, and not before: the next grant is later than its end.
+/// Without renewals the lease ends one period after the last one, and not before: the next grant is later than its end.
 async fn r_lease_02_over_one_period_after_the_last_renewal<S: LockService>(service: S) {
     let client = client(service, "lease-02");
     let lock = LeaseLock::new(client.clone(), SHORT * 4);
@@ -204,7 +201,7 @@ async fn r_lease_02_over_one_period_after_the_last_renewal<S: LockService>(servi
     next.release().await.expect("released");
 }
 
-/// A name that was never used is free, and a released one is free at once.
+/// A name that was never used is free, and a released name is free at once.
 async fn w_lease_01_w_lease_02_free_at_once<S: LockService>(service: S) {
     let lock = LeaseLock::new(client(service, "lease-w1"), LONG);
     for _ in 0..3 {
@@ -225,24 +222,24 @@ fn w_lease_01_w_lease_02_w_lease_03_in_the_model() {
     assert!(model.take_lease("k", 131), "B takes over");
     // A's timer renews by name alone.
     model.find("k").expect("there").2 = 1_000;
-    assert!(!model.take_lease("k", 999), "B's lease was prolonged by A");
+    assert!(!model.take_lease("k", 999), "A renewed the lease of B");
 }
 
-/// The old holder's timer renews nothing of another's, is told, and stops; after a release it does not run on.
+/// The old holder's timer does not renew the lease of another client. The old holder is notified and its timer stops.
 async fn w_lease_03_w_lease_04_no_renewal_without_a_hold<S: LockService>(service: S) {
     let client = client(service, "lease-w3");
     let lock = LeaseLock::new(client.clone(), SHORT * 10);
     let old = lock.take("k").await.expect("answered").expect("free");
     client.break_hold("k", old.token(), "stuck").await.expect("broken");
     let new = client.lease("k").duration(LONG).take().await.expect("free");
-    tokio::time::timeout(LONG, old.lost()).await.expect("the old holder is told");
+    tokio::time::timeout(LONG, old.lost()).await.expect("the old holder is notified");
     let seen = lock.check("k").await.expect("answered").expect("held");
     assert_eq!((seen.token, seen.deadline), (new.token(), Some(new.deadline())), "untouched");
     assert!(!old.release().await.expect("answered"));
     new.release().await.expect("held");
 }
 
-/// A guard that was released or dropped renews nothing any more.
+/// A guard that was released or dropped sends no more renewals.
 async fn w_lease_04_no_renewal_after_the_release<S: LockService>(service: S) {
     let (probe, seen) = Probe::new(service);
     let client = client(probe, "lease-w4");
@@ -251,7 +248,7 @@ async fn w_lease_04_no_renewal_after_the_release<S: LockService>(service: S) {
     let renewed = async {
         let guard = lock.take("k").await.expect("answered").expect("free");
         while guard.renewals().is_empty() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         assert!(guard.release().await.expect("held"));
     };
@@ -259,27 +256,27 @@ async fn w_lease_04_no_renewal_after_the_release<S: LockService>(service: S) {
     let before = seen.renewals.load(SeqCst);
     assert!(0 < before);
     passes(&client, period * 2).await;
-    assert_eq!(seen.renewals.load(SeqCst), before, "nobody renews");
+    assert_eq!(seen.renewals.load(SeqCst), before, "no renewal is sent");
     let next = lock.take("k").await.expect("answered").expect("free");
     drop(next);
     ended(&client, "k").await;
 }
 
 #[test]
-fn w_lease_04_in_the_model_the_timer_runs_on() {
+fn w_lease_04_in_the_model_the_timer_keeps_running() {
     let mut model = Model::default();
     model.documents.push(("k", false, 0));
     assert!(model.take_lease("k", 1));
-    // Released, the later cure included: the end is set back, too. But nobody stopped the timer.
+    // The lock is released, and the end is cleared as well, as a later version does. But the timer was not stopped.
     let document = model.find("k").expect("there");
     (document.1, document.2) = (false, 0);
     for tick in 1..100 {
         model.find("k").expect("there").2 = tick * 15 + 30;
-        assert!(!model.take_lease("k", tick * 15 + 10), "nobody has it, and nobody gets it");
+        assert!(!model.take_lease("k", tick * 15 + 10), "it has no holder and cannot be acquired");
     }
 }
 
-/// What a take got is a type of its own, which cannot be looked at wrongly: a guard, nothing, or an error.
+/// The result of a take has its own type, which cannot be misread: a guard, nothing, or an error.
 async fn w_lease_05_the_result_is_typed<S: LockService>(service: S) {
     let lock = LeaseLock::new(client(service, "lease-w5"), LONG);
     let guard: lockkeeper::compat::lease_lock::LeaseGuard<S> = lock.take("k").await.expect("answered").expect("free");
@@ -292,16 +289,16 @@ fn w_lease_05_in_the_model_the_field_is_never_there() {
     let mut model = Model::default();
     model.documents.push(("k", false, 0));
     assert!(model.take_lease("k", 1));
-    // The helper answers the document itself; the sample looks for the fields of the bare command's answer.
+    // The helper returns the document itself; the sample looks for the fields of the raw command's answer.
     let answer = std::collections::BTreeMap::from([("_id", "k"), ("locked", "true"), ("expireAt", "31")]);
     let took = answer.contains_key("value") && answer.contains_key("ok");
-    assert!(!took && model.find("k").expect("there").1, "it took the lock, and does not know");
+    assert!(!took && model.find("k").expect("there").1, "it acquired the lock, but does not detect that");
 }
 
-behaviours! {
+backend_tests! {
     r_uni_01_one_inserts
     r_uni_02_w_uni_01_w_uni_02_it_frees_itself
-    w_uni_03_nobody_deletes_for_others
+    w_uni_03_no_client_deletes_for_another
     w_uni_04_four_answers
     r_flag_01_r_flag_02_w_flag_02_w_flag_03_one_sets_the_flag
     w_flag_01_a_crash_sets_it_back

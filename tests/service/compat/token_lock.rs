@@ -1,4 +1,4 @@
-//! The token lock: what it does right, and what its original does wrong.
+//! The token lock: its correct behaviour, and faults of the original.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -7,19 +7,19 @@ use lockkeeper::service::LockService;
 
 use super::ended;
 use super::probe::Probe;
-use crate::suite::{LONG, LOOK, SHORT, client, in_use};
+use crate::suite::{LONG, POLL, SHORT, client, in_use};
 
-/// How many come at once.
+/// The number of concurrent callers.
 const CALLERS: u64 = 30;
 
-/// The original's collection: key, end, token; and its callers' time.
+/// A model of the original's collection: one document with its end and its token. Callers supply the time.
 #[derive(Default)]
 struct Model {
     document: Option<(u64, u64)>,
 }
 
 impl Model {
-    /// Upsert with set-on-insert: the token that is there afterwards.
+    /// Upsert with set-on-insert. Returns the token of the document afterwards.
     fn upsert(&mut self, expire: u64, token: u64) -> u64 {
         self.document.get_or_insert((expire, token)).1
     }
@@ -36,7 +36,7 @@ impl Model {
     }
 }
 
-/// A free key gives a token; a second caller, and the same one, get nothing, and the document stays.
+/// A free key gives a token. A second caller, and the same caller again, get nothing, and the document is unchanged.
 async fn r_tok_01_r_tok_02_r_tok_11_one_gets_a_token<S: LockService>(service: S) {
     let lock = TokenLock::new(client(service, "tok-01"));
     let token = lock.acquire("k", LONG).await.expect("answered").expect("free");
@@ -47,20 +47,21 @@ async fn r_tok_01_r_tok_02_r_tok_11_one_gets_a_token<S: LockService>(service: S)
     assert!(lock.release("k", &token).await.expect("answered"));
 }
 
-/// Expired, and nobody else wants it: a new token, and of fifty takers one.
+/// An expired key gives a new token to one of fifty callers.
 async fn r_tok_03_r_tok_05_an_expired_one_goes_to_one<S: LockService>(service: S) {
     let client = client(service, "tok-03");
     let lock = TokenLock::new(client.clone());
     let old = lock.acquire("k", SHORT).await.expect("answered").expect("free");
     ended(&client, "k").await;
     let takers = (0..50).map(|_| lock.acquire("k", LONG));
-    let got = futures_util::future::join_all(takers).await.into_iter().filter_map(|got| got.expect("answered"));
-    let got: Vec<_> = got.collect();
-    assert_eq!(got.len(), 1);
-    assert!(old.fencing < got[0].fencing);
+    let acquired =
+        futures_util::future::join_all(takers).await.into_iter().filter_map(|acquired| acquired.expect("answered"));
+    let acquired: Vec<_> = acquired.collect();
+    assert_eq!(acquired.len(), 1);
+    assert!(old.fencing < acquired[0].fencing);
 }
 
-/// What was refreshed after it was seen is not removed: the condition is on token and end together.
+/// A lock that was refreshed after it was read is not removed: the condition covers token and end.
 async fn r_tok_04_a_refreshed_lock_lives<S: LockService>(service: S) {
     let client = client(service, "tok-04");
     let lock = TokenLock::new(client.clone());
@@ -76,7 +77,7 @@ async fn r_tok_04_a_refreshed_lock_lives<S: LockService>(service: S) {
     assert!(lock.release("k", &token).await.expect("answered"));
 }
 
-/// At its end it is not over yet: the next grant is later than that.
+/// At its end the lock is still held: the next grant is later.
 async fn r_tok_06_it_is_over_only_past_its_end<S: LockService>(service: S) {
     let client = client(service, "tok-06");
     let lock = TokenLock::new(client.clone());
@@ -88,7 +89,7 @@ async fn r_tok_06_it_is_over_only_past_its_end<S: LockService>(service: S) {
     assert!(seen.is_none_or(|seen| seen.deadline < Some(now.since)));
 }
 
-/// A wrong token, an old one and a second release change nothing; nor does a refresh by one of them.
+/// A wrong token, an old one and a second release change nothing, and neither does a refresh with one of them.
 async fn r_tok_07_r_tok_08_r_tok_09_only_the_own_token_counts<S: LockService>(service: S) {
     let lock = TokenLock::new(client(service, "tok-07"));
     let old = lock.acquire("k", LONG).await.expect("answered").expect("free");
@@ -102,7 +103,7 @@ async fn r_tok_07_r_tok_08_r_tok_09_only_the_own_token_counts<S: LockService>(se
     assert!(lock.release("k", &new).await.expect("answered"));
 }
 
-/// A refresh after the end revives nothing, also where nobody took over.
+/// A refresh after the end revives nothing, even if no other client has acquired the lock.
 async fn r_tok_10_a_refresh_after_the_end_is_refused<S: LockService>(service: S) {
     let client = client(service, "tok-10");
     let lock = TokenLock::new(client.clone());
@@ -112,40 +113,41 @@ async fn r_tok_10_a_refresh_after_the_end_is_refused<S: LockService>(service: S)
     assert_eq!(lock.find("k").await.expect("answered"), None);
 }
 
-/// Two run the loop; the active one stops without a word, and the other works on: never both.
-async fn r_tok_12_the_other_works_on<S: LockService>(service: S) {
+/// Two clients run the loop. The active one stops without a release, and the other takes over; they never work at the
+/// same time.
+async fn r_tok_12_the_other_takes_over<S: LockService>(service: S) {
     let lock = TokenLock::new(client(service, "tok-12"));
     let working = AtomicU32::new(0);
     let first = lock.acquire("k", SHORT * 4).await.expect("answered").expect("free");
     assert_eq!(working.fetch_add(1, SeqCst), 0);
     let other = async {
         let token = lock.acquire_within("k", LONG, LONG).await.expect("answered").expect("the first one ends");
-        assert_eq!(working.fetch_add(1, SeqCst), 0, "the first one works no longer");
+        assert_eq!(working.fetch_add(1, SeqCst), 0, "the first client has stopped");
         token
     };
     let dies = async {
         for _ in 0..3 {
             assert!(lock.refresh("k", &first, SHORT * 4).await.expect("answered"));
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
-        // Killed: it works no longer, and releases nothing.
+        // The first client is killed: it stops and releases nothing.
         working.fetch_sub(1, SeqCst);
     };
     let (second, ()) = tokio::join!(other, dies);
     assert!(first.fencing < second.fencing);
 }
 
-/// A hold without a token of this kind is another's.
+/// A hold of another kind has no such token and cannot be released with one.
 async fn r_tok_13_a_hold_of_another_kind_is_not_mine<S: LockService>(service: S) {
     let client = client(service, "tok-13");
     let lock = TokenLock::new(client.clone());
     let guard = client.lock("k").acquire().await.expect("free");
     assert_eq!(lock.acquire("k", LONG).await.expect("answered"), None);
-    let made_up = lockkeeper::compat::token_lock::Token {
-        secret: lockkeeper::model::Handle::parse("made up").expect("legal"),
+    let synthetic = lockkeeper::compat::token_lock::Token {
+        secret: lockkeeper::model::Handle::parse("synthetic").expect("legal"),
         fencing: guard.token(),
     };
-    assert!(!lock.release("k", &made_up).await.expect("answered"));
+    assert!(!lock.release("k", &synthetic).await.expect("answered"));
     guard.release().await.expect("still held");
 }
 
@@ -165,7 +167,7 @@ fn w_tok_01_in_the_model_modified_zero_looks_lost() {
     assert_eq!(model.refresh(10, 1), (true, false), "matched, not modified: the sample stops its work");
 }
 
-/// Going on after a success cannot cost the token: it is a value of its own, not a variable of the loop.
+/// To continue after a success cannot lose the token, because it is a separate value and not a variable of the loop.
 async fn w_tok_02_the_token_is_not_overwritten<S: LockService>(service: S) {
     let lock = TokenLock::new(client(service, "tok-w2"));
     let mut tokens = Vec::new();
@@ -183,18 +185,19 @@ fn w_tok_02_in_the_model_the_loop_loses_its_token() {
     for mine in 1..=2 {
         token = Some(mine).filter(|mine| model.upsert(10, *mine) == *mine);
     }
-    assert_eq!((token, model.document), (None, Some((10, 1))), "held, and nobody can release it");
+    assert_eq!((token, model.document), (None, Some((10, 1))), "held, and no client can release it");
 }
 
-/// Many that come at once are held or refused, never failed; and each asks once, however many come between.
+/// Concurrent callers are granted or refused, never failed, and each sends one request, no matter how many others there
+/// are.
 async fn w_tok_03_w_tok_04_a_race_is_no_failure<S: LockService>(service: S) {
     let (probe, seen) = Probe::new(service);
     let lock = TokenLock::new(client(probe, "tok-w3"));
     let all = futures_util::future::join_all((0..CALLERS).map(|_| lock.acquire("k", LONG)));
-    let got = tokio::time::timeout(LONG, all).await.expect("answered");
-    assert_eq!(got.into_iter().filter(|got| got.as_ref().expect("no failure").is_some()).count(), 1);
+    let acquired = tokio::time::timeout(LONG, all).await.expect("answered");
+    assert_eq!(acquired.into_iter().filter(|acquired| acquired.as_ref().expect("no failure").is_some()).count(), 1);
     let requests = seen.requests.load(SeqCst);
-    assert!(requests <= 2 * CALLERS, "{requests} requests of {CALLERS} callers: one each, and the time once each");
+    assert!(requests <= 2 * CALLERS, "{requests} requests of {CALLERS} callers: one request and one status call each");
 }
 
 #[test]
@@ -206,12 +209,13 @@ fn w_tok_03_in_the_model_the_loser_of_the_race_fails() {
         (None, Some(_)) => Err("duplicate key"),
         _ => Ok(model.upsert(10, token)),
     });
-    assert_eq!(answers, [Ok(1), Err("duplicate key")], "it is held, and the caller is told of a failure");
+    assert_eq!(answers, [Ok(1), Err("duplicate key")], "the lock is held, but the caller gets a failure");
 }
 
 #[test]
 fn w_tok_04_in_the_model_each_newcomer_costs_a_call() {
-    /// The sample: what is over is deleted as it was seen, and then it calls itself. Somebody else comes first each time.
+    /// The sample deletes an expired document as it was read and then calls itself. Another client inserts first each
+    /// time.
     fn acquire(model: &mut Model, now: u64, mine: u64, newcomers: &mut u64) -> u64 {
         if *newcomers > 0 {
             *newcomers -= 1;
@@ -225,15 +229,11 @@ fn w_tok_04_in_the_model_each_newcomer_costs_a_call() {
         1
     }
     for newcomers in [0, 1, 1_000] {
-        assert_eq!(
-            acquire(&mut Model::default(), 10, 1, &mut newcomers.clone()),
-            1 + newcomers,
-            "calls, one in another"
-        );
+        assert_eq!(acquire(&mut Model::default(), 10, 1, &mut newcomers.clone()), 1 + newcomers, "nested calls");
     }
 }
 
-/// A waiter is woken by the release, long before the expiration.
+/// A release wakes the waiter, long before the expiry.
 async fn w_tok_05_a_waiter_is_woken_by_the_release<S: LockService>(service: S) {
     let client = client(service, "tok-w5");
     let lock = TokenLock::new(client.clone());
@@ -249,27 +249,28 @@ async fn w_tok_05_a_waiter_is_woken_by_the_release<S: LockService>(service: S) {
 fn w_tok_05_in_the_model_it_sleeps_through_the_release() {
     let (mut model, expiration) = (Model::default(), 30);
     model.upsert(expiration, 1);
-    // B looks at 0, 30, 60 …; A releases at 1 and takes it again at 29, as C does at 59: nobody is hurried, and B gets nothing.
-    let mut got = Vec::new();
+    // B tries at 0, 30, 60 …; A releases at 1 and acquires again at 29, as C does at 59. No client is slow, and B gets
+    // nothing.
+    let mut acquired = Vec::new();
     for now in 0..90 {
         match now % 30 {
             1 => model.document = None,
             29 => drop(model.upsert(now + expiration, now)),
-            0 if model.upsert(now + expiration, 2) == 2 => got.push(now),
+            0 if model.upsert(now + expiration, 2) == 2 => acquired.push(now),
             _ => {}
         }
     }
-    assert!(got.is_empty(), "free for 28 of 30, and never when B looks: {got:?}");
+    assert!(acquired.is_empty(), "free for 28 of 30, and never when B tries: {acquired:?}");
 }
 
-behaviours! {
+backend_tests! {
     r_tok_01_r_tok_02_r_tok_11_one_gets_a_token
     r_tok_03_r_tok_05_an_expired_one_goes_to_one
     r_tok_04_a_refreshed_lock_lives
     r_tok_06_it_is_over_only_past_its_end
     r_tok_07_r_tok_08_r_tok_09_only_the_own_token_counts
     r_tok_10_a_refresh_after_the_end_is_refused
-    r_tok_12_the_other_works_on
+    r_tok_12_the_other_takes_over
     r_tok_13_a_hold_of_another_kind_is_not_mine
     w_tok_01_a_refresh_is_judged_by_its_match
     w_tok_02_the_token_is_not_overwritten

@@ -1,4 +1,4 @@
-//! What goes wrong on the way: lost answers, cuts, outages and silence.
+//! Faults between client and service: lost answers, ended streams, outages and missing answers.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EventKind, Position};
 use lockkeeper::service::{LockService, ServiceError, Word};
 
-use super::{LONG, LOOK, PATIENT, SHORT, client, in_use, session, short_session};
+use super::{LONG, PATIENT, POLL, SHORT, client, in_use, session, short_session};
 use crate::faulty::Faulty;
 
-/// When renewals are no longer answered, work under a guard is cancelled before the lock can be granted to another,
-/// and the lost session is closed.
+/// When renewals are no longer answered, work under a guard is cancelled before the lock can be granted to another
+/// client, and the lost session is closed.
 pub(crate) async fn work_is_cancelled_before_another_is_granted<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let session = short_session(faulty, "run").await;
     let guard = session.lock("a").acquire().await.expect("free");
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     let other = client(service, "run");
     let next = other.lock("a").wait(LONG).acquire();
     let (lost, next) = tokio::join!(
         async {
             let lost = guard.run(std::future::pending::<()>()).await.expect_err("lost");
-            // The next one may have been granted once the lost session was closed, but not before this moment.
+            // The next client may be granted the lock once the lost session is closed, but not before this check.
             (lost, other.check("a", guard.token()).await.expect("checked").state)
         },
         next
@@ -34,7 +34,7 @@ pub(crate) async fn work_is_cancelled_before_another_is_granted<S: LockService>(
     assert_eq!(session.lock("b").acquire().await.expect_err("lost").word(), Word::SessionEnded);
 }
 
-/// A request whose answer got lost is repeated and gets the first answer; a wait that broke off goes on.
+/// A request whose answer was lost is repeated and gets the first answer; a wait that fails is resumed.
 pub(crate) async fn a_retried_request_gets_the_same_answer<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let session = session(faulty, "retry").await;
@@ -44,7 +44,7 @@ pub(crate) async fn a_retried_request_gets_the_same_answer<S: LockService>(servi
     faults.waits_broken.store(3, SeqCst);
     let (next, released) = tokio::join!(session.lock("a").wait(LONG).acquire(), async {
         while faults.waits_broken.load(SeqCst) > 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         faults.answers_lost.store(1, SeqCst);
         guard.release().await
@@ -53,8 +53,9 @@ pub(crate) async fn a_retried_request_gets_the_same_answer<S: LockService>(servi
     next.expect("granted").release().await.expect("released");
 }
 
-/// A wait that breaks off after longer than an outage may last is taken up again: it was in order all the while.
-pub(crate) async fn a_long_wait_that_breaks_off_goes_on<S: LockService>(service: S) {
+/// A wait that fails is resumed, even if it has lasted longer than the retry limit: only the time of the failure
+/// counts.
+pub(crate) async fn a_long_wait_is_resumed<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let patient = client(faulty, "long-wait");
     let client = patient.clone().request_wait(SHORT);
@@ -71,8 +72,9 @@ pub(crate) async fn a_long_wait_that_breaks_off_goes_on<S: LockService>(service:
     in_use(&patient, "a", 0, 0).await;
 }
 
-/// A wait that breaks off, again and again, costs no command: the waiter asks where it stands, and is told of its grant.
-pub(crate) async fn a_wait_that_breaks_off_costs_no_command<S: LockService>(service: S) {
+/// A wait that fails repeatedly sends no further command: the client only asks for the outcome again, and receives the
+/// grant.
+pub(crate) async fn a_resumed_wait_sends_no_command<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let client = client(faulty, "wait-cost");
     let guard = client.lock("a").acquire().await.expect("free");
@@ -80,7 +82,7 @@ pub(crate) async fn a_wait_that_breaks_off_costs_no_command<S: LockService>(serv
     faults.waits_broken.store(4, SeqCst);
     let (next, released) = tokio::join!(client.lock("a").wait(LONG).acquire(), async {
         while faults.waits_broken.load(SeqCst) > 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         guard.release().await
     });
@@ -89,8 +91,8 @@ pub(crate) async fn a_wait_that_breaks_off_costs_no_command<S: LockService>(serv
     assert_eq!(faults.acquires.load(SeqCst) - before, 1);
 }
 
-/// A watch whose subscription is cut again and again tells every event once, in order.
-pub(crate) async fn a_watch_goes_on_through_cuts<S: LockService>(service: S) {
+/// A watch whose subscription is cut repeatedly returns every event once, in order.
+pub(crate) async fn a_watch_continues_after_cuts<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let client = client(faulty, "watch-cut");
     let mut watch = client.watch("a", None).await.expect("watching");
@@ -113,15 +115,15 @@ pub(crate) async fn a_watch_goes_on_through_cuts<S: LockService>(service: S) {
     assert_eq!((&granted, &released), (&tokens, &tokens));
 }
 
-/// Where events are no longer kept a watch says so once, with the position from which to go on, and goes on from there: it
-/// repeats nothing and leaves nothing out after it.
+/// If events are no longer kept, a watch returns one error with the position at which it resumes, and then continues
+/// from there without a duplicate or a further gap.
 pub(crate) async fn a_watch_says_once_that_events_were_missed<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
-    let (client, onlooker) = (client(faulty, "watch-missed"), client(service, "watch-missed"));
-    // Each subscription tells one event, so the next one is due after every event.
+    let (client, observer) = (client(faulty, "watch-missed"), client(service, "watch-missed"));
+    // Each subscription delivers one event, so the watch subscribes again after every event.
     faults.events_before_cut.store(1, SeqCst);
     let mut watch = client.watch("a", None).await.expect("watching");
-    let mut other = onlooker.watch("a", None).await.expect("watching");
+    let mut other = observer.watch("a", None).await.expect("watching");
     let (mut tokens, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let guard = client.lock("a").acquire().await.expect("free");
@@ -139,7 +141,7 @@ pub(crate) async fn a_watch_says_once_that_events_were_missed<S: LockService>(se
     }
     let missed = ends[1];
     *faults.missed.lock().expect("not poisoned") = Some(missed);
-    let error = watch.next().await.expect_err("the second round is gone");
+    let error = watch.next().await.expect_err("the second round was not kept");
     let ClientError::Service(ServiceError::EventsMissed { resume, .. }) = &error else { panic!("{error:?}") };
     assert_eq!((*resume, watch.position()), (missed, missed));
     let (granted, released) = (watch.next().await.expect("an event"), watch.next().await.expect("an event"));
@@ -148,7 +150,7 @@ pub(crate) async fn a_watch_says_once_that_events_were_missed<S: LockService>(se
     assert!(missed < granted.position && granted.position < released.position);
 }
 
-/// Who waits for a free lock looks at it again after events were missed, and goes on waiting.
+/// A wait for a free lock checks the lock again after events were missed, and continues.
 pub(crate) async fn waiting_for_a_free_lock_survives_missed_events<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let client = client(faulty, "free-missed");
@@ -162,7 +164,7 @@ pub(crate) async fn waiting_for_a_free_lock_survives_missed_events<S: LockServic
     waits.await.expect("free");
 }
 
-/// A service that cannot be reached is asked again for as long as the client was told, and its error is given back.
+/// Calls to an unreachable service are retried up to the client's limit, and then return the error.
 pub(crate) async fn an_outage_is_reported<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let client = client(faulty, "outage").request_wait(SHORT);
@@ -171,11 +173,11 @@ pub(crate) async fn an_outage_is_reported<S: LockService>(service: S) {
     let error = session.lock("a").acquire().await.expect_err("no answers");
     assert_eq!(error.word(), Word::Unknown);
     faults.answers_lost.store(0, SeqCst);
-    // The request may have been granted; the keeper withdraws it as soon as there are answers again.
+    // The request may have been granted; the session task withdraws it as soon as the service answers again.
     in_use(&client, "a", 0, 0).await;
 }
 
-/// A session whose stream broke attaches again and keeps its locks.
+/// A session whose stream ended attaches again and keeps its locks.
 pub(crate) async fn a_broken_stream_is_attached_again<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let session = session(faulty, "attach").await;
@@ -189,8 +191,8 @@ pub(crate) async fn a_broken_stream_is_attached_again<S: LockService>(service: S
     guard.release().await.expect("released");
 }
 
-/// A session whose stream is gone while its commands are answered all the same is attached at its next command, long before
-/// it has to be renewed; and once: a second attach leaves the node of the first one, which is mostly the leader.
+/// A session without a stream, whose commands are still answered, is attached at its next command, long before its
+/// renewal is due. It attaches only once, because a second attach could move the stream away from the leader.
 pub(crate) async fn a_session_without_a_stream_is_attached_once<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let session = &client(faulty, "streamless").session().ttl(PATIENT).open().await.expect("opened");
@@ -211,7 +213,7 @@ pub(crate) async fn a_session_without_a_stream_is_attached_once<S: LockService>(
     }
 }
 
-/// A session that only holds, and has no stream, is attached when it would be renewed.
+/// An idle session without a stream is attached when its renewal is due.
 pub(crate) async fn an_idle_session_without_a_stream_is_attached<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let session = short_session(faulty, "idle").await;
@@ -219,7 +221,7 @@ pub(crate) async fn an_idle_session_without_a_stream_is_attached<S: LockService>
     faults.cut_stream();
     let attached = async {
         while !faults.has_stream() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::time::timeout(LONG, attached).await.expect("attached");
@@ -227,23 +229,23 @@ pub(crate) async fn an_idle_session_without_a_stream_is_attached<S: LockService>
     guard.release().await.expect("released");
 }
 
-/// A release that nobody waits for any more goes on: its first try found no stream, and its caller left before another.
-pub(crate) async fn an_abandoned_release_goes_on<S: LockService>(service: S) {
+/// A release whose caller stops waiting still completes: its first attempt found no stream, and its caller left before
+/// the next one.
+pub(crate) async fn an_abandoned_release_completes<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let session = session(faulty, "abandon").await;
     let guard = session.lock("a").acquire().await.expect("free");
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     faults.detach();
-    tokio::time::timeout(SHORT, guard.release()).await.expect_err("nobody answers");
+    tokio::time::timeout(SHORT, guard.release()).await.expect_err("there is no answer");
     let other = client(service, "abandon");
     in_use(&other, "a", 1, 0).await;
-    faults.deaf.store(false, SeqCst);
+    faults.ignores_renewals.store(false, SeqCst);
     in_use(&other, "a", 0, 0).await;
-    session.lock("a").acquire().await.expect("the session goes on").release().await.expect("released");
+    session.lock("a").acquire().await.expect("the session continues").release().await.expect("released");
 }
 
-/// A release waits for an upgrade that was abandoned on its way, whoever sees to its end: the token that it gives back is the
-/// one that is held.
+/// A release waits for an upgrade that its caller abandoned, so that it releases the token that is held by then.
 pub(crate) async fn a_release_waits_for_an_abandoned_upgrade<S: LockService>(service: S) {
     let session = session(service.clone(), "turns").await;
     let other = client(service, "turns");
@@ -253,7 +255,7 @@ pub(crate) async fn a_release_waits_for_an_abandoned_upgrade<S: LockService>(ser
             let mut upgrade = Box::pin(guard.upgrade_within(LONG));
             assert!(futures_util::poll!(&mut upgrade).is_pending());
         }
-        guard.release().await.expect("under the token that it has by then");
+        guard.release().await.expect("the current token");
         in_use(&other, "a", 0, 0).await;
     }
 }

@@ -8,9 +8,9 @@ use lockkeeper::model::{
 };
 use lockkeeper::service::{Call, LockService, Proof, RenewalCall, Word};
 
-use super::{LONG, SHORT, WAY, client, in_use};
+use super::{BACKEND, LONG, SHORT, client, in_use};
 
-/// A lease is refreshed and released by its handle alone, and by no other.
+/// Only the handle of a lease can refresh and release it.
 pub(crate) async fn a_lease_belongs_to_its_handle<S: LockService>(service: S) {
     let client = client(service.clone(), "lease");
     let mut lease = client.lease("a").duration(LONG).take().await.expect("free");
@@ -28,8 +28,9 @@ pub(crate) async fn a_lease_belongs_to_its_handle<S: LockService>(service: S) {
     in_use(&client, "a", 0, 0).await;
 }
 
-/// A lease that nobody refreshes ends by itself, first for its holder, then for the cluster, and the next is granted.
-pub(crate) async fn a_lease_ends_by_itself<S: LockService>(service: S) {
+/// A lease that is not refreshed expires, first for its holder and then for the cluster, and the next waiter is
+/// granted.
+pub(crate) async fn a_lease_expires<S: LockService>(service: S) {
     let client = client(service.clone(), "lease-end");
     let first = client.lease("a").duration(SHORT).take().await.expect("free");
     let second = client.lease("a").duration(LONG).wait(LONG).take().await.expect("the first one ends");
@@ -39,7 +40,7 @@ pub(crate) async fn a_lease_ends_by_itself<S: LockService>(service: S) {
     second.release().await.expect("released");
 }
 
-/// A take that runs out of time or is dropped leaves no waiter.
+/// A take that times out or is dropped leaves no waiter.
 pub(crate) async fn a_take_that_ends_early_leaves_no_waiter<S: LockService>(service: S) {
     let client = client(service.clone(), "lease-wait");
     let holder = client.lease("a").duration(LONG).take().await.expect("free");
@@ -50,7 +51,7 @@ pub(crate) async fn a_take_that_ends_early_leaves_no_waiter<S: LockService>(serv
     holder.release().await.expect("released");
 }
 
-/// A lease may be shared, and one that waits is granted when the holder gives it back.
+/// A lease can be shared, and a waiting lease is granted when the holder releases the lock.
 pub(crate) async fn a_lease_waits_its_turn<S: LockService>(service: S) {
     let client = client(service, "lease-turn");
     let first = client.lease("a").mode(Mode::Shared).duration(LONG).take().await.expect("free");
@@ -64,14 +65,14 @@ pub(crate) async fn a_lease_waits_its_turn<S: LockService>(service: S) {
     second.expect("granted").release().await.expect("released");
 }
 
-/// A refresh that was held up on its way changes nothing once a newer one was applied, and whoever has the handle may
-/// refresh the lease after anybody else.
-pub(crate) async fn a_refresh_held_up_on_its_way_changes_nothing<S: LockService>(service: S) {
+/// A delayed refresh changes nothing once a newer one was applied, and every client with the handle can refresh the
+/// lease.
+pub(crate) async fn a_delayed_refresh_changes_nothing<S: LockService>(service: S) {
     let client = client(service.clone(), "lease-late");
     let mut lease = client.lease("a").duration(LONG).take().await.expect("free");
     lease.refresh_for(LONG * 2).await.expect("held");
     let lock = LockKey {
-        namespace: Namespace::parse(&format!("lease-late.{}", WAY.get())).expect("legal"),
+        namespace: Namespace::parse(&format!("lease-late.{}", BACKEND.get())).expect("legal"),
         name: lease.name().clone(),
     };
     let target = RenewalTarget::Lease { lock, handle: lease.handle().clone(), lease_ms: 1 };
@@ -82,18 +83,18 @@ pub(crate) async fn a_refresh_held_up_on_its_way_changes_nothing<S: LockService>
     let refreshed = lease.refresh_for(LONG * 8).await.expect("held");
     assert!(LONG * 4 < refreshed.valid_for, "{refreshed:?}");
     let refreshed = client.refresh("a", lease.handle(), LONG).await.expect("its handle");
-    assert!(refreshed.valid_for <= LONG, "the newest counts, also where it is shorter: {refreshed:?}");
+    assert!(refreshed.valid_for <= LONG, "the newest refresh applies, even if it is shorter: {refreshed:?}");
     lease.release().await.expect("released");
 }
 
-/// A take that was refused is refused again, also where the lock is free by then.
+/// A repeated take that was refused is refused again, even if the lock is free by then.
 pub(crate) async fn a_refused_take_stays_refused<S: LockService>(service: S) {
     let client = client(service.clone(), "lease-refused");
     let holder = client.lease("a").duration(LONG).take().await.expect("free");
     let name = holder.name().clone();
     let take = |id| TakeLease {
         lock: LockKey {
-            namespace: Namespace::parse(&format!("lease-refused.{}", WAY.get())).expect("legal"),
+            namespace: Namespace::parse(&format!("lease-refused.{}", BACKEND.get())).expect("legal"),
             name: name.clone(),
         },
         take: LeaseRequestId(id),
@@ -109,6 +110,6 @@ pub(crate) async fn a_refused_take_stays_refused<S: LockService>(service: S) {
     holder.release().await.expect("released");
     let late = service.submit(call(1)).await.expect("answered").outcome;
     assert!(matches!(late, Outcome::Refused(Refusal::Held { .. })), "{late:?}");
-    let anew = service.submit(call(2)).await.expect("answered").outcome;
-    assert!(matches!(anew, Outcome::Granted(_)), "{anew:?}");
+    let new_take = service.submit(call(2)).await.expect("answered").outcome;
+    assert!(matches!(new_take, Outcome::Granted(_)), "{new_take:?}");
 }

@@ -1,4 +1,4 @@
-//! Locks and semaphores held by sessions: who gets them, in which order, and what is left behind.
+//! Locks and semaphores held by sessions: grants, their order, and cleanup.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockkeeper::service::{Call, LockService, Proof, Word};
 
 use super::{LONG, SHORT, client, in_use, session};
 
-/// An exclusive lock has one holder; a try is refused with the holder's name, and a release frees it.
+/// An exclusive lock has one holder. A try is refused with the holder, and a release frees the lock.
 pub(crate) async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S) {
     let session = session(service, "exclusive").await;
     let guard = session.lock("a").acquire().await.expect("free");
@@ -21,8 +21,8 @@ pub(crate) async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S)
     session.lock("a").try_once().acquire().await.expect("free again").release().await.expect("released");
 }
 
-/// A lock that is given back early stays closed until its time is over. A try is refused with the last holder and the time
-/// that is left, and a break with the token of the ended grant opens it.
+/// A lock with a minimum time that is released early stays closed until that time is over. A try is refused with the
+/// last holder and the time left, and a break with the token of the ended grant opens the lock.
 pub(crate) async fn at_least_outlasts_the_hold<S: LockService>(service: S) {
     let client = client(service.clone(), "at-least");
     let guard = client.lock("a").at_least(LONG).acquire().await.expect("free");
@@ -34,15 +34,15 @@ pub(crate) async fn at_least_outlasts_the_hold<S: LockService>(service: S) {
     assert!(0 < closed.left_ms && Duration::from_millis(closed.left_ms) <= LONG, "{closed:?}");
     let shown = client.inspect("a").await.expect("answered").value.closed;
     assert_eq!(shown.iter().map(|closed| closed.token).collect::<Vec<_>>(), [token]);
-    client.break_hold("a", token, "the job failed").await.expect("closed by it");
+    client.break_hold("a", token, "the job failed").await.expect("the token keeps it closed");
     client.lock("a").try_once().acquire().await.expect("open").release().await.expect("released");
     let refused = client.lock("a").shared().at_least(SHORT).acquire().await.expect_err("shared");
     assert_eq!(refused.word(), Word::Invalid);
 }
 
-/// A hold that lasts for at most so long ends although its session lives: its guard reports it, and the next waiter gets the
+/// A hold with a maximum time ends although its session lives: its guard reports the loss, and the next waiter gets the
 /// lock.
-pub(crate) async fn at_most_ends_the_hold_alone<S: LockService>(service: S) {
+pub(crate) async fn at_most_ends_only_the_hold<S: LockService>(service: S) {
     let session = session(service.clone(), "at-most").await;
     let guard = session.lock("a").at_most(SHORT).acquire().await.expect("free");
     assert!(guard.valid_for() <= SHORT);
@@ -54,23 +54,23 @@ pub(crate) async fn at_most_ends_the_hold_alone<S: LockService>(service: S) {
     next.release().await.expect("released");
 }
 
-/// The queue is served in its order, with growing tokens, and each waiter is told its place.
+/// The queue is served in its order, with growing tokens, and each waiter gets its place.
 pub(crate) async fn waiters_are_served_in_order<S: LockService>(service: S) {
     let client = client(service.clone(), "fifo");
     let first = client.lock("a").acquire().await.expect("free");
-    let (places, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (places, mut reported) = tokio::sync::mpsc::unbounded_channel();
     let (grants, mut granted) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=3_u64 {
         let (client, places, grants) = (client.clone(), places.clone(), grants.clone());
         tasks.spawn(async move {
-            let tell = move |place: &lockkeeper::model::Place| {
+            let report = move |place: &lockkeeper::model::Place| {
                 let _ = places.send(place.place);
             };
-            let guard = client.lock("a").on_queued(tell).acquire().await.expect("granted in turn");
-            grants.send((number, guard.token())).expect("the test listens");
+            let guard = client.lock("a").on_queued(report).acquire().await.expect("granted in turn");
+            grants.send((number, guard.token())).expect("the test receives");
         });
-        assert_eq!(told.recv().await, Some(number));
+        assert_eq!(reported.recv().await, Some(number));
     }
     let mut last = first.token();
     drop(first);
@@ -83,8 +83,8 @@ pub(crate) async fn waiters_are_served_in_order<S: LockService>(service: S) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// A wait that runs out is reported only when nothing of it is left in the queue.
-pub(crate) async fn a_wait_that_runs_out_leaves_no_waiter<S: LockService>(service: S) {
+/// A wait reports its timeout only after it has left the queue.
+pub(crate) async fn a_wait_that_times_out_leaves_no_waiter<S: LockService>(service: S) {
     let client = client(service.clone(), "timeout");
     let guard = client.lock("a").acquire().await.expect("free");
     let late = client.lock("a").wait(SHORT).acquire().await.expect_err("held");
@@ -106,13 +106,13 @@ pub(crate) async fn a_dropped_acquire_leaves_nothing<S: LockService>(service: S)
         () = in_use(&client, "a", 1, 1) => {}
     }
     guard.release().await.expect("released");
-    // Granted by now, but nobody has looked at the answer.
+    // The lock may be granted by now, but the answer was not read.
     drop(waits);
     in_use(&client, "a", 0, 0).await;
 }
 
-/// Dropping a guard gives the lock back.
-pub(crate) async fn a_dropped_guard_gives_the_lock_back<S: LockService>(service: S) {
+/// Dropping a guard releases the lock.
+pub(crate) async fn a_dropped_guard_releases_the_lock<S: LockService>(service: S) {
     let client = client(service.clone(), "drop");
     drop(client.lock("a").acquire().await.expect("free"));
     let session = client.session().open().await.expect("opened");
@@ -120,7 +120,7 @@ pub(crate) async fn a_dropped_guard_gives_the_lock_back<S: LockService>(service:
     in_use(&client, "a", 0, 0).await;
 }
 
-/// Shared holders hold together; a waiting writer is not passed by later readers.
+/// Shared holders hold the lock at the same time, and later readers do not pass a waiting writer.
 pub(crate) async fn readers_share_and_do_not_pass_a_writer<S: LockService>(service: S) {
     let client = client(service.clone(), "shared");
     let one = client.lock("a").shared().acquire().await.expect("free");
@@ -132,25 +132,25 @@ pub(crate) async fn readers_share_and_do_not_pass_a_writer<S: LockService>(servi
     }
     client.lock("a").shared().try_once().acquire().await.expect_err("behind the writer");
     drop((one, two));
-    let writer = writer.await.expect("the readers are gone");
+    let writer = writer.await.expect("the readers have released it");
     client.lock("a").shared().try_once().acquire().await.expect_err("the writer holds it");
     writer.release().await.expect("released");
 }
 
-/// A semaphore grants permits up to its limit, refuses what can never be, and is not a lock.
+/// A semaphore grants permits up to its limit, refuses a request above the limit, and is not a lock.
 pub(crate) async fn permits_are_counted<S: LockService>(service: S) {
     let session = session(service, "permits").await;
     let two = session.lock("s").permits(2, 3).acquire().await.expect("free");
     session.lock("s").permits(2, 3).try_once().acquire().await.expect_err("one is left");
     let one = session.lock("s").permits(1, None).try_once().acquire().await.expect("one is left");
-    let never = session.lock("s").permits(4, 3).acquire().await.expect_err("more than there are");
+    let never = session.lock("s").permits(4, 3).acquire().await.expect_err("above the limit");
     assert_eq!(never.word(), Word::LimitExceeded);
     assert_eq!(session.lock("s").try_once().acquire().await.expect_err("a semaphore").word(), Word::KindMismatch);
     two.release().await.expect("released");
     one.release().await.expect("released");
 }
 
-/// The same owner of the same session is told that it holds the lock already; another one waits.
+/// A request by the owner that already holds the lock is refused; another owner of the session waits.
 pub(crate) async fn the_same_owner_is_refused<S: LockService>(service: S) {
     let session = session(service, "owner").await;
     let _guard = session.lock("a").owner("task").acquire().await.expect("free");
@@ -160,7 +160,7 @@ pub(crate) async fn the_same_owner_is_refused<S: LockService>(service: S) {
     assert_eq!(other.word(), Word::NotAcquired);
 }
 
-/// A release with another's token is refused and changes nothing.
+/// A release with the token of another holder is refused and changes nothing.
 pub(crate) async fn a_foreign_release_is_refused<S: LockService>(service: S) {
     let (one, two) = tokio::join!(session(service.clone(), "foreign"), session(service.clone(), "foreign"));
     let guard = one.lock("a").acquire().await.expect("free");

@@ -1,4 +1,4 @@
-//! What can be asked, watched and waited for.
+//! Queries, watches and waits for a free lock.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lockkeeper::service::{LockService, Word};
 use super::{LONG, SHORT, client, in_use, session};
 use crate::changes::lose;
 
-/// A token is valid while its lock is held with it, and stale ever after.
+/// A token is valid while it holds its lock, and stale afterwards.
 pub(crate) async fn a_token_is_checked<S: LockService>(service: S) {
     let client = client(service.clone(), "check");
     let guard = client.lock("a").acquire().await.expect("free");
@@ -22,8 +22,8 @@ pub(crate) async fn a_token_is_checked<S: LockService>(service: S) {
     assert!(token < checked.lowest_valid);
 }
 
-/// Locks and sessions can be looked at: who holds, who waits, and what they say of themselves.
-pub(crate) async fn locks_and_sessions_can_be_seen<S: LockService>(service: S) {
+/// Queries show holders and waiters with their metadata, and list locks and sessions.
+pub(crate) async fn locks_and_sessions_are_listed<S: LockService>(service: S) {
     let client = client(service.clone(), "look");
     let session = client.session().open().await.expect("opened");
     let _guard = session.lock("jobs/one").owner("task").why("to be seen").acquire().await.expect("free");
@@ -40,8 +40,8 @@ pub(crate) async fn locks_and_sessions_can_be_seen<S: LockService>(service: S) {
     assert_eq!(sessions.iter().map(|row| (row.session, row.holds)).collect::<Vec<_>>(), [(session.id(), 2)]);
 }
 
-/// A watch tells everything after its beginning once, in order; another one goes on where the first one stopped.
-pub(crate) async fn a_watch_goes_on_where_it_stopped<S: LockService>(service: S) {
+/// A watch returns every event after its start once, in order. Another watch can resume from any of its positions.
+pub(crate) async fn a_watch_resumes_where_it_stopped<S: LockService>(service: S) {
     let client = client(service.clone(), "watch");
     let mut watch = client.watch("a", None).await.expect("watching");
     let guard = client.lock("a").acquire().await.expect("free");
@@ -62,7 +62,7 @@ pub(crate) async fn a_watch_goes_on_where_it_stopped<S: LockService>(service: S)
     assert!(granted.position < here.position);
 }
 
-/// Waiting for a free lock returns when it is free, and at once where it is.
+/// A wait for a free lock returns when the lock becomes free, or at once if it is free.
 pub(crate) async fn a_free_lock_is_awaited<S: LockService>(service: S) {
     let client = client(service.clone(), "wait-free");
     client.wait_free("a").await.expect("free");
@@ -73,8 +73,8 @@ pub(crate) async fn a_free_lock_is_awaited<S: LockService>(service: S) {
     released.expect("released");
 }
 
-/// A wait with a limit answers that a name is not free while it has a holder, or while one permit of a semaphore is out. A limit
-/// of 0 looks once. A name that was never seen is free at once.
+/// A wait with a limit returns false while the name has a holder, or while one permit of a semaphore is taken. A limit
+/// of 0 checks once. A name that was never used is free.
 pub(crate) async fn a_wait_with_a_limit_says_whether_the_name_is_free<S: LockService>(service: S) {
     let client = client(service, "wait-limit");
     let free = async |name: &str, longest| client.wait_free_within(name, longest).await.expect("an answer");
@@ -91,7 +91,7 @@ pub(crate) async fn a_wait_with_a_limit_says_whether_the_name_is_free<S: LockSer
     }
 }
 
-/// A name that a lock-delay keeps closed has no holder and is not free before the end of the delay.
+/// A name that a lock-delay keeps closed has no holder, but is not free until the delay ends.
 pub(crate) async fn a_wait_lasts_through_a_lock_delay<S: LockService>(service: S) {
     let lost = session(service.clone(), "wait-delay").await;
     let client = client(service.clone(), "wait-delay");
@@ -106,7 +106,7 @@ pub(crate) async fn a_wait_lasts_through_a_lock_delay<S: LockService>(service: S
     assert_eq!(client.inspect("short").await.expect("inspected").value.delay_ms, None);
 }
 
-/// A lock that passes from its holder to the next waiter is free at no moment in between: a wait returns after the last one.
+/// A lock that passes to the next waiter is never free in between: the wait returns after the last release.
 pub(crate) async fn a_wait_lasts_through_hand_overs<S: LockService>(service: S) {
     let client = client(service, "wait-queue");
     let mut guard = client.lock("a").acquire().await.expect("free");
@@ -124,14 +124,15 @@ pub(crate) async fn a_wait_lasts_through_hand_overs<S: LockService>(service: S) 
     waits.await.expect("free");
 }
 
-/// A position of another cluster, as one is after a restore, is refused, whatever stands there here.
+/// A position of another cluster, for example from before a restore, is refused, even if this cluster has an event at
+/// that position.
 pub(crate) async fn a_watch_of_another_cluster_is_refused<S: LockService>(service: S) {
     let client = client(service, "watch-foreign");
     let mut watch = client.watch("", None).await.expect("watching");
     client.lock("a").acquire().await.expect("free").release().await.expect("released");
-    watch.next().await.expect("told");
+    watch.next().await.expect("an event");
     let (cluster_id, after) = (watch.cluster_id(), watch.position());
-    client.watch_of(cluster_id, "", after).next().await.expect("told on");
+    client.watch_of(cluster_id, "", after).next().await.expect("the next event");
     let foreign = client.watch_of(cluster_id ^ 1, "", after).next().await.expect_err("of another cluster");
     assert_eq!(foreign.word(), Word::Invalid);
 }

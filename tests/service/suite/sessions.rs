@@ -1,4 +1,4 @@
-//! Sessions: whose they are, how they are kept alive, and how they end.
+//! Sessions: how they are opened, renewed and ended.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EndReason, EventKind, Setting};
 use lockkeeper::service::{LockService, Word};
 
-use super::{LONG, LOOK, client, in_use, short_session};
+use super::{LONG, POLL, client, in_use, short_session};
 
-/// Dropping the last handle on a session closes it, and everything that it held is free.
+/// Dropping the last reference to a session closes it and frees all its locks.
 pub(crate) async fn dropping_the_last_handle_closes_the_session<S: LockService>(service: S) {
     let client = client(service.clone(), "last-handle");
     let session = client.session().open().await.expect("opened");
@@ -19,13 +19,13 @@ pub(crate) async fn dropping_the_last_handle_closes_the_session<S: LockService>(
     in_use(&client, "a", 0, 0).await;
     let gone = async {
         while !client.all_sessions().await.expect("listed").value.is_empty() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::time::timeout(LONG, gone).await.expect("the session is closed");
 }
 
-/// Closing a session frees what it held for the next waiter, and its guards are lost.
+/// Closing a session frees its locks for the next waiters, and its guards are lost.
 pub(crate) async fn closing_a_session_wakes_the_next<S: LockService>(service: S) {
     let client = client(service.clone(), "close");
     let session = client.session().open().await.expect("opened");
@@ -37,19 +37,19 @@ pub(crate) async fn closing_a_session_wakes_the_next<S: LockService>(service: S)
     });
     closed.expect("closed");
     assert_eq!(guard.state(), HoldState::Lost);
-    assert!(guard.token() < next.expect("the session is gone").token());
+    assert!(guard.token() < next.expect("the session has ended").token());
 }
 
-/// A session that is renewed outlives its TTL by far.
+/// A renewed session outlives its TTL.
 pub(crate) async fn a_session_is_renewed<S: LockService>(service: S) {
     let session = short_session(service, "renewed").await;
     let guard = session.lock("a").acquire().await.expect("free");
     let work = tokio::time::sleep(session.ttl() * 3);
-    guard.run(work).await.expect("held all along");
+    guard.run(work).await.expect("held the whole time");
     guard.release().await.expect("released");
 }
 
-/// The handle of a live session opens it for nobody else, and a closed one is not opened again.
+/// The handle of a live session cannot open it for another client, and a closed session cannot be opened again.
 pub(crate) async fn a_handle_opens_one_session<S: LockService>(service: S) {
     let client = client(service, "handle");
     let session = client.session().open().await.expect("opened");
@@ -61,8 +61,9 @@ pub(crate) async fn a_handle_opens_one_session<S: LockService>(service: S) {
     assert_eq!(late.word(), Word::SessionEnded);
 }
 
-/// A session that an operator ends loses all its locks at once, without their lock-delay, and leaves every queue. Its client
-/// learns that it was ended and why, and so does the history of its locks. It ends once, and only in its namespace.
+/// A session that an operator ends loses all its locks at once, without their lock-delay, and leaves every queue. Its
+/// client gets the reason, and the history of its locks records it. It can be ended only once, and only in its own
+/// namespace.
 pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
     let client = client(service.clone(), "ended");
     let session = client.session().open().await.expect("opened");
@@ -73,7 +74,8 @@ pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
     let (waited, next) = tokio::join!(waits, async {
         in_use(&client, "b", 1, 1).await;
         let elsewhere = super::client(service, "elsewhere");
-        let unknown = elsewhere.end_session(session.id(), "stuck").await.expect_err("of another namespace");
+        let unknown =
+            elsewhere.end_session(session.id(), "stuck").await.expect_err("the session is in another namespace");
         assert_eq!(unknown.word(), Word::SessionEnded);
         assert_eq!(guard.state(), HoldState::Held);
         client.end_session(session.id(), "its host is gone").await.expect("ended");
@@ -96,19 +98,20 @@ pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
     held.release().await.expect("held");
 }
 
-/// The longest TTL is changed for the whole cluster while it runs: the status shows it, sessions and leases keep to it from
-/// then on, and what is out of its bounds is refused by its name.
+/// The longest TTL can be changed for the whole cluster while it runs: the status shows it, new sessions and leases are
+/// bounded by it, and a value outside its own bounds is refused with its name.
 pub(crate) async fn the_longest_ttl_is_changed<S: LockService>(service: S) {
     let client = client(service, "ttl-max");
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
     let before = client.status().await.expect("a status").ttl_ms_max;
-    // Other tests of this cluster change it, too: whatever it is then allows this, and the last value is the first.
+    // Other tests of this cluster change the setting as well: the value before may be theirs, and every value that they
+    // set allows what follows.
     let refused = client.change_setting(Setting::TtlMax(before * 1_000)).await.expect_err("above a day");
     assert!(refused.word() == Word::Invalid && refused.to_string().contains("ttl_max must be"), "{refused}");
     client.change_setting(Setting::TtlMax(2 * 3_600_000)).await.expect("within its bounds");
     assert_eq!(client.status().await.expect("a status").ttl_ms_max, 2 * 3_600_000);
-    let session = client.session().ttl(hours(2)).open().await.expect("as long as that");
-    let lease = client.lease("a").duration(hours(2)).take().await.expect("as long as that");
+    let session = client.session().ttl(hours(2)).open().await.expect("within the new limit");
+    let lease = client.lease("a").duration(hours(2)).take().await.expect("within the new limit");
     let long = client.session().ttl(hours(3)).open().await.expect_err("too long");
     assert!(long.to_string().contains("the cluster's setting ttl_max"), "{long}");
     assert!(hours(1) < lease.valid_for(), "{:?}", lease.valid_for());

@@ -1,4 +1,4 @@
-//! Tokens that a resource checks itself, the optimistic lock of a resource, and the history of grants.
+//! Token filters of a resource, and the history of grants.
 
 use lockkeeper::history::verify;
 use lockkeeper::model::{EventKind, TokenVerdict};
@@ -6,7 +6,8 @@ use lockkeeper::service::LockService;
 
 use super::client;
 
-/// A filter follows one lock: valid while held, stale for ever after, and never called valid once its end was seen.
+/// A filter follows one lock. A token is valid while its lock is held and stale afterwards, and is never reported as
+/// valid once its end was seen.
 pub(crate) async fn a_filter_follows_the_valid_tokens<S: LockService>(service: S) {
     let client = client(service, "filter");
     let mut filter = client.tokens("a").await.expect("followed");
@@ -21,11 +22,11 @@ pub(crate) async fn a_filter_follows_the_valid_tokens<S: LockService>(service: S
     let second = client.lock("a").acquire().await.expect("free");
     filter.wait_for(|valid| valid.judge(second.token()) == TokenVerdict::Valid).await.expect("seen");
     assert_eq!((filter.judge(first), filter.valid().floor()), (TokenVerdict::Stale, second.token()));
-    assert!(!filter.check(first).await.expect("known without asking"));
+    assert!(!filter.check(first).await.expect("known without a query"));
     assert_eq!(client.tokens("a").await.expect("followed").judge(first), TokenVerdict::Stale);
 }
 
-/// Several shared holders are valid together, whichever of them came first; what another lock draws changes nothing.
+/// The tokens of several shared holders are valid at the same time, in any order. Tokens of another lock do not matter.
 pub(crate) async fn a_filter_knows_every_shared_holder<S: LockService>(service: S) {
     let client = client(service, "filter-shared");
     let one = client.session().open().await.expect("opened").lock("a").shared().acquire().await.expect("free");
@@ -33,13 +34,13 @@ pub(crate) async fn a_filter_knows_every_shared_holder<S: LockService>(service: 
     let _elsewhere = client.lock("ab").acquire().await.expect("free");
     let mut filter = client.tokens("a").await.expect("followed");
     assert_eq!(filter.valid().tokens, [one.token(), other.token()].into());
-    let gone = one.token();
+    let released = one.token();
     one.release().await.expect("released");
-    let valid = filter.wait_for(|valid| valid.judge(gone) == TokenVerdict::Stale).await.expect("seen");
+    let valid = filter.wait_for(|valid| valid.judge(released) == TokenVerdict::Stale).await.expect("seen");
     assert_eq!((valid.tokens.clone(), valid.floor()), ([other.token()].into(), other.token()));
 }
 
-/// What happened to a lock can be read again, page by page from any position, and proven.
+/// The history of a lock can be read page by page from any position, and verified.
 pub(crate) async fn history_is_kept_and_verifies<S: LockService>(service: S) {
     let client = client(service, "history");
     for name in ["a", "b", "a"] {

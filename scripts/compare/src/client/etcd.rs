@@ -1,4 +1,4 @@
-//! etcd by its lock service (`v3lock`): one lease a client, a queue on the server.
+//! etcd through its lock service (`v3lock`): one lease for each client, and a queue on the server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const DIAL: Duration = Duration::from_millis(500);
 pub(crate) struct Client {
     nodes: Vec<Address>,
     at: usize,
-    /// Shared with the task that renews the lease, which goes on where the client goes.
+    /// Shared with the task that renews the lease, so that it uses the same node as the client.
     library: Arc<Mutex<Library>>,
     lease: i64,
     renewing: JoinHandle<()>,
@@ -58,7 +58,7 @@ impl Client {
         Ok(())
     }
 
-    pub(super) async fn go_on(&mut self) {
+    pub(super) async fn change_node(&mut self) {
         self.at = (self.at + 1) % self.nodes.len();
         if let Ok(library) = dial(&self.nodes[self.at]).await {
             *self.library.lock().unwrap_or_else(PoisonError::into_inner) = library;
@@ -76,12 +76,12 @@ impl Drop for Client {
     }
 }
 
-/// One stream of keep-alives after the other, one keep-alive a third of the lease.
+/// Renews the lease at a third of its TTL, and opens a new stream when one ends.
 async fn renew(library: Arc<Mutex<Library>>, lease: i64) {
     loop {
         let mut at = library.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Ok(Ok((mut keeper, mut answers))) = tokio::time::timeout(DIAL, at.lease_keep_alive(lease)).await {
-            while keeper.keep_alive().await.is_ok()
+        if let Ok(Ok((mut renewal, mut answers))) = tokio::time::timeout(DIAL, at.lease_keep_alive(lease)).await {
+            while renewal.keep_alive().await.is_ok()
                 && matches!(tokio::time::timeout(TTL / 3, answers.message()).await, Ok(Ok(Some(alive))) if 0 < alive.ttl())
             {
                 tokio::time::sleep(TTL / 3).await;
@@ -91,7 +91,7 @@ async fn renew(library: Arc<Mutex<Library>>, lease: i64) {
     }
 }
 
-/// Position of the leader among the nodes.
+/// The index of the leader in the list of nodes.
 pub(crate) async fn leader(nodes: &[Address]) -> Result<usize> {
     for (position, node) in nodes.iter().enumerate() {
         let status = dial(node).await?.status().await?;
@@ -99,5 +99,5 @@ pub(crate) async fn leader(nodes: &[Address]) -> Result<usize> {
             return Ok(position);
         }
     }
-    bail!("nobody leads")
+    bail!("there is no leader")
 }

@@ -1,4 +1,4 @@
-//! lockkeeper by its own client: a session on a stream to the leader, which the client finds by itself.
+//! lockkeeper through its own client: a session on a stream to the leader, which the client finds automatically.
 
 use ::lockkeeper::client::{Client as Library, Session};
 use ::lockkeeper::rpc::{RemoteService, RemoteSettings};
@@ -28,9 +28,9 @@ impl Client {
     }
 }
 
-/// Position of the leader among the nodes.
+/// The index of the leader in the list of nodes.
 pub(crate) async fn leader(nodes: &[Address]) -> Result<usize> {
     let library = Library::connect(nodes.iter().map(|node| node.client.clone())).await?;
-    let leader = library.status().await?.leader.ok_or_else(|| anyhow::anyhow!("nobody leads"))?;
+    let leader = library.status().await?.leader.ok_or_else(|| anyhow::anyhow!("there is no leader"))?;
     Ok(usize::try_from(leader)?.saturating_sub(1))
 }

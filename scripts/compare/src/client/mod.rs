@@ -1,4 +1,4 @@
-//! One client of each product, with a connection and a session of its own, as a process of its own would have them.
+//! A client of each product with its own connection and session, as in a separate process.
 
 mod etcd;
 mod lockkeeper;
@@ -15,7 +15,7 @@ pub(crate) use etcd::leader as etcd_leader;
 pub(crate) use lockkeeper::leader as lockkeeper_leader;
 pub(crate) use zookeeper::leader as zookeeper_leader;
 
-/// How long a session or a key lives without being renewed. All renew at a third of it.
+/// The TTL of a session or a key. All are renewed at a third of it.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// A client of one of the products.
@@ -26,7 +26,7 @@ pub(crate) enum Client {
     Lockkeeper(lockkeeper::Client),
 }
 
-/// A lock that a client holds, with what its release needs.
+/// A held lock, with what its release needs.
 pub(crate) enum Held {
     Etcd(Vec<u8>),
     Zookeeper(String),
@@ -35,8 +35,8 @@ pub(crate) enum Held {
 }
 
 impl Client {
-    /// Connects client `number` and opens its session. Where a product answers from every node, the clients are spread over
-    /// them by their numbers.
+    /// Connects client `number` and opens its session. If every node of a product serves clients, the clients are
+    /// spread over the nodes by their numbers.
     pub(crate) async fn connect(product: Product, nodes: &[Address], number: usize) -> Result<Self> {
         Ok(match product {
             Product::Etcd => Client::Etcd(etcd::Client::connect(nodes, number).await?),
@@ -46,7 +46,7 @@ impl Client {
         })
     }
 
-    /// Waits until the lock is this client's. May be cut off and called again.
+    /// Waits until this client holds the lock. The future may be dropped and the call repeated.
     pub(crate) async fn acquire(&mut self, name: &str) -> Result<Held> {
         match self {
             Client::Etcd(client) => client.acquire(name).await,
@@ -56,7 +56,7 @@ impl Client {
         }
     }
 
-    /// Gives a lock back. It is given back when this returns.
+    /// Releases a lock. It is released when this returns.
     pub(crate) async fn release(&mut self, held: Held) -> Result<()> {
         match (self, held) {
             (Client::Etcd(client), Held::Etcd(key)) => client.release(key).await,
@@ -67,16 +67,16 @@ impl Client {
         }
     }
 
-    /// After an error or a time-out: goes to another node, where the product's library does not do that by itself.
-    pub(crate) async fn go_on(&mut self) {
+    /// Changes to another node after an error or a timeout, unless the product's library does that automatically.
+    pub(crate) async fn change_node(&mut self) {
         if let Client::Etcd(client) = self {
-            client.go_on().await;
+            client.change_node().await;
         }
     }
 
-    /// Ends the session; what it holds is free at once, where the product can do that.
+    /// Closes the session and frees its locks at once, if the product supports that.
     pub(crate) async fn close(self) {
-        // The servers of a measurement are thrown away after it: an error here means nothing.
+        // The servers are discarded after a measurement, so errors do not matter.
         match self {
             Client::Etcd(client) => client.close().await,
             Client::Lockkeeper(client) => client.close().await,

@@ -1,5 +1,5 @@
-//! Redis, one server: `SET NX PX` and a script that deletes only one's own. No queue, so a lock that is taken is tried again after a short random pause, as
-//! libraries do; no fencing token.
+//! Redis, one server: `SET NX PX`, and a script that deletes only the caller's own key. There is no queue, so a client
+//! retries after a short random pause, as libraries do, and there is no fencing token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +21,9 @@ const PAUSE_US_MORE: u64 = 2_000;
 pub(crate) struct Client {
     connection: MultiplexedConnection,
     delete_own: Script,
-    /// Held names, which a task prolongs.
+    /// The held names, which a task renews.
     held: Arc<Mutex<HashMap<String, ()>>>,
-    prolonging: JoinHandle<()>,
+    renewing: JoinHandle<()>,
 }
 
 impl Client {
@@ -34,8 +34,8 @@ impl Client {
         let config = ::redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = library.get_multiplexed_async_connection_with_config(&config).await?;
         let held: Arc<Mutex<HashMap<String, ()>>> = Arc::default();
-        let prolonging = tokio::spawn(prolong(connection.clone(), Arc::clone(&held)));
-        Ok(Self { connection, delete_own: Script::new(DELETE_OWN), held, prolonging })
+        let renewing = tokio::spawn(renew(connection.clone(), Arc::clone(&held)));
+        Ok(Self { connection, delete_own: Script::new(DELETE_OWN), held, renewing })
     }
 
     pub(super) async fn acquire(&mut self, name: &str) -> Result<Held> {
@@ -57,23 +57,23 @@ impl Client {
     pub(super) async fn release(&mut self, name: &str, secret: &str) -> Result<()> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let deleted: u64 = self.delete_own.key(name).arg(secret).invoke_async(&mut self.connection).await?;
-        if deleted == 0 { bail!("the lock had run out") } else { Ok(()) }
+        if deleted == 0 { bail!("the lock had expired") } else { Ok(()) }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.prolonging.abort();
+        self.renewing.abort();
     }
 }
 
-async fn prolong(mut connection: MultiplexedConnection, held: Arc<Mutex<HashMap<String, ()>>>) {
+async fn renew(mut connection: MultiplexedConnection, held: Arc<Mutex<HashMap<String, ()>>>) {
     let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
     loop {
         tokio::time::sleep(TTL / 3).await;
         let names: Vec<_> = held.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
         for name in names {
-            // What has run out is seen by its release.
+            // An expired key is detected by its release.
             let _: Result<u64, _> = cmd("PEXPIRE").arg(&name).arg(ttl_ms).query_async(&mut connection).await;
         }
     }

@@ -1,4 +1,5 @@
-//! ZooKeeper by the lock recipe of its manual and of Curator: an ephemeral sequential node, and a watch on the one before.
+//! ZooKeeper with the lock recipe of its manual and of Curator: an ephemeral sequential node, and a watch on the node
+//! before it.
 
 use std::collections::HashMap;
 
@@ -11,14 +12,14 @@ use zookeeper_client::{Acls, Client as Library, CreateMode, Error};
 use super::{Held, TTL};
 use crate::product::Address;
 
-/// Digits that the server appends to a sequential node.
+/// The number of digits that the server appends to a sequential node.
 const DIGITS: usize = 10;
 
 pub(crate) struct Client {
     cluster: String,
     library: Library,
-    /// Prefixes of nodes that may exist: an acquire that failed or was cut off finds its node again instead of making a
-    /// second one, behind which it would wait for itself.
+    /// Prefixes of nodes that may exist. An acquire that failed or was dropped must reuse its node: a second one would
+    /// wait behind the first.
     pending: HashMap<String, String>,
 }
 
@@ -63,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Makes this client's node in the lock's folder, unless there is one already. Answers its prefix.
+    /// Creates this client's node in the folder of the lock, unless it exists. Returns its prefix.
     async fn enqueue(&mut self, folder: &str) -> Result<String, Error> {
         let random = || format!("client-{:032x}-", SystemClock::new().random_u128());
         let known = self.pending.get(folder).cloned();
@@ -85,7 +86,7 @@ impl Client {
         }
     }
 
-    /// Makes the folder, which the server removes by itself once it has been empty for a while.
+    /// Creates the folder, which the server removes automatically once it has been empty for some time.
     async fn make(&self, folder: &str) -> Result<(), Error> {
         let container = CreateMode::Container.with_acls(Acls::anyone_all());
         match self.library.mkdir(folder, &container).await {
@@ -114,16 +115,16 @@ fn sequence(node: &str) -> &str {
     node.get(node.len().saturating_sub(DIGITS)..).unwrap_or_default()
 }
 
-/// Position of the leader among the nodes.
+/// The index of the leader in the list of nodes.
 pub(crate) async fn leader(nodes: &[Address]) -> Result<usize> {
     for (position, node) in nodes.iter().enumerate() {
-        let mut told = String::new();
+        let mut status = String::new();
         let mut stream = TcpStream::connect(&node.client).await?;
         stream.write_all(b"srvr").await?;
-        stream.read_to_string(&mut told).await?;
-        if told.contains("Mode: leader") {
+        stream.read_to_string(&mut status).await?;
+        if status.contains("Mode: leader") {
             return Ok(position);
         }
     }
-    bail!("nobody leads")
+    bail!("there is no leader")
 }

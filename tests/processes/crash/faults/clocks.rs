@@ -1,17 +1,17 @@
-//! Wall clocks that are set while a node runs. `libfaketime` reads what they show from a file; the monotonic clock, by
-//! which leases are counted, stays as it is.
+//! Sets the wall clock of a running node. `libfaketime` reads the offset from a file. The monotonic clock, which leases
+//! use, is unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Debian and others put the library.
+/// The paths of the library on Debian and other distributions.
 const LIBRARIES: [&str; 3] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib64/faketime/libfaketime.so.1",
 ];
 
-/// What this needs.
+/// Returns an error if the library is not installed.
 pub(super) fn possible() -> Result<(), String> {
     library().map(drop).ok_or_else(|| "libfaketime is not installed".to_owned())
 }
@@ -24,19 +24,19 @@ fn file(folder: &Path, node: usize) -> PathBuf {
     folder.join(format!("clock{node}"))
 }
 
-/// Wall clocks begin as they are.
+/// Starts every wall clock without an offset.
 pub(crate) fn build(folder: &Path) {
     (1..=3).for_each(|node| set(folder, node, 0));
 }
 
-/// Sets a node's wall clock so many seconds ahead, or back.
+/// Sets a node's wall clock ahead by this many seconds, or back if negative.
 pub(super) fn set(folder: &Path, node: usize, seconds: i64) {
-    // The library reads the file once a second: it never sees half of one.
+    // The library reads the file once a second and must not see a partly written file.
     let (file, new) = (file(folder, node), folder.join("clock.new"));
     fs::write(&new, format!("{seconds:+}s\n")).and_then(|()| fs::rename(new, file)).expect("a file");
 }
 
-/// What a node is started with, so that its clock can be set.
+/// The environment with which a node is started, so that its clock can be set later.
 pub(crate) fn environment(folder: &Path, node: usize) -> Vec<(String, String)> {
     let Some(library) = library() else { return Vec::new() };
     let file = file(folder, node);

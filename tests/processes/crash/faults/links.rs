@@ -1,11 +1,11 @@
-//! Cuts between nodes, and between nodes and clients. The clients' namespace passes on what nodes send each other, and
-//! its routing rules drop some of it without a word: what was sent is gone, and nobody is told.
+//! Cuts between nodes, and between nodes and clients. The clients' namespace routes the packets of the nodes, and
+//! routing rules drop some of them without an error to the sender.
 
-use super::super::world::{installed, tool};
+use super::super::sandbox::{installed, tool};
 
 const NODES: [usize; 3] = [1, 2, 3];
 
-/// What the cuts need.
+/// Returns an error if a program that this needs is not installed.
 pub(super) fn possible() -> Result<(), String> {
     installed("ip").and_then(|()| installed("nsenter"))
 }
@@ -15,12 +15,12 @@ pub(crate) fn host(node: usize) -> String {
     format!("10.77.{node}.2")
 }
 
-/// The command that starts something in a node's namespace.
+/// The command that starts a program in a node's namespace.
 pub(crate) fn launcher(node: usize) -> Vec<String> {
     vec!["nsenter".to_owned(), format!("--net=/run/netns/n{node}")]
 }
 
-/// Gives each node a namespace and a line to this one.
+/// Creates a namespace for each node with a link to this one.
 pub(crate) fn build() {
     let mut script = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip link set lo up\n".to_owned();
     script += "echo 1 > /proc/sys/net/ipv4/ip_forward\n";
@@ -36,7 +36,7 @@ pub(crate) fn build() {
     tool("sh", &["-ec", &script]);
 }
 
-/// A direction in which nothing arrives any more.
+/// One direction in which all packets are dropped.
 #[derive(Debug, Clone)]
 pub(in crate::crash) struct Cut(Vec<String>);
 
@@ -62,7 +62,7 @@ pub(in crate::crash) fn cut(cuts: &[Cut]) {
     cuts.iter().for_each(|cut| cut.rule("add"));
 }
 
-/// Heals them.
+/// Removes the cuts again.
 pub(in crate::crash) fn heal(cuts: &[Cut]) {
     cuts.iter().for_each(|cut| cut.rule("del"));
 }
@@ -71,22 +71,22 @@ fn others(node: usize) -> impl Iterator<Item = usize> {
     NODES.into_iter().filter(move |other| *other != node)
 }
 
-/// Nobody hears the node.
-pub(in crate::crash) fn unheard(node: usize) -> Vec<Cut> {
+/// No other node receives anything from the node.
+pub(in crate::crash) fn sends_nothing(node: usize) -> Vec<Cut> {
     others(node).map(|other| Cut::between(node, other)).collect()
 }
 
-/// The node hears no other node.
-pub(in crate::crash) fn deaf(node: usize) -> Vec<Cut> {
+/// The node receives nothing from other nodes.
+pub(in crate::crash) fn receives_nothing(node: usize) -> Vec<Cut> {
     others(node).map(|other| Cut::between(other, node)).collect()
 }
 
-/// The node is cut off from the others, and not from clients.
+/// The node is partitioned from the other nodes, but not from clients.
 pub(super) fn from_peers(node: usize) -> Vec<Cut> {
-    [unheard(node), deaf(node)].concat()
+    [sends_nothing(node), receives_nothing(node)].concat()
 }
 
-/// The node is cut off from everybody.
+/// The node is partitioned from the other nodes and from clients.
 pub(super) fn from_all(node: usize) -> Vec<Cut> {
     [from_peers(node), vec![Cut::from_clients(node)]].concat()
 }

@@ -1,6 +1,6 @@
-//! What is done to nodes: one kind of fault after the other, each with a file of its own where it needs one.
+//! The kinds of fault that are injected into nodes, with a file for each mechanism.
 
-mod bites;
+mod effects;
 pub(super) mod clocks;
 mod descriptors;
 pub(super) mod disks;
@@ -13,85 +13,86 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::world::{self, World};
+use super::sandbox::{self, Sandbox};
 use crate::cluster::{Cluster, PATIENCE};
 use crate::random::Random;
 
-/// What is done to the victims of a round.
+/// What happens to the victims of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Blow {
-    /// kill -9, and a new start.
+pub(super) enum FaultKind {
+    /// SIGKILL and a restart.
     Kill,
-    /// SIGSTOP, for up to two and a half TTLs, and SIGCONT.
+    /// SIGSTOP for up to two and a half seconds, then SIGCONT.
     Pause,
-    /// SIGTERM, and a new start.
+    /// SIGTERM and a restart.
     Stop,
-    /// Cut off from everybody.
+    /// Partitioned from nodes and clients.
     Partition,
-    /// Deaf to the other nodes, or unheard by them.
+    /// Receives nothing from the other nodes, or sends nothing to them.
     OneWay,
-    /// Cut off from the other nodes, and not from clients.
+    /// Partitioned from the other nodes, but not from clients.
     PeersCut,
     /// Each sync takes a quarter to three quarters of a second longer.
     SlowDisk,
-    /// A sync fails. The node must stop.
+    /// A sync or a write to the log fails. The node must stop.
     FailedSync,
-    /// No room on the disk. The node must stop, and come back once there is some.
+    /// The disk is full. The node must stop, and serve again once there is space.
     FullDisk,
-    /// What was not synced is lost.
+    /// Loses power: everything that was not synced is lost.
     Power,
     /// The wall clock is set an hour or a day ahead or back.
     Clock,
-    /// One twentieth of a processor.
+    /// Gets one twentieth of a processor.
     Starve,
-    /// No descriptor more than it has.
+    /// Cannot open any more descriptors.
     Descriptors,
 }
 
-impl Blow {
-    const ALL: [Blow; 13] = [
-        Blow::Kill,
-        Blow::Pause,
-        Blow::Stop,
-        Blow::Partition,
-        Blow::OneWay,
-        Blow::PeersCut,
-        Blow::SlowDisk,
-        Blow::FailedSync,
-        Blow::FullDisk,
-        Blow::Power,
-        Blow::Clock,
-        Blow::Starve,
-        Blow::Descriptors,
+impl FaultKind {
+    const ALL: [FaultKind; 13] = [
+        FaultKind::Kill,
+        FaultKind::Pause,
+        FaultKind::Stop,
+        FaultKind::Partition,
+        FaultKind::OneWay,
+        FaultKind::PeersCut,
+        FaultKind::SlowDisk,
+        FaultKind::FailedSync,
+        FaultKind::FullDisk,
+        FaultKind::Power,
+        FaultKind::Clock,
+        FaultKind::Starve,
+        FaultKind::Descriptors,
     ];
 
-    /// Its word in `LOCKKEEPER_CRASH_FAULTS`.
+    /// The name in `LOCKKEEPER_CRASH_FAULTS`.
     pub(super) const fn word(self) -> &'static str {
         match self {
-            Blow::Kill => "kill",
-            Blow::Pause => "pause",
-            Blow::Stop => "stop",
-            Blow::Partition => "partition",
-            Blow::OneWay => "oneway",
-            Blow::PeersCut => "peerscut",
-            Blow::SlowDisk => "slowdisk",
-            Blow::FailedSync => "failedsync",
-            Blow::FullDisk => "fulldisk",
-            Blow::Power => "power",
-            Blow::Clock => "clock",
-            Blow::Starve => "starve",
-            Blow::Descriptors => "descriptors",
+            FaultKind::Kill => "kill",
+            FaultKind::Pause => "pause",
+            FaultKind::Stop => "stop",
+            FaultKind::Partition => "partition",
+            FaultKind::OneWay => "oneway",
+            FaultKind::PeersCut => "peerscut",
+            FaultKind::SlowDisk => "slowdisk",
+            FaultKind::FailedSync => "failedsync",
+            FaultKind::FullDisk => "fulldisk",
+            FaultKind::Power => "power",
+            FaultKind::Clock => "clock",
+            FaultKind::Starve => "starve",
+            FaultKind::Descriptors => "descriptors",
         }
     }
 
-    /// Those that were asked for, all of them by default, without those that cannot be done here: they are told aloud.
+    /// The kinds that `LOCKKEEPER_CRASH_FAULTS` names, or all of them. Skips and reports the kinds that this machine
+    /// does not support.
     pub(super) fn wanted() -> Vec<Self> {
         let words = std::env::var("LOCKKEEPER_CRASH_FAULTS").ok().filter(|words| !words.is_empty());
         let mut wanted = words.map_or(Self::ALL.to_vec(), |words| words.split(',').map(Self::of).collect());
-        wanted.retain(|blow| {
-            let possible = blow.possible();
+        wanted.retain(|kind| {
+            let possible = kind.possible();
             if let Err(why) = &possible {
-                world::skipped(&format!("fault {}", blow.word()), why);
+                sandbox::skipped(&format!("fault {}", kind.word()), why);
             }
             possible.is_ok()
         });
@@ -100,71 +101,72 @@ impl Blow {
 
     fn of(word: &str) -> Self {
         let known = || Self::ALL.map(Self::word).join(", ");
-        let found = Self::ALL.into_iter().find(|blow| blow.word() == word);
+        let found = Self::ALL.into_iter().find(|kind| kind.word() == word);
         found.unwrap_or_else(|| panic!("LOCKKEEPER_CRASH_FAULTS names {word:?}; there are {}", known()))
     }
 
-    /// Whether it needs nodes with networks, disks and processors of their own.
-    pub(super) const fn needs_world(self) -> bool {
-        !matches!(self, Blow::Kill | Blow::Pause | Blow::Stop | Blow::Descriptors)
+    /// Returns true if the fault needs the sandbox.
+    pub(super) const fn needs_sandbox(self) -> bool {
+        !matches!(self, FaultKind::Kill | FaultKind::Pause | FaultKind::Stop | FaultKind::Descriptors)
     }
 
-    /// Whether it can be done on this machine, or why it cannot.
+    /// Returns an error if this machine does not support the fault.
     pub(super) fn possible(self) -> Result<(), String> {
-        if self.needs_world() {
-            world::possible().and_then(|()| links::possible()).and_then(|()| disks::possible())?;
+        if self.needs_sandbox() {
+            sandbox::possible().and_then(|()| links::possible()).and_then(|()| disks::possible())?;
         }
         match self {
-            Blow::SlowDisk | Blow::FailedSync => syncs::possible(),
-            Blow::Clock => clocks::possible(),
-            Blow::Starve => starve::possible(),
-            Blow::Kill
-            | Blow::Pause
-            | Blow::Stop
-            | Blow::Partition
-            | Blow::OneWay
-            | Blow::PeersCut
-            | Blow::FullDisk
-            | Blow::Power
-            | Blow::Descriptors => Ok(()),
+            FaultKind::SlowDisk | FaultKind::FailedSync => syncs::possible(),
+            FaultKind::Clock => clocks::possible(),
+            FaultKind::Starve => starve::possible(),
+            FaultKind::Kill
+            | FaultKind::Pause
+            | FaultKind::Stop
+            | FaultKind::Partition
+            | FaultKind::OneWay
+            | FaultKind::PeersCut
+            | FaultKind::FullDisk
+            | FaultKind::Power
+            | FaultKind::Descriptors => Ok(()),
         }
     }
 
-    /// Whether it may strike several nodes at once: others leave two that must serve.
-    pub(super) const fn strikes_several(self) -> bool {
-        matches!(self, Blow::Kill | Blow::Pause | Blow::Stop | Blow::Power)
+    /// Returns true if the fault may be injected into two nodes at once. All others leave a quorum, which must serve.
+    pub(super) const fn may_hit_several(self) -> bool {
+        matches!(self, FaultKind::Kill | FaultKind::Pause | FaultKind::Stop | FaultKind::Power)
     }
 
-    /// Whether it may strike all nodes at once. Each node's last checkpoint covers what it has applied, and its events with
-    /// it: after a planned stop of all three nobody tells what subscribers had not yet heard, and says so. The checker needs
-    /// every event.
-    pub(super) const fn strikes_all(self) -> bool {
-        matches!(self, Blow::Kill | Blow::Pause | Blow::Power)
+    /// Returns true if the fault may be injected into all nodes at once. A planned stop must not: the last checkpoint
+    /// of each node covers all that it has applied, so after a stop of all three no node could send the events that
+    /// subscribers had not yet received, and the checker needs every event.
+    pub(super) const fn may_hit_all(self) -> bool {
+        matches!(self, FaultKind::Kill | FaultKind::Pause | FaultKind::Power)
     }
 }
 
-/// Strikes the victims, and heals them. Answers whether it changed anything; some blows fail the run where they do not.
-pub(super) async fn strike(
-    blow: Blow,
+/// Injects the fault into the victims and repairs them. Returns whether the fault had an effect; some faults fail the
+/// run instead.
+pub(super) async fn inject(
+    kind: FaultKind,
     victims: &[usize],
-    (cluster, world): (&mut Cluster, Option<&World>),
+    (cluster, sandbox): (&mut Cluster, Option<&Sandbox>),
     random: &mut Random,
 ) -> bool {
-    let inside = || world.expect("a world of its own, of which it was made sure");
+    let inside = || sandbox.expect("the fault needs a sandbox, and there is one");
     let node = victims[0];
-    match blow {
-        Blow::Kill => {
+    match kind {
+        FaultKind::Kill => {
             victims.iter().for_each(|node| cluster.kill(*node));
             start_again(cluster, victims, random).await;
             true
         }
-        Blow::Pause => {
+        FaultKind::Pause => {
             victims.iter().for_each(|node| cluster.halt(*node));
             sleep(random.ms(200, 2_500)).await;
             victims.iter().for_each(|node| cluster.signal(*node, Signal::CONT));
             true
         }
-        Blow::Stop => {
+        FaultKind::Stop => {
             for node in victims {
                 let code = tokio::task::block_in_place(|| cluster.stop(*node));
                 assert_eq!(code, Some(0), "node {node}: a planned stop");
@@ -172,81 +174,81 @@ pub(super) async fn strike(
             start_again(cluster, victims, random).await;
             true
         }
-        Blow::Partition => cut_for(links::from_all(node), cluster, random).await,
-        Blow::OneWay if random.below(2) == 0 => cut_for(links::deaf(node), cluster, random).await,
-        Blow::OneWay => cut_for(links::unheard(node), cluster, random).await,
-        Blow::PeersCut => cut_for(links::from_peers(node), cluster, random).await,
-        Blow::SlowDisk => {
+        FaultKind::Partition => cut_for(links::from_all(node), cluster, random).await,
+        FaultKind::OneWay if random.below(2) == 0 => cut_for(links::receives_nothing(node), cluster, random).await,
+        FaultKind::OneWay => cut_for(links::sends_nothing(node), cluster, random).await,
+        FaultKind::PeersCut => cut_for(links::from_peers(node), cluster, random).await,
+        FaultKind::SlowDisk => {
             let slow = syncs::Syncs::slow(cluster.process(node), 250 + random.below(500));
             sleep(random.ms(1_500, 3_500)).await;
             0 < slow.end()
         }
-        Blow::FailedSync => {
+        FaultKind::FailedSync => {
             let process = cluster.process(node);
             let fail =
                 if random.below(2) == 0 { syncs::Syncs::fail(process) } else { syncs::Syncs::fail_writes(process) };
-            stops_and_says(cluster, node, "cannot ", || ()).await;
+            await_stop(cluster, node, "cannot ", || ()).await;
             drop(fail);
             start_again(cluster, victims, random).await;
             true
         }
-        Blow::FullDisk => {
-            // A log file or snapshot that the node removes leaves room for minutes of work: that is filled too.
-            stops_and_says(cluster, node, "make room", || disks::fill(inside().folder(), node)).await;
+        FaultKind::FullDisk => {
+            // If the node removes a log file or a snapshot, that space would last for minutes, so it is filled as well.
+            await_stop(cluster, node, "make room", || disks::fill(inside().folder(), node)).await;
             sleep(random.ms(100, 700)).await;
             disks::empty(inside().folder(), node);
             cluster.spawn(node);
             true
         }
-        Blow::Power => {
+        FaultKind::Power => {
             cut_power(inside(), cluster, victims);
             start_again(cluster, victims, random).await;
             true
         }
-        Blow::Clock => set_clock(inside(), cluster, node, random).await,
-        Blow::Starve => starve_for(inside(), cluster, node, random).await,
-        Blow::Descriptors => exhaust_for(cluster, node, random).await,
+        FaultKind::Clock => set_clock(inside(), cluster, node, random).await,
+        FaultKind::Starve => starve_for(inside(), cluster, node, random).await,
+        FaultKind::Descriptors => exhaust_for(cluster, node, random).await,
     }
 }
 
-/// All power ends at one instant, and comes back.
-pub(in crate::crash) fn cut_power(world: &World, cluster: &mut Cluster, victims: &[usize]) {
+/// Cuts the power of all victims at once, and restores it.
+pub(in crate::crash) fn cut_power(sandbox: &Sandbox, cluster: &mut Cluster, victims: &[usize]) {
     victims.iter().for_each(|node| cluster.halt(*node));
-    disks::cut_power(world.folder(), victims);
+    disks::cut_power(sandbox.folder(), victims);
     victims.iter().for_each(|node| cluster.kill(*node));
-    victims.iter().for_each(|node| disks::restore_power(world.folder(), *node));
+    victims.iter().for_each(|node| disks::restore_power(sandbox.folder(), *node));
 }
 
-async fn set_clock(world: &World, cluster: &Cluster, node: usize, random: &mut Random) -> bool {
-    let hour = || tokio::task::block_in_place(|| bites::hour(&cluster.http(node)));
+async fn set_clock(sandbox: &Sandbox, cluster: &Cluster, node: usize, random: &mut Random) -> bool {
+    let hour = || tokio::task::block_in_place(|| effects::hour(&cluster.http(node)));
     let before = hour();
     let seconds = [3_600, 86_400, -3_600, -86_400][random.below(4) as usize];
-    clocks::set(world.folder(), node, seconds);
+    clocks::set(sandbox.folder(), node, seconds);
     sleep(random.ms(1_500, 3_000)).await;
     let after = hour();
     after.is_some() && before != after
 }
 
-async fn starve_for(world: &World, cluster: &Cluster, node: usize, random: &mut Random) -> bool {
-    let share = world.share(node).expect("a control group, of which it was made sure");
-    let before = bites::throttled(&share);
+async fn starve_for(sandbox: &Sandbox, cluster: &Cluster, node: usize, random: &mut Random) -> bool {
+    let share = sandbox.share(node).expect("a control group, as checked before");
+    let before = effects::throttled(&share);
     starve::starve(&share, cluster.process(node));
     sleep(random.ms(1_500, 4_000)).await;
-    starve::feed(&share);
-    before < bites::throttled(&share)
+    starve::restore(&share);
+    before < effects::throttled(&share)
 }
 
-/// A node that had to open a file meanwhile, for a checkpoint or its log, stops by itself: it is started again.
+/// A node that had to open a file meanwhile, for a checkpoint or its log, has stopped and is started again.
 async fn exhaust_for(cluster: &mut Cluster, node: usize, random: &mut Random) -> bool {
     let address = &cluster.endpoints()[node - 1];
     let limited = descriptors::exhaust(cluster.process(node), address);
     sleep(random.ms(1_500, 3_000)).await;
-    let unaccepted = bites::unaccepted(cluster.process(node), address);
+    let unaccepted = effects::unaccepted(cluster.process(node), address);
     drop(limited);
     let log = cluster.log(node);
     let mut since_its_start = log.lines().rev().take_while(|line| !line.contains(": serving "));
     if since_its_start.any(|line| line.contains("ulimit -n")) {
-        stops_and_says(cluster, node, "ulimit -n", || ()).await;
+        await_stop(cluster, node, "ulimit -n", || ()).await;
         cluster.spawn(node);
         return true;
     }
@@ -258,27 +260,27 @@ async fn start_again(cluster: &mut Cluster, victims: &[usize], random: &mut Rand
     victims.iter().for_each(|node| cluster.spawn(*node));
 }
 
-/// Makes cuts for a while. They bit if somebody had to send something again.
+/// Cuts links for a random time. Returns true if any node had to retransmit packets.
 async fn cut_for(cuts: Vec<links::Cut>, cluster: &Cluster, random: &mut Random) -> bool {
     let nodes = [1, 2, 3].map(|node| cluster.process(node));
-    let before = bites::sent_again(&nodes);
+    let before = effects::sent_again(&nodes);
     links::cut(&cuts);
     sleep(random.ms(500, 3_500)).await;
-    let after = bites::sent_again(&nodes);
+    let after = effects::sent_again(&nodes);
     links::heal(&cuts);
     before < after
 }
 
-/// Harms a node again and again until it has stopped by itself, with 70 and a line that says what is wrong.
-async fn stops_and_says(cluster: &mut Cluster, node: usize, what: &str, harm: impl Fn()) {
+/// Repeats a fault until the node has stopped with 70 and a last line that contains `what`.
+async fn await_stop(cluster: &mut Cluster, node: usize, what: &str, fault: impl Fn()) {
     let began = Instant::now();
     while cluster.ended(node).is_none() {
-        harm();
-        assert!(began.elapsed() < PATIENCE, "node {node} goes on\n{}", cluster.log(node));
+        fault();
+        assert!(began.elapsed() < PATIENCE, "node {node} still runs\n{}", cluster.log(node));
         sleep(Duration::from_millis(20)).await;
     }
     let code = cluster.await_end(node);
     let log = cluster.log(node);
     let last = log.lines().last().unwrap_or_default();
-    assert!(code == Some(70) && last.contains(what), "node {node} ended with {code:?} and said {last:?}");
+    assert!(code == Some(70) && last.contains(what), "node {node} ended with {code:?} and printed {last:?}");
 }

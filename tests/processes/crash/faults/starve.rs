@@ -1,14 +1,14 @@
-//! A node that gets one twentieth of a processor: a control group of either version.
+//! Limits a node to one twentieth of a processor with a control group of version 1 or 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The processors' groups: of version 1, and of version 2.
+/// The parents of processor groups and the file with the limit: version 1, then version 2.
 const GROUPS: [(&str, &str); 2] = [("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us"), ("/sys/fs/cgroup", "cpu.max")];
 const PERIOD_US: u32 = 100_000;
 const QUOTA_US: u32 = 5_000;
 
-/// What this needs: a group can be made that has a limit.
+/// Returns an error if no control group with a limit can be created.
 pub(super) fn possible() -> Result<(), String> {
     let probe = format!("lockkeeper-probe-{}", std::process::id());
     let made = GROUPS.iter().find(|(groups, limit)| {
@@ -20,7 +20,7 @@ pub(super) fn possible() -> Result<(), String> {
     made.map(drop).ok_or_else(|| "no control group with a limit on processors can be made".to_owned())
 }
 
-/// A node's group, which is made at the first call.
+/// The group of a node, created at the first call.
 pub(crate) fn group(folder: &Path, node: usize) -> Option<PathBuf> {
     let name = folder.file_name()?.to_str()?;
     GROUPS.iter().find_map(|(groups, limit)| {
@@ -30,21 +30,21 @@ pub(crate) fn group(folder: &Path, node: usize) -> Option<PathBuf> {
     })
 }
 
-/// Takes the groups away; nobody may be in them any more.
-pub(crate) fn forget(folder: &Path) {
+/// Removes the groups, which must be empty.
+pub(crate) fn remove(folder: &Path) {
     for group in (1..=3).filter_map(|node| group(folder, node)) {
         fs::remove_dir(group).ok();
     }
 }
 
-/// Puts a process into the group and takes most of the processor from it.
+/// Moves a process into the group and limits its processor time.
 pub(super) fn starve(group: &Path, process: u32) {
     fs::write(group.join("cgroup.procs"), process.to_string()).expect("a process in the group");
     limit(group, Some(QUOTA_US));
 }
 
-/// Gives it all back. The process stays in the group.
-pub(super) fn feed(group: &Path) {
+/// Removes the limit. The process stays in the group.
+pub(super) fn restore(group: &Path) {
     limit(group, None);
 }
 

@@ -1,4 +1,4 @@
-//! Curator's locks.
+//! Tests of Curator's locks.
 
 mod multi;
 mod mutex;
@@ -10,17 +10,17 @@ use lockkeeper::compat::curator::{CuratorError, CuratorFramework};
 use lockkeeper::model::Namespace;
 use lockkeeper::service::{LockService, Word};
 
-use crate::suite::WAY;
+use crate::suite::BACKEND;
 
 pub(super) fn namespace(name: &str) -> Namespace {
-    Namespace::parse(&format!("{name}.{}", WAY.get())).expect("a good name")
+    Namespace::parse(&format!("{name}.{}", BACKEND.get())).expect("a good name")
 }
 
 pub(super) async fn curator<S: LockService>(service: S, name: &str) -> CuratorFramework<S> {
     CuratorFramework::builder(service, namespace(name)).start().await.expect("started")
 }
 
-/// One with the shortest session that the service allows.
+/// A connection with the shortest session that the service allows.
 async fn short_curator<S: LockService>(service: S, name: &str) -> CuratorFramework<S> {
     let ttl_ms = service.status().await.expect("a status").ttl_ms_min;
     let builder = CuratorFramework::builder(service, namespace(name));

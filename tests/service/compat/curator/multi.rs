@@ -1,4 +1,4 @@
-//! Several locks as one.
+//! Several locks acquired as one.
 
 use lockkeeper::compat::curator::{InterProcessMultiLock, InterProcessMutex};
 use lockkeeper::service::{LockService, Word};
@@ -7,19 +7,19 @@ use tokio::time::Instant;
 use super::{curator, is_state, word};
 use crate::suite::{LONG, SHORT, in_use};
 
-behaviours! {
+backend_tests! {
     r_mul_01_all_or_none_within_one_wait
 }
 
-/// R-MUL-01: of three locks the third is held: after one wait none is held. One by one, each lock is waited for as long, and
-/// the first ones are closed to others meanwhile.
+/// R-MUL-01: of three locks the third is held: after one wait none is acquired. If the locks were acquired one by one,
+/// each would have its own wait, and the first ones would be closed to others meanwhile.
 async fn r_mul_01_all_or_none_within_one_wait<S: LockService>(service: S) {
     let (free, wait) = ([false, false, false], 30);
     let (mut waited, mut kept) = (0, 0);
     for is_free in [true, true, free[2]] {
         (waited, kept) = if is_free { (waited + wait - 1, kept + 1) } else { (waited + wait, kept) };
     }
-    assert_eq!((waited, kept), (88, 2), "three waits in place of one, and two locks kept all the while");
+    assert_eq!((waited, kept), (88, 2), "three waits instead of one, with two locks held meanwhile");
 
     let (one, two) = (curator(service.clone(), "mul-01").await, curator(service, "mul-01").await);
     let (third, task, other) = (InterProcessMutex::new(&two, "c"), two.task(), two.task());

@@ -1,4 +1,4 @@
-//! The reentrant mutex, and the one that nobody enters twice.
+//! The reentrant and the non-reentrant mutex.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -10,20 +10,20 @@ use super::{curator, is_monitor_state, is_state, short_curator, word};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use};
 
-behaviours! {
+backend_tests! {
     r_mut_01_each_acquire_needs_its_release
-    r_mut_02_who_does_not_hold_cannot_release
-    r_mut_03_a_wait_that_runs_out_leaves_nothing
+    r_mut_02_only_the_holder_can_release
+    r_mut_03_a_timed_out_wait_leaves_nothing
     r_smx_01_the_same_owner_waits_for_itself
-    r_smx_02_another_task_gives_it_back
+    r_smx_02_another_task_releases_it
     w_cur_02_what_is_not_acquired_is_not_released
     w_cur_04_a_release_is_repeated_until_it_is_answered
     a_lost_mutex_is_not_entered_again
     a_mutex_shows_its_participants_and_is_revoked
-    r_all_03_owners_in_opposite_order_are_told
+    r_all_03_owners_in_opposite_order_are_refused
 }
 
-/// R-MUT-01: after three acquires two releases leave it held, the third frees it.
+/// R-MUT-01: after three acquires the lock is held until the third release.
 async fn r_mut_01_each_acquire_needs_its_release<S: LockService>(service: S) {
     let curator = curator(service, "mut-01").await;
     let (mutex, task, other) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
@@ -45,8 +45,8 @@ async fn r_mut_01_each_acquire_needs_its_release<S: LockService>(service: S) {
     in_use(curator.client(), "a", 0, 0).await;
 }
 
-/// R-MUT-02: a release by another owner, or once too often, is an error and changes nothing.
-async fn r_mut_02_who_does_not_hold_cannot_release<S: LockService>(service: S) {
+/// R-MUT-02: a release by another owner, or one release too many, is an error and changes nothing.
+async fn r_mut_02_only_the_holder_can_release<S: LockService>(service: S) {
     let curator = curator(service, "mut-02").await;
     let (mutex, task, other) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
     assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)));
@@ -61,8 +61,8 @@ async fn r_mut_02_who_does_not_hold_cannot_release<S: LockService>(service: S) {
     in_use(curator.client(), "a", 0, 0).await;
 }
 
-/// R-MUT-03: a wait of 100 ms for what is held ends with false, not before its time, and leaves the queue empty.
-async fn r_mut_03_a_wait_that_runs_out_leaves_nothing<S: LockService>(service: S) {
+/// R-MUT-03: a wait of 100 ms for a held lock returns false, not before its time, and leaves the queue empty.
+async fn r_mut_03_a_timed_out_wait_leaves_nothing<S: LockService>(service: S) {
     let curator = curator(service, "mut-03").await;
     let (mutex, task, other) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
     mutex.acquire(&task).await.expect("free");
@@ -75,7 +75,7 @@ async fn r_mut_03_a_wait_that_runs_out_leaves_nothing<S: LockService>(service: S
     mutex.release(&other).await.expect("held");
 }
 
-/// R-SMX-01: the same owner that acquires twice gets false, and what it holds stays valid and can be released.
+/// R-SMX-01: a second acquire by the same owner returns false, and its hold stays valid and can be released.
 async fn r_smx_01_the_same_owner_waits_for_itself<S: LockService>(service: S) {
     let curator = curator(service, "smx-01").await;
     let mutex = InterProcessSemaphoreMutex::new(&curator, "a");
@@ -91,8 +91,8 @@ async fn r_smx_01_the_same_owner_waits_for_itself<S: LockService>(service: S) {
     mutex.release().await.expect("held");
 }
 
-/// R-SMX-02: another task that has the value gives it back, which also ends a wait for itself.
-async fn r_smx_02_another_task_gives_it_back<S: LockService>(service: S) {
+/// R-SMX-02: another task with the same value releases the lock, which also ends a wait for itself.
+async fn r_smx_02_another_task_releases_it<S: LockService>(service: S) {
     let curator = curator(service, "smx-02").await;
     let mutex = InterProcessSemaphoreMutex::new(&curator, "a");
     mutex.acquire().await.expect("free");
@@ -107,15 +107,15 @@ async fn r_smx_02_another_task_gives_it_back<S: LockService>(service: S) {
     mutex.release().await.expect("held");
 }
 
-/// W-CUR-02: a wait that ran out, and then the release in the final block. There the release throws, or worse, frees what
-/// another holds; here there is nothing to release where nothing was acquired.
+/// W-CUR-02: a wait times out, and the final block releases. In Curator that release throws, or frees the lock of
+/// another holder. Here there is nothing to release without an acquire.
 async fn w_cur_02_what_is_not_acquired_is_not_released<S: LockService>(service: S) {
-    // The example's class frees by path alone, whether it acquired or not.
+    // The class of the example frees by path alone, whether it acquired or not.
     let mut held_by = Some("another");
     let acquired = held_by.is_none();
     let final_block = |held_by: &mut Option<&str>| *held_by = None;
     final_block(&mut held_by);
-    assert!(!acquired && held_by.is_none(), "the other's lock is gone");
+    assert!(!acquired && held_by.is_none(), "the lock of the other client is freed");
 
     let curator = curator(service, "cur-02").await;
     let (mutex, holder, late) = (InterProcessMutex::new(&curator, "a"), curator.task(), curator.task());
@@ -131,10 +131,10 @@ async fn w_cur_02_what_is_not_acquired_is_not_released<S: LockService>(service: 
     in_use(curator.client(), "a", 0, 0).await;
 }
 
-/// W-CUR-04: a release that meets a broken connection. Curator forgets the lock, while its node stays until the session
-/// ends; here it counts as held until the cluster has answered, and is repeated until then.
+/// W-CUR-04: a release during a broken connection. Curator forgets the lock, while its node stays until the session
+/// ends. Here the lock counts as held, and the release is repeated, until the cluster has answered.
 async fn w_cur_04_a_release_is_repeated_until_it_is_answered<S: LockService>(service: S) {
-    // What Curator does: the count is dropped first, then the delete fails, and nobody tries again.
+    // Curator drops the count first; then the delete fails and is not repeated.
     let (mut local, node, connected) = (Some("held"), Some("node"), false);
     local.take();
     assert!(!connected && local.is_none() && node.is_some(), "free for this process, held for all others");
@@ -145,13 +145,13 @@ async fn w_cur_04_a_release_is_repeated_until_it_is_answered<S: LockService>(ser
     let (mutex, other) = (InterProcessMutex::new(&here, "a"), InterProcessMutex::new(&there, "a"));
     let (task, waiter) = (here.task(), there.task());
     mutex.acquire(&task).await.expect("free");
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     faults.detach();
     let mut releases = Box::pin(mutex.release(&task));
     assert!(tokio::time::timeout(SHORT, &mut releases).await.is_err(), "there is no connection");
     assert!(mutex.is_acquired_in_this_process());
     assert!(!other.acquire_within(&waiter, SHORT).await.expect("answered"));
-    faults.deaf.store(false, SeqCst);
+    faults.ignores_renewals.store(false, SeqCst);
     releases.await.expect("the connection is back");
     assert!(!mutex.is_acquired_in_this_process());
     assert!(other.acquire_within(&waiter, LONG).await.expect("answered"));
@@ -163,8 +163,8 @@ async fn w_cur_04_a_release_is_repeated_until_it_is_answered<S: LockService>(ser
     in_use(here.client(), "a", 0, 0).await;
 }
 
-/// A mutex that was lost with its session is not entered again before its own releases; each of them says that it was lost,
-/// and then it can be acquired in a new session.
+/// A mutex that was lost with its session cannot be entered again before its releases. Each release reports the loss;
+/// then the mutex can be acquired in a new session.
 async fn a_lost_mutex_is_not_entered_again<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let here = short_curator(faulty, "mut-lost").await;
@@ -173,10 +173,10 @@ async fn a_lost_mutex_is_not_entered_again<S: LockService>(service: S) {
     let (task, next) = (here.task(), there.task());
     mutex.acquire(&task).await.expect("free");
     mutex.acquire(&task).await.expect("its own");
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     other.acquire(&next).await.expect("the holder is dead");
     assert!(!mutex.is_owned_by(&task) && mutex.token(&task).is_none());
-    faults.deaf.store(false, SeqCst);
+    faults.ignores_renewals.store(false, SeqCst);
     for _ in 0..2 {
         assert_eq!(mutex.acquire(&task).await.err().as_ref().and_then(word), Some(Word::SessionEnded));
         assert_eq!(mutex.release(&task).await.err().as_ref().and_then(word), Some(Word::SessionEnded));
@@ -189,11 +189,12 @@ async fn a_lost_mutex_is_not_entered_again<S: LockService>(service: S) {
     mutex.release(&task).await.expect("held");
 }
 
-/// Participants are shown in order; the holder is asked to give up, hears who asks and why, and does so.
+/// Participants are listed in order. The holder receives a revocation with its sender and reason, and releases the
+/// lock.
 async fn a_mutex_shows_its_participants_and_is_revoked<S: LockService>(service: S) {
     let curator = curator(service, "revoke").await;
     let mutex = InterProcessMutex::new(&curator, "a");
-    let (asked, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let (asked, mut received) = tokio::sync::mpsc::unbounded_channel();
     mutex.make_revocable(move |revocation| drop(asked.send(revocation)));
     let (first, second) = (Task::named("first").expect("short"), Task::named("second").expect("short"));
     mutex.acquire(&first).await.expect("free");
@@ -207,11 +208,11 @@ async fn a_mutex_shows_its_participants_and_is_revoked<S: LockService>(service: 
     assert_eq!(owners, [Some("first"), Some("second")]);
     assert!(nodes[0].holds() && !nodes[1].holds());
     assert!(Revoker::attempt_revoke(&curator, "a", &nodes[1], "please").await.is_err_and(|error| is_state(&error)));
-    // What is asked before it is listened to may be missed; so it is asked until it answers.
+    // A request before the holder subscribed can be missed, so it is repeated until it is received.
     let revocation = loop {
         Revoker::attempt_revoke(&curator, "a", &nodes[0], "please").await.expect("held");
-        if let Ok(heard) = tokio::time::timeout(SHORT, hears.recv()).await {
-            break heard.expect("the mutex lives");
+        if let Ok(revocation) = tokio::time::timeout(SHORT, received.recv()).await {
+            break revocation.expect("the mutex lives");
         }
     };
     assert_eq!((&revocation.task, revocation.why.as_str()), (&first, "please"));
@@ -221,26 +222,26 @@ async fn a_mutex_shows_its_participants_and_is_revoked<S: LockService>(service: 
     mutex.release(&second).await.expect("held");
 }
 
-/// R-ALL-03: two owners that take two locks in opposite order do not hang: one of them is told.
-async fn r_all_03_owners_in_opposite_order_are_told<S: LockService>(service: S) {
+/// R-ALL-03: two owners that acquire two locks in opposite order do not hang: one of them is refused.
+async fn r_all_03_owners_in_opposite_order_are_refused<S: LockService>(service: S) {
     let (one, two) = (curator(service.clone(), "all-03").await, curator(service, "all-03").await);
     let (left, right) = (InterProcessMutex::new(&one, "left"), InterProcessMutex::new(&one, "right"));
     let (left_too, right_too) = (InterProcessMutex::new(&two, "left"), InterProcessMutex::new(&two, "right"));
     let (task, other) = (one.task(), two.task());
     left.acquire(&task).await.expect("free");
     right_too.acquire(&other).await.expect("free");
-    let ((), told) = tokio::join!(
+    let ((), refused) = tokio::join!(
         async {
-            right.acquire(&task).await.expect("the other one gives up");
+            right.acquire(&task).await.expect("the other owner releases");
         },
         async {
             in_use(one.client(), "right", 1, 1).await;
-            let told = left_too.acquire(&other).await.expect_err("it would never end");
+            let refused = left_too.acquire(&other).await.expect_err("it would never end");
             right_too.release(&other).await.expect("held");
-            told
+            refused
         }
     );
-    assert_eq!(word(&told), Some(Word::Deadlock));
+    assert_eq!(word(&refused), Some(Word::Deadlock));
     right.release(&task).await.expect("held");
     left.release(&task).await.expect("held");
 }

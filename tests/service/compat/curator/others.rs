@@ -9,24 +9,24 @@ use lockkeeper::service::{LockService, Word};
 
 use super::{curator, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
-use crate::suite::{LONG, LOOK, SHORT, in_use};
+use crate::suite::{LONG, POLL, SHORT, in_use};
 
-behaviours! {
-    r_ns_01_namespaces_are_apart
+backend_tests! {
+    r_ns_01_namespaces_are_separate
     w_cur_01_a_namespace_is_not_forgotten
     w_cur_03_many_locks_are_one_session
     a_latch_leads_until_it_closes
-    a_latch_stands_again_after_a_loss
+    a_latch_campaigns_again_after_a_loss
 }
 
-/// R-NS-01: the same name in two namespaces is two locks, and the token of one proves nothing in the other.
-async fn r_ns_01_namespaces_are_apart<S: LockService>(service: S) {
+/// R-NS-01: the same name in two namespaces is two locks, and a token of one is not valid in the other.
+async fn r_ns_01_namespaces_are_separate<S: LockService>(service: S) {
     let orders = curator(service, "ns-01-orders").await;
     let billing = orders.using_namespace(namespace("ns-01-billing")).start().await.expect("started");
     let (mutex, other) = (InterProcessMutex::new(&orders, "a"), InterProcessMutex::new(&billing, "a"));
     let (task, next) = (orders.task(), billing.task());
     mutex.acquire(&task).await.expect("free");
-    assert!(other.acquire_within(&next, LONG).await.expect("free, too"));
+    assert!(other.acquire_within(&next, LONG).await.expect("free as well"));
     let (token, foreign) = (mutex.token(&task).expect("held"), other.token(&next).expect("held"));
     let check = async |client: &Client<S>, token| client.check("a", token).await.expect("checked").state;
     assert_eq!(check(orders.client(), token).await, TokenState::Valid);
@@ -38,8 +38,9 @@ async fn r_ns_01_namespaces_are_apart<S: LockService>(service: S) {
     other.release(&next).await.expect("held");
 }
 
-/// W-CUR-01: the example makes a facade with a namespace, throws it away, and locks with the old client. Its two services
-/// meet under one path. Here a connection says its namespace where it is made, and another one is another connection.
+/// W-CUR-01: the example creates a facade with a namespace, discards it, and locks with the old client, so that two
+/// services use one path. Here a connection gets its namespace when it is created, and another namespace is another
+/// connection.
 async fn w_cur_01_a_namespace_is_not_forgotten<S: LockService>(service: S) {
     struct Facade {
         namespace: &'static str,
@@ -63,16 +64,16 @@ async fn w_cur_01_a_namespace_is_not_forgotten<S: LockService>(service: S) {
     let (task, next) = (orders.task(), billing.task());
     mutex.acquire(&task).await.expect("free");
     assert!(other.acquire_within(&next, LONG).await.expect("another service"));
-    // Making another connection changes nothing about this one, even where it is thrown away.
+    // Another connection does not change this one, even if it is dropped.
     drop(orders.using_namespace(namespace("cur-01-billing")).start().await.expect("started"));
     assert!(!mutex.acquire_within(&orders.task(), SHORT).await.expect("answered"));
     in_use(orders.client(), "a", 1, 0).await;
 }
 
 /// W-CUR-03: the example opens a client for each lock object and closes none. Here all locks of a connection share one
-/// session, and the last of them to go closes it.
+/// session, which is closed when the last lock is dropped.
 async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
-    /// The example's lock object: it connects, and nothing of it closes the connection.
+    /// The lock object of the example, which opens a connection and never closes it.
     struct LockObject;
     impl LockObject {
         fn connect(server: &mut Vec<usize>) -> Self {
@@ -82,7 +83,7 @@ async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
     }
     let mut server = Vec::new();
     drop((0..20).map(|_| LockObject::connect(&mut server)).collect::<Vec<_>>());
-    assert_eq!(server.len(), 20, "a connection for each lock that ever was");
+    assert_eq!(server.len(), 20, "a connection for each lock object");
 
     let curator = curator(service.clone(), "cur-03").await;
     let observer = Client::new(service).namespace(namespace("cur-03"));
@@ -98,14 +99,14 @@ async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
     drop(mutexes);
     let gone = async {
         while sessions().await != 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::time::timeout(LONG, gone).await.expect("the session is closed");
     assert!(observer.list("").all().await.expect("listed").value.is_empty());
 }
 
-/// One of three leads until it closes, then the one that has waited longest.
+/// One of three candidates leads until it closes, then the one that has waited longest.
 async fn a_latch_leads_until_it_closes<S: LockService>(service: S) {
     let curator = curator(service, "latch").await;
     let mut latches: Vec<_> = ["a", "b", "c"].iter().map(|id| LeaderLatch::new(&curator, "office", id)).collect();
@@ -133,19 +134,19 @@ async fn a_latch_leads_until_it_closes<S: LockService>(service: S) {
     in_use(curator.client(), "office", 0, 0).await;
 }
 
-/// A leader that loses its session knows that it leads no more before another one does, and stands again.
-async fn a_latch_stands_again_after_a_loss<S: LockService>(service: S) {
+/// A leader that loses its session stops leading before another candidate leads, and then campaigns again.
+async fn a_latch_campaigns_again_after_a_loss<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let (here, there) = (short_curator(faulty, "latch-lost").await, curator(service, "latch-lost").await);
     let (mut first, mut second) = (LeaderLatch::new(&here, "office", "a"), LeaderLatch::new(&there, "office", "b"));
     first.start().expect("once");
-    let token = first.await_leadership().await.expect("nobody else stands");
+    let token = first.await_leadership().await.expect("there is no other candidate");
     second.start().expect("once");
     in_use(there.client(), "office", 1, 1).await;
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     let next = second.await_leadership().await.expect("the leader is dead");
     assert!(token < next && !first.has_leadership());
-    faults.deaf.store(false, SeqCst);
+    faults.ignores_renewals.store(false, SeqCst);
     in_use(there.client(), "office", 1, 1).await;
     second.close().await.expect("closed");
     let again = first.await_leadership().await.expect("its turn again");

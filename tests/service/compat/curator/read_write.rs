@@ -9,16 +9,16 @@ use super::{curator, is_monitor_state, is_state, short_curator, word};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use};
 
-behaviours! {
+backend_tests! {
     r_rw_01_a_reader_waits_behind_a_waiting_writer
     r_rw_02_a_writer_becomes_a_reader_without_a_gap
     r_rw_03_upgrades_never_hang
     both_sides_are_counted
-    a_lost_read_write_lock_says_so
+    a_lost_read_write_lock_reports_the_loss
 }
 
-/// R-RW-01: of a reader, a reader, a writer and a reader, in this order, the first two share, and the last one waits behind
-/// the writer.
+/// R-RW-01: of two readers, a writer and a third reader, in this order, the two readers share the lock, and the third
+/// waits behind the writer.
 async fn r_rw_01_a_reader_waits_behind_a_waiting_writer<S: LockService>(service: S) {
     let curator = curator(service, "rw-01").await;
     let lock = InterProcessReadWriteLock::new(&curator, "a");
@@ -33,7 +33,7 @@ async fn r_rw_01_a_reader_waits_behind_a_waiting_writer<S: LockService>(service:
     }
     let mut reads = Box::pin(read.acquire(&tasks[3]));
     tokio::select! {
-        _ = &mut reads => panic!("a writer waits before it"),
+        _ = &mut reads => panic!("a writer waits ahead of it"),
         () = in_use(curator.client(), "a", 2, 2) => {}
     }
     let of = |nodes: Vec<lockkeeper::compat::Participant>| nodes.iter().map(|node| node.holds()).collect::<Vec<_>>();
@@ -48,16 +48,17 @@ async fn r_rw_01_a_reader_waits_behind_a_waiting_writer<S: LockService>(service:
     read.release(&tasks[3]).await.expect("held");
 }
 
-/// R-RW-02: a writer that reads, too, and gives back the write lock, while another writer waits, is a reader at once and
-/// under the same token; the writer waits on until the last read is given back. Where the two sides are two nodes the new
-/// read node stands behind the waiting writer (apache/curator#796).
+/// R-RW-02: a writer also acquires the read lock and then releases the write lock while another writer waits. It is a
+/// reader at once under the same token, and the other writer waits until the last read lock is released. In Curator the
+/// two locks are two nodes, and the new read node is behind the waiting writer (apache/curator#796).
 async fn r_rw_02_a_writer_becomes_a_reader_without_a_gap<S: LockService>(service: S) {
-    // Nodes in the order of their numbers; a read node counts as held while no write node of another stands before it.
+    // The nodes in the order of their numbers. A read node counts as held if no write node of another client is before
+    // it.
     let mut nodes = vec![("write", "a"), ("write", "b"), ("read", "a")];
     nodes.remove(0);
     let reads =
         !nodes.iter().take_while(|node| **node != ("read", "a")).any(|(kind, of)| *kind == "write" && *of != "a");
-    assert!(!reads, "a believes that it reads, and b writes");
+    assert!(!reads, "a believes that it holds the read lock, and b writes");
 
     let curator = curator(service, "rw-02").await;
     let lock = InterProcessReadWriteLock::new(&curator, "a");
@@ -81,15 +82,15 @@ async fn r_rw_02_a_writer_becomes_a_reader_without_a_gap<S: LockService>(service
     write.release(&other).await.expect("held");
 }
 
-/// R-RW-03: a reader that asks for the write lock is refused at once; it is upgraded where it reads alone, under a new
-/// token; of two that would be upgraded the second is refused, and nobody hangs.
+/// R-RW-03: a reader that asks for the write lock is refused at once. A single reader can be upgraded, under a new
+/// token. If two readers ask for an upgrade, the second is refused, and no task hangs.
 async fn r_rw_03_upgrades_never_hang<S: LockService>(service: S) {
     let curator = curator(service, "rw-03").await;
     let lock = InterProcessReadWriteLock::new(&curator, "a");
     let (read, write, task, other) = (lock.read_lock(), lock.write_lock(), curator.task(), curator.task());
     read.acquire(&task).await.expect("free");
     let shared = read.token(&task);
-    assert!(write.acquire(&task).await.is_err_and(|error| is_state(&error)), "Curator's waits for ever");
+    assert!(write.acquire(&task).await.is_err_and(|error| is_state(&error)), "in Curator it waits permanently");
     assert!(lock.upgrade(&other).await.is_err_and(|error| is_state(&error)), "it does not read");
     let token = lock.upgrade(&task).await.expect("alone");
     assert!(shared < Some(token) && write.is_owned_by(&task) && read.is_owned_by(&task));
@@ -111,7 +112,7 @@ async fn r_rw_03_upgrades_never_hang<S: LockService>(service: S) {
     in_use(curator.client(), "a", 0, 0).await;
 }
 
-/// Both sides are counted for each task, and a release on the wrong side changes nothing.
+/// Both locks are counted for each task, and a release of the wrong one changes nothing.
 async fn both_sides_are_counted<S: LockService>(service: S) {
     let curator = curator(service, "rw-count").await;
     let lock = InterProcessReadWriteLock::new(&curator, "a");
@@ -137,20 +138,20 @@ async fn both_sides_are_counted<S: LockService>(service: S) {
     in_use(curator.client(), "a", 0, 0).await;
 }
 
-/// What was lost with its session is told at every call, and is free for others.
-async fn a_lost_read_write_lock_says_so<S: LockService>(service: S) {
+/// Every call reports that the lock was lost with its session, and other clients can acquire it.
+async fn a_lost_read_write_lock_reports_the_loss<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let (here, there) = (short_curator(faulty, "rw-lost").await, curator(service, "rw-lost").await);
     let (lock, other) = (InterProcessReadWriteLock::new(&here, "a"), InterProcessReadWriteLock::new(&there, "a"));
     let (task, next) = (here.task(), there.task());
     lock.write_lock().acquire(&task).await.expect("free");
-    faults.deaf.store(true, SeqCst);
+    faults.ignores_renewals.store(true, SeqCst);
     other.write_lock().acquire(&next).await.expect("the holder is dead");
     assert!(!lock.write_lock().is_owned_by(&task));
     let again = lock.read_lock().acquire(&task).await.expect_err("lost");
     let release = lock.write_lock().release(&task).await.expect_err("lost");
     assert_eq!((word(&again), word(&release)), (Some(Word::SessionEnded), Some(Word::SessionEnded)));
-    faults.deaf.store(false, SeqCst);
+    faults.ignores_renewals.store(false, SeqCst);
     assert!(!lock.read_lock().acquire_within(&task, SHORT).await.expect("a new session"));
     other.write_lock().release(&next).await.expect("held");
 }

@@ -1,4 +1,4 @@
-//! The semaphore.
+//! Tests of Curator's semaphore.
 
 use lockkeeper::client::HoldState;
 use lockkeeper::compat::curator::{InterProcessSemaphoreV2, Revoker, SharedCount};
@@ -7,7 +7,7 @@ use lockkeeper::service::{LockService, Word};
 use super::{curator, word};
 use crate::suite::{LONG, SHORT, in_use};
 
-behaviours! {
+backend_tests! {
     r_sem_01_more_than_there_are_is_refused_at_once
     r_sem_02_leases_are_granted_together_or_not_at_all
     r_sem_03_the_limit_changes_while_it_is_used
@@ -16,7 +16,7 @@ behaviours! {
     leases_acquired_together_are_free_one_by_one
 }
 
-/// R-SEM-01: who asks for four leases of three, or for none, is refused at once.
+/// R-SEM-01: a request for four leases of three, or for none, is refused at once.
 async fn r_sem_01_more_than_there_are_is_refused_at_once<S: LockService>(service: S) {
     let curator = curator(service, "sem-01").await;
     let semaphore = InterProcessSemaphoreV2::new(&curator, "s", 3);
@@ -27,16 +27,16 @@ async fn r_sem_01_more_than_there_are_is_refused_at_once<S: LockService>(service
     in_use(curator.client(), "s", 0, 0).await;
 }
 
-/// R-SEM-02: two that each want three of four: one gets three, the other waits. Where leases are got one by one, both get
-/// two, and wait for ever.
+/// R-SEM-02: two clients want three of four leases each: one gets three, the other waits. If leases were acquired one
+/// by one, both would get two and wait permanently.
 async fn r_sem_02_leases_are_granted_together_or_not_at_all<S: LockService>(service: S) {
     let (mut free, mut has) = (4, [0, 0]);
     while 0 < free {
-        for got in has.iter_mut().filter(|got| **got < 3).take(free) {
-            (*got, free) = (*got + 1, free - 1);
+        for acquired in has.iter_mut().filter(|acquired| **acquired < 3).take(free) {
+            (*acquired, free) = (*acquired + 1, free - 1);
         }
     }
-    assert_eq!(has, [2, 2], "nobody has three, and nobody gives back");
+    assert_eq!(has, [2, 2], "neither has three, and neither releases");
 
     let (one, two) = (curator(service.clone(), "sem-02").await, curator(service, "sem-02").await);
     let (a, b) = (InterProcessSemaphoreV2::new(&one, "s", 4), InterProcessSemaphoreV2::new(&two, "s", 4));
@@ -48,10 +48,10 @@ async fn r_sem_02_leases_are_granted_together_or_not_at_all<S: LockService>(serv
     let (leases, first_won) = (first_won.0.expect("three"), first_won.1);
     let loser = if first_won { &mut second } else { &mut first };
     tokio::select! {
-        _ = &mut *loser => panic!("there is one left"),
+        _ = &mut *loser => panic!("only one lease is left"),
         () = in_use(one.client(), "s", 1, 1) => {}
     }
-    assert!(a.acquire_within(SHORT).await.expect("answered").is_none(), "nobody passes the one that waits");
+    assert!(a.acquire_within(SHORT).await.expect("answered").is_none(), "no request passes the waiter");
     a.return_all(leases).await.expect("held");
     let leases = loser.await.expect("its turn");
     assert_eq!(leases.len(), 3);
@@ -63,7 +63,8 @@ async fn r_sem_02_leases_are_granted_together_or_not_at_all<S: LockService>(serv
     a.return_all(left).await.expect("held");
 }
 
-/// R-SEM-03: a higher limit lets waiters in; a lower one evicts nobody, and lets nobody in before it is kept.
+/// R-SEM-03: a raised limit grants waiters; a lowered one evicts no holder, and nothing is granted until enough leases
+/// are returned.
 async fn r_sem_03_the_limit_changes_while_it_is_used<S: LockService>(service: S) {
     let curator = curator(service, "sem-03").await;
     let count = SharedCount::new(&curator, "s");
@@ -80,13 +81,16 @@ async fn r_sem_03_the_limit_changes_while_it_is_used<S: LockService>(service: S)
     in_use(curator.client(), "s", 2, 0).await;
     assert_eq!(count.count().await.expect("asked"), Some(1));
     semaphore.return_lease(one).await.expect("held");
-    assert!(semaphore.acquire_within(SHORT).await.expect("answered").is_none(), "one is out, and one there may be");
+    assert!(
+        semaphore.acquire_within(SHORT).await.expect("answered").is_none(),
+        "one lease is taken, and the limit is one"
+    );
     semaphore.return_lease(two).await.expect("held");
     drop(semaphore.acquire_within(LONG).await.expect("answered").expect("free"));
 }
 
-/// R-SEM-04: a client that names another limit than the cluster's is refused. In Curator each client goes by its own, and
-/// there are as many leases as the most generous one believes.
+/// R-SEM-04: a client with another limit than the cluster's is refused. In Curator each client uses its own limit, and
+/// the highest of them decides how many leases there are.
 async fn r_sem_04_the_clusters_limit_counts<S: LockService>(service: S) {
     let (mut leases, mut grants) = (0, 0);
     for limit in [1, 1, 3, 3, 3] {
@@ -94,7 +98,7 @@ async fn r_sem_04_the_clusters_limit_counts<S: LockService>(service: S) {
             (leases, grants) = (leases + 1, grants + 1);
         }
     }
-    assert_eq!(grants, 3, "for a client that believes in one, too");
+    assert_eq!(grants, 3, "although two clients expect a limit of one");
 
     let curator = curator(service, "sem-04").await;
     let (one, three) = (InterProcessSemaphoreV2::new(&curator, "s", 1), InterProcessSemaphoreV2::new(&curator, "s", 3));
@@ -103,11 +107,11 @@ async fn r_sem_04_the_clusters_limit_counts<S: LockService>(service: S) {
     assert_eq!(word(&refused), Some(Word::LimitMismatch));
     assert!(one.acquire_within(SHORT).await.expect("answered").is_none());
     one.return_lease(lease).await.expect("held");
-    let lease = three.acquire().await.expect("nobody uses it, so the next one says");
+    let lease = three.acquire().await.expect("an unused semaphore takes the limit of the next client");
     three.return_lease(lease).await.expect("held");
 }
 
-/// A lease is returned once, however often it is closed; it shows its data, and can be asked for.
+/// A lease is returned once, even if it is closed several times. It shows its data and can be revoked.
 async fn leases_are_returned_once<S: LockService>(service: S) {
     let curator = curator(service, "sem-lease").await;
     let semaphore = InterProcessSemaphoreV2::new(&curator, "s", 2);
@@ -138,8 +142,8 @@ async fn leases_are_returned_once<S: LockService>(service: S) {
     in_use(curator.client(), "s", 0, 0).await;
 }
 
-/// Leases that were acquired together become free each for itself: by being returned, by being dropped, and in any order; a
-/// waiter gets its turn with the one that makes room for it.
+/// Leases that were acquired together are freed one by one, by a return or a drop, in any order. A waiter is granted
+/// when enough of them are free.
 async fn leases_acquired_together_are_free_one_by_one<S: LockService>(service: S) {
     let curator = curator(service, "sem-one-by-one").await;
     let semaphore = InterProcessSemaphoreV2::new(&curator, "s", 3);
@@ -151,13 +155,13 @@ async fn leases_acquired_together_are_free_one_by_one<S: LockService>(service: S
         one.close().await.expect("held");
         one.close().await.expect("harmless");
         let early = semaphore.acquire_within(SHORT).await.expect("answered");
-        assert!(early.is_none(), "one is free, but nobody passes who waits for two");
+        assert!(early.is_none(), "one is free, but no request passes the waiter for two");
         drop(two);
     });
     let (newcomers, ()) = (waiter.expect("answered").expect("two of the three are free"), returned);
     assert_eq!((leases[0].state(), one.state()), (HoldState::Held, HoldState::Lost));
     assert!(leases[0].token() < newcomers[0].token());
-    assert!(semaphore.acquire_within(SHORT).await.expect("answered").is_none(), "three are out");
+    assert!(semaphore.acquire_within(SHORT).await.expect("answered").is_none(), "three leases are taken");
     semaphore.return_all(leases).await.expect("held");
     let last = semaphore.acquire_within(LONG).await.expect("answered").expect("one was returned");
     semaphore.return_all(newcomers).await.expect("held");

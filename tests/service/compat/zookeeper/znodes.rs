@@ -1,4 +1,4 @@
-//! A model of ZooKeeper's nodes under one lock, and of clients that use them in ways that go wrong.
+//! A model of ZooKeeper's nodes for one lock, and of clients that use them incorrectly.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(super) struct Nodes {
     next: u64,
-    /// Number of the node, and whose session made it.
+    /// The sessions that created the nodes, by number of the node.
     children: BTreeMap<u64, &'static str>,
-    /// Who is told when this node goes.
+    /// Pairs of a watched node and the node whose client watches it.
     watches: Vec<(u64, u64)>,
 }
 
-/// What a client does when the node that it watches is gone.
+/// What a client does when its watched node is deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnEvent {
-    /// It believes that it holds the lock.
+    /// It assumes that it holds the lock.
     Believe,
     /// It lists the children again.
     LookAgain,
@@ -40,32 +40,33 @@ impl Nodes {
         self.children.range(..node).next_back().map(|(before, _)| *before)
     }
 
-    /// Watches a node for another one. Nothing says that the watched one is gone already.
+    /// Adds a watch. As in ZooKeeper, a watch on a node that is already deleted never fires.
     pub(super) fn watch(&mut self, watched: u64, by: u64) {
         self.watches.push((watched, by));
     }
 
-    /// Takes a node away and answers who is told.
+    /// Deletes a node. Returns the nodes whose clients are notified.
     pub(super) fn delete(&mut self, node: u64) -> Vec<u64> {
         self.children.remove(&node);
-        let (told, kept) = self.watches.drain(..).partition(|(watched, _)| *watched == node);
+        let (notified, kept) = self.watches.drain(..).partition(|(watched, _)| *watched == node);
         self.watches = kept;
-        told.into_iter().map(|(_, by): (u64, u64)| by).filter(|by| self.children.contains_key(by)).collect()
+        notified.into_iter().map(|(_, by): (u64, u64)| by).filter(|by| self.children.contains_key(by)).collect()
     }
 
-    /// Ends a session: its nodes go.
+    /// Ends a session and deletes its nodes. Returns the nodes whose clients are notified.
     pub(super) fn expire(&mut self, session: &str) -> Vec<u64> {
         let nodes: Vec<u64> = self.children.iter().filter(|(_, of)| **of == session).map(|(node, _)| *node).collect();
         nodes.into_iter().flat_map(|node| self.delete(node)).collect()
     }
 
-    /// Who believes to hold the lock after it was told.
-    pub(super) fn believers(&self, told: &[u64], on_event: OnEvent) -> Vec<u64> {
+    /// The notified clients that believe they hold the lock.
+    pub(super) fn believers(&self, notified: &[u64], on_event: OnEvent) -> Vec<u64> {
         let believes = |node: &&u64| on_event == OnEvent::Believe || self.holder() == Some(**node);
-        told.iter().filter(believes).copied().collect()
+        notified.iter().filter(believes).copied().collect()
     }
 
-    /// Wake-ups until everybody has held the lock once, where each waiter watches the node that `watched` names.
+    /// Counts the notifications until all clients have held the lock once. Each waiter watches the node that `watched`
+    /// returns.
     pub(super) fn drain(mut self, watched: impl Fn(&Nodes, u64) -> Option<u64>) -> usize {
         let mut wake_ups = 0;
         let nodes: Vec<u64> = self.children.keys().copied().collect();
@@ -75,9 +76,9 @@ impl Nodes {
             }
         }
         while let Some(holder) = self.holder() {
-            let told = self.delete(holder);
-            wake_ups += told.len();
-            for node in told.into_iter().filter(|node| self.holder() != Some(*node)).collect::<Vec<_>>() {
+            let notified = self.delete(holder);
+            wake_ups += notified.len();
+            for node in notified.into_iter().filter(|node| self.holder() != Some(*node)).collect::<Vec<_>>() {
                 if let Some(watched) = watched(&self, node) {
                     self.watch(watched, node);
                 }

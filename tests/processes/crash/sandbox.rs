@@ -1,5 +1,6 @@
-//! A world of its own for three nodes: each has a network namespace with a line to the clients, a disk in a file, and a
-//! share of the processors. All of it belongs to the namespaces of one process, and is gone when that ends.
+//! A sandbox for three nodes: each node has a network namespace with a link to the clients, a disk in a file, and a
+//! limited share of the processors. The sandbox belongs to the namespaces of one process and is removed when that
+//! process ends.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,20 +9,21 @@ use std::sync::OnceLock;
 use super::faults::{clocks, disks, links, starve};
 use crate::cluster::Place;
 
-/// Set in the process that runs inside.
+/// Set in the process that runs inside the sandbox.
 const INSIDE: &str = "LOCKKEEPER_INSIDE";
-/// With this in the environment, a fault that cannot be done here fails the run.
+/// With this variable, a fault that the machine does not support fails the run.
 const SKIP_NO_FAULT: &str = "LOCKKEEPER_SKIP_NO_FAULT";
-/// Namespaces of its own for network, mounts and processes; the last makes sure that nothing stays behind.
+/// Separate namespaces for the network, mounts and processes. The last one makes sure that no process is left.
 const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// What a world is made of, tried once: a line between namespaces, a rule that drops packets, a file system in a file.
+/// A script that tries everything that a sandbox needs: a link between namespaces, a rule that drops packets, and a
+/// file system in a file.
 const PROBE: &str = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip netns add probe
     ip link add probe type veth peer name eth0 netns probe; ip rule add from 10.77.0.2 to 10.77.0.3 blackhole
     truncate -s 4M /run/netns/disk; mkfs.ext4 -q -F /run/netns/disk; mkdir /run/netns/mounted
     mount -o loop /run/netns/disk /run/netns/mounted; umount /run/netns/mounted";
 
-/// Whether this machine lets us have a world of our own.
+/// Returns an error if this machine cannot create a sandbox. The answer is cached.
 pub(super) fn possible() -> Result<(), String> {
     static POSSIBLE: OnceLock<Result<(), String>> = OnceLock::new();
     let probe = || {
@@ -39,30 +41,26 @@ fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this test once more in a world of its own and waits for its end; `false` where it runs there already.
-pub(super) fn enter(test: &str) -> bool {
+/// Runs this program again inside a sandbox with these arguments and waits for its end. Returns false if it already
+/// runs there.
+pub(super) fn enter(arguments: &[&str]) -> bool {
     if inside() {
         return false;
     }
     let mut process = Command::new("unshare");
-    process.args(UNSHARE).arg(std::env::current_exe().expect("this test")).args([
-        "--exact",
-        test,
-        "--nocapture",
-        "--include-ignored",
-    ]);
-    let ended = process.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare starts, as it did before");
-    assert!(ended.success(), "the run in a world of its own failed: {ended}; what it said stands above");
+    process.args(UNSHARE).arg(std::env::current_exe().expect("this program")).args(arguments);
+    let ended = process.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare starts");
+    assert!(ended.success(), "the run in the sandbox failed: {ended}; its output is above");
     true
 }
 
-/// Says aloud what is left out, and why.
+/// Prints what is skipped and why.
 pub(super) fn skipped(what: &str, why: &str) {
     eprintln!("SKIPPED {what}: {why}");
-    assert!(std::env::var_os(SKIP_NO_FAULT).is_none(), "{what} cannot be done here, and {SKIP_NO_FAULT} is set");
+    assert!(std::env::var_os(SKIP_NO_FAULT).is_none(), "{what} is not supported here, and {SKIP_NO_FAULT} is set");
 }
 
-/// Runs a command that must succeed, and answers what it printed.
+/// Runs a command that must succeed. Returns its standard output.
 pub(super) fn tool(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
@@ -71,33 +69,33 @@ pub(super) fn tool(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether a program is installed.
+/// Returns an error if a program is not installed.
 pub(super) fn installed(program: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).exists());
     if found { Ok(()) } else { Err(format!("{program} is not installed")) }
 }
 
-/// The networks, disks and processors of three nodes.
-pub(super) struct World {
+/// The networks, disks and processor limits of three nodes.
+pub(super) struct Sandbox {
     folder: tempfile::TempDir,
 }
 
-impl World {
-    /// Builds it, within the process that has the namespaces.
+impl Sandbox {
+    /// Creates the sandbox inside the process that has the namespaces.
     pub(super) fn build() -> Self {
-        let world = Self { folder: tempfile::tempdir().expect("a folder") };
+        let sandbox = Self { folder: tempfile::tempdir().expect("a folder") };
         links::build();
-        disks::build(world.folder());
-        clocks::build(world.folder());
-        world
+        disks::build(sandbox.folder());
+        clocks::build(sandbox.folder());
+        sandbox
     }
 
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where each node runs, how it is started, and where its data are.
+    /// Where each node runs, how it is started, and where its data is.
     pub(super) fn places(&self) -> [Place; 3] {
         [1, 2, 3].map(|node| Place {
             host: links::host(node),
@@ -107,15 +105,15 @@ impl World {
         })
     }
 
-    /// The processors' share of a node.
+    /// The control group of a node, if it can be created.
     pub(super) fn share(&self, node: usize) -> Option<PathBuf> {
         starve::group(self.folder(), node)
     }
 }
 
-impl Drop for World {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         (1..=3).for_each(|node| disks::unmount(self.folder(), node));
-        starve::forget(self.folder());
+        starve::remove(self.folder());
     }
 }

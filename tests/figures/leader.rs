@@ -1,33 +1,21 @@
-//! Figures of what faults cost, printed and not judged: `LOCKKEEPER_FIGURES=50 cargo test --test processes figures_of_a --
-//! --nocapture` strikes fifty times. By default it strikes twice, so that the measurement itself stays whole.
+//! How long clients wait for the next leader.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, PATIENCE, TURN};
+use crate::cluster::{Cluster, PATIENCE};
 
-const ROUNDS_DEFAULT: usize = 2;
-/// Longer than any round: the session is not what is measured.
+/// Longer than any round, so that the session does not expire.
 const TTL: Duration = Duration::from_secs(60);
 
-/// How large a figure is to be, where somebody wants one; without that the long forms are left out, and say so.
-pub(crate) fn wanted() -> Option<usize> {
-    let size = std::env::var("LOCKKEEPER_FIGURES").ok().and_then(|size| size.parse().ok());
-    if size.is_none() {
-        eprintln!("a long form, by LOCKKEEPER_FIGURES=SIZE only");
-    }
-    size
-}
-
-/// From a kill -9 of the leader, under the `lan` profile, to the next grant to a client that was there before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_a_killed_leader() {
-    let _turn = TURN.lock().await;
+/// Kills the leader `count` times with SIGKILL, with the `lan` profile. Measures the time from each kill to the next
+/// grant to a connected client.
+pub(crate) async fn kills(count: usize) {
     let mut cluster = Cluster::start_with("lan").await;
     let session = cluster.client().session().ttl(TTL).open().await.expect("a session");
     let mut waited = Vec::new();
-    for _ in 0..wanted().unwrap_or(ROUNDS_DEFAULT).max(1) {
+    for _ in 0..count {
         let leader = cluster.await_leader().await;
         cluster.kill(leader);
         let killed = Instant::now();
@@ -43,6 +31,6 @@ async fn figures_of_a_killed_leader() {
     }
     waited.sort();
     let part = |hundredths: usize| waited[(waited.len() * hundredths).div_ceil(100).max(1) - 1].as_millis();
-    let (count, max) = (waited.len(), part(100));
+    let max = part(100);
     eprintln!("leader killed {count} times: next grant after p50 {} ms, p99 {} ms, max {max} ms", part(50), part(99));
 }

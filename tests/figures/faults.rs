@@ -1,45 +1,47 @@
-//! Figures of faults that need a world of its own, printed and not judged: `LOCKKEEPER_FIGURES=30 cargo test --test processes
-//! figures_of_power -- --nocapture` cuts the power thirty times; in `figures_of_leader_changes` the number is seconds.
+//! Power cuts of all nodes, and links or disks that are slow or broken, in a sandbox.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lockkeeper::client::{LockGuard, Session};
+use lockkeeper::client::{Client, LockGuard, Session};
 use lockkeeper::model::TokenState;
-use lockkeeper::rpc::RemoteService;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{sleep, timeout};
 
 use super::faults::syncs::Syncs;
-use super::faults::{Blow, cut_power, links};
-use super::scene::lock;
-use super::world::{self, World};
-use crate::cluster::{Cluster, TURN};
-use crate::figures::wanted;
+use super::faults::{FaultKind, cut_power, links};
+use super::sandbox::{self, Sandbox};
+use crate::cluster::Cluster;
 use crate::random::Random;
 
-/// Longer than any outage: what ends is lost, and not expired.
+/// Longer than any outage: a hold that ends was lost, and did not expire.
 const TTL: Duration = Duration::from_secs(600);
 const WRITERS: usize = 8;
 const SYNC_LONGER_MS: u64 = 500;
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOK_WAIT: Duration = Duration::from_millis(300);
+const STATUS_EVERY: Duration = Duration::from_millis(100);
+const STATUS_WAIT: Duration = Duration::from_millis(300);
 
-/// Whether the test has to be done in this process, which then has a world of its own; what cannot be done is told.
-fn here(test: &str, blows: &[Blow]) -> bool {
-    for blow in blows {
-        if let Err(why) = blow.possible() {
-            world::skipped(test, &why);
+/// Returns true if the measurement must run in this process, which is inside a sandbox. Otherwise runs it in a child
+/// process, or reports a fault that this machine does not support.
+fn runs_here(name: &str, size: usize, kinds: &[FaultKind]) -> bool {
+    for kind in kinds {
+        if let Err(why) = kind.possible() {
+            sandbox::skipped(name, &why);
             return false;
         }
     }
-    !block_in_place(|| world::enter(test))
+    !block_in_place(|| sandbox::enter(&[name, &size.to_string()]))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("not poisoned")
 }
 
 type Holds = Arc<Mutex<Vec<LockGuard>>>;
 
-/// Takes one lock after the other and keeps them.
+/// Acquires one lock after the other and keeps the guards.
 async fn take(session: Arc<Session<RemoteService>>, prefix: String, holds: Holds) {
     for number in 0.. {
         if let Ok(guard) = session.lock(&format!("{prefix}-{number}")).acquire().await {
@@ -48,26 +50,24 @@ async fn take(session: Arc<Session<RemoteService>>, prefix: String, holds: Holds
     }
 }
 
-/// Power is cut at all three nodes at once while locks are taken; everything that was acknowledged is still held after.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_power_cuts_of_all() {
-    let Some(rounds) = wanted() else { return };
-    if !here("crash::bounds::figures_of_power_cuts_of_all", &[Blow::Power]) {
+/// Cuts the power of all three nodes at once, `rounds` times, while locks are acquired. Everything that was
+/// acknowledged is still held afterwards.
+pub(crate) async fn power_cuts(rounds: usize) {
+    if !runs_here("power_cuts", rounds, &[FaultKind::Power]) {
         return;
     }
-    let _turn = TURN.lock().await;
-    let world = World::build();
-    let mut cluster = Cluster::start_at(world.places(), "lan", None).await;
+    let sandbox = Sandbox::build();
+    let mut cluster = Cluster::start_at(sandbox.places(), "lan", None).await;
     let client = cluster.client();
     let session = Arc::new(client.session().ttl(TTL).open().await.expect("a session"));
-    let (mut random, mut back, mut looked_at, mut lost) = (Random::new(1), Vec::new(), 0, 0);
+    let (mut random, mut back, mut checked_holds, mut lost) = (Random::new(1), Vec::new(), 0, 0);
     for round in 0..rounds {
         let (holds, mut writers) = (Holds::default(), JoinSet::new());
         for writer in 0..WRITERS {
             writers.spawn(take(Arc::clone(&session), format!("{round}-{writer}"), Arc::clone(&holds)));
         }
         sleep(random.ms(300, 1_500)).await;
-        block_in_place(|| cut_power(&world, &mut cluster, &[1, 2, 3]));
+        block_in_place(|| cut_power(&sandbox, &mut cluster, &[1, 2, 3]));
         writers.shutdown().await;
         (1..=3).for_each(|node| cluster.spawn(node));
         let started = Instant::now();
@@ -76,7 +76,7 @@ async fn figures_of_power_cuts_of_all() {
         let taken = std::mem::take(&mut *lock(&holds));
         for hold in taken {
             let checked = client.check(hold.name().as_str(), hold.token()).await.expect("an answer");
-            looked_at += 1;
+            checked_holds += 1;
             if checked.state != TokenState::Valid {
                 lost += 1;
                 eprintln!("round {round}: {} is lost: {checked:?}", hold.name());
@@ -86,15 +86,19 @@ async fn figures_of_power_cuts_of_all() {
     back.sort();
     let (rounds, median, max) = (back.len(), back[back.len() / 2], back[back.len() - 1]);
     eprintln!(
-        "power cut {rounds} times: {lost} of {looked_at} acknowledged holds lost; served again {median:?} after the start, at most {max:?}"
+        "power cut {rounds} times: {lost} of {checked_holds} acknowledged holds lost; served again {median:?} after the start, at most {max:?}"
     );
     assert_eq!(lost, 0, "acknowledged holds were lost");
 }
 
-/// How often another node led, and how many locks were granted, within so long.
+fn client_of(endpoint: String) -> Client<RemoteService> {
+    Client::new(RemoteService::new(RemoteSettings::new([endpoint])).expect("an endpoint"))
+}
+
+/// Counts the changes of leader and the grants within `length`.
 async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     let client = cluster.client();
-    let nodes = cluster.endpoints().into_iter().map(|endpoint| super::scene::connect(vec![endpoint]));
+    let nodes = cluster.endpoints().into_iter().map(|endpoint| client_of(endpoint));
     let nodes: Vec<_> = nodes.collect();
     let granted = Arc::new(Mutex::new(0));
     let (count, mut working) = (Arc::clone(&granted), JoinSet::new());
@@ -110,39 +114,41 @@ async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     let (began, mut led) = (Instant::now(), BTreeMap::new());
     while began.elapsed() < length {
         for node in &nodes {
-            if let Ok(Ok(status)) = timeout(LOOK_WAIT, node.status()).await
+            if let Ok(Ok(status)) = timeout(STATUS_WAIT, node.status()).await
                 && let Some(leader) = status.leader
             {
                 led.insert(status.term, leader);
             }
         }
-        sleep(LOOK_EVERY).await;
+        sleep(STATUS_EVERY).await;
     }
     let granted = *lock(&granted);
     (led.len().saturating_sub(1), granted)
 }
 
-/// How often leadership changes while one direction is cut, or one follower's syncs take half a second longer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_leader_changes() {
-    let Some(seconds) = wanted() else { return };
-    if !here("crash::bounds::figures_of_leader_changes", &[Blow::OneWay, Blow::SlowDisk]) {
+/// Counts changes of leader for `seconds` each while one direction of a link is cut, or while the syncs of one follower
+/// take half a second longer.
+pub(crate) async fn leader_changes(seconds: usize) {
+    if !runs_here("leader_changes", seconds, &[FaultKind::OneWay, FaultKind::SlowDisk]) {
         return;
     }
-    let _turn = TURN.lock().await;
     let length = Duration::from_secs(seconds as u64);
-    let world = World::build();
-    let cluster = Cluster::start_at(world.places(), "lan", None).await;
-    for what in
-        ["a deaf leader", "an unheard leader", "a deaf follower", "an unheard follower", "a follower with slow syncs"]
-    {
+    let sandbox = Sandbox::build();
+    let cluster = Cluster::start_at(sandbox.places(), "lan", None).await;
+    for what in [
+        "a leader that receives nothing",
+        "a leader that sends nothing",
+        "a follower that receives nothing",
+        "a follower that sends nothing",
+        "a follower with slow syncs",
+    ] {
         let leader = cluster.await_leader().await;
         let node = if what.contains("leader") { leader } else { cluster.a_follower().await };
-        let cuts = if what.contains("deaf") { links::deaf(node) } else { links::unheard(node) };
+        let cuts = if what.contains("receives") { links::receives_nothing(node) } else { links::sends_nothing(node) };
         let (changed, granted) = if what.contains("slow") {
             let slow = Syncs::slow(cluster.process(node), SYNC_LONGER_MS);
             let seen = changes(&cluster, length).await;
-            assert!(0 < slow.end(), "no sync was held up");
+            assert!(0 < slow.end(), "no sync was delayed");
             seen
         } else {
             links::cut(&cuts);

@@ -1,4 +1,5 @@
-//! One `lockkeeper serve` beside the usual three, from a config that a command printed.
+//! One `lockkeeper serve` process outside a [`Cluster`](crate::cluster::Cluster), started from a config that a command
+//! printed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,26 +13,26 @@ use lockkeeper::service::{LockService, Status};
 use crate::cluster::PATIENCE;
 use crate::ports::free_ports;
 
-/// Two free addresses of loopback.
+/// Two unused addresses: for clients and for peers.
 pub(crate) fn free_addresses() -> [String; 2] {
     free_ports().map(|port| format!("127.0.0.1:{port}"))
 }
 
-/// A node of its own; dropping it kills it.
-pub(crate) struct Lone {
+/// A single node. Dropping it kills the process.
+pub(crate) struct SingleNode {
     child: Child,
     log: PathBuf,
-    /// Where clients reach it.
+    /// Its client address.
     pub(crate) client: String,
 }
 
-impl Lone {
-    /// Starts a node from the text of a config, which is kept in the folder under this name.
+impl SingleNode {
+    /// Starts a node from a config, which is written to `folder` under `name`.
     pub(crate) fn start(folder: &Path, name: &str, config: &str, client: &str) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_lockkeeper")), folder, name, config, client)
     }
 
-    /// The same by a command to which the program's arguments are added.
+    /// Like [`SingleNode::start`], with another command to which the arguments of the node are added.
     pub(crate) fn start_by(mut program: Command, folder: &Path, name: &str, config: &str, client: &str) -> Self {
         let (path, log) = (folder.join(format!("{name}.toml")), folder.join(format!("{name}.log")));
         fs::write(&path, config).expect("a config");
@@ -47,29 +48,29 @@ impl Lone {
         Self { child, log, client: client.to_owned() }
     }
 
-    /// What it has printed.
-    pub(crate) fn said(&self) -> String {
+    /// The standard output and standard error of the node so far.
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The number of its process.
+    /// The process id of the node.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// How its process ended by itself, if it did.
+    /// The exit status of the node if it has ended, or `None`.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child")
     }
 
-    /// Waits until it says that it leads.
+    /// Waits until the node reports itself as the leader. Returns a client of it.
     pub(crate) async fn leads(&self) -> Client<RemoteService> {
-        self.told(|status| status.leader == Some(status.node)).await;
+        self.status_when(|status| status.leader == Some(status.node)).await;
         Client::connect([&self.client]).await.expect("connected")
     }
 
-    /// What it says of its cluster once that meets a condition.
-    pub(crate) async fn told(&self, met: impl Fn(&Status) -> bool) -> Status {
+    /// Waits until the status of the node meets a condition. Returns that status.
+    pub(crate) async fn status_when(&self, met: impl Fn(&Status) -> bool) -> Status {
         let started = Instant::now();
         loop {
             let status = match Client::connect([&self.client]).await {
@@ -79,13 +80,13 @@ impl Lone {
             if let Some(status) = status.as_ref().filter(|status| met(status)) {
                 return status.clone();
             }
-            assert!(started.elapsed() < PATIENCE, "{status:?}\n{}", self.said());
+            assert!(started.elapsed() < PATIENCE, "{status:?}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
-impl Drop for Lone {
+impl Drop for SingleNode {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

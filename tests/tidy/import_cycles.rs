@@ -1,14 +1,14 @@
-//! No file imports a file of its module that imports it, directly or by way of others.
+//! No file imports a file of its module that imports it, directly or through other files.
 //!
-//! An import is a path in a `use`, or one that is written out where it is needed. A public re-export is none: a module's page
-//! may show what its files have. A declaration (`mod`) is none either.
+//! An import is a path in a `use`, or a path that is written where it is needed. A public re-export does not count,
+//! because a module may export what its files contain. A declaration (`mod`) does not count either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, is_test, report, sources};
 
-/// Modules that still have circles. A module without one must not stand here.
-const WITH_CIRCLES: &[&str] = &["cli", "rpc", "state"];
+/// Modules that still have cycles. A module without a cycle must not be in this list.
+const WITH_CYCLES: &[&str] = &["cli", "rpc", "state"];
 
 type ModulePath = Vec<String>;
 
@@ -18,7 +18,7 @@ fn module_path(source: &Source) -> ModulePath {
     path.split('/').map(str::to_owned).collect()
 }
 
-/// Names, `::` and punctuation. Texts between quotation marks are left out.
+/// The tokens of the code: names, `::` and punctuation. Text between quotation marks is omitted.
 fn tokens(code: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut rest = code;
@@ -77,7 +77,7 @@ fn paths_of_use(tokens: &[String], before: &[String], paths: &mut Vec<ModulePath
     }
 }
 
-/// Every path that a file imports or writes out.
+/// All paths that a file imports or names in full.
 fn imported_paths(code: &str) -> Vec<ModulePath> {
     let tokens = tokens(code);
     let (mut paths, mut at) = (Vec::new(), 0);
@@ -112,7 +112,7 @@ fn imported_paths(code: &str) -> Vec<ModulePath> {
     paths
 }
 
-/// The file that a path leads to, seen from the file `own`; `None` where it leads out of the crate.
+/// The file that a path refers to in the file `own`; `None` if it is outside the crate.
 fn target(own: &[String], path: &[String], files: &BTreeSet<ModulePath>) -> Option<ModulePath> {
     let supers = path.iter().take_while(|name| *name == "super").count();
     let (base, rest): (&[String], &[String]) = match path.first()?.as_str() {
@@ -126,7 +126,7 @@ fn target(own: &[String], path: &[String], files: &BTreeSet<ModulePath>) -> Opti
     (1..=whole.len()).rev().map(|length| whole[..length].to_vec()).find(|part| files.contains(part))
 }
 
-/// Which files of its own module each file imports.
+/// For each file, the files of its module that it imports.
 fn imports() -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
     let sources: Vec<Source> = sources("src").into_iter().filter(|source| !is_test(source)).collect();
     let files: BTreeSet<ModulePath> = sources.iter().map(module_path).collect();
@@ -140,8 +140,8 @@ fn imports() -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
     sources.iter().map(of).collect()
 }
 
-/// Whether imports lead from one file to another.
-fn leads(imports: &BTreeMap<ModulePath, BTreeSet<ModulePath>>, from: &ModulePath, to: &ModulePath) -> bool {
+/// Returns true if there is a chain of imports from one file to another.
+fn is_reachable(imports: &BTreeMap<ModulePath, BTreeSet<ModulePath>>, from: &ModulePath, to: &ModulePath) -> bool {
     let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(file) = next.pop() {
         if file == to {
@@ -154,17 +154,17 @@ fn leads(imports: &BTreeMap<ModulePath, BTreeSet<ModulePath>>, from: &ModulePath
     false
 }
 
-/// A reader of one file has to read those below it, never those above it.
+/// The files of a module can be read from the lowest to the highest.
 #[test]
 fn no_files_import_each_other() {
     let imports = imports();
-    assert!(100 < imports.values().map(BTreeSet::len).sum::<usize>(), "hardly an import was found");
+    assert!(100 < imports.values().map(BTreeSet::len).sum::<usize>(), "too few imports were found");
     let edges = imports.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to)));
-    let circular: Vec<_> = edges.filter(|(from, to)| leads(&imports, to, from)).collect();
-    let known = |file: &ModulePath| WITH_CIRCLES.contains(&file[0].as_str());
-    let new = circular.iter().filter(|(from, _)| !known(from));
+    let cyclic: Vec<_> = edges.filter(|(from, to)| is_reachable(&imports, to, from)).collect();
+    let known = |file: &ModulePath| WITH_CYCLES.contains(&file[0].as_str());
+    let new = cyclic.iter().filter(|(from, _)| !known(from));
     let new: Vec<_> = new.map(|(from, to)| format!("{} imports {}", from.join("::"), to.join("::"))).collect();
     report("files that import each other", &new);
-    let over = WITH_CIRCLES.iter().filter(|module| !circular.iter().any(|(from, _)| from[0] == **module));
-    report("modules without a circle that WITH_CIRCLES names", &over.map(|m| (*m).to_owned()).collect::<Vec<_>>());
+    let over = WITH_CYCLES.iter().filter(|module| !cyclic.iter().any(|(from, _)| from[0] == **module));
+    report("modules without a cycle that WITH_CYCLES names", &over.map(|m| (*m).to_owned()).collect::<Vec<_>>());
 }

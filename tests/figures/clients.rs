@@ -1,5 +1,4 @@
-//! Figures of many clients, printed and not judged, as in `figures`. `LOCKKEEPER_FIGURES=5000 cargo test --test processes
-//! figures_of_sessions -- --nocapture`; so with `figures_of_connections` (cycles) and `figures_of_transfers`.
+//! Many clients that die or change nodes, and their effect on nodes and on other clients.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,8 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, PATIENCE, TURN};
-use crate::figures::wanted;
+use crate::cluster::{Cluster, PATIENCE};
 use crate::http::get;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -25,9 +23,9 @@ const OPENED_AT_ONCE: usize = 64;
 const SURVIVORS: usize = 8;
 const DYING_AT_ONCE: usize = 8;
 const TURNS: usize = 6;
-/// The bounds of what a node keeps are full after the first.
+/// The first round fills the bounded tables of a node; later rounds must not need more memory.
 const ROUNDS: usize = 4;
-/// Some times what was seen; what a connection takes while it lives is many times as much.
+/// Several times the measured value, and far less than the memory of a connection that is open.
 const KIB_A_CLIENT_MAX: f64 = 16.0;
 const SHORT_TTL: Duration = Duration::from_secs(3);
 
@@ -35,16 +33,16 @@ fn client_of(endpoints: &[String]) -> Client<RemoteService> {
     Client::new(RemoteService::new(RemoteSettings::new(endpoints.to_vec())).expect("endpoints"))
 }
 
-/// What clients met while something happened to others.
+/// Calls of clients while nodes or other clients fail.
 #[derive(Default)]
-struct Met {
+struct Calls {
     over: AtomicBool,
     calls: AtomicUsize,
     failures: Mutex<Vec<String>>,
     longest: Mutex<Duration>,
 }
 
-impl Met {
+impl Calls {
     fn note<T, E: std::fmt::Debug>(&self, what: &str, began: Instant, answer: Result<T, E>) -> Option<T> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +52,7 @@ impl Met {
         answer.map_err(refused).ok()
     }
 
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
         let first: Vec<_> = failures.iter().take(5).collect();
@@ -66,21 +64,21 @@ impl Met {
     }
 }
 
-/// Takes a lock of its own and gives it back, again and again, in one session.
-async fn works(endpoints: Vec<String>, number: usize, met: Arc<Met>) {
+/// Acquires and releases its own lock in a loop, in one session.
+async fn acquire_and_release(endpoints: Vec<String>, number: usize, calls: Arc<Calls>) {
     let session = client_of(&endpoints).session().ttl(TTL).open().await.expect("a session");
-    while !met.over.load(Ordering::Relaxed) {
+    while !calls.over.load(Ordering::Relaxed) {
         let began = Instant::now();
-        if let Some(guard) = met.note("acquire", began, session.lock(&format!("alive-{number}")).acquire().await) {
+        if let Some(guard) = calls.note("acquire", began, session.lock(&format!("alive-{number}")).acquire().await) {
             let began = Instant::now();
-            met.note("release", began, guard.release().await);
+            calls.note("release", began, guard.release().await);
         }
         sleep(Duration::from_millis(20)).await;
     }
-    met.note("close", Instant::now(), session.close().await);
+    calls.note("close", Instant::now(), session.close().await);
 }
 
-/// Opens sessions, each with a lock; nothing of them is dropped, as nothing is when a process is killed.
+/// Opens sessions, each with a lock. No guard is dropped, just as in a process that is killed.
 async fn open_many(endpoints: Vec<String>, count: usize) {
     let clients: Vec<_> = (0..count.div_ceil(SESSIONS_A_CLIENT)).map(|_| client_of(&endpoints)).collect();
     let opened = stream::iter(0..count).map(|number| {
@@ -94,20 +92,19 @@ async fn open_many(endpoints: Vec<String>, count: usize) {
     opened.buffer_unordered(OPENED_AT_ONCE).collect::<Vec<()>>().await;
 }
 
-/// Many sessions lose their process at one moment: how long they are still there, and what others notice of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_sessions_that_die_at_once() {
-    let Some(count) = wanted() else { return };
-    let _turn = TURN.lock().await;
+/// Many sessions lose their process at once. Prints how long the sessions remain and how the other clients are
+/// affected.
+pub(crate) async fn sessions(count: usize) {
     let cluster = Cluster::start_with("lan").await;
-    let (met, mut alive) = (Arc::new(Met::default()), JoinSet::new());
-    (0..SURVIVORS).for_each(|number| drop(alive.spawn(works(cluster.endpoints(), number, Arc::clone(&met)))));
+    let (calls, mut alive) = (Arc::new(Calls::default()), JoinSet::new());
+    (0..SURVIVORS)
+        .for_each(|number| drop(alive.spawn(acquire_and_release(cluster.endpoints(), number, Arc::clone(&calls)))));
     let doomed = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let opening = Instant::now();
     doomed.spawn(open_many(cluster.endpoints(), count)).await.expect("opened");
     let (client, opened) = (cluster.client(), opening.elapsed());
     let there = client.totals().await.expect("totals").value.sessions;
-    assert_eq!(there, (count + SURVIVORS) as u64, "all live");
+    assert_eq!(there, (count + SURVIVORS) as u64, "all sessions live");
     doomed.shutdown_background();
     let died = Instant::now();
     let mut first = None;
@@ -123,24 +120,24 @@ async fn figures_of_sessions_that_die_at_once() {
         sleep(Duration::from_millis(20)).await;
     }
     let last = died.elapsed();
-    met.over.store(true, Ordering::Relaxed);
+    calls.over.store(true, Ordering::Relaxed);
     while alive.join_next().await.is_some() {}
     eprintln!(
-        "{count} sessions, opened in {opened:?}, died at once: the first was gone after {first:?}, the last after {last:?} (TTL {TTL:?}); others: {}",
-        met.told()
+        "{count} sessions, opened in {opened:?}, died at once: the first ended after {first:?}, the last after {last:?} (TTL {TTL:?}); other clients: {}",
+        calls.summary()
     );
 }
 
-/// What a node takes of its machine.
+/// Resources that a node's process uses.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct Resources {
     memory_kib: u64,
     descriptors: usize,
     threads: usize,
     tasks: usize,
 }
 
-impl Taken {
+impl Resources {
     fn by(cluster: &Cluster, node: usize) -> Self {
         let process = cluster.process(node);
         let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
@@ -163,15 +160,16 @@ impl Taken {
     }
 }
 
-/// Whether nothing is left of what the nodes took since, memory aside. However many clients there were, another node may lead,
-/// nodes may have made connections to each other that were not needed before, and logs may have some more files.
-fn are_back(after: &[Taken], before: &[Taken]) -> bool {
-    let sum = |all: &[Taken], of: fn(&Taken) -> usize| all.iter().map(of).sum::<usize>();
-    let within = |of: fn(&Taken) -> usize, more: usize| sum(after, of) <= sum(before, of) + more;
-    within(|taken| taken.descriptors, 32) && within(|taken| taken.threads, 6) && within(|taken| taken.tasks, 64)
+/// Returns true if the nodes use about as many descriptors, threads and tasks as before; memory is not compared. The
+/// tolerances do not depend on the number of clients: leadership may have moved, nodes may have connected to each
+/// other, and logs may have more files.
+fn are_freed(after: &[Resources], before: &[Resources]) -> bool {
+    let sum = |all: &[Resources], of: fn(&Resources) -> usize| all.iter().map(of).sum::<usize>();
+    let within = |of: fn(&Resources) -> usize, more: usize| sum(after, of) <= sum(before, of) + more;
+    within(|used| used.descriptors, 32) && within(|used| used.threads, 6) && within(|used| used.tasks, 64)
 }
 
-/// Connects, opens a session, takes a lock, and is gone without a word.
+/// Connects, opens a session, acquires a lock and disappears without closing anything.
 fn connect_and_die(endpoints: &[String], number: usize) {
     let runtime: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let held = runtime.block_on(async {
@@ -179,19 +177,20 @@ fn connect_and_die(endpoints: &[String], number: usize) {
         let guard = session.lock(&format!("cycle-{number}")).acquire().await.expect("free");
         (session, guard)
     });
-    // Without their runtime they have no way to say that they end.
+    // Without their runtime they cannot send a release or a close.
     drop(runtime);
     drop(held);
 }
 
-/// One turn of clients that connect and die, until the cluster has noticed; how much the nodes take then, and no more.
+/// Runs one turn of clients that connect and die, and waits until their sessions have ended. Returns the resources that
+/// the nodes use then.
 async fn turn(
     cluster: &Cluster,
     client: &Client<RemoteService>,
-    before: &[Taken],
+    before: &[Resources],
     first: usize,
     count: usize,
-) -> Vec<Taken> {
+) -> Vec<Resources> {
     let cycles = stream::iter(first..first + count).map(|number| {
         let endpoints = cluster.endpoints();
         tokio::task::spawn_blocking(move || connect_and_die(&endpoints, number))
@@ -203,59 +202,56 @@ async fn turn(
         sleep(Duration::from_millis(50)).await;
     }
     loop {
-        let after = Taken::of(cluster);
-        if are_back(&after, before) {
+        let after = Resources::of(cluster);
+        if are_freed(&after, before) {
             return after;
         }
-        assert!(ended.elapsed() < SHORT_TTL + PATIENCE, "something is left: {after:?}");
+        assert!(ended.elapsed() < SHORT_TTL + PATIENCE, "resources were not freed: {after:?}");
         sleep(Duration::from_millis(200)).await;
     }
 }
 
-/// Clients that connect and die, turn after turn: descriptors, threads and tasks of the nodes come back to what they were. Memory
-/// is printed: in a first round, and in later ones, each when what is remembered of the sessions of the one before is gone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn figures_of_connections_that_die() {
-    let Some(count) = wanted() else { return };
-    let _turn = TURN.lock().await;
+/// Clients connect and die, turn after turn. Descriptors, threads and tasks of the nodes return to the values from
+/// before. Memory is printed for the first round and for later rounds, each of which starts when the records of the
+/// sessions of the previous round have been removed.
+pub(crate) async fn connections(count: usize) {
     let cluster = Cluster::start_with("lan").await;
     let client = cluster.client();
     client.totals().await.expect("totals");
     // A node counts its tasks once a second.
     sleep(Duration::from_secs(2)).await;
-    let before = Taken::of(&cluster);
+    let before = Resources::of(&cluster);
     eprintln!("each node before: {before:?}");
     let mut most = [0; ROUNDS];
     for (round, most) in most.iter_mut().enumerate() {
         if round != 0 {
             sleep(Duration::from_millis(TOMBSTONE_MS)).await;
-            eprintln!("after {TOMBSTONE_MS} ms: {:?}", Taken::of(&cluster));
+            eprintln!("after {TOMBSTONE_MS} ms: {:?}", Resources::of(&cluster));
         }
-        let mut last = if round == 0 { before.clone() } else { Taken::of(&cluster) };
+        let mut last = if round == 0 { before.clone() } else { Resources::of(&cluster) };
         for number in TURNS * round..TURNS * (round + 1) {
             let after = turn(&cluster, &client, &before, number * count, count).await;
-            let grown =
-                |(after, last): (&Taken, &Taken)| (after.memory_kib as f64 - last.memory_kib as f64) / count as f64;
+            let grown = |(after, last): (&Resources, &Resources)| {
+                (after.memory_kib as f64 - last.memory_kib as f64) / count as f64
+            };
             let kib_a_client: Vec<f64> = after.iter().zip(&last).map(grown).collect();
             eprintln!("after {} cycles: {kib_a_client:.1?} KiB a client, {after:?}", (number + 1) * count);
-            // The first turn pays for what is made once, too.
+            // The first turn also pays for what is allocated once.
             let grows = number != 0 && kib_a_client.iter().any(|kib| KIB_A_CLIENT_MAX < *kib);
-            assert!(!grows, "more than a node remembers of a client");
-            *most = after.iter().map(|taken| taken.memory_kib).max().unwrap_or_default().max(*most);
+            assert!(!grows, "the node keeps more memory for each client than the limit");
+            *most = after.iter().map(|used| used.memory_kib).max().unwrap_or_default().max(*most);
             last = after;
         }
     }
-    eprintln!("the most memory of a node in each round: {most:?} KiB");
+    eprintln!("largest memory of a node in each round: {most:?} KiB");
 }
 
-/// Leadership is handed over again and again while clients work: no call fails, of the library or of the command line.
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn figures_of_transfers() {
-    let Some(count) = wanted() else { return };
-    let _turn = TURN.lock().await;
+/// Leadership is transferred repeatedly while clients work. No call of the library or of the command line fails.
+pub(crate) async fn transfers(count: usize) {
     let cluster = Cluster::start_with("lan").await;
-    let (met, commands, mut working) = (Arc::new(Met::default()), Met::default(), JoinSet::new());
-    (0..SURVIVORS).for_each(|number| drop(working.spawn(works(cluster.endpoints(), number, Arc::clone(&met)))));
+    let (calls, commands, mut working) = (Arc::new(Calls::default()), Calls::default(), JoinSet::new());
+    (0..SURVIVORS)
+        .for_each(|number| drop(working.spawn(acquire_and_release(cluster.endpoints(), number, Arc::clone(&calls)))));
     let client = cluster.client();
     let mut took = Vec::new();
     for _ in 0..count {
@@ -263,21 +259,21 @@ async fn figures_of_transfers() {
         let began = Instant::now();
         let moved = client.service().transfer((leader % 3 + 1) as u64).await;
         took.push(began.elapsed());
-        met.note("transfer", began, moved);
+        calls.note("transfer", began, moved);
         let began = Instant::now();
         let output = block_in_place(|| cluster.command(&["ls"]).output()).expect("a command");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         commands.note("ls", began, if output.status.success() { Ok(()) } else { Err(said) });
     }
-    met.over.store(true, Ordering::Relaxed);
+    calls.over.store(true, Ordering::Relaxed);
     while working.join_next().await.is_some() {}
     took.sort();
     let (count, median, max) = (took.len(), took[took.len() / 2], took[took.len() - 1]);
     eprintln!(
         "{count} transfers, median {median:?}, longest {max:?}: library {}; command line {}",
-        met.told(),
-        commands.told()
+        calls.summary(),
+        commands.summary()
     );
-    let failed = |met: &Met| met.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
-    assert_eq!((failed(&met), failed(&commands)), (0, 0), "calls failed");
+    let failed = |calls: &Calls| calls.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
+    assert_eq!((failed(&calls), failed(&commands)), (0, 0), "calls failed");
 }

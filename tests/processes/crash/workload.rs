@@ -1,4 +1,4 @@
-//! A run: clients and watchers work while nodes are struck, then everybody comes to an end.
+//! The clients and watchers that work during a run, and how they end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use lockkeeper::service::ServiceError;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::clients::{contend, look, witness};
+use super::clients::{contend, inspect_locks, watch_node};
 use crate::checker::{History, Rule, Telling, Violation, check};
 use crate::cluster::{Cluster, PATIENCE};
 use crate::random::Random;
@@ -22,15 +22,15 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the tasks of one run share.
+/// State that the tasks of one run share.
 pub(super) struct Run {
     pub(super) started: Instant,
     history: Mutex<Arc<History>>,
     stopping: AtomicBool,
-    /// The session whose end is the last event that matters.
+    /// The session whose end is the last event that watchers wait for.
     pub(super) marker: Mutex<Option<SessionId>>,
-    /// Errors that no client should meet.
-    pub(super) odd: Mutex<Vec<String>>,
+    /// Errors that no client should get.
+    pub(super) unexpected: Mutex<Vec<String>>,
 }
 
 impl Run {
@@ -50,7 +50,7 @@ impl Run {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Outages and lost sessions are part of the game; refusals are not.
+    /// Records an unexpected error. Outages and lost sessions are expected; refusals are not.
     pub(super) fn met(&self, doing: &str, error: &ClientError) {
         let expected = match error {
             ClientError::NotAcquired { .. } | ClientError::SessionLost { .. } | ClientError::HoldEnded { .. } => true,
@@ -58,22 +58,22 @@ impl Run {
             ClientError::Refused(_) | ClientError::Invalid(_) => false,
         };
         if !expected {
-            lock(&self.odd).push(format!("{doing} at {:?}: {error:?}", self.now()));
+            lock(&self.unexpected).push(format!("{doing} at {:?}: {error:?}", self.now()));
         }
     }
 }
 
-/// Clients and watchers at work.
-pub(super) struct Scene {
+/// The running clients and watchers of a run.
+pub(super) struct Workload {
     pub(super) run: Arc<Run>,
     pub(super) seed: u64,
     pub(super) random: Random,
     clients: JoinSet<()>,
-    witnesses: JoinSet<()>,
+    watchers: JoinSet<()>,
 }
 
-impl Scene {
-    /// Watchers alone: who asks is the test's business.
+impl Workload {
+    /// Starts the watchers alone; the test makes its own requests.
     pub(super) fn watch(cluster: &Cluster) -> Self {
         let seed = std::env::var("LOCKKEEPER_CRASH_SEED").ok().and_then(|text| text.parse().ok());
         let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_secs());
@@ -84,32 +84,32 @@ impl Scene {
             history: Mutex::new(Arc::new(History { tellings: vec![Telling::default(); 3], ..History::default() })),
             stopping: AtomicBool::new(false),
             marker: Mutex::default(),
-            odd: Mutex::default(),
+            unexpected: Mutex::default(),
         });
-        let mut scene =
-            Self { run, seed, random: Random::new(seed), clients: JoinSet::new(), witnesses: JoinSet::new() };
+        let mut workload =
+            Self { run, seed, random: Random::new(seed), clients: JoinSet::new(), watchers: JoinSet::new() };
         for (node, endpoint) in cluster.endpoints().into_iter().enumerate() {
-            scene.witnesses.spawn(witness(scene.run.clone(), node, endpoint));
+            workload.watchers.spawn(watch_node(workload.run.clone(), node, endpoint));
         }
-        scene
+        workload
     }
 
-    /// Watchers, and clients who contend.
+    /// Starts the watchers and the clients.
     pub(super) fn open(cluster: &Cluster) -> Self {
-        let mut scene = Self::watch(cluster);
+        let mut workload = Self::watch(cluster);
         for (node, endpoint) in cluster.endpoints().into_iter().enumerate() {
-            let random = scene.random.fork();
-            scene.clients.spawn(look(scene.run.clone(), CLIENTS + node, endpoint, random));
+            let random = workload.random.fork();
+            workload.clients.spawn(inspect_locks(workload.run.clone(), CLIENTS + node, endpoint, random));
         }
         for client in 0..CLIENTS {
             let mut endpoints = cluster.endpoints();
             endpoints.rotate_left(client % 3);
-            scene.clients.spawn(contend(scene.run.clone(), client, endpoints, scene.random.fork()));
+            workload.clients.spawn(contend(workload.run.clone(), client, endpoints, workload.random.fork()));
         }
-        scene
+        workload
     }
 
-    /// Waits until clients were granted so many locks in all.
+    /// Waits until the clients have been granted this many locks in total.
     pub(super) async fn granted(&self, grants: usize) {
         let started = Instant::now();
         while self.run.history().beliefs.len() < grants {
@@ -123,28 +123,28 @@ impl Scene {
         }
     }
 
-    /// How this rule was broken, as far as that can be seen yet.
-    pub(super) fn sees_broken(&self, rule: Rule) -> Option<Violation> {
+    /// Returns a violation of this rule in the history so far, if any.
+    pub(super) fn violation_of(&self, rule: Rule) -> Option<Violation> {
         check(&self.run.history(), false).into_iter().find(|violation| violation.rule == rule)
     }
 
-    /// Waits until this rule is seen broken.
-    pub(super) async fn broken(&self, rule: Rule) -> Violation {
+    /// Waits until this rule is broken. Returns the violation.
+    pub(super) async fn await_violation(&self, rule: Rule) -> Violation {
         let started = Instant::now();
         loop {
-            if let Some(found) = self.sees_broken(rule) {
+            if let Some(found) = self.violation_of(rule) {
                 return found;
             }
-            assert!(started.elapsed() < 2 * PATIENCE, "seed {}: {rule:?} was not seen broken", self.seed);
+            assert!(started.elapsed() < 2 * PATIENCE, "seed {}: {rule:?} was not broken", self.seed);
             sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Lets everybody come to an end, and the watchers see all of it.
+    /// Stops the clients, waits until they have ended, and waits until the watchers have received all events.
     pub(super) async fn settle(&mut self, cluster: &Cluster) {
         self.run.stopping.store(true, Ordering::Relaxed);
         cluster.await_leader().await;
-        joined(&mut self.clients, "a client does not come to its end").await;
+        joined(&mut self.clients, "a client does not end").await;
         let client = connect(cluster.endpoints());
         let started = Instant::now();
         loop {
@@ -152,13 +152,13 @@ impl Scene {
             if totals.holders == 0 && totals.waiters == 0 {
                 break;
             }
-            assert!(started.elapsed() < PATIENCE, "something is left behind: {totals:?}");
+            assert!(started.elapsed() < PATIENCE, "holders or waiters are left: {totals:?}");
             sleep(Duration::from_millis(20)).await;
         }
         let last = client.session().open().await.expect("a last session");
         *lock(&self.run.marker) = Some(last.id());
         last.close().await.expect("closed");
-        joined(&mut self.witnesses, "a watcher does not see the end").await;
+        joined(&mut self.watchers, "a watcher does not receive the last event").await;
     }
 }
 

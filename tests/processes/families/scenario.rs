@@ -1,4 +1,4 @@
-//! One cluster, and operations that are sent before, while and after its leader is killed.
+//! One cluster, and operations that are sent before, during and after the kill of its leader.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::cluster::{Cluster, PATIENCE, TURN};
 
-/// Above what the session's own client draws.
+/// Above the request numbers that the session's own client uses.
 const NUMBERS_FROM: u64 = 1_000_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -19,14 +19,14 @@ pub(super) fn name(family: &str, at: usize) -> LockName {
     LockName::parse(&format!("{family}/{at}")).expect("short")
 }
 
-/// A session whose requests are numbered by hand, so that they can be repeated as they were.
+/// A session whose requests are numbered by the test, so that they can be repeated exactly.
 pub(super) struct Caller {
     session: Session<RemoteService>,
     next: AtomicU64,
 }
 
 impl Caller {
-    /// The next request number, and that nothing may be forgotten.
+    /// The next request id, and the number below which answers may be forgotten (none).
     pub(super) fn draw(&self) -> (RequestId, u64) {
         (RequestId { session: self.session.id(), number: self.next.fetch_add(1, SeqCst) }, 0)
     }
@@ -56,13 +56,13 @@ impl Op {
         Self { at, call: caller.call(command) }
     }
 
-    /// One that no session makes.
+    /// An operation outside a session.
     pub(super) fn sessionless(at: usize, command: Command) -> Self {
         Self { at, call: Call::new(command) }
     }
 }
 
-/// An operation with the answer that it has for ever.
+/// An operation and its final answer.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) at: usize,
@@ -76,15 +76,15 @@ impl Done {
     }
 }
 
-/// A cluster whose leader is killed again and again.
-pub(super) struct Story {
+/// A cluster whose leader is killed repeatedly.
+pub(super) struct Scenario {
     family: &'static str,
     cluster: Cluster,
     pub(super) client: Client<RemoteService>,
     _turn: tokio::sync::MutexGuard<'static, ()>,
 }
 
-impl Story {
+impl Scenario {
     pub(super) async fn begin(family: &'static str) -> Self {
         let turn = TURN.lock().await;
         let cluster = Cluster::start().await;
@@ -101,7 +101,7 @@ impl Story {
         self.client.inspect(name(family, at).as_str()).await.expect("inspected").value
     }
 
-    /// Repeats a call until it is answered.
+    /// Repeats a call until it gets an answer.
     pub(super) async fn answer(&self, call: &Call) -> Reply {
         let started = Instant::now();
         loop {
@@ -115,43 +115,43 @@ impl Story {
         }
     }
 
-    /// The call has this answer, whenever it is repeated.
+    /// Repeats the call, which must get the same answer.
     pub(super) async fn answers(&self, call: &Call, outcome: &Outcome) {
         let again = self.answer(call).await.outcome;
         assert!(same(&again, outcome), "{again:?} is not {outcome:?}");
     }
 
-    /// Sends a third of the operations and awaits their answers, sends a third and kills the leader with the first answer,
-    /// and sends the rest. Whatever was answered is answered the same by the next leader, and again.
+    /// Sends a third of the operations and awaits their answers, sends a third and kills the leader at the first
+    /// answer, and sends the rest. The next leader must repeat every answer that was received.
     pub(super) async fn through_a_kill(&mut self, mut ops: Vec<Op>) -> Vec<Done> {
         let leader = self.cluster.await_leader().await;
         let after = ops.split_off(ops.len() - ops.len() / 3);
         let under_way = ops.split_off(ops.len() / 2);
         let (before, mut calls) = (ops.len(), Vec::new());
-        let mut heard: Vec<Option<Outcome>> = Vec::new();
+        let mut received: Vec<Option<Outcome>> = Vec::new();
         for op in ops {
-            heard.push(Some(self.answer(&op.call).await.outcome));
+            received.push(Some(self.answer(&op.call).await.outcome));
             calls.push(op);
         }
         let mut tasks = JoinSet::new();
-        self.send(&mut tasks, &mut calls, &mut heard, under_way);
+        self.send(&mut tasks, &mut calls, &mut received, under_way);
         let first = tasks.join_next().await;
         self.cluster.kill(leader);
-        self.send(&mut tasks, &mut calls, &mut heard, after);
+        self.send(&mut tasks, &mut calls, &mut received, after);
         let rest = tasks.join_all().await;
-        let mut told = 0;
+        let mut answered = 0;
         for (at, answer) in first.into_iter().map(|first| first.expect("sent")).chain(rest) {
-            told += usize::from(answer.is_some());
-            heard[at] = answer;
+            answered += usize::from(answer.is_some());
+            received[at] = answer;
         }
         let all = calls.len();
-        eprintln!("{}: {before} of {all} answered before the kill, {told} of the others at once", self.family);
+        eprintln!("{}: {before} of {all} answered before the kill, {answered} of the others at once", self.family);
         self.cluster.await_leader().await;
         let mut done = Vec::new();
-        for (op, heard) in calls.into_iter().zip(heard) {
+        for (op, received) in calls.into_iter().zip(received) {
             let outcome = self.answer(&op.call).await.outcome;
-            if let Some(heard) = heard {
-                assert!(same(&outcome, &heard), "{outcome:?} was {heard:?}");
+            if let Some(received) = received {
+                assert!(same(&outcome, &received), "{outcome:?} was {received:?}");
             }
             done.push(Done { at: op.at, call: op.call, outcome });
         }
@@ -163,12 +163,12 @@ impl Story {
         done
     }
 
-    /// Sends each once, and does not wait.
+    /// Sends each operation once without waiting for its answer.
     fn send(
         &self,
         tasks: &mut JoinSet<(usize, Option<Outcome>)>,
         calls: &mut Vec<Op>,
-        heard: &mut Vec<Option<Outcome>>,
+        received: &mut Vec<Option<Outcome>>,
         ops: Vec<Op>,
     ) {
         for op in ops {
@@ -181,12 +181,13 @@ impl Story {
                 }
             });
             calls.push(op);
-            heard.push(None);
+            received.push(None);
         }
     }
 }
 
-/// Whether two answers are one. Who stands ahead is told with the queue as it is; the number in it stays.
+/// Returns true if two answers are the same. Only the sequence number of a queued request is compared, because the
+/// waiters ahead of it change.
 fn same(one: &Outcome, other: &Outcome) -> bool {
     match (one, other) {
         (Outcome::Queued(one), Outcome::Queued(other)) => one.sequence == other.sequence,
