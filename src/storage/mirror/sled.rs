@@ -15,8 +15,9 @@ use super::Step;
 use crate::limits::{
     MIRROR_BATCH_RECORDS, MIRROR_CACHE_BYTES, MIRROR_LOCK_PAUSE_MS, MIRROR_LOCK_WAIT_MS, MIRROR_VALUE_BYTES,
 };
-use crate::storage::caught::{DropCaught, caught};
-use crate::storage::directory::{create_directory, remove_files, sync_directory};
+use crate::storage::catch_panic::{DropCaught, caught};
+use crate::storage::error::invalid_data;
+use crate::storage::fs::{create_directory, remove_files, sync_directory};
 use crate::storage::head::{Head, Tally};
 use crate::storage::snapshot::Builder;
 
@@ -190,5 +191,5 @@ fn sled_error(error: sled::Error) -> io::Error {
 }
 
 fn wrong(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the mirror is wrong: {what}"))
+    invalid_data(format!("the mirror is wrong: {what}"))
 }

@@ -12,6 +12,7 @@ use raft_log::{Callback, RaftWalTypes, Types, WALRecord};
 
 use super::Done;
 use crate::limits::WAL_RECORD_BYTES;
+use crate::storage::error::invalid_data;
 use crate::storage::ids::{LogId, Vote};
 
 /// One record of the log as `raft-log` writes it.
@@ -101,7 +102,7 @@ impl Decode for Vote {
         let mut committed = [0];
         r.read_exact(&mut committed)?;
         if committed[0] > 1 {
-            return Err(damaged("a vote that is neither granted nor asked for"));
+            return Err(invalid_data("a vote that is neither granted nor asked for"));
         }
         Ok(Self { term, node, committed: committed[0] == 1 })
     }
@@ -111,7 +112,7 @@ const FIXED_BYTES: usize = 4 + 8;
 
 impl Encode for Payload {
     fn encode<W: Write>(&self, mut w: W) -> io::Result<usize> {
-        let length = u32::try_from(self.bytes.len()).map_err(|_| damaged("a payload above 4 GiB"))?;
+        let length = u32::try_from(self.bytes.len()).map_err(|_| invalid_data("a payload above 4 GiB"))?;
         let mut fixed = [0; FIXED_BYTES];
         fixed[..4].copy_from_slice(&length.to_be_bytes());
         fixed[4..].copy_from_slice(&self.window_start.to_be_bytes());
@@ -128,12 +129,12 @@ impl Decode for Payload {
         r.read_exact(&mut fixed)?;
         r.read_exact(&mut check)?;
         if crc32fast::hash(&fixed) != u32::from_be_bytes(check) {
-            return Err(damaged("the length of a payload does not match its checksum"));
+            return Err(invalid_data("the length of a payload does not match its checksum"));
         }
         let (length, window) = fixed.split_at(4);
         let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
         if length > WAL_RECORD_BYTES {
-            return Err(damaged("a payload above the bound"));
+            return Err(invalid_data("a payload above the bound"));
         }
         let mut bytes = vec![0; length];
         r.read_exact(&mut bytes)?;
@@ -145,8 +146,4 @@ fn word(mut r: impl Read) -> io::Result<u64> {
     let mut word = [0; 8];
     r.read_exact(&mut word)?;
     Ok(u64::from_be_bytes(word))
-}
-
-fn damaged(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }

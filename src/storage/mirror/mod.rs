@@ -1,11 +1,11 @@
 //! The owner of mirror and snapshot files: checkpoints in, snapshot files out and in.
 
-mod actor;
-mod disk;
+mod handle;
 mod memory;
-mod mirror;
+mod sled;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 use std::io;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::Done;
 use super::head::Head;
 use super::snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 
-pub(super) use actor::Actor;
-pub use disk::DiskState;
+pub(super) use self::sled::Mirror;
+pub use handle::DiskState;
 pub use memory::MemoryState;
-pub(super) use mirror::Mirror;
+pub(super) use worker::Worker;
 
 /// The records that changed since the checkpoint before, as they are at one applied entry.
 #[derive(Clone, Debug, Default)]
@@ -53,24 +53,39 @@ pub enum Step {
 /// Called on the thread that writes, after each step.
 pub type Probe = Arc<dyn Fn(Step) + Send + Sync>;
 
-/// The one owner of mirror and snapshot files. Calls are queued and done in order; a `done` is called exactly once.
-///
-/// A failed write stops the mirror until a `rebuild` or an `install` makes it anew.
-pub trait StateStore: Send + Sync + 'static {
+/// What the owner of mirror and snapshot files can be asked for. `done` is called exactly once.
+pub enum Job {
     /// Writes the changes into the mirror. The caller has seen `head.log_id` synced in the log.
     /// A crash in the middle makes the next start set the mirror aside.
-    fn checkpoint(&self, checkpoint: Checkpoint, done: Done);
-
+    Checkpoint(Checkpoint, Done),
     /// Writes a snapshot file of the mirror as it is at its newest checkpoint, verified against its head on the way.
-    /// `InvalidData`: the mirror is wrong and was set aside; give its records to `rebuild`.
-    fn export(&self, done: ExportDone);
-
+    /// `InvalidData`: the mirror is wrong and was set aside; give its records to [`Job::Rebuild`].
+    Export(ExportDone),
     /// Makes a received snapshot the newest; `done` as soon as that is durable. The mirror is then built from it,
     /// before anything queued later.
-    fn install(&self, file: ReceivedSnapshot, done: ExportDone);
+    Install(ReceivedSnapshot, ExportDone),
+    /// Replaces the whole mirror by these records.
+    Rebuild(Vec<(Bytes, Bytes)>, Head, Done),
+    /// Ends the owner after everything queued before. Later jobs fail.
+    Close(Done),
+}
 
-    /// Replaces the whole mirror.
-    fn rebuild(&self, records: Vec<(Bytes, Bytes)>, head: Head, done: Done);
+impl Job {
+    /// Tells whoever asked that it was not done.
+    fn fail(self, error: io::Error) {
+        match self {
+            Self::Checkpoint(_, done) | Self::Rebuild(_, _, done) | Self::Close(done) => done(Err(error)),
+            Self::Export(done) | Self::Install(_, done) => done(Err(error)),
+        }
+    }
+}
+
+/// The one owner of mirror and snapshot files. Jobs are queued and done in order.
+///
+/// A failed write stops the mirror until a `Rebuild` or an `Install` makes it anew.
+pub trait StateStore: Send + Sync + 'static {
+    /// Queues a job.
+    fn submit(&self, job: Job);
 
     /// The newest snapshot. No I/O.
     fn current_snapshot(&self) -> Option<SnapshotFile>;
@@ -80,7 +95,9 @@ pub trait StateStore: Send + Sync + 'static {
 
     /// Whether reading and writing its snapshot files may take a while, and belongs on a thread of its own.
     fn may_block(&self) -> bool;
+}
 
-    /// Ends after everything queued before. Later calls fail.
-    fn close(&self, done: Done);
+/// What a job is answered that came after the end.
+fn closed() -> io::Error {
+    io::Error::other("the state store is closed")
 }

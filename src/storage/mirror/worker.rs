@@ -4,41 +4,22 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-use super::mirror::Change;
-use super::{Checkpoint, ExportDone, Mirror, Probe, Step};
+use super::sled::Change;
+use super::{Checkpoint, Job, Mirror, Probe, Step, closed};
 use crate::limits::MIRRORS_SET_ASIDE;
-use crate::storage::directory::{remove_files, set_aside, sync_directory};
+use crate::storage::error::{copy_error, explained, invalid_data};
+use crate::storage::fs::{remove_files, set_aside, sync_directory};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
+use crate::storage::mutex::lock;
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name, received_name};
-use crate::storage::trouble::explained;
-use crate::storage::{Done, copy_error};
-
-/// What the thread can be asked for.
-pub(super) enum Job {
-    Checkpoint(Checkpoint, Done),
-    Export(ExportDone),
-    Install(ReceivedSnapshot, ExportDone),
-    Rebuild(Vec<(Bytes, Bytes)>, Head, Done),
-    Close(Done),
-}
-
-impl Job {
-    /// Tells whoever asked that it was not done.
-    pub(super) fn fail(self, error: io::Error) {
-        match self {
-            Self::Checkpoint(_, done) | Self::Rebuild(_, _, done) | Self::Close(done) => done(Err(error)),
-            Self::Export(done) | Self::Install(_, done) => done(Err(error)),
-        }
-    }
-}
 
 /// What the thread owns.
-pub(in crate::storage) struct Actor {
+pub(in crate::storage) struct Worker {
     /// The mirror's directory.
     pub(in crate::storage) state: PathBuf,
     /// The directory of snapshot files.
@@ -51,7 +32,7 @@ pub(in crate::storage) struct Actor {
     pub(in crate::storage) probe: Probe,
 }
 
-impl Actor {
+impl Worker {
     pub(super) fn run(mut self, queue: Receiver<Job>, refill: bool) {
         let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
         // Why there is no mirror: told to every job that needs one.
@@ -150,8 +131,8 @@ impl Actor {
     fn make_newest(&mut self, file: SnapshotFile, path: &Path) -> io::Result<SnapshotFile> {
         sync_directory(&self.snapshots)?;
         (self.probe)(Step::SnapshotRenamed);
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(file.clone());
-        let mut floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
+        *lock(&self.snapshot) = Some(file.clone());
+        let mut floor = lock(&self.floor);
         *floor = (*floor).max(file.head().log_id);
         drop(floor);
         let kept = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -186,7 +167,7 @@ impl Actor {
     }
 
     fn current(&self) -> Option<SnapshotFile> {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.snapshot).clone()
     }
 }
 
@@ -205,11 +186,6 @@ fn tell<T>(result: io::Result<T>, done: Box<dyn FnOnce(io::Result<T>) + Send>) -
     kept.map_or(Ok(()), Err)
 }
 
-/// What a job is answered that came after the end.
-pub(super) fn closed() -> io::Error {
-    io::Error::other("the state store is closed")
-}
-
 fn no_mirror() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "there is no mirror; rebuild it")
+    invalid_data("there is no mirror; rebuild it")
 }

@@ -12,7 +12,6 @@ use std::sync::mpsc::{channel, sync_channel};
 
 use tempfile::TempDir;
 
-use super::actor::Job;
 use super::*;
 use crate::storage::head::Tally;
 use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Options, Source, Wal, open, record_hash};
@@ -61,11 +60,11 @@ fn checkpoint(state: &impl StateStore, table: &mut Table, index: u64, count: u64
         changes.push((key, Some(value)));
     }
     let checkpoint = Checkpoint { changes, head: head(index, table) };
-    wait(|done| state.checkpoint(checkpoint, done))
+    wait(|done| state.submit(Job::Checkpoint(checkpoint, done)))
 }
 
 fn close(opened: Opened) {
-    wait(|done| opened.state.close(done)).unwrap();
+    wait(|done| opened.state.submit(Job::Close(done))).unwrap();
     opened.wal.close().unwrap();
 }
 
@@ -93,7 +92,7 @@ fn prepared(dir: &Path) -> Table {
     let mut table = Table::new();
     append(&opened.wal, 0..20);
     checkpoint(&opened.state, &mut table, 5, 250).unwrap();
-    assert_eq!(wait(|done| opened.state.export(done)).unwrap().head(), &head(5, &table));
+    assert_eq!(wait(|done| opened.state.submit(Job::Export(done))).unwrap().head(), &head(5, &table));
     checkpoint(&opened.state, &mut table, 10, 30).unwrap();
     close(opened);
     table
@@ -175,8 +174,8 @@ fn a_crash_at_any_step_of_a_checkpoint_leaves_old_or_new() {
 fn received(state: &impl StateStore, index: u64, table: &Table) -> ReceivedSnapshot {
     let other = MemoryState::default();
     let records = table.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-    wait(|done| other.rebuild(records, head(index, table), done)).unwrap();
-    let file = wait(|done| other.export(done)).unwrap();
+    wait(|done| other.submit(Job::Rebuild(records, head(index, table), done))).unwrap();
+    let file = wait(|done| other.submit(Job::Export(done))).unwrap();
     let mut writer = state.receive().unwrap();
     file.chunks(1 << 20).unwrap().for_each(|chunk| writer.write(&chunk.unwrap()).unwrap());
     writer.finish().unwrap()
@@ -191,7 +190,7 @@ fn a_crash_at_any_step_of_an_install_is_finished_by_the_next_start() {
     let (options, images) = crash_images(dir.path(), copies.path());
     let opened = try_open(dir.path(), &options).unwrap();
     let file = received(&opened.state, 100, &installed);
-    assert_eq!(wait(|done| opened.state.install(file, done)).unwrap().head().log_id, Some(id(100)));
+    assert_eq!(wait(|done| opened.state.submit(Job::Install(file, done))).unwrap().head().log_id, Some(id(100)));
     close(opened);
     let images = std::mem::take(&mut *images.lock().unwrap());
     assert!(images.iter().any(|(step, _)| *step == Step::MirrorRemoved));
@@ -246,7 +245,7 @@ fn a_mirror_below_the_snapshot_file_does_not_count() {
     copy(&dir.path().join("state"), &copies.path().join("state"));
     let opened = reopen(dir.path());
     checkpoint(&opened.state, &mut table, 15, 40).unwrap();
-    assert_eq!(wait(|done| opened.state.export(done)).unwrap().head(), &head(15, &table));
+    assert_eq!(wait(|done| opened.state.submit(Job::Export(done))).unwrap().head(), &head(15, &table));
     close(opened);
     fs::remove_dir_all(dir.path().join("state")).unwrap();
     copy(&copies.path().join("state"), &dir.path().join("state"));
@@ -268,7 +267,7 @@ fn checkpoints_during_an_export_wait_for_it() {
     let exported = head(1, &table);
     let (sender, ends) = sync_channel(8);
     let export = sender.clone();
-    opened.state.export(Box::new(move |file| export.send(file.map(|file| file.head().clone())).unwrap()));
+    opened.state.submit(Job::Export(Box::new(move |file| export.send(file.map(|file| file.head().clone())).unwrap())));
     for index in 2..6 {
         let changes: Vec<_> =
             (0..500).map(|n| (Bytes::from(format!("k{n:05}")), Bytes::from(format!("{index}")))).collect();
@@ -276,7 +275,7 @@ fn checkpoints_during_an_export_wait_for_it() {
         let changes = changes.into_iter().map(|(key, value)| (key, Some(value))).collect();
         let (head, sender) = (head(index, &table), sender.clone());
         let done = move |done: io::Result<()>| sender.send(done.map(|()| Head::default())).unwrap();
-        opened.state.checkpoint(Checkpoint { changes, head }, Box::new(done));
+        opened.state.submit(Job::Checkpoint(Checkpoint { changes, head }, Box::new(done)));
     }
     assert_eq!(ends.recv().unwrap().unwrap(), exported, "the export comes to its end first");
     (2..6).for_each(|_| drop(ends.recv().unwrap().unwrap()));
@@ -297,13 +296,13 @@ fn a_wrong_mirror_never_becomes_a_snapshot_file() {
     checkpoint(&opened.state, &mut table, 1, 10).unwrap();
     let mut wrong = head(2, &table);
     wrong.digest = wrong.digest.wrapping_add(record_hash(b"no", b"such"));
-    wait(|done| opened.state.checkpoint(Checkpoint { changes: vec![], head: wrong }, done)).unwrap();
-    assert_eq!(wait(|done| opened.state.export(done)).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    wait(|done| opened.state.submit(Job::Checkpoint(Checkpoint { changes: vec![], head: wrong }, done))).unwrap();
+    assert_eq!(wait(|done| opened.state.submit(Job::Export(done))).unwrap_err().kind(), io::ErrorKind::InvalidData);
     assert!(opened.state.current_snapshot().is_none());
     assert!(checkpoint(&opened.state, &mut table, 3, 1).is_err());
     let records = table.clone().into_iter().collect();
-    wait(|done| opened.state.rebuild(records, head(4, &table), done)).unwrap();
-    assert_eq!(wait(|done| opened.state.export(done)).unwrap().head(), &head(4, &table));
+    wait(|done| opened.state.submit(Job::Rebuild(records, head(4, &table), done))).unwrap();
+    assert_eq!(wait(|done| opened.state.submit(Job::Export(done))).unwrap().head(), &head(4, &table));
     close(opened);
     same(&reopen(dir.path()), &table);
 }
@@ -341,13 +340,13 @@ fn a_crash_of_the_memory_state_forgets_what_was_held() {
     checkpoint(&state, &mut table, 2, 10).unwrap();
     let before = table.clone();
     state.hold();
-    state.checkpoint(Checkpoint { changes: vec![], head: head(3, &table) }, Box::new(drop));
+    state.submit(Job::Checkpoint(Checkpoint { changes: vec![], head: head(3, &table) }, Box::new(drop)));
     state.crash();
     wal.crash();
     let recovered = state.recover(&wal).unwrap();
     assert_eq!((recovered.source, recovered.head), (Source::Mirror, head(2, &before)));
     let file = received(&state, 50, &before);
-    wait(|done| state.install(file, done)).unwrap();
+    wait(|done| state.submit(Job::Install(file, done))).unwrap();
     let recovered = state.recover(&wal).unwrap();
     assert_eq!((recovered.source, wal.state().last), (Source::Snapshot, Some(id(50))));
 }
@@ -367,7 +366,7 @@ fn a_job_behind_the_end_is_answered() {
     jobs.send(Job::Export(Box::new(move |file| export(file.is_err())))).unwrap();
     jobs.send(Job::Close(Box::new(move |done| again(done.is_err())))).unwrap();
     drop((jobs, sender));
-    let actor = Actor {
+    let worker = Worker {
         state: dir.path().join("state"),
         snapshots: dir.path().join("snapshot"),
         mirror: None,
@@ -375,7 +374,7 @@ fn a_job_behind_the_end_is_answered() {
         floor: Arc::default(),
         probe: Arc::new(|_| ()),
     };
-    actor.run(queue, false);
+    worker.run(queue, false);
     assert_eq!(answers.iter().collect::<Vec<_>>(), [("close", false), ("export", true), ("close again", true)]);
 }
 
@@ -384,6 +383,6 @@ fn a_job_behind_the_end_is_answered() {
 fn a_closed_store_tells_its_callers() {
     let dir = TempDir::new().unwrap();
     let opened = reopen(dir.path());
-    wait(|done| opened.state.close(done)).unwrap();
-    assert!(wait(|done| opened.state.export(done)).is_err());
+    wait(|done| opened.state.submit(Job::Close(done))).unwrap();
+    assert!(wait(|done| opened.state.submit(Job::Export(done))).is_err());
 }

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use super::actor::{Job, closed};
-use super::{Checkpoint, ExportDone, StateStore};
-use crate::storage::Done;
+use super::{Job, StateStore, closed};
 use crate::storage::head::{Head, Tally};
-use crate::storage::open::{Recovered, recover};
+use crate::storage::mutex::lock;
+use crate::storage::recover::{Recovered, recover};
 use crate::storage::snapshot::{Builder, ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 use crate::storage::wal::MemoryWal;
 
@@ -80,17 +79,7 @@ impl MemoryState {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn queue(&self, job: Job) {
-        let mut inner = self.lock();
-        if inner.hold && !inner.closed {
-            inner.held.push_back(job);
-            return;
-        }
-        drop(inner);
-        self.run(job);
+        lock(&self.0)
     }
 
     fn run(&self, job: Job) {
@@ -156,20 +145,14 @@ impl Inner {
 }
 
 impl StateStore for MemoryState {
-    fn checkpoint(&self, checkpoint: Checkpoint, done: Done) {
-        self.queue(Job::Checkpoint(checkpoint, done));
-    }
-
-    fn export(&self, done: ExportDone) {
-        self.queue(Job::Export(done));
-    }
-
-    fn install(&self, file: ReceivedSnapshot, done: ExportDone) {
-        self.queue(Job::Install(file, done));
-    }
-
-    fn rebuild(&self, records: Vec<(Bytes, Bytes)>, head: Head, done: Done) {
-        self.queue(Job::Rebuild(records, head, done));
+    fn submit(&self, job: Job) {
+        let mut inner = self.lock();
+        if inner.hold && !inner.closed {
+            inner.held.push_back(job);
+            return;
+        }
+        drop(inner);
+        self.run(job);
     }
 
     fn current_snapshot(&self) -> Option<SnapshotFile> {
@@ -182,9 +165,5 @@ impl StateStore for MemoryState {
 
     fn may_block(&self) -> bool {
         false
-    }
-
-    fn close(&self, done: Done) {
-        self.queue(Job::Close(done));
     }
 }

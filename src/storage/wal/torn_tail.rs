@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use raft_log::codeq::Decode;
 use raft_log::{RaftLogAction, WALRecord, chunked_wal};
 
-use super::records::Record;
+use super::codec::Record;
 use crate::limits::DISK_PAGE_BYTES;
-use crate::storage::directory::sync_directory;
+use crate::storage::error::OpenError;
+use crate::storage::fs::sync_directory;
 use crate::storage::ids::{LogId, next_index, shown};
-use crate::storage::open_error::OpenError;
 
 /// What the log must reach: both are written only of what the log has synced.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,17 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use bytes::Bytes;
-
-use super::actor::{Actor, Job, closed};
-use super::{Checkpoint, ExportDone, StateStore};
+use super::worker::Worker;
+use super::{Job, StateStore, closed};
 use crate::limits::STATE_THREAD_NICE;
-use crate::storage::Done;
-use crate::storage::head::Head;
-use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
+use crate::storage::mutex::lock;
+use crate::storage::snapshot::{SnapshotFile, SnapshotWriter};
 
 /// Mirror and snapshot files on disk. The last handle to go ends the thread behind everything queued.
 #[derive(Clone)]
@@ -42,13 +39,13 @@ impl Drop for Handle {
 
 impl DiskState {
     /// Starts the thread. With `refill` the mirror is first built from the newest snapshot file.
-    pub(in crate::storage) fn start(actor: Actor, refill: bool) -> io::Result<Self> {
+    pub(in crate::storage) fn start(worker: Worker, refill: bool) -> io::Result<Self> {
         let (jobs, queue) = channel();
-        let (snapshot, snapshots) = (actor.snapshot.clone(), actor.snapshots.clone());
+        let (snapshot, snapshots) = (worker.snapshot.clone(), worker.snapshots.clone());
         let run = move || {
             // Priority is a courtesy to the threads that answer people: without it everything still works.
             let _ = rustix::process::setpriority_process(None, STATE_THREAD_NICE);
-            actor.run(queue, refill);
+            worker.run(queue, refill);
         };
         let thread = thread::Builder::new().name("lockkeeper-state".to_string()).spawn(run)?;
         Ok(Self(Arc::new(Handle {
@@ -59,34 +56,23 @@ impl DiskState {
             received: AtomicU64::new(0),
         })))
     }
-
-    /// Queues a job; a job that finds the thread gone tells its own `done`.
-    fn queue(&self, job: Job) {
-        let refused = match lock(&self.0.jobs).as_ref() {
-            Some(jobs) => jobs.send(job).err().map(|error| error.0),
-            None => Some(job),
-        };
-        if let Some(job) = refused {
-            job.fail(closed());
-        }
-    }
 }
 
 impl StateStore for DiskState {
-    fn checkpoint(&self, checkpoint: Checkpoint, done: Done) {
-        self.queue(Job::Checkpoint(checkpoint, done));
-    }
-
-    fn export(&self, done: ExportDone) {
-        self.queue(Job::Export(done));
-    }
-
-    fn install(&self, file: ReceivedSnapshot, done: ExportDone) {
-        self.queue(Job::Install(file, done));
-    }
-
-    fn rebuild(&self, records: Vec<(Bytes, Bytes)>, head: Head, done: Done) {
-        self.queue(Job::Rebuild(records, head, done));
+    fn submit(&self, job: Job) {
+        let closing = matches!(job, Job::Close(_));
+        let mut jobs = lock(&self.0.jobs);
+        let refused = match jobs.as_ref() {
+            Some(queue) => queue.send(job).err().map(|error| error.0),
+            None => Some(job),
+        };
+        if closing {
+            jobs.take();
+        }
+        drop(jobs);
+        if let Some(job) = refused {
+            job.fail(closed());
+        }
     }
 
     fn current_snapshot(&self) -> Option<SnapshotFile> {
@@ -101,13 +87,4 @@ impl StateStore for DiskState {
     fn may_block(&self) -> bool {
         true
     }
-
-    fn close(&self, done: Done) {
-        self.queue(Job::Close(done));
-        lock(&self.0.jobs).take();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -94,7 +94,7 @@ fn a_received_snapshot_proves_something_once_the_log_has_gone_beyond_it() {
     let opened = reopen(dir.path());
     let mut table: Table = (0..150).map(|n| (Bytes::from(format!("x{n}")), Bytes::from("new"))).collect();
     let file = received(&opened.state, 100, &table);
-    wait(|done| opened.state.install(file, done)).unwrap();
+    wait(|done| opened.state.submit(Job::Install(file, done))).unwrap();
     let before = fs::metadata(log_file(dir.path())).unwrap().len();
     opened.wal.purge(id(100)).unwrap();
     append(&opened.wal, 101..104);
@@ -132,7 +132,7 @@ fn a_mirror_of_another_entry_at_its_index_does_not_count() {
 fn a_log_that_begins_one_entry_too_late_is_refused() {
     let (state, mut table) = (MemoryState::default(), Table::new());
     checkpoint(&state, &mut table, 5, 3).unwrap();
-    wait(|done| state.export(done)).unwrap();
+    wait(|done| state.submit(Job::Export(done))).unwrap();
     let other = MemoryState::default();
     for purged in 5..9 {
         let wal = MemoryWal::default();
