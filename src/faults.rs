@@ -164,7 +164,7 @@ mod tests {
             (Fault::CancelForgotten, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::DeadlocksUnseen, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::RequestMemoryLost, "machine::tests::records::a_restored_machine_continues_like_the_first"),
-            (Fault::MirrorTrusted, "storage::state::tests::a_wrong_mirror_never_becomes_a_snapshot_file"),
+            (Fault::MirrorTrusted, "storage::mirror::tests::a_wrong_mirror_never_becomes_a_snapshot_file"),
         ];
         for (fault, test) in caught {
             let run = |fault: Option<Fault>| {

@@ -6,26 +6,31 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::failure::Failure;
-use super::options::Common;
+use super::args::{Common, duration};
+use super::error::Failure;
 use super::output::Output;
-use super::parse::duration;
 use super::who::{self, OWN_PROGRAM};
-use crate::client::Client;
+use crate::client;
 use crate::model::parse_cluster_id;
 use crate::rpc::{RemoteService, RemoteSettings};
-use crate::service::LockService;
+use crate::service::{Status, Word};
+
+/// A client of a cluster.
+pub(super) type Client = client::Client<RemoteService>;
+
+/// A lease that such a client took.
+pub(super) type Lease = client::Lease<RemoteService>;
 
 /// Names the only cluster to believe, as `--cluster` does.
 pub(super) const CLUSTER_VARIABLE: &str = "LOCKKEEPER_CLUSTER";
 
 /// A client of the named cluster, with what it says of itself. Nothing is sent yet.
-pub(super) fn connect(common: &Common) -> Result<Client<RemoteService>, Failure> {
+pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
     settings.cluster = cluster(common)?;
     settings.on_left_out = Some(warn_of_left_out);
     settings.request_wait = common.timeout;
-    let client = Client::new(RemoteService::new(settings)?).namespace(common.namespace.clone());
+    let client = client::Client::new(RemoteService::new(settings)?).namespace(common.namespace.clone());
     Ok(client.request_wait(common.timeout).metadata(who::metadata(OWN_PROGRAM)?))
 }
 
@@ -70,7 +75,7 @@ pub(super) struct RetryOption {
 
 impl RetryOption {
     /// This client with that patience. Each request by itself still takes no longer than `--timeout`.
-    pub(super) fn of<S: LockService>(self, client: &Client<S>) -> Client<S> {
+    pub(super) fn of(self, client: &Client) -> Client {
         match self.retry {
             Some(retry) => client.clone().request_wait(retry),
             None => client.clone(),
@@ -80,4 +85,10 @@ impl RetryOption {
 
 fn outage(text: &str) -> Result<Duration, String> {
     if text == "forever" { Ok(Duration::MAX) } else { duration(text) }
+}
+
+/// Who leads; a failure where nobody could be asked who knows how the cluster is.
+pub(super) fn led(status: &Status) -> Result<u64, Failure> {
+    let detail = || format!("node {} reaches no leader with a quorum; this is what it sees itself", status.node);
+    status.leader.ok_or_else(|| Failure::new(Word::NoLeader, detail()))
 }

@@ -5,31 +5,25 @@
 //!
 //! Nothing here is a stable interface for Rust programs; the command line itself is, as the manual has it.
 
-mod acting;
-mod backup;
+mod args;
 mod bench;
-mod cluster;
+mod cmd;
 mod connect;
-mod dev;
-mod explain;
-mod failure;
-mod history;
-mod host;
-mod lease;
+mod error;
+mod events;
+mod history_line;
+mod json;
+mod listen;
 pub mod lock;
 mod logging;
-mod look;
-mod member;
 mod options;
 mod output;
 pub mod panics;
-mod parse;
-mod ports;
 mod position;
-mod serve;
-mod shapes;
+mod runtime;
+mod server;
+mod text;
 mod who;
-mod workers;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -38,21 +32,12 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use tokio::runtime::Runtime;
 
-use connect::connect;
-use failure::Failure;
-use options::{Command, Common, ConfigCommand, Options};
+use args::Common;
+use cmd::config::ConfigCommand;
+use connect::{Client, connect};
+use error::{Failure, USAGE, YES};
+use options::{Command, Options};
 use output::Output;
-
-use crate::service::Word;
-
-/// Done; the answer is yes.
-const YES: u8 = 0;
-/// The answer is no.
-const NO: u8 = 1;
-/// The command line is wrong.
-const USAGE: u8 = 64;
-/// Exit code where what was given is not acceptable: a damaged backup.
-const REFUSED: u8 = 65;
 
 /// Runs the program to its exit code.
 #[must_use]
@@ -118,87 +103,52 @@ fn what_is_wrong(error: &clap::Error) -> String {
 
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     let common = &options.common;
+    let namespace = &common.namespace;
     connect::refuse_what_is_not_there()?;
     match options.command {
-        Command::Completions(options) => cluster::completions(&options, output),
-        Command::Config(ConfigCommand::Check(options)) => cluster::config_check(&options, output),
-        Command::Version => cluster::version(output),
-        Command::Restore(options) => backup::restored(&options, output),
-        Command::Verify(options) => history::verify(&options, output),
-        Command::Dev(options) => on_runtime(workers::spread()?, dev::dev(&options, output)),
-        Command::Serve(options) => on_runtime(workers::spread()?, serve::serve(&options)),
-        Command::Lock(options) => on_runtime(workers::anywhere()?, lock::lock(options, common, output)),
-        Command::Elect(options) => on_runtime(workers::anywhere()?, lock::elect(options, common, output)),
+        Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
+        Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
+        Command::Version => cmd::version::run(output),
+        Command::Restore(options) => cmd::restore::run(&options, output),
+        Command::Verify(options) => cmd::verify::run(&options, output),
         Command::Child(shim) => Ok(lock::become_command(&shim, common.json)),
         Command::Guardian(guardian) => Ok(lock::guard(&guardian, common.json)),
-        other @ (Command::Acquire(_)
-        | Command::Refresh(_)
-        | Command::Release(_)
-        | Command::Check(_)
-        | Command::Wait(_)
-        | Command::Ls(_)
-        | Command::Show(_)
-        | Command::Explain(_)
-        | Command::Sessions
-        | Command::Session(_)
-        | Command::Watch(_)
-        | Command::History(_)
-        | Command::Break(_)
-        | Command::Ask(_)
-        | Command::HandOver(_)
-        | Command::Semaphore(_)
-        | Command::Leader(_)
-        | Command::Status
-        | Command::Transfer(_)
-        | Command::Features(_)
-        | Command::Settings(_)
-        | Command::Member(_)
-        | Command::Backup(_)) => on_runtime(workers::anywhere()?, ask(other, common, output)),
-        other @ Command::Bench(_) => on_runtime(workers::spread()?, ask(other, common, output)),
+        Command::Dev(options) => on_runtime(runtime::spread()?, cmd::dev::run(&options, output)),
+        Command::Serve(options) => on_runtime(runtime::spread()?, cmd::serve::run(&options)),
+        Command::Bench(options) => on_runtime(runtime::spread()?, bench::bench(common, &options, output)),
+        Command::Lock(options) => on_runtime(runtime::anywhere()?, lock::lock(options, common, output)),
+        Command::Elect(options) => on_runtime(runtime::anywhere()?, lock::elect(options, common, output)),
+        Command::Acquire(options) => ask(common, async |at| cmd::acquire::run(at, namespace, options, output).await),
+        Command::Refresh(options) => ask(common, async |at| cmd::refresh::run(at, namespace, options, output).await),
+        Command::Release(options) => ask(common, async |at| cmd::release::run(at, options, output).await),
+        Command::Check(options) => ask(common, async |at| cmd::check::run(at, options, output).await),
+        Command::Wait(options) => ask(common, async |at| cmd::wait::run(at, namespace, options, output).await),
+        Command::Ls(options) => ask(common, async |at| cmd::ls::run(at, options, output).await),
+        Command::Show(options) => ask(common, async |at| cmd::show::run(at, options, output).await),
+        Command::Explain(options) => ask(common, async |at| cmd::explain::run(at, options, output).await),
+        Command::Sessions => ask(common, async |at| cmd::sessions::run(at, output).await),
+        Command::Session(command) => ask(common, async |at| cmd::session::run(at, command, output).await),
+        Command::Watch(options) => ask(common, async |at| cmd::watch::run(at, options, output).await),
+        Command::History(options) => ask(common, async |at| cmd::history::run(at, options, output).await),
+        Command::Break(options) => ask(common, async |at| cmd::break_hold::run(at, options, output).await),
+        Command::Ask(options) => ask(common, async |at| cmd::ask::run(at, namespace, options, output).await),
+        Command::HandOver(options) => ask(common, async |at| cmd::handover::run(at, namespace, options, output).await),
+        Command::Semaphore(options) => {
+            ask(common, async |at| cmd::semaphore::run(at, namespace, options, output).await)
+        }
+        Command::Leader(options) => ask(common, async |at| cmd::leader::run(at, namespace, options, output).await),
+        Command::Status => ask(common, async |at| cmd::status::run(at, output).await),
+        Command::Transfer(options) => ask(common, async |at| cmd::transfer::run(at, &options, output).await),
+        Command::Features(options) => ask(common, async |at| cmd::features::run(at, &options, output).await),
+        Command::Settings(options) => ask(common, async |at| cmd::settings::run(at, &options, output).await),
+        Command::Member(command) => ask(common, async |at| cmd::member::run(at, command, output).await),
+        Command::Backup(options) => ask(common, async |at| cmd::backup::run(at, &options, output).await),
     }
 }
 
-/// Commands that need no more than a client.
-async fn ask(command: Command, common: &Common, output: &Output) -> Result<u8, Failure> {
-    let client = connect(common)?;
-    let namespace = &common.namespace;
-    match command {
-        Command::Acquire(options) => lease::acquire(&client, namespace, options, output).await,
-        Command::Refresh(options) => lease::refresh(&client, namespace, options, output).await,
-        Command::Release(options) => lease::release(&client, options, output).await,
-        Command::Check(options) => lease::check(&client, options, output).await,
-        Command::Wait(options) => lease::wait(&client, namespace, options, output).await,
-        Command::Ls(options) => look::list(&client, options, output).await,
-        Command::Show(options) => look::show(&client, options, output).await,
-        Command::Explain(options) => explain::explain(&client, options, output).await,
-        Command::Sessions => look::sessions(&client, output).await,
-        Command::Session(command) => acting::on_session(&client, command, output).await,
-        Command::Watch(options) => look::watch(&client, options, output).await,
-        Command::History(options) => history::history(&client, options, output).await,
-        Command::Break(options) => acting::break_hold(&client, options, output).await,
-        Command::Ask(options) => acting::ask(&client, namespace, options, output).await,
-        Command::HandOver(options) => acting::hand_over(&client, namespace, options, output).await,
-        Command::Semaphore(options) => acting::semaphore(&client, namespace, options, output).await,
-        Command::Leader(options) => acting::leader(&client, namespace, options, output).await,
-        Command::Status => cluster::status(&client, output).await,
-        Command::Transfer(options) => cluster::transfer(&client, &options, output).await,
-        Command::Features(options) => cluster::features(&client, &options, output).await,
-        Command::Settings(options) => cluster::settings(&client, &options, output).await,
-        Command::Member(command) => member::member(&client, command, output).await,
-        Command::Backup(options) => backup::backup(&client, &options, output).await,
-        Command::Bench(options) => bench::bench(common, &options, output).await,
-        Command::Dev(_)
-        | Command::Serve(_)
-        | Command::Lock(_)
-        | Command::Elect(_)
-        | Command::Config(_)
-        | Command::Completions(_)
-        | Command::Version
-        | Command::Restore(_)
-        | Command::Verify(_)
-        | Command::Child(_)
-        | Command::Guardian(_) => Err(Failure::new(Word::Internal, "a command that is no question was asked")),
-    }
+/// Runs a command that needs no more than a client.
+fn ask(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<u8, Failure>) -> Result<u8, Failure> {
+    on_runtime(runtime::anywhere()?, async { work(&connect(common)?).await })
 }
 
 /// Runs on this thread, with workers beside it. What is left at the end, such as a read of standard input that

@@ -7,8 +7,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::failure::Failure;
-use crate::model::{DeadlockLink, WaitReason};
+use super::error::Failure;
+use super::json::because;
+use crate::model::DeadlockLink;
 
 /// How this run talks.
 #[derive(Debug, Clone, Copy)]
@@ -59,16 +60,6 @@ impl<'a> Link<'a> {
 struct Leader<'a> {
     node: u64,
     client: &'a str,
-}
-
-/// How one is in another's way, in one word.
-pub(crate) fn because(why: WaitReason) -> &'static str {
-    match why {
-        WaitReason::Holds => "held",
-        WaitReason::StandsAhead => "ahead",
-        WaitReason::Nested => "nested",
-        WaitReason::Closed => "closed",
-    }
 }
 
 impl Output {

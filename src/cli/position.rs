@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
-use super::failure::Failure;
-use crate::client::Client;
+use super::connect::Client;
+use super::error::Failure;
+use super::json::cluster_id_text;
 use crate::limits::{CLUSTER_DIGITS_MAX, CLUSTER_DIGITS_MIN};
 use crate::model::{Invalid, Position};
-use crate::service::LockService;
+use crate::service::ServiceError;
 
 /// `INDEX.N`, or `INDEX.N@CLUSTER` with the first digits of the id of the cluster that it is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub(super) struct After {
 }
 
 /// For clap.
-pub(super) fn from(text: &str) -> Result<After, String> {
+pub(super) fn after(text: &str) -> Result<After, String> {
     text.parse().map_err(|invalid: Invalid| invalid.to_string())
 }
 
@@ -38,24 +39,17 @@ impl FromStr for After {
 
 /// The cluster that answers, and the position to go on after. One of another cluster is refused: there it may stand for
 /// something else, and what came before it would be missed in silence.
-pub(super) async fn of_this_cluster<S: LockService>(
-    client: &Client<S>,
+pub(super) async fn of_this_cluster(
+    client: &Client,
     from: Option<&After>,
 ) -> Result<(u128, Option<Position>), Failure> {
     let cluster_id = client.cluster_id().await?;
     let here = cluster_id_text(cluster_id);
     if let Some(foreign) = from.and_then(|from| from.digits.as_ref()).filter(|digits| !here.starts_with(*digits)) {
         let bound = format!("of this cluster, {here}");
-        return Err(
-            crate::service::ServiceError::from(Invalid::new("position", bound, format!("one of {foreign}"))).into()
-        );
+        return Err(ServiceError::from(Invalid::new("position", bound, format!("one of {foreign}"))).into());
     }
     Ok((cluster_id, from.map(|from| from.position)))
-}
-
-/// A cluster's id as every answer shows it.
-pub(super) fn cluster_id_text(cluster_id: u128) -> String {
-    format!("{cluster_id:032x}")
 }
 
 #[cfg(test)]
@@ -66,10 +60,10 @@ mod tests {
     #[test]
     fn a_position_may_name_its_cluster() {
         let position = Position { index: 12, n: 3 };
-        assert_eq!(from("12.3"), Ok(After { position, digits: None }));
-        assert_eq!(from("12.3@0af9"), Ok(After { position, digits: Some("0af9".into()) }));
+        assert_eq!(after("12.3"), Ok(After { position, digits: None }));
+        assert_eq!(after("12.3@0af9"), Ok(After { position, digits: Some("0af9".into()) }));
         for bad in ["12", "12.3@", "12.3@0af", "12.3@0AF9", "12@0af9", &format!("1.0@{}", "0".repeat(33))] {
-            assert!(from(bad).is_err(), "{bad}");
+            assert!(after(bad).is_err(), "{bad}");
         }
     }
 }

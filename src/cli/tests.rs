@@ -180,7 +180,7 @@ fn every_help_has_units_and_defaults() {
 #[test]
 fn completions_offer_what_users_type() {
     for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
-        let script = cluster::script(shell);
+        let script = cmd::completions::script(shell, &options::command());
         assert!(!script.contains(lock::SHIM_COMMAND), "{shell}");
         assert!(script.contains("handover") && script.contains("endpoints"), "{shell}");
     }

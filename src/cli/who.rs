@@ -1,6 +1,6 @@
 //! What a command says of itself unless it was asked to say something else: user, host and program.
 
-use super::failure::Failure;
+use super::error::Failure;
 use crate::limits::WHO_PART_BYTES_MAX;
 use crate::model::Metadata;
 

@@ -18,7 +18,7 @@ use super::types::Types;
 use crate::codec;
 use crate::limits::{CHECKPOINT_FIRST_MS, REBUILD_RECORDS};
 use crate::state::RecordKey;
-use crate::storage::{Checkpoint, Head, SnapshotFile};
+use crate::storage::{Checkpoint, Head, Job, SnapshotFile};
 
 impl Shared {
     /// Writes the changes since the last checkpoint to the mirror, if there are any.
@@ -43,7 +43,7 @@ impl Shared {
 
     async fn export_gated(&self) -> io::Result<SnapshotFile> {
         let (done, exported) = awaited_file();
-        self.store.export(done);
+        self.store.submit(Job::Export(done));
         exported.await
     }
 
@@ -57,7 +57,7 @@ impl Shared {
         };
         self.wait_synced(&head).await?;
         let (done, finished) = awaited();
-        self.store.checkpoint(Checkpoint { changes: written(taken.handed_over()), head }, done);
+        self.store.submit(Job::Checkpoint(Checkpoint { changes: written(taken.handed_over()), head }, done));
         match finished.await {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => self.rebuild_gated().await,
             result => result,
@@ -100,7 +100,7 @@ impl Shared {
         };
         let records = on_files(&*self.store, put_together).await?;
         let (done, rebuilt) = awaited();
-        self.store.rebuild(records, head, done);
+        self.store.submit(Job::Rebuild(records, head, done));
         rebuilt.await
     }
 

@@ -34,7 +34,7 @@ use crate::limits;
 use crate::machine::{Applied, Machine};
 use crate::model::{DigestClaim, Entry};
 use crate::net::{Connection, Connector};
-use crate::storage::{Recovered, SnapshotFile, StateStore, Wal};
+use crate::storage::{Job, Recovered, SnapshotFile, StateStore, Wal};
 
 /// An entry in the queue of the Raft core. Its place in the log is after every entry submitted earlier.
 pub struct Submitted {
@@ -332,7 +332,7 @@ impl Consensus {
         }
         let written = if self.0.shared.fault.borrow().is_none() { self.0.shared.checkpoint().await } else { Ok(()) };
         let (done, closed) = awaited();
-        self.0.shared.store.close(done);
+        self.0.shared.store.submit(Job::Close(done));
         let closed = closed.await;
         written.and(closed)
     }

@@ -9,7 +9,7 @@ use super::error::removed;
 use super::state_machine::Shared;
 use super::types::{SnapshotData, SnapshotMeta, to_log_id};
 use crate::limits::SNAPSHOT_CHUNK_BYTES;
-use crate::storage::{ReceivedSnapshot, SnapshotFile, StateStore};
+use crate::storage::{Job, ReceivedSnapshot, SnapshotFile, StateStore};
 
 impl Shared {
     /// Replaces the whole state with a received snapshot. After a crash the old or the new state is found.
@@ -29,7 +29,7 @@ impl Shared {
             return Err(damaged(format!("a snapshot announced at {announced:?} is at {:?}", received.head().log_id)));
         }
         let (done, installed) = awaited_file();
-        self.store.install(received, done);
+        self.store.submit(Job::Install(received, done));
         let file = installed.await?;
         let origin = self.origin.clone();
         let load = move || {

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::core::State;
+use super::holder::Holder;
+use super::index::Indexes;
 use super::load::derive_claims;
-use super::{Holder, Indexes, Session, State};
+use super::session::Session;
 use crate::model::Claim;
 
 impl State {

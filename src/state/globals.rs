@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Unlocking;
+use super::documents::Unlocking;
 use crate::model::{ClusterSettings, LockKey, LogTime, Position, WallTime};
 
 /// Counters that only grow, log time, and the cluster's settings.

@@ -1,34 +1,17 @@
-//! Requests, and the holds that they become.
-
-use std::sync::Arc;
+//! Holds, and what is left of them after their end.
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeadlineOf, DocumentMark, Globals, LeaseWanted, Purpose, Waiter};
+use super::deadline::DeadlineOf;
+use super::documents::DocumentMark;
+use super::globals::Globals;
+use super::owners::OwnerKey;
+use super::request::Request;
+use super::waiters::{LeaseWanted, Purpose, Waiter};
 use crate::limits;
 use crate::model::{
-    Claim, Extras, FencingToken, Grant, Handle, HolderView, LockKey, LockValue, LogTime, Metadata, Mode, Owner,
-    Principal, RequestId, WallTime,
+    Claim, Extras, FencingToken, Grant, Handle, HolderView, LockKey, LockValue, LogTime, Mode, RequestId, WallTime,
 };
-
-/// A request for one lock: the same while it waits and while it holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// The session's request, or the take.
-    pub claim: Claim,
-    /// The line of execution, if the request named one.
-    pub owner: Option<Owner>,
-    /// How the lock is to be held, or is held.
-    pub mode: Mode,
-    /// The caller's identity, as the cluster checked it.
-    pub principal: Principal,
-    /// What the caller states about itself.
-    pub metadata: Arc<Metadata>,
-    /// Distinguishes a repetition of the request from another request with the same number.
-    pub fingerprint: u64,
-    /// Choices that few requests make.
-    pub extras: Option<Box<Extras>>,
-}
 
 /// A holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,13 +88,6 @@ pub struct LostHold {
     pub mode: Mode,
     /// It may be resumed while log time is at most this.
     pub until: LogTime,
-}
-
-impl Request {
-    /// The choices of the request; the defaults if it makes none.
-    pub(crate) fn choices(&self) -> &Extras {
-        self.extras.as_deref().unwrap_or(Extras::PLAIN)
-    }
 }
 
 impl Holder {
@@ -269,5 +245,10 @@ impl Holder {
             cached: self.is_cached(),
             recalled: self.is_recalled(),
         }
+    }
+
+    /// Its owner, where only a release ends the hold.
+    pub(crate) fn endless_owner(&self) -> Option<OwnerKey> {
+        self.request.owner_key().filter(|_| !self.ends_by_itself())
     }
 }

@@ -3,8 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Delayed, DocumentIndex, Holder, Owners, SessionRecord, State, Tombstone, Waiter};
-use crate::model::{FencingToken, Handle, LeaseRequestId, LockKey, LogTime, Namespace, ProcessId, SessionId, Totals};
+use super::change::Change;
+use super::deadline::DeadlineOf;
+use super::document_index::DocumentIndex;
+use super::holder::{Delayed, Holder};
+use super::owners::{Nested, Owned, OwnerKey, Owners};
+use super::session::{SessionRecord, Tombstone};
+use super::waiters::Waiter;
+use crate::model::{FencingToken, Handle, LockKey, LogTime, Namespace, Parent, SessionId, Totals};
 
 /// Indexes that make a walk over all records unnecessary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,32 +35,7 @@ pub(crate) struct Indexes {
     pub(crate) documents: DocumentIndex,
 }
 
-/// What ends at a deadline.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum DeadlineOf {
-    /// A session, with everything that it holds or waits for.
-    Session(SessionId),
-    /// The lease of a take.
-    Lease(LockKey, FencingToken),
-    /// The patience of a waiter.
-    Wait(LockKey, u64),
-    /// The time for which an ended hold keeps its name closed.
-    Delay(LockKey, FencingToken),
-    /// The memory of an ended session.
-    Tombstone(SessionId),
-    /// The memory of a take.
-    FinishedLease(LockKey, LeaseRequestId),
-    /// The memory of a process.
-    Process(Namespace, ProcessId),
-    /// The time without grants after a restore.
-    Opening,
-    /// The next part of a command that frees many documents.
-    Unlocking,
-    /// The longest time that a hold asked for.
-    AtMost(LockKey, FencingToken),
-}
-
-/// How much of its quotas a namespace uses.
+/// How much of a namespace's quotas is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Usage {
     /// Live sessions and tombstones.
@@ -69,71 +50,8 @@ pub(crate) struct Usage {
     pub(crate) processes: u64,
 }
 
-/// How an index changes.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Change {
-    /// The item was added.
-    Came,
-    /// The item was removed.
-    Went,
-}
-
-impl Change {
-    pub(super) fn put<T: Ord>(self, set: &mut BTreeSet<T>, item: T) {
-        match self {
-            Self::Came => drop(set.insert(item)),
-            Self::Went => drop(set.remove(&item)),
-        }
-    }
-
-    fn count(self, number: &mut u64) {
-        match self {
-            Self::Came => *number += 1,
-            Self::Went => *number -= 1,
-        }
-    }
-}
-
 impl Indexes {
-    /// The indexes that the records of this state give.
-    pub(super) fn of(state: &State) -> Self {
-        let mut index = Self::default();
-        for (id, session) in &state.sessions {
-            index.change_session(*id, &session.record, Change::Came);
-            if session.has_several() {
-                index.sessions_with_several.insert((session.record.namespace.clone(), *id));
-            }
-        }
-        for (id, tombstone) in &state.tombstones {
-            index.change_tombstone(*id, tombstone, Change::Came);
-        }
-        for (key, lock) in &state.locks {
-            index.change_lock(key, Change::Came);
-            lock.holders.iter().for_each(|(token, holder)| index.change_holder(key, *token, holder, Change::Came));
-            lock.queue.iter().for_each(|(place, waiter)| index.change_waiter(key, *place, waiter, Change::Came));
-            lock.delays.iter().for_each(|(token, delayed)| index.change_delay(key, *token, delayed, Change::Came));
-            lock.leases.keys().for_each(|_| index.count(&key.namespace, |usage| &mut usage.takes, Change::Came));
-            if lock.queue.has_sets() {
-                index.set_locks.insert(key.clone());
-            }
-        }
-        for ((lock, id), take) in &state.finished_leases {
-            index.deadlines.insert((take.forget, DeadlineOf::FinishedLease(lock.clone(), *id)));
-            index.count(&lock.namespace, |usage| &mut usage.takes, Change::Came);
-        }
-        for (key, free) in &state.documents {
-            index.documents.change_free(key, free, Change::Came);
-        }
-        for ((namespace, process), record) in &state.processes {
-            index.deadlines.insert((record.forget_after, DeadlineOf::Process(namespace.clone(), process.clone())));
-            index.count(namespace, |usage| &mut usage.processes, Change::Came);
-        }
-        index.deadlines.extend(state.globals.closed_until.map(|until| (until, DeadlineOf::Opening)));
-        index.deadlines.extend(state.globals.unlocking.first().map(|first| (first.since, DeadlineOf::Unlocking)));
-        index
-    }
-
-    /// Moves a deadline; `None` on either side means that there is none.
+    /// Moves an end; `None` on either side is no end.
     pub(crate) fn move_deadline(&mut self, from: Option<LogTime>, to: Option<LogTime>, due: DeadlineOf) {
         if let Some(from) = from {
             self.deadlines.remove(&(from, due.clone()));
@@ -213,5 +131,35 @@ impl Indexes {
 
     pub(super) fn change_delay(&mut self, key: &LockKey, token: FencingToken, delayed: &Delayed, change: Change) {
         change.put(&mut self.deadlines, (delayed.until, DeadlineOf::Delay(key.clone(), token)));
+    }
+
+    fn change_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
+        let Some(owner) = waiter.request.owner_key() else { return };
+        self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
+        // The hold may end by itself once it is granted, though the run goes on.
+        let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
+        self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
+    }
+
+    fn change_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
+        let Some(owner) = holder.request.owner_key() else { return };
+        self.change_owned(owner.clone(), |owned| change.put(&mut owned.holds, (key.clone(), token)));
+        self.change_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_by_itself(), change);
+    }
+
+    fn change_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {
+        // No owner waits for its own end.
+        let parent = parent.map(|parent| (parent.session, parent.owner.clone())).filter(|parent| *parent != child);
+        let Some(parent) = parent else { return };
+        self.change_owned(parent.clone(), |owned| Nested::change(&mut owned.children, child.clone(), endless, change));
+        self.change_owned(child, |owned| Nested::change(&mut owned.parents, parent, endless, change));
+    }
+
+    fn change_owned(&mut self, owner: OwnerKey, change: impl FnOnce(&mut Owned)) {
+        let owned = self.owners.entry(owner.clone()).or_default();
+        change(owned);
+        if *owned == Owned::default() {
+            self.owners.remove(&owner);
+        }
     }
 }

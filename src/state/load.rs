@@ -2,7 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{FinishedLease, Indexes, Lock, Record, RecordKey, Request, Session, State};
+use super::change::Change;
+use super::core::State;
+use super::deadline::DeadlineOf;
+use super::index::Indexes;
+use super::lock::Lock;
+use super::record::{Record, RecordKey};
+use super::request::Request;
+use super::session::{FinishedLease, Session};
 use crate::faults::{self, Fault};
 use crate::history::History;
 use crate::model::{Claim, Kind, LeaseRequestId, LockKey, LogTime, SessionId};
@@ -140,4 +147,44 @@ pub(super) fn derive_claims(
         }
     }
     Ok(())
+}
+
+impl Indexes {
+    /// The indexes as the records say that they should be.
+    pub(super) fn of(state: &State) -> Self {
+        let mut index = Self::default();
+        for (id, session) in &state.sessions {
+            index.change_session(*id, &session.record, Change::Came);
+            if session.has_several() {
+                index.sessions_with_several.insert((session.record.namespace.clone(), *id));
+            }
+        }
+        for (id, tombstone) in &state.tombstones {
+            index.change_tombstone(*id, tombstone, Change::Came);
+        }
+        for (key, lock) in &state.locks {
+            index.change_lock(key, Change::Came);
+            lock.holders.iter().for_each(|(token, holder)| index.change_holder(key, *token, holder, Change::Came));
+            lock.queue.iter().for_each(|(place, waiter)| index.change_waiter(key, *place, waiter, Change::Came));
+            lock.delays.iter().for_each(|(token, delayed)| index.change_delay(key, *token, delayed, Change::Came));
+            lock.leases.keys().for_each(|_| index.count(&key.namespace, |usage| &mut usage.takes, Change::Came));
+            if lock.queue.has_sets() {
+                index.set_locks.insert(key.clone());
+            }
+        }
+        for ((lock, id), take) in &state.finished_leases {
+            index.deadlines.insert((take.forget, DeadlineOf::FinishedLease(lock.clone(), *id)));
+            index.count(&lock.namespace, |usage| &mut usage.takes, Change::Came);
+        }
+        for (key, free) in &state.documents {
+            index.documents.change_free(key, free, Change::Came);
+        }
+        for ((namespace, process), record) in &state.processes {
+            index.deadlines.insert((record.forget_after, DeadlineOf::Process(namespace.clone(), process.clone())));
+            index.count(namespace, |usage| &mut usage.processes, Change::Came);
+        }
+        index.deadlines.extend(state.globals.closed_until.map(|until| (until, DeadlineOf::Opening)));
+        index.deadlines.extend(state.globals.unlocking.first().map(|first| (first.since, DeadlineOf::Unlocking)));
+        index
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{ClaimState, Delayed, Holder, Purpose, Waiter, Waiters};
+use super::holder::{Delayed, Holder};
+use super::owners::OwnerKey;
+use super::session::ClaimState;
+use super::waiters::{Purpose, Waiter, Waiters};
 use crate::model::{Claim, FencingToken, Handle, Kind, LeaseRequestId, Mode, SmallMap};
 
 /// One lock in use. A lock without a holder and a waiter has no record at all.
@@ -131,5 +134,14 @@ impl Lock {
             .iter()
             .flat_map(|(token, holder)| holder.claims().map(|claim| (claim, ClaimState::Holding(*token))));
         holds.chain(self.queue.iter().map(|(place, waiter)| (waiter.request.claim, ClaimState::Waiting(*place))))
+    }
+
+    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it is for.
+    pub(crate) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
+        let lasts = match waiter.purpose {
+            Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),
+            Purpose::Hold | Purpose::Set => true,
+        };
+        waiter.request.owner_key().filter(|_| lasts && !waiter.ends_by_itself())
     }
 }

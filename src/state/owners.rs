@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Change, ClaimState, Holder, Indexes, Lock, Purpose, Request, Waiter, looked_at};
-use crate::model::{FencingToken, LockKey, Owner, Parent, Reentry, SessionId};
+use super::change::Change;
+use super::session::ClaimState;
+use super::work::looked_at;
+use crate::model::{FencingToken, LockKey, Owner, SessionId};
 
 /// One line of execution: a session and an owner that it named.
 pub(crate) type OwnerKey = (SessionId, Owner);
@@ -70,7 +72,7 @@ impl Owned {
 }
 
 impl Nested {
-    fn change(claims: &mut BTreeMap<OwnerKey, Self>, of: OwnerKey, endless: bool, change: Change) {
+    pub(super) fn change(claims: &mut BTreeMap<OwnerKey, Self>, of: OwnerKey, endless: bool, change: Change) {
         let known = claims.entry(of.clone()).or_default();
         let step = |count: usize, by: usize| match change {
             Change::Came => count + by,
@@ -79,76 +81,6 @@ impl Nested {
         *known = Self { claims: step(known.claims, 1), endless: step(known.endless, usize::from(endless)) };
         if known.claims == 0 {
             claims.remove(&of);
-        }
-    }
-}
-
-impl Request {
-    /// Its session and owner, if it names both.
-    pub(crate) fn owner_key(&self) -> Option<OwnerKey> {
-        self.claim.session().zip(self.owner.clone())
-    }
-}
-
-impl Waiter {
-    /// Whether its hold will have a deadline.
-    pub(crate) fn is_for_a_while(&self) -> bool {
-        self.lease.is_some() || self.request.choices().at_most_ms.is_some()
-    }
-
-    /// Whether its wait ends without a grant or a cancel: it has a deadline, or its owner waits for its own hold.
-    fn ends_by_itself(&self) -> bool {
-        self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
-    }
-}
-
-impl Holder {
-    /// Its owner, if only a release ends the hold.
-    pub(crate) fn endless_owner(&self) -> Option<OwnerKey> {
-        self.request.owner_key().filter(|_| !self.ends_by_itself())
-    }
-}
-
-impl Lock {
-    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it
-    /// upgrades.
-    pub(crate) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
-        let lasts = match waiter.purpose {
-            Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),
-            Purpose::Hold | Purpose::Set => true,
-        };
-        waiter.request.owner_key().filter(|_| lasts && !waiter.ends_by_itself())
-    }
-}
-
-impl Indexes {
-    pub(super) fn change_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
-        let Some(owner) = waiter.request.owner_key() else { return };
-        self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
-        // Once it is granted, such a hold may end although the run continues.
-        let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
-        self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
-    }
-
-    pub(super) fn change_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
-        let Some(owner) = holder.request.owner_key() else { return };
-        self.change_owned(owner.clone(), |owned| change.put(&mut owned.holds, (key.clone(), token)));
-        self.change_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_by_itself(), change);
-    }
-
-    fn change_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {
-        // No owner waits for its own end.
-        let parent = parent.map(|parent| (parent.session, parent.owner.clone())).filter(|parent| *parent != child);
-        let Some(parent) = parent else { return };
-        self.change_owned(parent.clone(), |owned| Nested::change(&mut owned.children, child.clone(), endless, change));
-        self.change_owned(child, |owned| Nested::change(&mut owned.parents, parent, endless, change));
-    }
-
-    fn change_owned(&mut self, owner: OwnerKey, change: impl FnOnce(&mut Owned)) {
-        let owned = self.owners.entry(owner.clone()).or_default();
-        change(owned);
-        if *owned == Owned::default() {
-            self.owners.remove(&owner);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The records of the whole state, and which of them changed.
 
-use super::State;
+use super::core::State;
 use super::record::{Record, RecordKey};
 
 impl State {

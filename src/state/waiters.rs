@@ -7,9 +7,10 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Request, looked_at};
+use super::request::Request;
+use super::work::looked_at;
 use crate::limits;
-use crate::model::{Fairness, FencingToken, Handle, LogTime, Mode, RequestId};
+use crate::model::{Fairness, FencingToken, Handle, LogTime, Mode, Reentry, RequestId};
 
 /// A waiter in a lock's queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +68,16 @@ impl Waiter {
     /// The secret of a take.
     pub(crate) fn take_handle(&self) -> Option<Handle> {
         self.lease.as_ref().and_then(|lease| lease.handle.clone())
+    }
+
+    /// Whether the hold that it is to get ends by itself.
+    pub(crate) fn is_for_a_while(&self) -> bool {
+        self.lease.is_some() || self.request.choices().at_most_ms.is_some()
+    }
+
+    /// Whether its wait ends by itself. Not where only a grant or a cancel ends it.
+    pub(super) fn ends_by_itself(&self) -> bool {
+        self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
     }
 }
 

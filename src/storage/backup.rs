@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::directory::{create_directory, sync_directory};
+use super::fs::{create_directory, sync_directory};
 use super::head::Head;
 use super::identity::Identity;
 use super::snapshot::{Builder, SnapshotFile, received_name};

@@ -5,6 +5,7 @@ use std::io;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::error::invalid_data;
 use super::ids::LogId;
 use crate::faults::{self, Fault};
 
@@ -73,7 +74,7 @@ impl Head {
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         const FIXED_BYTES: usize = 1 + 4 * 8 + 16;
         if bytes.len() < FIXED_BYTES || bytes[0] > 1 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a head"));
+            return Err(invalid_data("not a head"));
         }
         let word = |at: usize| {
             let mut word = [0; 8];

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use super::directory::sync_directory;
-use super::open_error::OpenError;
+use super::error::OpenError;
+use super::fs::sync_directory;
 
 /// The newest format of a directory that this build reads and the one it writes.
 const FORMAT: u32 = 1;

@@ -3,8 +3,8 @@
 
 use std::io;
 
-use super::open::Recovered;
-use super::state::MemoryState;
+use super::mirror::MemoryState;
+use super::recover::Recovered;
 use super::wal::MemoryWal;
 
 /// What one node keeps. A clone is the same disk.

@@ -5,37 +5,34 @@
 //! cheap: it is verified before it is trusted, and thrown away whenever it does not verify.
 
 mod backup;
-mod caught;
-mod directory;
+mod catch_panic;
+mod error;
+mod fs;
 mod head;
 mod identity;
 mod ids;
 mod memory_disk;
+mod mirror;
+mod mutex;
 mod open;
-mod open_error;
+mod recover;
 mod snapshot;
-mod state;
-mod trouble;
 mod wal;
 
 pub use backup::{BackupError, lay_out, open_backup};
-pub use caught::panics_are_caught;
+pub use catch_panic::panics_are_caught;
+pub use error::OpenError;
 pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};
 pub use memory_disk::MemoryDisk;
-pub use open::{DirectoryLock, Opened, Options, Recovered, Source, open};
-pub use open_error::OpenError;
+pub use mirror::{Checkpoint, DiskState, ExportDone, Job, MemoryState, Probe, StateStore, Step};
+pub use open::{DirectoryLock, Opened, Options, open};
+pub use recover::{Recovered, Source};
 pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
-pub use state::{Checkpoint, DiskState, ExportDone, MemoryState, Probe, StateStore, Step};
 pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalOptions, WalState};
 
 /// Told once how an operation ended: `Ok` after it is durable, or the error that stopped it.
 ///
 /// It runs on the thread that did the work, and must be short.
 pub type Done = Box<dyn FnOnce(std::io::Result<()>) + Send>;
-
-/// A copy of an error that several callers must hear of: `io::Error` itself cannot be cloned.
-fn copy_error(error: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), error.to_string())
-}

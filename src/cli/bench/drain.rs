@@ -6,12 +6,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::context::Bench;
+use super::counters::{Errors, Latencies};
 use super::figures::DrainFigures;
 use super::pace::Span;
 use super::report::{Figures, Report};
-use super::sample::{Errors, Latencies};
-use super::servers::Look;
-use super::{Bench, Failure, crowd};
+use super::sessions;
+use super::usage::Look;
+use crate::cli::error::Failure;
 use crate::client::{ClientError, Session};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::FencingToken;
@@ -39,7 +41,7 @@ struct Round {
 /// Fills and drains a queue until the time is over, at least once after the warm-up.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let options = bench.options;
-    let mut waiters = crowd::open(&bench.clients, options.clients + 1, options).await?;
+    let mut waiters = sessions::open(&bench.clients, options.clients + 1, options).await?;
     let holder = waiters.split_off(options.clients as usize);
     let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
     let done = Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -60,8 +62,8 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let (rounds, (first, last)) = tokio::join!(work, bench.watch(span, told));
     let (rounds, usage) = (rounds?, bench.servers.between(&first, &last));
     let figures = summed(bench, options.clients, &rounds);
-    let lost_sessions = crowd::lost(&waiters);
-    crowd::close(waiters.into_iter().chain(holder).collect()).await;
+    let lost_sessions = sessions::lost(&waiters);
+    sessions::close(waiters.into_iter().chain(holder).collect()).await;
     Ok(Report::new(options, Figures { drain: Some(figures), ..Figures::default() }, usage, &bench.servers)
         .besides(lost_sessions, Errors::default()))
 }

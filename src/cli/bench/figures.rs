@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::checks::Outage;
+use super::counters::{Latencies, Sample, micros};
 use super::options::BenchOptions;
-use super::sample::{Latencies, Sample, micros};
-use super::servers::Usage;
-use super::witness::Outage;
+use super::usage::Usage;
 use crate::clock::Instant;
 
 /// A cell of a table under its heading.

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::context::Bench;
+use super::counters::{Latencies, micros};
 use super::figures::HeldFigures;
 use super::report::{Figures, Report};
-use super::sample::{Latencies, micros};
-use super::{Bench, Failure, crowd};
+use super::sessions;
+use crate::cli::error::Failure;
 use crate::client::{ClientError, LockGuard, Session};
 use crate::clock::{Clock, SystemClock};
 use crate::service::{LockService, Word};
@@ -17,17 +19,17 @@ use crate::service::{LockService, Word};
 /// Takes the locks, makes pairs beside them, and lets go by closing the sessions.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let (options, clock) = (bench.options, SystemClock::new());
-    let sessions = crowd::open(&bench.clients, options.clients, options).await?;
+    let sessions = sessions::open(&bench.clients, options.clients, options).await?;
     let (before, began) = (bench.servers.look(), clock.now());
     bench.output.remark(&format!("taking {} locks", options.held));
     let (guards, latencies) = take(bench, &sessions).await?;
     let (taking, after) = (clock.now().since(began), bench.servers.look());
     let grown = bench.servers.between(&before, &after);
     let ran = bench.pairs(&sessions).await;
-    let lost_sessions = crowd::lost(&sessions);
+    let lost_sessions = sessions::lost(&sessions);
     let began = clock.now();
     let mut errors = ran.sample.errors.clone();
-    let closed = crowd::close(sessions).await;
+    let closed = sessions::close(sessions).await;
     errors.errors += closed.errors;
     errors.first_error = errors.first_error.or(closed.first_error);
     // Each guard is void by now: its session is closed.

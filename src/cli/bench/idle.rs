@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use super::context::Bench;
+use super::counters::micros;
 use super::figures::SessionFigures;
 use super::pace::Span;
 use super::report::{Figures, Report};
-use super::sample::micros;
-use super::{Bench, Failure, crowd};
+use super::sessions;
+use crate::cli::error::Failure;
 use crate::clock::{Clock, SystemClock};
 use crate::service::LockService;
 
@@ -14,15 +16,15 @@ use crate::service::LockService;
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let (options, clock) = (bench.options, SystemClock::new());
     let (empty, began) = (bench.servers.look(), clock.now());
-    let sessions = crowd::open(&bench.clients, options.clients, options).await?;
+    let sessions = sessions::open(&bench.clients, options.clients, options).await?;
     let opening = clock.now().since(began);
     let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
-    let told = || format!("{} alive", sessions.len() as u64 - crowd::lost(&sessions));
+    let told = || format!("{} alive", sessions.len() as u64 - sessions::lost(&sessions));
     let (first, last) = bench.watch(span, told).await;
-    let (lost_sessions, ttl) = (crowd::lost(&sessions), sessions[0].ttl());
+    let (lost_sessions, ttl) = (sessions::lost(&sessions), sessions[0].ttl());
     let grown = bench.servers.between(&empty, &last);
     let began = clock.now();
-    let errors = crowd::close(sessions).await;
+    let errors = sessions::close(sessions).await;
     let closing = clock.now().since(began);
     let rate = |took: Duration| u64::from(options.clients).saturating_mul(1_000_000) / micros(took).max(1);
     let figures = SessionFigures {

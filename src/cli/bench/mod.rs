@@ -2,45 +2,34 @@
 //!
 //! Knows: the client, and what this machine tells of its processes. Never: what happens behind the client.
 
-mod crowd;
+mod checks;
+mod context;
+mod counters;
 mod drain;
 mod figures;
 mod held;
 mod idle;
-mod lanes;
 mod options;
 mod pace;
 mod pairs;
 mod progress;
 mod report;
-mod sample;
-mod servers;
-mod witness;
+mod sessions;
+mod usage;
+mod workers;
 
-use super::YES;
+use super::args::Common;
 use super::connect::connect;
-use super::failure::Failure;
-use super::options::Common;
+use super::error::{Failure, YES};
 use super::output::Output;
-use crate::client::Client;
 use crate::clock::{Clock, SystemClock};
-use crate::service::{LockService, Word};
+use crate::service::Word;
 
+use self::context::Bench;
 pub(super) use self::options::BenchOptions;
 use self::options::Workload;
 use self::report::Report;
-use self::servers::Servers;
-
-/// What a workload has to work with.
-struct Bench<'a, S: LockService> {
-    options: &'a BenchOptions,
-    output: &'a Output,
-    /// One for each connection; never empty.
-    clients: Vec<Client<S>>,
-    servers: Servers,
-    /// The beginning of all its lock names, which nobody else uses.
-    name: String,
-}
+use self::usage::Servers;
 
 /// Runs a workload and prints its figures. It uses lock names of its own, which are free again afterwards.
 pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Output) -> Result<u8, Failure> {

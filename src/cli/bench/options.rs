@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::super::parse::duration;
+use crate::cli::args::duration;
 use crate::limits::{
     BENCH_CLIENTS_MAX, BENCH_CONNECTIONS_MAX, BENCH_CONNECTIONS_USUAL, BENCH_IN_FLIGHT_MAX, BENCH_LANES_MAX,
     BENCH_RATE_MAX, BENCH_SECS_MAX, BENCH_SESSIONS_A_CONNECTION_MAX, LOCKS_A_NAMESPACE_MAX, LOCKS_A_SESSION_MAX,

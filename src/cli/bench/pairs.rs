@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checks::{Baton, Outages};
+use super::context::Bench;
+use super::counters::Sample;
 use super::figures::{FailoverFigures, HandoffFigures, PairFigures};
-use super::lanes::Load;
 use super::options::{BenchOptions, Workload};
 use super::pace::Span;
 use super::report::{Figures, Report};
-use super::sample::Sample;
-use super::servers::Usage;
-use super::witness::{Baton, Outages};
-use super::{Bench, crowd};
+use super::sessions;
+use super::usage::Usage;
+use super::workers::Load;
+use crate::cli::error::Failure;
 use crate::client::Session;
 use crate::limits::BENCH_NAMED_MAX;
 use crate::service::LockService;
@@ -51,17 +53,17 @@ impl<S: LockService> Bench<'_, S> {
 }
 
 /// One of the workloads that only make pairs.
-pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, super::Failure> {
+pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let options = bench.options;
     if options.workload == Workload::Failover {
         bench
             .output
             .remark("now kill a node or transfer leadership; times in which nobody is served are told at the end");
     }
-    let sessions = crowd::open(&bench.clients, options.clients, options).await?;
+    let sessions = sessions::open(&bench.clients, options.clients, options).await?;
     let ran = bench.pairs(&sessions).await;
-    let lost_sessions = crowd::lost(&sessions);
-    crowd::close(sessions).await;
+    let lost_sessions = sessions::lost(&sessions);
+    sessions::close(sessions).await;
     let figures = figures(options, &ran);
     Ok(Report::new(options, figures, ran.usage, &bench.servers).besides(lost_sessions, ran.sample.errors))
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Bench;
+use super::context::Bench;
 use super::pace::Span;
-use super::servers::Look;
+use super::usage::Look;
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::limits;
 use crate::service::LockService;

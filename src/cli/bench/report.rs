@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::super::failure::Failure;
-use super::super::output::Output;
+use super::counters::{Errors, micros};
 use super::figures::{
     Cell, DrainFigures, FailoverFigures, HandoffFigures, HeldFigures, OutageFigures, PairFigures, SessionFigures,
 };
 use super::options::BenchOptions;
-use super::sample::{Errors, micros};
-use super::servers::{Servers, Usage};
+use super::usage::{Servers, Usage};
+use crate::cli::error::Failure;
+use crate::cli::output::Output;
 
 /// The figures of a run.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,6 @@
 //! - The command is the child of a guardian, which kills it and all that it started when this process is
 //!   killed. When the guardian is killed, this process does the same.
 
-use std::ffi::OsString;
 use std::io;
 use std::pin::Pin;
 use std::time::Duration;
@@ -20,6 +19,8 @@ use super::signals::Signals;
 use super::terminal::Terminal;
 use crate::limits;
 
+pub use super::orders::{Ended, OnLost, Orders};
+
 /// Something that is held while the command runs.
 pub trait Hold {
     /// For how long it is certainly still held, on this machine's clock; zero once it is lost.
@@ -32,59 +33,6 @@ pub trait Hold {
     fn waits_for(&self, processes: &[(u32, String)]);
 }
 
-/// What to do with the command when the hold is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum OnLost {
-    /// Ask it to end, and kill it when it does not.
-    #[default]
-    Term,
-    /// Kill it at once.
-    Kill,
-    /// Let it run.
-    Ignore,
-}
-
-/// What to run, and how.
-#[derive(Debug, Clone)]
-pub struct Orders {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Set in its environment, or taken out of it.
-    pub environment: Vec<(String, Option<OsString>)>,
-    /// What loss means for it.
-    pub on_lost: OnLost,
-    /// Between asking the group to end, at a loss, and killing it.
-    pub kill_after: Duration,
-    /// The same when this process is asked to end; never by default.
-    pub stop_after: Option<Duration>,
-    /// For the group when another client asks for the hold.
-    pub on_ask: Option<Signal>,
-    /// Whether processes that the command leaves in its group are waited for.
-    pub whole_group: bool,
-    /// The program, and first arguments, that start the guardian.
-    pub guardian: Vec<OsString>,
-}
-
-/// How the command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// With this code.
-    Code(u8),
-    /// By this signal.
-    Signal(u8),
-}
-
-impl Ended {
-    /// As a shell says it: the code, or 128 and the signal.
-    #[must_use]
-    pub fn code(self) -> u8 {
-        match self {
-            Ended::Code(code) => code,
-            Ended::Signal(number) => number.saturating_add(128),
-        }
-    }
-}
-
 /// What became of the command and of the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
@@ -92,19 +40,6 @@ pub struct Report {
     pub ended: Ended,
     /// Whether the hold was lost while it ran.
     pub lost: bool,
-}
-
-/// This program. Through `/proc` it is found even after the file was replaced.
-pub(super) fn own_program() -> OsString {
-    let linux = cfg!(target_os = "linux").then(|| OsString::from("/proc/self/exe"));
-    linux.or_else(|| std::env::current_exe().ok().map(Into::into)).unwrap_or_else(|| "lockkeeper".into())
-}
-
-/// This program as the guardian of its command, whose failure to start is an error in JSON, or a sentence.
-pub(super) fn own_guardian(json: bool) -> Vec<OsString> {
-    let mut words = vec![own_program(), super::GUARDIAN_COMMAND.into()];
-    words.extend(json.then(|| "--json".into()));
-    words
 }
 
 /// Runs the command to its end. An error means that it was not started, or that its guardian was killed; then no process of

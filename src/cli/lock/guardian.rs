@@ -20,11 +20,22 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use super::child::{Ended, own_program};
 use super::link::{GOODBYE, News, receive_streams};
-use super::processes::{adopt_orphans, end_all};
-use super::{SHIM_COMMAND, signals};
+use super::orders::Ended;
+use super::processes::{adopt_orphans, end_all, own_program};
+use super::shim::SHIM_COMMAND;
+use super::signals;
 use crate::service::Word;
+
+/// Name of the hidden command that is the guardian.
+pub const GUARDIAN_COMMAND: &str = "__guardian";
+
+/// This program as the guardian of its command, whose failure to start is an error in JSON, or a sentence.
+pub(super) fn own_guardian(json: bool) -> Vec<OsString> {
+    let mut words = vec![own_program(), GUARDIAN_COMMAND.into()];
+    words.extend(json.then(|| "--json".into()));
+    words
+}
 
 /// What the wrapper passes to the guardian.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]

@@ -7,20 +7,57 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal as MaskedSignal};
 use rustix::io::Errno;
+use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::super::YES;
-use super::super::failure::Failure;
-use super::super::output::Output;
-use super::super::shapes::{AskedFor, Holding, LeftBehind, LeftProcess, milliseconds};
 use super::child::Hold;
 use super::result::RunResult;
 use super::signals::Signals;
 use super::terminal::Terminal;
+use crate::cli::error::{Failure, YES};
+use crate::cli::json::milliseconds;
+use crate::cli::output::Output;
 use crate::client::{RevokeRequest, SetGuard};
 use crate::limits;
 use crate::model::{LockName, Namespace, Principal};
 use crate::service::Word;
+
+/// `lock` without a command: the grant, and its loss.
+#[derive(Debug, Serialize)]
+struct Holding {
+    event: &'static str,
+    namespace: String,
+    lock: String,
+    token: String,
+    session: String,
+    remaining_ms: u64,
+}
+
+/// `lock`: another client asks for it.
+#[derive(Debug, Serialize)]
+struct AskedFor {
+    event: &'static str,
+    namespace: String,
+    lock: String,
+    token: Option<String>,
+    session: String,
+    by: String,
+    why: String,
+}
+
+/// `lock`: the command has ended, and these of its processes are waited for.
+#[derive(Debug, Serialize)]
+struct LeftBehind {
+    event: &'static str,
+    processes: Vec<LeftProcess>,
+}
+
+/// One of [`LeftBehind`].
+#[derive(Debug, Serialize)]
+struct LeftProcess {
+    pid: u32,
+    name: String,
+}
 
 /// A hold, and where its user is notified of what happens to it.
 pub(super) struct Notified<'a> {
@@ -161,4 +198,33 @@ fn read_to_end() -> io::Result<()> {
 
 fn in_background() -> bool {
     io::stdin().is_terminal() && Terminal::open().is_some_and(|terminal| !terminal.is_ours())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What a holder is notified of while it holds: a request of another client, and processes that are waited for.
+    #[test]
+    fn a_holder_is_notified_in_json() {
+        let asked = AskedFor {
+            event: "asked",
+            namespace: "default".into(),
+            lock: "nightly".into(),
+            token: Some("7".into()),
+            session: "3".into(),
+            by: "another client".into(),
+            why: "ana@web1 ask (12): please finish".into(),
+        };
+        let expected = json!({
+            "event": "asked", "namespace": "default", "lock": "nightly", "token": "7", "session": "3",
+            "by": "another client", "why": "ana@web1 ask (12): please finish",
+        });
+        assert_eq!(serde_json::to_value(asked).unwrap(), expected);
+        let left = LeftBehind { event: "left-behind", processes: vec![LeftProcess { pid: 9, name: "sleep".into() }] };
+        let expected = json!({"event": "left-behind", "processes": [{"pid": 9, "name": "sleep"}]});
+        assert_eq!(serde_json::to_value(left).unwrap(), expected);
+    }
 }

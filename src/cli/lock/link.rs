@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::child::{Ended, Orders};
+use super::orders::{Ended, Orders};
 use crate::limits;
 
 /// What a wrapper says before it leaves: nothing is to be killed.

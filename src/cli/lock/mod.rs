@@ -2,13 +2,14 @@
 //!
 //! Knows: the client, processes, signals and the terminal. Never: how the lock service works.
 
-mod acquiring;
-mod around;
+mod acquire;
 pub mod child;
-mod held;
 mod guardian;
+mod held;
 mod link;
 mod options;
+mod orders;
+mod parent_run;
 mod processes;
 mod result;
 mod shim;
@@ -19,32 +20,26 @@ mod words;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
-use rustix::process::Signal;
-
-pub use guardian::{GuardianOptions, guard};
+pub use guardian::{GUARDIAN_COMMAND, GuardianOptions, guard};
 pub use options::{ELECT_USAGE, ElectOptions, LOCK_USAGE, LockOptions};
-pub use shim::{ShimOptions, become_command};
+pub use shim::{SHIM_COMMAND, ShimOptions, become_command};
 pub(super) use words::{ask_for_json, with_dashes};
 
-use self::acquiring::{Asking, Held, NotHeld, acquire, close, kill_after};
-use self::around::Surroundings;
-use self::child::{Orders, Report};
+use self::acquire::{Asking, Held, NotHeld, acquire, close, kill_after};
+use self::child::{OnLost, Orders, Report};
+use self::guardian::own_guardian;
 use self::held::{Notified, hold, tokens};
 use self::options::{Order, ReleaseWhen};
+use self::parent_run::Surroundings;
 use self::result::{ResultFile, RunResult};
 use self::signals::Signals;
+use super::args::Common;
 use super::connect::{CLUSTER_VARIABLE, connect};
-use super::failure::Failure;
-use super::options::Common;
+use super::error::Failure;
 use super::output::Output;
 use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
 use crate::service::{LockService, Word};
-
-/// Name of the hidden command that is the shim.
-pub const SHIM_COMMAND: &str = "__child";
-/// Name of the hidden command that is the guardian.
-pub const GUARDIAN_COMMAND: &str = "__guardian";
 
 /// Runs a command under locks, or holds them, to the exit code.
 pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
@@ -87,7 +82,7 @@ async fn hold_and_run(
         Ok(held) => held,
         Err(NotHeld::Withdrawn(signal)) => {
             result.signal = u8::try_from(signal.as_raw()).ok();
-            return Ok(by_signal(signal));
+            return Ok(signals::exit_code(signal));
         }
         Err(NotHeld::Failed(mut failure)) => {
             if failure.word == Word::NotAcquired {
@@ -127,13 +122,13 @@ async fn run_command<S: LockService>(
         stop_after: options.stop_after,
         on_ask: options.on_ask,
         whole_group: options.release_when == ReleaseWhen::Group,
-        guardian: child::own_guardian(common.json),
+        guardian: own_guardian(common.json),
     };
     let run = child::run(&orders, notified, signals).await;
     let Report { ended, lost } = run.map_err(|error| Failure::stopped(error.to_string()))?;
     result.child_ended(ended);
     result.lost = lost;
-    if lost && options.on_lost != child::OnLost::Ignore {
+    if lost && options.on_lost != OnLost::Ignore {
         return Err(held.guard.lost().await.into());
     }
     Ok(ended.code())
@@ -162,11 +157,6 @@ fn environment<S: LockService>(
     // Inherited where it comes from the environment.
     let cluster = common.cluster.clone().map(|cluster| (CLUSTER_VARIABLE, Some(cluster)));
     variables.into_iter().chain(cluster).map(|(name, value)| (name.to_owned(), value.map(Into::into))).collect()
-}
-
-/// The exit code of a run that a signal has ended.
-pub(super) fn by_signal(signal: Signal) -> u8 {
-    u8::try_from(signal.as_raw()).unwrap_or(0).saturating_add(128)
 }
 
 /// It distinguishes the runs of one session, and is short enough to be read.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 
-use super::super::failure::Failure;
-use super::super::parse::{at_least, at_most, delay, duration, lock_name, owner, signal, value};
-use super::child::OnLost;
+use super::orders::OnLost;
+use crate::cli::args::{at_least, at_most, delay, duration, lock_name, owner, signal, value};
+use crate::cli::error::Failure;
 use crate::model::{Access, LockName, LockValue, Mode, Owner};
 
 /// How `lock` is written; clap would name the parts in another order.
@@ -246,8 +246,8 @@ impl RunOptions {
 mod tests {
     use clap::Parser;
 
-    use super::super::super::options::{Command, Options};
     use super::*;
+    use crate::cli::options::{Command, Options};
 
     fn parsed(line: &[&str]) -> Result<Command, clap::Error> {
         Ok(Options::try_parse_from(["lockkeeper"].iter().chain(line))?.command)

@@ -1,5 +1,6 @@
 //! The processes of a run, as `/proc` shows them, and their end. Where there is no `/proc`, none are seen.
 
+use std::ffi::OsString;
 use std::fs;
 use std::thread;
 use std::time::Duration;
@@ -81,6 +82,12 @@ pub(super) fn end_all(leader: Option<Pid>) {
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(limits::GROUP_POLL_MS_MAX));
     }
+}
+
+/// This program. Through `/proc` it is found even after the file was replaced.
+pub(super) fn own_program() -> OsString {
+    let linux = cfg!(target_os = "linux").then(|| OsString::from("/proc/self/exe"));
+    linux.or_else(|| std::env::current_exe().ok().map(Into::into)).unwrap_or_else(|| "lockkeeper".into())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::child::Ended;
+use super::orders::Ended;
 
 /// What became of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -8,10 +8,12 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpgrp};
 
-use super::super::failure::Failure;
-use super::super::output::Output;
 use super::terminal::Terminal;
+use crate::cli::error::Failure;
+use crate::cli::output::Output;
 
+/// Name of the hidden command that is the shim.
+pub const SHIM_COMMAND: &str = "__child";
 /// Exit code for a command that was found but could not be executed.
 pub(super) const NOT_EXECUTABLE: u8 = 126;
 /// Exit code for a command that was not found.

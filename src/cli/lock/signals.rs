@@ -52,6 +52,11 @@ impl Signals {
     }
 }
 
+/// The exit code of a run that a signal has ended.
+pub(in crate::cli) fn exit_code(signal: Signal) -> u8 {
+    u8::try_from(signal.as_raw()).unwrap_or(0).saturating_add(128)
+}
+
 /// Makes this process deaf to what it would pass on, and to stops. They are caught and not ignored: its child starts with
 /// those that are ignored ignored, too.
 pub(super) fn swallow_all() -> io::Result<impl Sized> {

@@ -78,8 +78,8 @@ pub(in crate::cli) fn ask_for_json(arguments: &[OsString]) -> bool {
 mod tests {
     use clap::CommandFactory;
 
-    use super::super::super::options::Options;
     use super::*;
+    use crate::cli::options::Options;
 
     fn divided(line: &str) -> Result<String, String> {
         let mut program = Options::command();

@@ -13,7 +13,7 @@ use super::*;
 use crate::limits::{
     INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX,
 };
-use crate::storage::{SnapshotFile, StateStore, Vote, record_hash};
+use crate::storage::{Job, SnapshotFile, StateStore, Vote, record_hash};
 
 /// A snapshot file with this many records.
 async fn file(records: u64) -> SnapshotFile {
@@ -21,9 +21,9 @@ async fn file(records: u64) -> SnapshotFile {
     let digest = records.iter().fold(0_u128, |sum, (key, value)| sum.wrapping_add(record_hash(key, value)));
     let head = Head { records: records.len() as u64, digest, ..Head::default() };
     let state = MemoryState::default();
-    state.rebuild(records, head, Box::new(|done| done.unwrap()));
+    state.submit(Job::Rebuild(records, head, Box::new(|done| done.unwrap())));
     let (sender, exported) = oneshot::channel();
-    state.export(Box::new(move |file| sender.send(file.unwrap()).unwrap()));
+    state.submit(Job::Export(Box::new(move |file| sender.send(file.unwrap()).unwrap())));
     exported.await.unwrap()
 }
 

@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use bytes::Bytes;
 
 use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_MAX_BYTES};
+use crate::storage::error::invalid_data;
 use crate::storage::head::{Head, Tally};
 
 const MAGIC: &[u8; 8] = b"LOCKSNAP";
@@ -36,7 +37,7 @@ impl<W: Write> Builder<W> {
     pub(in crate::storage) fn add(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.tally.add(key, value);
         for part in [key, value] {
-            let length = u32::try_from(part.len()).map_err(|_| damaged("a record above 4 GiB"))?;
+            let length = u32::try_from(part.len()).map_err(|_| invalid_data("a record above 4 GiB"))?;
             self.block.extend_from_slice(&length.to_le_bytes());
         }
         self.block.extend_from_slice(key);
@@ -51,7 +52,7 @@ impl<W: Write> Builder<W> {
     /// Ends the file. `InvalidData` when the records were not those of the head: the file is worthless then.
     pub(in crate::storage) fn finish(mut self) -> io::Result<W> {
         if let Some(difference) = self.tally.differs_from(&self.head) {
-            return Err(damaged(&difference));
+            return Err(invalid_data(difference));
         }
         if !self.block.is_empty() {
             write_block(&mut self.output, RECORDS, &self.block)?;
@@ -63,7 +64,7 @@ impl<W: Write> Builder<W> {
 }
 
 fn write_block(output: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(payload.len()).map_err(|_| damaged("a block above 4 GiB"))?;
+    let length = u32::try_from(payload.len()).map_err(|_| invalid_data("a block above 4 GiB"))?;
     output.write_all(&length.to_le_bytes())?;
     output.write_all(&checksum(kind, payload).to_le_bytes())?;
     output.write_all(&[kind])?;
@@ -95,12 +96,12 @@ impl<R: Read> Parser<R> {
         input.read_exact(&mut start).map_err(|error| at(0, &error))?;
         let (magic, version) = start.split_at(8);
         if magic != MAGIC {
-            return Err(at(0, &damaged("not a snapshot file")));
+            return Err(at(0, &invalid_data("not a snapshot file")));
         }
         let version = u32::from_le_bytes([version[0], version[1], version[2], version[3]]);
         if version != VERSION {
             let what = format!("snapshot format {version}; this build reads 1 to {VERSION}");
-            return Err(at(8, &damaged(&what)));
+            return Err(at(8, &invalid_data(what)));
         }
         let mut parser = Self {
             input,
@@ -112,7 +113,7 @@ impl<R: Read> Parser<R> {
         };
         let (kind, payload) = parser.next_block()?;
         if kind != HEAD {
-            return Err(at(12, &damaged("no head")));
+            return Err(at(12, &invalid_data("no head")));
         }
         parser.head = Head::decode(&payload)?;
         Ok(parser)
@@ -128,13 +129,13 @@ impl<R: Read> Parser<R> {
         self.input.read_exact(&mut frame)?;
         let length = u32::from_le_bytes([frame[0], frame[1], frame[2], frame[3]]) as usize;
         if length > SNAPSHOT_BLOCK_MAX_BYTES {
-            return Err(damaged("a block above the bound"));
+            return Err(invalid_data("a block above the bound"));
         }
         let mut payload = vec![0; length];
         self.input.read_exact(&mut payload)?;
         let expected = u32::from_le_bytes([frame[4], frame[5], frame[6], frame[7]]);
         if checksum(frame[8], &payload) != expected {
-            return Err(damaged("a block does not match its checksum"));
+            return Err(invalid_data("a block does not match its checksum"));
         }
         self.offset += (frame.len() + length) as u64;
         Ok((frame[8], payload.into()))
@@ -149,12 +150,12 @@ impl<R: Read> Parser<R> {
             match kind {
                 RECORDS => self.block = payload,
                 END => return self.end().map(|()| None),
-                _ => return Err(at(self.offset, &damaged("a block of an unknown kind"))),
+                _ => return Err(at(self.offset, &invalid_data("a block of an unknown kind"))),
             }
         }
         let (key, value) = (self.length(0)?, self.length(4)?);
         if self.block.len() < 8 + key + value {
-            return Err(at(self.offset, &damaged("a record runs out of its block")));
+            return Err(at(self.offset, &invalid_data("a record runs out of its block")));
         }
         let mut record = self.block.split_to(8 + key + value).split_off(8);
         let key = record.split_to(key);
@@ -163,16 +164,16 @@ impl<R: Read> Parser<R> {
     }
 
     fn length(&self, from: usize) -> io::Result<usize> {
-        let bytes = self.block.get(from..from + 4).ok_or_else(|| damaged("half a record"))?;
+        let bytes = self.block.get(from..from + 4).ok_or_else(|| invalid_data("half a record"))?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
     }
 
     fn end(&mut self) -> io::Result<()> {
         self.ended = true;
         if self.input.read(&mut [0])? != 0 {
-            return Err(at(self.offset, &damaged("bytes behind the end")));
+            return Err(at(self.offset, &invalid_data("bytes behind the end")));
         }
-        self.tally.differs_from(&self.head).map_or(Ok(()), |what| Err(at(self.offset, &damaged(&what))))
+        self.tally.differs_from(&self.head).map_or(Ok(()), |what| Err(at(self.offset, &invalid_data(what))))
     }
 }
 
@@ -188,10 +189,6 @@ impl<R: Read> Iterator for Parser<R> {
         }
         record.transpose()
     }
-}
-
-fn damaged(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 fn at(offset: u64, error: &io::Error) -> io::Error {

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,12 +16,13 @@ use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::codeq::OffsetSize;
 use raft_log::{Config, RaftLog, Segment, chunked_wal};
 
-use super::records::{Payload, Told, WalTypes};
-use super::{Wal, WalState};
+use super::codec::{Payload, Told, WalTypes};
+use super::{Wal, WalState, check_append, hole, refused};
 use crate::limits;
-use crate::storage::ids::{LogId, Vote, next_index};
-use crate::storage::trouble::explained;
-use crate::storage::{Done, copy_error};
+use crate::storage::Done;
+use crate::storage::error::{copy_error, explained};
+use crate::storage::ids::{LogId, Vote, next_index, shown};
+use crate::storage::mutex::lock;
 
 /// How a log is laid out and held in memory.
 #[derive(Clone, Debug)]
@@ -262,7 +263,7 @@ impl Wal for DiskWal {
     fn purge(&self, upto: LogId) -> io::Result<()> {
         let floor = *lock(&self.0.floor);
         if floor.is_none_or(|floor| floor.index < upto.index) {
-            let floor = crate::storage::ids::shown(floor);
+            let floor = shown(floor);
             return Err(refused(format!("purge to {upto}, but the newest snapshot file is at {floor}")));
         }
         self.write_and_sync(Box::new(drop), |raft, _| raft.purge(upto).map(Some))
@@ -324,30 +325,6 @@ impl Wal for DiskWal {
     }
 }
 
-/// Checks a whole batch before its first entry is written: a batch is taken or refused as one.
-pub(super) fn check_append(mut last: Option<LogId>, records: &[(LogId, Bytes)]) -> io::Result<()> {
-    for (id, bytes) in records {
-        let follows = last.is_none_or(|last| id.index == last.index + 1 && *id > last);
-        if !follows {
-            let last = crate::storage::ids::shown(last);
-            return Err(refused(format!("entry {id} does not follow {last}")));
-        }
-        if bytes.len() > limits::WAL_RECORD_BYTES {
-            return Err(refused(format!("entry {id} has {} bytes, above the bound", bytes.len())));
-        }
-        last = Some(*id);
-    }
-    Ok(())
-}
-
-pub(super) fn refused(why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
-}
-
-pub(super) fn hole(index: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("the log does not hold entry {index}"))
-}
-
 fn closed() -> io::Error {
     io::Error::other("the log is closed")
 }
@@ -363,7 +340,7 @@ fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
     wal.read_buffer_size = Some(limits::WAL_READ_BUFFER_BYTES);
     wal.chunk_max_records = Some(limits::WAL_CHUNK_RECORDS);
     wal.chunk_max_size = Some(options.chunk_bytes);
-    // Tails are cut by `scan`, which knows more about them; what is still incomplete here is damage.
+    // Tails are cut by `torn_tail`, which knows more about them; what is still incomplete here is damage.
     wal.truncate_incomplete_record = Some(false);
     wal.flush_batch_wait = Some(options.flush_wait);
     wal.flush_queue_max_bytes = Some(limits::WAL_QUEUE_BYTES);
@@ -372,8 +349,4 @@ fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
         log_cache_max_items: Some(limits::WAL_CACHE_ENTRIES),
         log_cache_capacity: Some(options.cache_bytes),
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use super::disk::{check_append, hole, refused};
-use super::{Wal, WalState};
+use super::{Wal, WalState, check_append, hole, refused};
+use crate::storage::Done;
+use crate::storage::error::copy_error;
 use crate::storage::ids::{LogId, Vote, next_index};
-use crate::storage::{Done, copy_error};
+use crate::storage::mutex::lock;
 
 /// The log in memory. A sync ends at once, on the caller's thread, unless syncs are held back.
 #[derive(Clone, Default)]
@@ -160,7 +161,7 @@ impl MemoryWal {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn end_syncs(&self) {

@@ -1,22 +1,23 @@
 //! One ordered, checksummed log of votes, entries, commits, truncations and purges.
 
+mod codec;
 mod disk;
 mod memory;
-mod records;
-mod scan;
 #[cfg(test)]
 mod tests;
+mod torn_tail;
 
 use std::io;
 
 use bytes::Bytes;
 
 use super::Done;
-use super::ids::{LogId, Vote};
+use super::ids::{LogId, Vote, shown};
+use crate::limits::WAL_RECORD_BYTES;
 
 pub use disk::{DiskWal, SyncObserver, WalOptions};
 pub use memory::MemoryWal;
-pub(super) use scan::{Floor, cut_torn_tail};
+pub(super) use torn_tail::{Floor, cut_torn_tail};
 
 /// Where a log stands, including what is not durable yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,4 +83,28 @@ pub trait Wal: Send + Sync + 'static {
 
     /// Bytes the log holds on disk.
     fn size_bytes(&self) -> u64;
+}
+
+/// Checks a whole batch before its first entry is written: a batch is taken or refused as one.
+fn check_append(mut last: Option<LogId>, records: &[(LogId, Bytes)]) -> io::Result<()> {
+    for (id, bytes) in records {
+        let follows = last.is_none_or(|last| id.index == last.index + 1 && *id > last);
+        if !follows {
+            let last = shown(last);
+            return Err(refused(format!("entry {id} does not follow {last}")));
+        }
+        if bytes.len() > WAL_RECORD_BYTES {
+            return Err(refused(format!("entry {id} has {} bytes, above the bound", bytes.len())));
+        }
+        last = Some(*id);
+    }
+    Ok(())
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn hole(index: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("the log does not hold entry {index}"))
 }

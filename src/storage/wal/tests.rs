@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::storage::open_error::OpenError;
+use crate::storage::error::OpenError;
 
 fn id(term: u64, index: u64) -> LogId {
     LogId::new(term, 1, index)

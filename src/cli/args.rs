@@ -1,0 +1,231 @@
+//! Options of more than one command, and how texts of the command line become values, or a refusal that says what was meant.
+
+use std::io::BufRead;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::Signal;
+
+use super::error::Failure;
+use crate::limits::HANDLE_BYTES_MAX;
+use crate::model::{FencingToken, Handle, Invalid, LockName, LockValue, Namespace, Owner, Reason, SessionId};
+
+/// Common to all commands.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Common options")]
+pub(super) struct Common {
+    /// Addresses of nodes to ask, separated by commas
+    #[arg(
+        short,
+        long,
+        global = true,
+        env = "LOCKKEEPER_ENDPOINTS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603",
+        value_name = "HOST:PORT,…"
+    )]
+    pub(super) endpoints: Vec<String>,
+    /// The only cluster to believe: its cluster_id, as `status` shows it [env: LOCKKEEPER_CLUSTER]
+    // Read from the environment where it is used: `restore` has an option of this name, which must not be set by it.
+    #[arg(long, global = true, value_name = "ID")]
+    pub(super) cluster: Option<String>,
+    /// Namespace of the locks
+    #[arg(short = 'N', long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
+    pub(super) namespace: Namespace,
+    /// Longest time for connecting plus one request, such as 500ms, 10s or 1m; it never bounds a wait or a child
+    #[arg(short, long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
+    pub(super) timeout: Duration,
+    /// Print answers and errors as JSON, one object a line
+    #[arg(short, long, global = true)]
+    pub(super) json: bool,
+    /// Log to standard error what happens; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+/// The hold that is meant, by its lock and its token.
+#[derive(Debug, Args)]
+pub(super) struct HoldArgs {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    pub(super) name: LockName,
+    /// The fencing token of the hold that is meant
+    #[arg(value_parser = token)]
+    pub(super) token: FencingToken,
+}
+
+/// The secret of a lease.
+#[derive(Debug, Args)]
+pub(super) struct HandleOption {
+    /// Secret of the lease, as `acquire` printed it; `-` reads it from standard input. Other users of this machine can see
+    /// arguments, but neither the variable nor standard input
+    #[arg(value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true)]
+    handle: Handle,
+}
+
+impl HandleOption {
+    /// The secret, from wherever it is given.
+    pub(super) fn read(self) -> Result<Handle, Failure> {
+        given_handle(self.handle)
+    }
+}
+
+/// The handle itself, or for `-` the one on standard input.
+pub(super) fn given_handle(handle: Handle) -> Result<Handle, Failure> {
+    if handle.reveal() != "-" { Ok(handle) } else { read_handle(std::io::stdin().lock()) }
+}
+
+/// The handle on the first line of a text.
+fn read_handle(from: impl BufRead) -> Result<Handle, Failure> {
+    let mut line = String::new();
+    let most = u64::try_from(HANDLE_BYTES_MAX + "\r\n".len()).unwrap_or(u64::MAX);
+    from.take(most).read_line(&mut line)?;
+    Ok(Handle::parse(line.trim_end_matches(['\r', '\n']))?)
+}
+
+/// A duration as people write it; a bare number is refused, for nobody knows its unit.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    if text.parse::<f64>().is_ok() {
+        return Err(format!("a duration needs a unit: did you mean {text}s?"));
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 250ms, 10s or 5m"))
+}
+
+/// Checked when it is parsed, so that nothing is sent with a bad name.
+pub(super) fn lock_name(text: &str) -> Result<LockName, String> {
+    LockName::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
+    Namespace::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+pub(super) fn handle(text: &str) -> Result<Handle, String> {
+    Handle::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+pub(super) fn owner(text: &str) -> Result<Owner, String> {
+    Owner::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+pub(super) fn token(text: &str) -> Result<FencingToken, String> {
+    text.parse().map_err(|invalid: Invalid| invalid.to_string())
+}
+
+pub(super) fn session(text: &str) -> Result<SessionId, String> {
+    text.parse().map_err(|invalid: Invalid| invalid.to_string())
+}
+
+pub(super) fn reason(text: &str) -> Result<Reason, String> {
+    Reason::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+pub(super) fn value(text: &str) -> Result<LockValue, String> {
+    LockValue::parse(text).map_err(|invalid| invalid.to_string())
+}
+
+/// A signal by its name, with or without SIG.
+pub(super) fn signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let known: Option<nix::sys::signal::Signal> = format!("SIG{name}").parse().ok();
+    known
+        .and_then(|known| Signal::from_named_raw(known as i32))
+        .ok_or_else(|| "a signal is written like USR1".to_owned())
+}
+
+/// A lock-delay is short: for longer it would only stand in the way of others.
+pub(super) fn delay(text: &str) -> Result<Duration, String> {
+    let (delay, longest) = (duration(text)?, Duration::from_millis(crate::limits::LOCK_DELAY_MS_MAX));
+    if longest < delay {
+        Err(format!("a lock-delay is at most {}", humantime::format_duration(longest)))
+    } else {
+        Ok(delay)
+    }
+}
+
+/// How long a lock stays closed at least.
+pub(super) fn at_least(text: &str) -> Result<Duration, String> {
+    from_the_grant("at-least", text, crate::limits::AT_LEAST_MS_MAX)
+}
+
+/// How long a lock is held at most.
+pub(super) fn at_most(text: &str) -> Result<Duration, String> {
+    from_the_grant("at-most", text, crate::limits::AT_MOST_MS_MAX)
+}
+
+fn from_the_grant(what: &str, text: &str, longest_ms: u64) -> Result<Duration, String> {
+    let (length, longest) = (duration(text)?, Duration::from_millis(longest_ms));
+    if (Duration::from_millis(1)..=longest).contains(&length) {
+        Ok(length)
+    } else {
+        Err(format!("--{what} is 1ms to {}h", longest_ms / 3_600_000))
+    }
+}
+
+/// The setting `ttl_max`, which no cluster has above a day.
+pub(super) fn ttl_max(text: &str) -> Result<Duration, String> {
+    let (ttl_max, longest) = (duration(text)?, Duration::from_millis(crate::limits::TTL_MS_MAX));
+    if longest < ttl_max { Err("ttl_max is at most 24h".to_owned()) } else { Ok(ttl_max) }
+}
+
+/// The lowest port base that leaves room for every listener of nine nodes above it.
+pub(super) fn port_base(text: &str) -> Result<u16, String> {
+    let base: u16 = text.parse().map_err(|_| "a port number is 1 to 65535".to_owned())?;
+    if base == 0 || base > u16::MAX - 29 {
+        return Err(format!("the ports from {base} do not all exist: choose a base from 1 to {}", u16::MAX - 29));
+    }
+    Ok(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Durations are written as people write them, and a bare number is asked for its unit.
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert!(duration("10").unwrap_err().contains("did you mean 10s?"));
+        assert!(duration("0").unwrap_err().contains("did you mean 0s?"));
+        assert!(duration("2.5").unwrap_err().contains("did you mean 2.5s?"));
+        assert!(duration("soon").unwrap_err().contains("write it like"));
+        assert!(duration("-5s").is_err());
+    }
+
+    /// Signals have names, as `kill -l` prints them.
+    #[test]
+    fn signals_are_named() {
+        for text in ["USR1", "SIGUSR1", "usr1"] {
+            assert_eq!(signal(text), Ok(Signal::USR1));
+        }
+        assert!(signal("10").unwrap_err().contains("USR1"));
+        assert!(signal("NOTHING").is_err());
+    }
+
+    /// A port base leaves room for the ports above it.
+    #[test]
+    fn port_bases_leave_room() {
+        assert_eq!(port_base("7600"), Ok(7600));
+        assert!(port_base("65530").unwrap_err().contains("choose a base"));
+        assert!(port_base("0").is_err());
+    }
+
+    /// A handle from standard input is its first line, with or without a line end; more than a handle may have is refused,
+    /// and not read to its end.
+    #[test]
+    fn a_handle_is_read_from_standard_input() {
+        let read = |text: &[u8]| read_handle(text).map(|handle| handle.reveal().to_owned());
+        assert_eq!(read(b"secret\nmore\n").expect("a handle"), "secret");
+        assert_eq!(read(b"secret\r\n").expect("a handle"), "secret");
+        let longest = "x".repeat(HANDLE_BYTES_MAX);
+        assert_eq!(read(format!("{longest}\n").as_bytes()).expect("a handle"), longest);
+        let mut endless = std::io::BufReader::new(std::io::repeat(b'x'));
+        for refused in [read(b""), read(b"\n"), read_handle(&mut endless).map(|_| String::new())] {
+            assert_eq!(refused.expect_err("no handle").exit(), 64);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The clients of a run: a session each, spread over the connections.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use super::counters::Errors;
+use super::options::BenchOptions;
+use crate::client::{Client, ClientError, HoldState, Session};
+use crate::limits::BENCH_OPENING_MAX;
+use crate::service::LockService;
+
+/// Opens so many sessions, many at a time. The first one tells the others how long they live, so that only it asks the
+/// cluster for that.
+pub(super) async fn open<S: LockService>(
+    clients: &[Client<S>],
+    count: u32,
+    options: &BenchOptions,
+) -> Result<Vec<Session<S>>, ClientError> {
+    let first = session(&clients[0], options.ttl).await?;
+    let ttl = first.ttl();
+    let others = (1..count as usize).map(|number| session(&clients[number % clients.len()], Some(ttl)));
+    let mut sessions = vec![first];
+    let mut opened = stream::iter(others).buffered(BENCH_OPENING_MAX);
+    while let Some(session) = opened.try_next().await? {
+        sessions.push(session);
+    }
+    Ok(sessions)
+}
+
+async fn session<S: LockService>(client: &Client<S>, ttl: Option<Duration>) -> Result<Session<S>, ClientError> {
+    let builder = client.session();
+    match ttl {
+        Some(ttl) => builder.ttl(ttl).open().await,
+        None => builder.open().await,
+    }
+}
+
+/// How many of them were lost.
+pub(super) fn lost<S: LockService>(sessions: &[Session<S>]) -> u64 {
+    sessions.iter().filter(|session| session.state() == HoldState::Lost).count() as u64
+}
+
+/// Closes those that are still there, and with them whatever they hold.
+pub(super) async fn close<S: LockService>(sessions: Vec<Session<S>>) -> Errors {
+    let alive = sessions.into_iter().filter(|session| session.state() != HoldState::Lost);
+    let mut closed = stream::iter(alive.map(Session::close)).buffer_unordered(BENCH_OPENING_MAX);
+    let mut errors = Errors::default();
+    while let Some(answer) = closed.next().await {
+        if let Err(error) = answer {
+            errors.count(&error);
+        }
+    }
+    errors
+}

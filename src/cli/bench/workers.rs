@@ -1,0 +1,132 @@
+//! Clients that acquire and release. A lane makes one pair after the other; a client has as many lanes as it has pairs in flight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::checks::{Baton, Outages, Passed};
+use super::counters::Gathered;
+use super::pace::{Span, Turns};
+use crate::client::{ClientError, HoldState, Session};
+use crate::clock::{Clock, Instant, SystemClock};
+use crate::limits;
+use crate::service::LockService;
+
+/// What all lanes of a run share.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) span: Span,
+    pub(super) turns: Arc<Turns>,
+    pub(super) gathered: Gathered,
+    /// Set where all want one lock.
+    pub(super) baton: Option<Baton>,
+    /// Set where it matters when nobody is served.
+    pub(super) outages: Option<Outages>,
+}
+
+impl Load {
+    /// A load over this span, with this rate where there is one.
+    pub(super) fn new(span: Span, rate: Option<u32>) -> Self {
+        let turns = Arc::new(Turns::new(span, rate));
+        Self { span, turns, gathered: Gathered::default(), baton: None, outages: None }
+    }
+
+    /// Runs all lanes to the end. What they saw is in `gathered`; answers how many pairs were due and never begun.
+    pub(super) async fn run<S: LockService>(
+        self: &Arc<Self>,
+        sessions: &[Session<S>],
+        in_flight: u32,
+        name: impl Fn(usize, u32) -> String,
+    ) -> u64 {
+        let mut lanes = JoinSet::new();
+        for (number, session) in sessions.iter().enumerate() {
+            for lane in 0..in_flight {
+                let (name, load) = (name(number, lane), Arc::clone(self));
+                lanes.spawn(Lane { number: number as u64, session: session.clone(), name, load }.run());
+            }
+        }
+        let (never_begun, _) = tokio::join!(Arc::clone(&self.turns).keep_time(), lanes.join_all());
+        never_begun
+    }
+}
+
+struct Lane<S: LockService> {
+    number: u64,
+    session: Session<S>,
+    name: String,
+    load: Arc<Load>,
+}
+
+/// A pair that was made.
+struct Made {
+    granted: Instant,
+    ended: Instant,
+}
+
+impl<S: LockService> Lane<S> {
+    async fn run(self) {
+        let mut served = self.load.span.began;
+        while let Some(due) = self.load.turns.next().await {
+            match self.pair().await {
+                Ok(Some(made)) => {
+                    self.count(due, &made);
+                    if let Some(outages) = &self.load.outages {
+                        outages.served(served, made.ended);
+                    }
+                    served = made.ended;
+                }
+                Ok(None) => self.load.gathered.lock().unfinished += 1,
+                Err(error) => {
+                    self.load.gathered.lock().errors.count(&error);
+                    if self.session.state() == HoldState::Lost {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
+                }
+            }
+        }
+    }
+
+    /// Acquires and releases. `None` where the end came while it waited.
+    async fn pair(&self) -> Result<Option<Made>, ClientError> {
+        let clock = SystemClock::new();
+        let left = self.load.span.end.since(clock.now());
+        let guard = match self.session.lock(&self.name).wait(left).acquire().await {
+            Ok(guard) => guard,
+            Err(ClientError::NotAcquired { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let granted = clock.now();
+        if let Some(baton) = &self.load.baton {
+            let passed = baton.granted(self.number, guard.token(), granted);
+            self.count_passed(passed, granted);
+            baton.releasing(clock.now());
+        }
+        guard.release().await?;
+        Ok(Some(Made { granted, ended: clock.now() }))
+    }
+
+    /// What was answered after the warm-up counts, whenever it was due: a backlog of the warm-up is waited for, too. A rate is of
+    /// what was answered before the end.
+    fn count(&self, due: Instant, made: &Made) {
+        let span = self.load.span;
+        if made.ended < span.counted {
+            return;
+        }
+        let mut sample = self.load.gathered.lock();
+        sample.pairs.record(made.ended.since(due));
+        sample.acquires.record(made.granted.since(due));
+        sample.in_time += u64::from(made.ended <= span.end);
+    }
+
+    fn count_passed(&self, passed: Passed, granted: Instant) {
+        let span = self.load.span;
+        let mut sample = self.load.gathered.lock();
+        sample.violations += u64::from(passed.violated);
+        if span.counted <= granted && granted <= span.end {
+            sample.handoffs += u64::from(passed.handed_over);
+            passed.gap.iter().for_each(|gap| sample.gaps.record(*gap));
+        }
+    }
+}

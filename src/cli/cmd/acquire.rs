@@ -1,0 +1,118 @@
+//! `acquire`: takes a lease without a session, and prints `TOKEN HANDLE`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::args::{duration, given_handle, handle, lock_name};
+use crate::cli::connect::{Client, Lease};
+use crate::cli::error::{Failure, YES};
+use crate::cli::json::{Leased, milliseconds};
+use crate::cli::lock::signals::{self, Signals};
+use crate::cli::output::Output;
+use crate::limits::PATIENCE_MS_MAX;
+use crate::model::{Handle, LockName, Mode, Namespace};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct AcquireOptions {
+    /// Name of the lock
+    #[arg(value_parser = lock_name)]
+    name: LockName,
+    /// Length of the lease, such as 30s; at most the cluster's setting ttl_max, which is 10m unless it was changed
+    #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
+    duration: Duration,
+    /// Secret that refreshes and releases the lease; `-` reads it from standard input [default: random]
+    #[arg(long, value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true, value_name = "HANDLE")]
+    handle: Option<Handle>,
+    /// Do not wait
+    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
+    try_once: bool,
+    /// Longest wait, such as 30s; 0s does not wait [default: 7d]
+    #[arg(short, long, value_parser = duration, value_name = "DURATION")]
+    wait: Option<Duration>,
+    /// Hold alone, or together with other shared holders
+    #[arg(long, value_enum, default_value = "exclusive")]
+    mode: LeaseMode,
+    /// Purpose, shown with the lock [default: none]
+    #[arg(long, value_name = "TEXT")]
+    why: Option<String>,
+}
+
+/// How a lease may hold a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LeaseMode {
+    /// Alone.
+    Exclusive,
+    /// With others.
+    Shared,
+}
+
+/// Takes a lease and prints `TOKEN HANDLE`. Without `-w` it waits as long as a wait without a session may last.
+pub(in crate::cli) async fn run(
+    client: &Client,
+    namespace: &Namespace,
+    options: AcquireOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let mode = match options.mode {
+        LeaseMode::Exclusive => Mode::Exclusive,
+        LeaseMode::Shared => Mode::Shared,
+    };
+    let mut request = client.lease(options.name.as_str()).duration(options.duration).mode(mode);
+    if let Some(handle) = options.handle {
+        request = request.handle(given_handle(handle)?);
+    }
+    if let Some(why) = &options.why {
+        request = request.why(why);
+    }
+    let longest = Duration::from_millis(PATIENCE_MS_MAX);
+    let wait = if options.try_once { Duration::ZERO } else { options.wait.unwrap_or(longest) };
+    let request = if wait.is_zero() { request.try_once() } else { request.wait(wait) };
+    let mut signals = Signals::listen()?;
+    let take = request.take();
+    let taken = tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(signal),
+        lease = take => Ok(lease?),
+    };
+    let lease = match taken {
+        Ok(lease) => lease,
+        Err(signal) => {
+            // Dropped, the take withdraws itself: neither a waiter nor a lease may outlive this process.
+            client.cancelled().await;
+            return Ok(signals::exit_code(signal));
+        }
+    };
+    let answer = Leased {
+        namespace: namespace.to_string(),
+        lock: lease.name().to_string(),
+        token: Some(lease.token().to_string()),
+        handle: lease.handle().reveal().to_owned(),
+        remaining_ms: milliseconds(lease.valid_for()),
+    };
+    let print = async { output.answer(&answer, || format!("{} {}", lease.token(), lease.handle().reveal())) };
+    let printed = tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(signal),
+        printed = print => Ok(printed),
+    };
+    // No process has read the handle of a lease that was not printed, so none could release it.
+    match printed {
+        Ok(Ok(())) => Ok(YES),
+        Ok(Err(unprinted)) => {
+            give_back(lease).await;
+            Err(unprinted.unprinted())
+        }
+        Err(signal) => {
+            give_back(lease).await;
+            Ok(signals::exit_code(signal))
+        }
+    }
+}
+
+/// Releases it; where the cluster does not answer, it ends at its own time.
+async fn give_back(lease: Lease) {
+    if let Err(error) = lease.release().await {
+        tracing::warn!(%error, "the lease could not be released; it ends at its own time");
+    }
+}

@@ -1,0 +1,49 @@
+//! `ask`: asks a holder to give up its lock.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::{HoldArgs, reason};
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::cli::text::called;
+use crate::cli::who::metadata;
+use crate::model::{Namespace, Reason};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct AskOptions {
+    #[command(flatten)]
+    hold: HoldArgs,
+    /// Reason, shown to the holder
+    #[arg(value_parser = reason, value_name = "TEXT")]
+    why: Reason,
+}
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct Asked {
+    namespace: String,
+    lock: String,
+    token: String,
+    asked: bool,
+}
+
+/// Asks a holder to give up its hold.
+pub(in crate::cli) async fn run(
+    client: &Client,
+    namespace: &Namespace,
+    options: AskOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let AskOptions { hold: HoldArgs { name, token }, why } = options;
+    // The cluster names only principals. The holder sees who asks, unless the text leaves no space for that.
+    let named = format!("{}: {}", called(&metadata("ask")?), why.as_str());
+    let why = Reason::parse(&named).unwrap_or(why);
+    client.ask(name.as_str(), token, why.as_str()).await?;
+    if output.json {
+        let (namespace, lock, token) = (namespace.to_string(), name.to_string(), token.to_string());
+        output.object(&Asked { namespace, lock, token, asked: true })?;
+    }
+    Ok(YES)
+}

@@ -1,0 +1,95 @@
+//! `break`: ends a hold against its holder's will.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::{HoldArgs, reason};
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::json::{Holder, Waiter};
+use crate::cli::output::Output;
+use crate::cli::text::{ago, called};
+use crate::model::{BreakReport, LockName, LogTime, Reason};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct BreakOptions {
+    #[command(flatten)]
+    hold: HoldArgs,
+    /// Reason, shown to all who look
+    #[arg(long, value_parser = reason, value_name = "TEXT")]
+    why: Reason,
+    /// Only say what would happen
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct Broken {
+    /// False where it was only tried dry.
+    broken: bool,
+    lock: String,
+    holder: Holder,
+    /// How long ago its session gave a sign of life; null where it has none.
+    last_seen_ms: Option<u64>,
+    next: Option<Waiter>,
+}
+
+impl Broken {
+    fn new(lock: &LockName, breach: &BreakReport, now: LogTime) -> Self {
+        Self {
+            broken: breach.done,
+            lock: lock.to_string(),
+            holder: Holder::new(&breach.holder, now),
+            last_seen_ms: breach.last_seen.map(|seen| now.ms_since(seen)),
+            next: breach.next.as_ref().map(|waiter| Waiter::new(waiter, now)),
+        }
+    }
+}
+
+/// Ends a hold against its holder's will, or says what that would do.
+pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: &Output) -> Result<u8, Failure> {
+    let BreakOptions { hold: HoldArgs { name, token }, why, dry_run } = options;
+    // Before, so that whatever fails after the break is not taken for the break. Ages are counted from here.
+    let now = client.inspect(name.as_str()).await?.now;
+    let breach = if dry_run {
+        client.would_break(name.as_str(), token).await?
+    } else {
+        client.break_hold(name.as_str(), token, why.as_str()).await?
+    };
+    if output.json {
+        output.object(&Broken::new(&name, &breach, now))?;
+    } else {
+        output.line(told(&name, &breach, now))?;
+    }
+    Ok(YES)
+}
+
+fn told(name: &LockName, breach: &BreakReport, now: LogTime) -> String {
+    let (did, next) = if breach.done { ("broken", "next is") } else { ("would be broken", "next would be") };
+    let holder = &breach.holder;
+    let seen = breach.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));
+    let next = breach.next.as_ref().map_or("nobody waits".to_owned(), |waiter| {
+        let session = waiter.session.map_or(String::new(), |session| format!(", session {session}"));
+        format!("{next} {}{session}", called(&waiter.metadata))
+    });
+    format!("{name}: the hold of {} (token {}{seen}) {did}; {next}", called(&holder.metadata), holder.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::json::tests::{holder, lock, value};
+
+    /// What a break did has the holder as `show` has it, and nulls where there is nothing.
+    #[test]
+    fn a_break_has_the_holder_that_show_has() {
+        let breach = BreakReport { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };
+        let broken = value(&Broken::new(&lock().name, &breach, LogTime(2_000)));
+        assert_eq!(broken["holder"], value(&Holder::new(&holder(), LogTime(2_000))));
+        let rest = [&broken["broken"], &broken["lock"], &broken["last_seen_ms"], &broken["next"]];
+        assert_eq!(rest, [&json!(false), &json!("nightly"), &json!(500), &Value::Null]);
+    }
+}

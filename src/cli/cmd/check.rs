@@ -1,0 +1,70 @@
+//! `check`: whether a token is the current one.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::{lock_name, token};
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, NO, YES};
+use crate::cli::output::Output;
+use crate::model::{FencingToken, LockName, TokenState};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CheckOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    name: LockName,
+    /// The fencing token
+    #[arg(value_parser = token)]
+    token: FencingToken,
+}
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct Checked {
+    state: &'static str,
+    valid: bool,
+    lowest_valid: String,
+}
+
+/// Says whether a token is the current one, by its exit code and in a word. A token that this cluster has not granted, be
+/// it of a later epoch or above every grant, is unknown: it is not known to be stale.
+pub(in crate::cli) async fn run(client: &Client, options: CheckOptions, output: &Output) -> Result<u8, Failure> {
+    let checked = client.check(options.name.as_str(), options.token).await?;
+    let valid = checked.state == TokenState::Valid;
+    let state = state_word(checked.state);
+    let answer = Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() };
+    output.answer(&answer, || known_word(checked.state).to_owned())?;
+    Ok(if valid { YES } else { NO })
+}
+
+fn state_word(state: TokenState) -> &'static str {
+    match state {
+        TokenState::Valid => "valid",
+        TokenState::Stale => "stale",
+        TokenState::UnknownEpoch => "unknown_epoch",
+    }
+}
+
+fn known_word(state: TokenState) -> &'static str {
+    match state {
+        TokenState::Valid => "valid",
+        TokenState::Stale => "stale",
+        TokenState::UnknownEpoch => "unknown: this cluster has not granted it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::json::tests::value;
+
+    /// A check says what the manual lists.
+    #[test]
+    fn a_check_has_every_field() {
+        let checked = Checked { state: state_word(TokenState::UnknownEpoch), valid: false, lowest_valid: "2".into() };
+        assert_eq!(value(&checked), json!({"state": "unknown_epoch", "valid": false, "lowest_valid": "2"}));
+    }
+}

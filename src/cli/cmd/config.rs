@@ -1,0 +1,49 @@
+//! `config check`: says what is wrong with a configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::config::Config;
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum ConfigCommand {
+    /// Check whether a file is a valid configuration, and say what is wrong with it
+    Check(ConfigCheckOptions),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ConfigCheckOptions {
+    /// Which file
+    file: PathBuf,
+}
+
+/// The JSON line of a valid file.
+#[derive(Debug, Serialize)]
+struct ConfigChecked {
+    file: String,
+    cluster: String,
+    node: u64,
+    members: usize,
+}
+
+/// Says what is wrong with a configuration; for a valid one the exit code is enough, but for `--json`.
+pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
+    let config = Config::from_file(&options.file)?;
+    if output.json {
+        let (file, cluster) = (options.file.display().to_string(), config.cluster.clone());
+        let (node, members) = (config.node, config.members.len());
+        output.object(&ConfigChecked { file, cluster, node, members })?;
+    }
+    output.remark(&format!(
+        "{}: node {} of cluster {}, {} members",
+        options.file.display(),
+        config.node,
+        config.cluster,
+        config.members.len()
+    ));
+    Ok(YES)
+}

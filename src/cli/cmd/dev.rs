@@ -1,0 +1,249 @@
+//! `dev`: an embedded cluster on loopback to try things on.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+use crate::cli::args::port_base;
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
+use crate::config::{Config, Listen, Member, Profile, Rates};
+use crate::node::Node;
+use crate::service::Word;
+
+/// Node *n* listens for clients on this and *n*.
+const PORT_BASE: u16 = 7600;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct DevOptions {
+    /// Number of nodes, 1 to 9
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9), value_name = "COUNT")]
+    nodes: u8,
+    /// Directory in which the nodes keep their data
+    #[arg(long, default_value = ".lockkeeper", value_name = "DIR")]
+    dir: PathBuf,
+    /// Keep all data in memory, and lose it at the end
+    #[arg(long, conflicts_with = "dir")]
+    ephemeral: bool,
+    /// Timing of heartbeats and elections
+    #[arg(long, default_value = "lan", value_enum)]
+    profile: DevProfile,
+    /// Lowest port: node N listens on PORT+N for clients, PORT+10+N for the other nodes and PORT+20+N for HTTP
+    #[arg(long, default_value_t = PORT_BASE, value_parser = port_base, value_name = "PORT")]
+    port_base: u16,
+}
+
+/// Timing profiles that make sense on one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum DevProfile {
+    /// For machines of one site: elections begin after some hundred milliseconds.
+    Lan,
+    /// For loopback: elections begin as early as a busy machine allows.
+    Fast,
+}
+
+impl From<DevProfile> for Profile {
+    fn from(profile: DevProfile) -> Self {
+        match profile {
+            DevProfile::Lan => Profile::Lan,
+            DevProfile::Fast => Profile::Fast,
+        }
+    }
+}
+
+/// Name of the cluster that `dev` runs.
+const CLUSTER: &str = "dev";
+
+/// Node *n* listens on the port base + *n* for clients, and so much above it for peers and HTTP.
+const PEER_PORTS: u16 = 10;
+
+const HTTP_PORTS: u16 = 20;
+
+/// Its nodes tell nothing unless asked to with `-v`: the command's own lines say what matters.
+const LOG_LEVEL: &str = "warn";
+
+/// What `dev` runs: the nodes' settings, and whether anything is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DevCluster {
+    /// One for each node.
+    nodes: Vec<Config>,
+    /// Nothing is written; the data directories are names only.
+    ephemeral: bool,
+}
+
+/// Runs the cluster until it is interrupted. Started again on the same directory it has everything.
+pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
+    let cluster = plan(options);
+    let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    raise_descriptor_limit();
+    let instruments = Instruments::install()?;
+    // All ports before the first node: a port in use must not leave a part of a cluster behind.
+    let mut ports = Vec::new();
+    for config in &cluster.nodes {
+        ports.push(Ports::bind(&config.listen).await?);
+    }
+    let mut servers = Vec::new();
+    for (config, ports) in cluster.nodes.into_iter().zip(ports) {
+        servers.push(Server::start(config, ports, cluster.ephemeral, &instruments).await?);
+    }
+    welcome(options, &endpoints, output)?;
+    let mut watching = JoinSet::new();
+    watching.spawn(print_leadership(servers[0].node.clone(), *output));
+    let ended = tokio::select! {
+        why = any_failed(&mut servers) => Err(Failure::new(Word::Internal, why)),
+        _ = term.recv() => Ok(YES),
+        _ = int.recv() => Ok(YES),
+        () = instruments.keep() => Ok(YES),
+    };
+    watching.shutdown().await;
+    output.line("stopping")?;
+    // All at once, so that no node waits for a successor that is about to stop, too.
+    let mut stopping = JoinSet::new();
+    for server in servers.into_iter().rev() {
+        stopping.spawn(server.stop());
+    }
+    stopping.join_all().await;
+    ended
+}
+
+fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Result<(), Failure> {
+    let kept =
+        if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
+    output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;
+    output.line(format!("  endpoints {}", endpoints.join(",")))?;
+    let standard = options.port_base == PORT_BASE && options.nodes == 3;
+    let variable = if standard { String::new() } else { format!("LOCKKEEPER_ENDPOINTS={} ", endpoints.join(",")) };
+    output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))
+}
+
+/// Prints a line whenever leadership changes, from the first leader on.
+async fn print_leadership(node: Node, output: Output) {
+    let mut leaders = node.info().leader;
+    let mut printed = None;
+    loop {
+        let leader = leaders.borrow_and_update().clone();
+        let term = node.views().borrow().term;
+        let line = leadership(leader.map(|leader| leader.node), term);
+        if let Some(line) = news(printed.as_deref(), line) {
+            if output.line(&line).is_err() {
+                return;
+            }
+            printed = Some(line);
+        }
+        if leaders.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+const NO_LEADER: &str = "no node leads";
+
+fn leadership(leader: Option<u64>, term: u64) -> String {
+    leader.map_or(NO_LEADER.to_owned(), |node| format!("node {node} leads (term {term})"))
+}
+
+/// The line, if it says something new: a cluster that has just started has no leader yet, which is no news.
+fn news(printed: Option<&str>, line: String) -> Option<String> {
+    (line != printed.unwrap_or(NO_LEADER)).then_some(line)
+}
+
+async fn any_failed(servers: &mut [Server]) -> String {
+    let mut failing: Vec<_> = servers
+        .iter_mut()
+        .map(|server| {
+            let id = server.node.id();
+            Box::pin(async move { format!("node {id} stopped: {}", server.failed().await) })
+        })
+        .collect();
+    std::future::poll_fn(|context| {
+        for failed in &mut failing {
+            if let std::task::Poll::Ready(why) = failed.as_mut().poll(context) {
+                return std::task::Poll::Ready(why);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+fn plan(options: &DevOptions) -> DevCluster {
+    let port = |id: u64, above: u16| {
+        let id = u16::try_from(id).unwrap_or(0);
+        SocketAddr::from((Ipv4Addr::LOCALHOST, options.port_base.saturating_add(above).saturating_add(id)))
+    };
+    let ids = 1..=u64::from(options.nodes);
+    let members: BTreeMap<u64, Member> = ids
+        .clone()
+        .map(|id| (id, Member { client: port(id, 0).to_string(), peer: port(id, PEER_PORTS).to_string() }))
+        .collect();
+    let node = |id: u64| Config {
+        log_level: LOG_LEVEL.to_owned(),
+        peers_id: None,
+        rates: Rates::default(),
+        cluster: CLUSTER.to_owned(),
+        node: id,
+        data: Path::new(&options.dir).join(format!("n{id}")),
+        listen: Listen { client: port(id, 0), peer: port(id, PEER_PORTS), http: Some(port(id, HTTP_PORTS)) },
+        members: members.clone(),
+        timing: Profile::from(options.profile).timing(),
+    };
+    DevCluster { nodes: ids.map(node).collect(), ephemeral: options.ephemeral }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: DevOptions,
+    }
+
+    fn planned(arguments: &[&str]) -> DevCluster {
+        plan(&Line::try_parse_from(["dev"].iter().chain(arguments)).unwrap().options)
+    }
+
+    /// Three nodes listen where the documentation says, and every one knows all of them.
+    #[test]
+    fn dev_nodes_listen_on_the_documented_ports() {
+        let cluster = planned(&[]);
+        assert_eq!((cluster.nodes.len(), cluster.ephemeral), (3, false));
+        let second = &cluster.nodes[1];
+        assert_eq!(second.listen.client.to_string(), "127.0.0.1:7602");
+        assert_eq!(second.listen.peer.to_string(), "127.0.0.1:7612");
+        assert_eq!(second.listen.http.unwrap().to_string(), "127.0.0.1:7622");
+        assert_eq!(second.data, Path::new(".lockkeeper/n2"));
+        assert_eq!(second.members.len(), 3);
+        assert_eq!(second.members[&3].peer, "127.0.0.1:7613");
+    }
+
+    /// The first line about leadership names a leader: a cluster that starts has none yet. A loss of it is printed, and nothing
+    /// twice.
+    #[test]
+    fn the_first_news_is_a_leader() {
+        let (none, first) = (leadership(None, 0), leadership(Some(2), 1));
+        assert_eq!(news(None, none.clone()), None);
+        assert_eq!(news(None, first.clone()), Some("node 2 leads (term 1)".into()));
+        assert_eq!(news(Some(&first), first.clone()), None);
+        assert_eq!(news(Some(&first), none.clone()), Some("no node leads".into()));
+        assert_eq!(news(Some(&none), leadership(Some(1), 2)), Some("node 1 leads (term 2)".into()));
+    }
+
+    /// The base moves every port, and a single node is a cluster too.
+    #[test]
+    fn the_port_base_moves_all_ports() {
+        let cluster = planned(&["--nodes", "1", "--port-base", "9000", "--profile", "fast", "--ephemeral"]);
+        assert_eq!(cluster.nodes[0].listen.http.unwrap().port(), 9021);
+        assert_eq!(cluster.nodes[0].timing, Profile::Fast.timing());
+        assert!(cluster.ephemeral);
+    }
+}

@@ -1,0 +1,94 @@
+//! What `explain --json` prints.
+
+use serde::Serialize;
+
+use crate::cli::json::{Who, because, mode_word};
+use crate::model::{ExplainedWait, Explanation, LogTime, Obstacle, Participant};
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+pub(super) struct Explained {
+    /// Null where a session was asked about.
+    lock: Option<String>,
+    chain: Vec<WaitJson>,
+    /// Holds whose end sets the chain going.
+    freed_by: Vec<ObstacleJson>,
+    /// Something was left out.
+    more: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct WaitJson {
+    lock: String,
+    place: u64,
+    sequence: u64,
+    waiter: ParticipantJson,
+    waits_for: Vec<ObstacleJson>,
+    /// For how long it has waited.
+    since_ms: u64,
+    session_state: &'static str,
+    /// It gives up after this; null where it does not.
+    gives_up_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct ObstacleJson {
+    lock: String,
+    because: &'static str,
+    #[serde(flatten)]
+    who: ParticipantJson,
+    since_ms: u64,
+    session_state: &'static str,
+    /// It ends after this unless renewed; null where only a release ends it.
+    remaining_ms: Option<u64>,
+    /// A cached hold that its session is to give back.
+    recalled: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct ParticipantJson {
+    session: Option<String>,
+    owner: Option<String>,
+    token: Option<String>,
+    mode: &'static str,
+    #[serde(flatten)]
+    who: Who,
+}
+
+impl Explained {
+    pub(super) fn new(lock: Option<String>, explanation: &Explanation, now: LogTime) -> Self {
+        let obstacle = |one: &Obstacle| ObstacleJson {
+            lock: one.lock.name.to_string(),
+            because: because(one.why),
+            who: ParticipantJson::new(&one.who),
+            since_ms: now.ms_since(one.who.since),
+            session_state: one.who.health.word(),
+            remaining_ms: one.who.ends.map(|ends| ends.ms_since(now)),
+            recalled: one.who.recalled,
+        };
+        let wait = |wait: &ExplainedWait| WaitJson {
+            lock: wait.lock.name.to_string(),
+            place: wait.place,
+            sequence: wait.sequence,
+            waiter: ParticipantJson::new(&wait.waiter),
+            waits_for: wait.waits_for.iter().map(obstacle).collect(),
+            since_ms: now.ms_since(wait.waiter.since),
+            session_state: wait.waiter.health.word(),
+            gives_up_ms: wait.until.map(|until| until.ms_since(now)),
+        };
+        let chain = explanation.chain.iter().map(wait).collect();
+        Self { lock, chain, freed_by: explanation.freed_by.iter().map(obstacle).collect(), more: explanation.more }
+    }
+}
+
+impl ParticipantJson {
+    fn new(who: &Participant) -> Self {
+        Self {
+            session: who.session.map(|session| session.to_string()),
+            owner: who.owner.as_ref().map(ToString::to_string),
+            token: who.token.map(|token| token.to_string()),
+            mode: mode_word(who.mode),
+            who: Who::new(&who.metadata),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `handover`: makes another session the holder, without a gap.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::{HoldArgs, session};
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::model::{Namespace, SessionId};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct HandOverOptions {
+    #[command(flatten)]
+    hold: HoldArgs,
+    /// Id of the session that is to hold it: one that waits for it, or that said that it accepts
+    #[arg(long, value_parser = session, value_name = "SESSION")]
+    to: SessionId,
+}
+
+/// The JSON line: the new grant.
+#[derive(Debug, Serialize)]
+struct HandedOver {
+    namespace: String,
+    lock: String,
+    token: String,
+    session: String,
+}
+
+/// Makes another session the holder, and prints the new token.
+pub(in crate::cli) async fn run(
+    client: &Client,
+    namespace: &Namespace,
+    options: HandOverOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let HandOverOptions { hold: HoldArgs { name, token }, to } = options;
+    let token = client.hand_over(name.as_str(), token, to).await?;
+    let (namespace, lock, session) = (namespace.to_string(), name.to_string(), to.to_string());
+    let answer = HandedOver { namespace, lock, token: token.to_string(), session };
+    output.answer(&answer, || token.to_string())?;
+    Ok(YES)
+}

@@ -1,0 +1,74 @@
+//! `history`: who held a lock, from the past to now.
+
+use clap::Args;
+
+use crate::cli::args::lock_name;
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::history_line::HistoryLine;
+use crate::cli::output::{Columns, Output};
+use crate::cli::position::{After, after, of_this_cluster};
+use crate::model::{LockName, Position};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct HistoryOptions {
+    /// Which lock [default: all of the namespace]
+    #[arg(value_parser = lock_name)]
+    name: Option<LockName>,
+    /// Go on after this position; with the first digits of a cluster_id, only in that cluster [default: all that is kept]
+    #[arg(long, value_parser = after, value_name = "INDEX.N[@CLUSTER]")]
+    from: Option<After>,
+}
+
+/// What happened to the holders of a lock, or of all.
+pub(in crate::cli) async fn run(client: &Client, options: HistoryOptions, output: &Output) -> Result<u8, Failure> {
+    let (cluster_id, from) = of_this_cluster(client, options.from.as_ref()).await?;
+    let mut reader = client.history(options.name.as_ref().map(|name| name.as_str()), from)?;
+    let mut columns = None;
+    while let Some(page) = reader.next_page().await? {
+        let lines = page.iter().map(|record| HistoryLine::new(record).of(cluster_id));
+        let first = columns.is_none();
+        let columns = columns.get_or_insert_with(Columns::default);
+        if let Some(gone) = gone(from, reader.floor()).filter(|_| first) {
+            output.warn(&gone);
+        }
+        if output.json {
+            lines.into_iter().try_for_each(|line| output.object(&line))?;
+            continue;
+        }
+        let rows: Vec<_> = lines.map(row).collect();
+        if first {
+            output.heading(&HEADING, &rows, columns)?;
+        }
+        output.rows(&rows, columns)?;
+    }
+    Ok(YES)
+}
+
+const HEADING: [&str; 9] = ["POSITION", "AT", "EVENT", "LOCK", "TOKEN", "SESSION", "MODE", "WHO", "WHY"];
+
+/// What is said of a history that was asked for from its beginning and does not have it any more.
+pub(super) fn gone(from: Option<Position>, floor: Position) -> Option<String> {
+    let begins_late = from.is_none() && floor != Position::default();
+    begins_late.then(|| format!("records up to position {floor} are no longer kept: this history begins after it"))
+}
+
+pub(super) fn row(line: HistoryLine) -> Vec<String> {
+    let mode = match (line.permits, line.limit) {
+        (Some(count), Some(limit)) => format!("{count} of {limit} permits"),
+        _ => line.mode.unwrap_or_default(),
+    };
+    let session = if line.take.is_some() { Some("lease".to_owned()) } else { line.session };
+    let by = line.by.map(|by| format!("by {by}"));
+    vec![
+        line.position,
+        line.at,
+        line.event,
+        line.lock,
+        line.token.unwrap_or_default(),
+        session.unwrap_or_default(),
+        mode,
+        line.who.into_iter().chain(by).collect::<Vec<_>>().join(", "),
+        line.reason.or(line.why).unwrap_or_default(),
+    ]
+}

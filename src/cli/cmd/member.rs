@@ -1,0 +1,249 @@
+//! `member ls | add | promote | remove`: who belongs to the cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::cli::args::duration;
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::json::{cluster_id_text, milliseconds, role_word};
+use crate::cli::output::Output;
+use crate::cli::text::short;
+use crate::config::{Joining, Member};
+use crate::limits;
+use crate::service::{Advice, LockService, MemberChange, NodeStatus, Role, Status, Word};
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum MemberCommand {
+    /// List the members
+    Ls,
+    /// Add a node without a vote; prints the config to start it with
+    Add(AddOptions),
+    /// Give a node a vote, once it has caught up
+    Promote(PromoteOptions),
+    /// Remove a node; its id never comes back
+    Remove(RemoveOptions),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct AddOptions {
+    /// Its id, which no node of this cluster ever had
+    node: u64,
+    /// Where clients reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    client: String,
+    /// Where the other nodes reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    peer: String,
+    /// Where it keeps its data, for its config [default: data/nID]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PromoteOptions {
+    /// Id of the node
+    node: u64,
+    /// Remove the node with this id in the same step [default: none]
+    #[arg(long, value_name = "ID")]
+    instead_of: Option<u64>,
+    /// Wait at most this long until it has caught up
+    #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    wait: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RemoveOptions {
+    /// Id of the node
+    node: u64,
+}
+
+#[derive(Serialize)]
+struct MemberLine<'a> {
+    id: u64,
+    role: &'static str,
+    voter: bool,
+    /// False also where nobody knows.
+    healthy: bool,
+    applied: Option<u64>,
+    /// How many log entries it lacks.
+    behind: Option<u64>,
+    client: &'a str,
+    peer: &'a str,
+}
+
+#[derive(Serialize)]
+struct AddedLine<'a> {
+    node: u64,
+    cluster: &'a str,
+    cluster_id: String,
+    config: &'a str,
+}
+
+#[derive(Serialize)]
+struct ChangedLine {
+    node: u64,
+    voters: Vec<u64>,
+}
+
+/// Runs one of them.
+pub(in crate::cli) async fn run(client: &Client, command: MemberCommand, output: &Output) -> Result<u8, Failure> {
+    match command {
+        MemberCommand::Ls => list(client, output).await,
+        MemberCommand::Add(options) => add(client, options, output).await,
+        MemberCommand::Promote(options) => promote(client, &options, output).await,
+        MemberCommand::Remove(options) => {
+            let removed = client.service().change_members(MemberChange::Remove { node: options.node }).await;
+            match removed {
+                // The answer may have gone with the node that was asked.
+                Err(error) if error.advice() == Advice::Ask && !is_member(client, options.node).await? => {}
+                removed => removed?,
+            }
+            changed(client, options.node, output, "is no member any more; stop it, if it runs").await
+        }
+    }
+}
+
+/// The cluster as its leader sees it: nobody else can say who has caught up. A node that was just removed, or just lost
+/// its leader, knows of none: a moment later another one answers.
+async fn led_status(client: &Client) -> Result<Status, Failure> {
+    let mut tries = limits::REQUEST_MS_DEFAULT / limits::PROGRESS_TICK_MS;
+    loop {
+        let status = client.status().await?;
+        if status.leader.is_some() {
+            return Ok(status);
+        }
+        tries -= 1;
+        if tries == 0 {
+            let detail = format!("node {} reaches no leader with a quorum", status.node);
+            return Err(Failure::new(Word::NoLeader, detail));
+        }
+        tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
+    }
+}
+
+async fn is_member(client: &Client, node: u64) -> Result<bool, Failure> {
+    Ok(led_status(client).await?.nodes.iter().any(|member| member.id == node))
+}
+
+/// How many entries a node lacks.
+fn behind(status: &Status, node: &NodeStatus) -> Option<u64> {
+    node.applied.map(|applied| status.applied.saturating_sub(applied))
+}
+
+async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
+    let status = led_status(client).await?;
+    if output.json {
+        for node in &status.nodes {
+            output.object(&MemberLine {
+                id: node.id,
+                role: role_word(node.role),
+                voter: node.role != Role::Learner,
+                healthy: node.healthy.unwrap_or(false),
+                applied: node.applied,
+                behind: behind(&status, node),
+                client: &node.client,
+                peer: &node.peer,
+            })?;
+        }
+        return Ok(YES);
+    }
+    let row = |node: &NodeStatus| {
+        vec![
+            node.id.to_string(),
+            role_word(node.role).to_owned(),
+            if node.role == Role::Learner { "no" } else { "yes" }.to_owned(),
+            if node.healthy == Some(true) { "healthy" } else { "unheard" }.to_owned(),
+            behind(&status, node).map_or("?".to_owned(), |behind| behind.to_string()),
+            node.client.clone(),
+            node.peer.clone(),
+        ]
+    };
+    let rows: Vec<_> = status.nodes.iter().map(row).collect();
+    output.table(&["NODE", "ROLE", "VOTES", "HEALTH", "BEHIND", "CLIENT", "PEER"], &rows)?;
+    Ok(YES)
+}
+
+async fn add(client: &Client, options: AddOptions, output: &Output) -> Result<u8, Failure> {
+    let AddOptions { node, client: at, peer, data } = options;
+    let change = MemberChange::Add { node, client: at.clone(), peer: peer.clone() };
+    client.service().change_members(change).await?;
+    let status = led_status(client).await?;
+    let data = data.unwrap_or_else(|| PathBuf::from(format!("data/n{node}")));
+    let member = Member { client: at, peer };
+    let joining = Joining {
+        cluster: &status.cluster,
+        peers_id: status.peers_id,
+        node,
+        data: &data,
+        member: &member,
+        timing_ms: Some(status.timing_ms),
+    };
+    let config = joining.to_toml();
+    let line = AddedLine {
+        node,
+        cluster: &status.cluster,
+        cluster_id: cluster_id_text(client.cluster_id().await?),
+        config: &config,
+    };
+    output.answer(&line, || {
+        format!(
+            "# Node {node}, added to {}. Start it with this file, then: lockkeeper member promote {node}\n{config}",
+            status.cluster
+        )
+    })?;
+    Ok(YES)
+}
+
+/// Waits until the node has caught up, then gives it its vote.
+async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> Result<u8, Failure> {
+    let node = options.node;
+    let wait = tokio::time::timeout(options.wait, caught_up(client, node, output));
+    match wait.await {
+        Ok(caught_up) => caught_up?,
+        Err(_) => {
+            let waited = short(milliseconds(options.wait));
+            let detail = format!("node {node} has not caught up within {waited}; see `lockkeeper member ls`");
+            return Err(Failure::new(Word::MembersUnfit, detail));
+        }
+    }
+    let change = MemberChange::Promote { node, instead_of: options.instead_of };
+    client.service().change_members(change).await?;
+    changed(client, node, output, "votes").await
+}
+
+/// Shows how far the node is until it has nearly everything. One that is no member is for the cluster to refuse.
+async fn caught_up(client: &Client, node: u64, output: &Output) -> Result<(), Failure> {
+    let bar = if output.watched && !output.json { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} log entries ({elapsed})") {
+        bar.set_style(style);
+    }
+    bar.set_message(format!("node {node}"));
+    loop {
+        let status = led_status(client).await?;
+        let Some(member) = status.nodes.iter().find(|member| member.id == node) else { break };
+        bar.set_length(status.applied);
+        bar.set_position(member.applied.unwrap_or_default().min(status.applied));
+        let near = behind(&status, member).is_some_and(|behind| behind <= limits::PROMOTE_LAG_ENTRIES_MAX);
+        if member.role != Role::Learner || (near && member.healthy == Some(true)) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+async fn changed(client: &Client, node: u64, output: &Output, what: &str) -> Result<u8, Failure> {
+    if output.json {
+        let status = led_status(client).await?;
+        let voters = status.nodes.iter().filter(|node| node.role != Role::Learner).map(|node| node.id).collect();
+        output.object(&ChangedLine { node, voters })?;
+    }
+    output.remark(&format!("node {node} {what}"));
+    Ok(YES)
+}

@@ -1,0 +1,32 @@
+//! The commands, a file each: its options, its call, its text and its JSON.
+
+pub(super) mod acquire;
+pub(super) mod ask;
+pub(super) mod backup;
+pub(super) mod break_hold;
+pub(super) mod check;
+pub(super) mod completions;
+pub(super) mod config;
+pub(super) mod dev;
+pub(super) mod explain;
+pub(super) mod features;
+pub(super) mod handover;
+pub(super) mod history;
+pub(super) mod leader;
+pub(super) mod ls;
+pub(super) mod member;
+pub(super) mod refresh;
+pub(super) mod release;
+pub(super) mod restore;
+pub(super) mod semaphore;
+pub(super) mod serve;
+pub(super) mod session;
+pub(super) mod sessions;
+pub(super) mod settings;
+pub(super) mod show;
+pub(super) mod status;
+pub(super) mod transfer;
+pub(super) mod verify;
+pub(super) mod version;
+pub(super) mod wait;
+pub(super) mod watch;

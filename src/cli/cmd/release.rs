@@ -1,0 +1,71 @@
+//! `release`: gives a lease back by its handle.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::{HandleOption, lock_name};
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::client::ClientError;
+use crate::model::LockName;
+use crate::service::Word;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ReleaseOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    name: LockName,
+    #[command(flatten)]
+    handle: HandleOption,
+}
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct Released {
+    released: bool,
+    reason: Option<String>,
+}
+
+/// Gives a lease back. A lease that is not held (any more) is no success.
+pub(in crate::cli) async fn run(client: &Client, options: ReleaseOptions, output: &Output) -> Result<u8, Failure> {
+    let released = client.release(options.name.as_str(), &options.handle.read()?).await;
+    if output.json
+        && let Some(answer) = release_answer(&released)
+    {
+        output.object(&answer)?;
+    }
+    released?;
+    Ok(YES)
+}
+
+fn release_answer<T>(released: &Result<T, ClientError>) -> Option<Released> {
+    match released {
+        Ok(_) => Some(Released { released: true, reason: None }),
+        Err(ClientError::Refused(refusal)) => {
+            let reason = Some(Word::of_refusal(refusal).row().text.to_owned());
+            Some(Released { released: false, reason })
+        }
+        Err(
+            ClientError::NotAcquired { .. }
+            | ClientError::SessionLost { .. }
+            | ClientError::HoldEnded { .. }
+            | ClientError::Service(_)
+            | ClientError::Invalid(_),
+        ) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::json::tests::value;
+
+    /// A release says what the manual lists.
+    #[test]
+    fn a_release_has_every_field() {
+        assert_eq!(value(&Released { released: true, reason: None }), json!({"released": true, "reason": null}));
+    }
+}

@@ -1,0 +1,127 @@
+//! `restore`: the first node of a new cluster, from a backup.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::ttl_max;
+use crate::cli::error::{Failure, REFUSED, YES};
+use crate::cli::json::{cluster_id_text, milliseconds};
+use crate::cli::output::Output;
+use crate::cli::text::short;
+use crate::clock::SystemClock;
+use crate::config::{Joining, Member};
+use crate::limits::EPOCH_MAX;
+use crate::node::backup::{BackupView, Restore, RestoreError, Restored, restore};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RestoreOptions {
+    /// The backup
+    file: PathBuf,
+    /// The directory to make, for the first node of the new cluster
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Let tokens begin with at least this epoch, as a number
+    #[arg(long, default_value_t = 0, value_name = "EPOCH", value_parser = clap::value_parser!(u16).range(0..=i64::from(EPOCH_MAX)))]
+    epoch: u16,
+    /// Refuse a backup of a cluster with another name [default: any]
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) cluster: Option<String>,
+    /// Id of the first node [default: the lowest of the backup's members]
+    #[arg(long, value_name = "ID")]
+    node: Option<u64>,
+    /// Where clients reach it [default: as in the backup]
+    #[arg(long, value_name = "HOST:PORT", requires = "peer")]
+    client: Option<String>,
+    /// Where other nodes reach it [default: as in the backup]
+    #[arg(long, value_name = "HOST:PORT", requires = "client")]
+    peer: Option<String>,
+    /// Wait at least this long before the first grant: the setting ttl_max, where it was raised after the backup was made
+    /// [default: the largest value that the backup knows]
+    #[arg(long, value_parser = ttl_max, value_name = "DURATION", conflicts_with = "grant_immediately")]
+    ttl_max: Option<Duration>,
+    /// Grant at once, although holders that were granted a lock after the backup may still believe in it: then two hold it
+    #[arg(long, alias = "now")]
+    grant_immediately: bool,
+}
+
+#[derive(Serialize)]
+struct RestoreLine<'a> {
+    data: String,
+    cluster: &'a str,
+    cluster_id: String,
+    node: u64,
+    epoch: u16,
+    sessions_ended: u64,
+    closed_ms: u64,
+    config: &'a str,
+}
+
+/// Makes the first node of a new cluster from a backup, and prints the config that it is started with.
+pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u8, Failure> {
+    let member = options.client.clone().zip(options.peer.clone()).map(|(client, peer)| Member { client, peer });
+    let asked = Restore {
+        file: options.file.clone(),
+        data: options.data.clone(),
+        cluster: options.cluster.clone(),
+        node: options.node,
+        member,
+        epoch_min: options.epoch,
+        at_once: options.grant_immediately,
+        ttl_ms_max: options.ttl_max.map_or(0, milliseconds),
+    };
+    let restored = restore(&asked, &SystemClock::new())?;
+    let data = std::path::absolute(&options.data)?;
+    let Restored { backup, cluster_id, node, member, epoch, closed_ms } = &restored;
+    let joining =
+        Joining { cluster: &backup.cluster, peers_id: *cluster_id, node: *node, data: &data, member, timing_ms: None };
+    let config = joining.to_toml();
+    let line = RestoreLine {
+        data: data.display().to_string(),
+        cluster: &backup.cluster,
+        cluster_id: cluster_id_text(*cluster_id),
+        node: *node,
+        epoch: *epoch,
+        sessions_ended: backup.sessions,
+        closed_ms: *closed_ms,
+        config: &config,
+    };
+    output.document(&line, || format!("{}{config}", comment(&restored)))?;
+    if options.grant_immediately {
+        output.warn(
+            "WARNING: grants come at once. Whoever was granted a lock after the backup was made may still believe in it: \
+             make sure that none of them works any more",
+        );
+    }
+    Ok(YES)
+}
+
+/// What a person should know of it, at the head of the config.
+fn comment(restored: &Restored) -> String {
+    let Restored { backup, node, epoch, closed_ms, .. } = restored;
+    let BackupView { cluster, index, sessions, .. } = backup;
+    let closed = if *closed_ms == 0 {
+        "Grants come at once.".to_owned()
+    } else {
+        format!("Nothing is granted for its first {} of log time.", short(*closed_ms))
+    };
+    format!(
+        "# Node {node} of a new cluster {cluster}, restored from a backup at log index {index}.\n\
+         # {sessions} sessions were ended; tokens begin with epoch {epoch}. {closed}\n\
+         # Start it with this file, then add others: lockkeeper member add\n"
+    )
+}
+
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Self {
+        match error {
+            RestoreError::Invalid(invalid) => invalid.into(),
+            error @ RestoreError::Backup(_) => {
+                let exit = error.is_damage().then_some(REFUSED);
+                Failure { exit, says_next: true, ..Failure::usage(error.to_string()) }
+            }
+        }
+    }
+}

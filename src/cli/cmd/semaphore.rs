@@ -1,0 +1,50 @@
+//! `semaphore`: keeps, changes or forgets the limit of a semaphore.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::lock_name;
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::limits::PERMITS_MAX;
+use crate::model::{LockName, Namespace};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SemaphoreOptions {
+    /// Which semaphore
+    #[arg(value_parser = lock_name)]
+    name: LockName,
+    /// Number of permits there are, kept also while none is used [default: none, with --remove]
+    #[arg(long, required_unless_present = "remove", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(PERMITS_MAX)))]
+    limit: Option<u32>,
+    /// Forget the limit once no permit is used
+    #[arg(long, conflicts_with = "limit")]
+    remove: bool,
+}
+
+/// The JSON line; the limit is null where it was removed.
+#[derive(Debug, Serialize)]
+struct Semaphore {
+    namespace: String,
+    lock: String,
+    limit: Option<u32>,
+}
+
+/// Keeps a semaphore's limit, changes it or forgets it. Without JSON there is nothing to say.
+pub(in crate::cli) async fn run(
+    client: &Client,
+    namespace: &Namespace,
+    options: SemaphoreOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    match options.limit {
+        Some(limit) => client.set_semaphore(options.name.as_str(), limit).await?,
+        None => client.remove_semaphore(options.name.as_str()).await?,
+    }
+    if output.json {
+        let (namespace, lock) = (namespace.to_string(), options.name.to_string());
+        output.object(&Semaphore { namespace, lock, limit: options.limit })?;
+    }
+    Ok(YES)
+}

@@ -1,0 +1,60 @@
+//! `serve`: one node, from its configuration.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::error::{Failure, YES};
+use crate::cli::logging;
+use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
+use crate::config::Config;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ServeOptions {
+    /// Configuration of the node
+    #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG")]
+    config: PathBuf,
+}
+
+/// Runs the node until it is told to stop: TERM and INT hand leadership over first, HUP reads the log level
+/// and the rates of `[quota]` anew.
+pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
+    let config = Config::from_file(&options.config)?;
+    logging::set_level(&config.log_level);
+    raise_descriptor_limit();
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hup = signal(SignalKind::hangup())?;
+    let instruments = Instruments::install()?;
+    let (node, client) = (config.node, config.listen.client);
+    let ports = Ports::bind(&config.listen).await?;
+    let mut server = Server::start(config, ports, false, &instruments).await?;
+    tracing::info!(node, %client, "serving");
+    let ended = loop {
+        tokio::select! {
+            why = server.failed() => break Err(Failure::stopped(format!("node {node} stopped: {why}"))),
+            _ = term.recv() => break Ok(YES),
+            _ = int.recv() => break Ok(YES),
+            _ = hup.recv() => reload(options, &server),
+            () = instruments.keep() => {}
+        }
+    };
+    if ended.is_ok() {
+        tracing::info!(node, "stopping");
+    }
+    server.stop().await;
+    ended
+}
+
+/// What can change while a node runs: its log level, and how many commands a second each namespace may send. A config
+/// that does not read leaves everything as it was.
+fn reload(options: &ServeOptions, server: &Server) {
+    match Config::from_file(&options.config) {
+        Ok(config) => {
+            logging::set_level(&config.log_level);
+            server.node.set_rates(config.rates);
+            tracing::info!(level = config.log_level, "read the config anew");
+        }
+        Err(error) => tracing::warn!(%error, "the config was not read anew"),
+    }
+}

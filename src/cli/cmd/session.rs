@@ -1,0 +1,44 @@
+//! `session end`: ends a session of another client.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use crate::cli::args::{reason, session};
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::model::{Reason, SessionId};
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum SessionCommand {
+    /// End a session: all its locks are broken, its waiters leave their queues, and its client learns why
+    End(EndOptions),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct EndOptions {
+    /// Public id of the session, as `sessions` shows it
+    #[arg(value_parser = session, value_name = "ID")]
+    id: SessionId,
+    /// Reason, shown to the session's client and in the history of its locks
+    #[arg(long, value_parser = reason, value_name = "TEXT")]
+    why: Reason,
+}
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct EndedSession {
+    session: String,
+    ended: bool,
+}
+
+/// Acts on a session of another client.
+pub(in crate::cli) async fn run(client: &Client, command: SessionCommand, output: &Output) -> Result<u8, Failure> {
+    let SessionCommand::End(EndOptions { id, why }) = command;
+    client.end_session(id, why.as_str()).await?;
+    if output.json {
+        output.object(&EndedSession { session: id.to_string(), ended: true })?;
+    }
+    output.remark(&format!("session {id} has ended"));
+    Ok(YES)
+}

@@ -1,0 +1,79 @@
+//! `sessions`: lists the sessions of a namespace.
+
+use serde::Serialize;
+
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::json::Who;
+use crate::cli::output::Output;
+use crate::cli::text::{ago, called, short};
+use crate::client::ReadAt;
+use crate::model::{LogTime, SessionView};
+
+/// A JSON line, one a session.
+#[derive(Debug, Serialize)]
+struct Session {
+    session: String,
+    namespace: String,
+    #[serde(flatten)]
+    who: Who,
+    ttl_ms: u64,
+    age_ms: u64,
+    remaining_ms: u64,
+    disconnected: bool,
+    leaderless_ms: u64,
+    holds: u64,
+    waits: u64,
+}
+
+impl Session {
+    fn new(view: &SessionView, now: LogTime) -> Self {
+        Self {
+            session: view.session.to_string(),
+            namespace: view.namespace.to_string(),
+            who: Who::new(&view.metadata),
+            ttl_ms: view.ttl_ms,
+            age_ms: now.ms_since(view.opened),
+            remaining_ms: view.deadline.ms_since(now),
+            disconnected: view.disconnected,
+            leaderless_ms: view.leaderless_ms,
+            holds: view.holds,
+            waits: view.waits,
+        }
+    }
+}
+
+/// Sessions of the namespace.
+pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
+    let ReadAt { now, value: sessions, .. } = client.all_sessions().await?;
+    if output.json {
+        for session in &sessions {
+            output.object(&Session::new(session, now))?;
+        }
+        return Ok(YES);
+    }
+    let rows: Vec<_> = sessions
+        .iter()
+        .map(|session| {
+            vec![
+                session.session.to_string(),
+                called(&session.metadata),
+                session.holds.to_string(),
+                session.waits.to_string(),
+                short(session.ttl_ms),
+                short(session.deadline.ms_since(now)),
+                ago(now, session.opened),
+                remarks(session),
+            ]
+        })
+        .collect();
+    output.table(&["SESSION", "WHO", "HOLDS", "WAITS", "TTL", "LEFT", "AGE", ""], &rows)?;
+    Ok(YES)
+}
+
+/// What there is to say of a session: that it lost its stream, and that it lives longer for want of a leader.
+fn remarks(session: &SessionView) -> String {
+    let gone = session.disconnected.then(|| "disconnected".to_owned());
+    let longer = (session.leaderless_ms != 0).then(|| format!("no leader for {}", short(session.leaderless_ms)));
+    gone.into_iter().chain(longer).collect::<Vec<_>>().join(", ")
+}

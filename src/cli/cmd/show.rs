@@ -1,0 +1,206 @@
+//! `show`: one lock, its holders and its waiters.
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::cli::args::lock_name;
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::json::{Holder, Waiter, mode_word};
+use crate::cli::output::{Output, plain};
+use crate::cli::text::{ago, called, short};
+use crate::client::ReadAt;
+use crate::compat::config_locks::locks_json;
+use crate::model::{Closing, HolderView, LockName, LockView, LogTime};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ShowOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    name: LockName,
+    /// How to write it
+    #[arg(long, value_enum, default_value = "text")]
+    format: ShowFormat,
+}
+
+/// Ways to show a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ShowFormat {
+    /// For people.
+    Text,
+    /// As with --json.
+    Json,
+    /// As a document of config.locks: one line of extended JSON, or null where there is none.
+    Config,
+}
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct Lock {
+    namespace: String,
+    lock: String,
+    kind: Option<String>,
+    limit: Option<u32>,
+    holders: Vec<Holder>,
+    waiters: Vec<Waiter>,
+    value: Option<String>,
+    delay_ms: Option<u64>,
+    closed: Vec<Closed>,
+}
+
+impl Lock {
+    fn new(view: &LockView, now: LogTime) -> Self {
+        Self {
+            namespace: view.lock.namespace.to_string(),
+            lock: view.lock.name.to_string(),
+            kind: view.kind.map(|kind| kind.to_string()),
+            limit: view.limit,
+            holders: view.holders.iter().map(|holder| Holder::new(holder, now)).collect(),
+            waiters: view.waiters.iter().map(|waiter| Waiter::new(waiter, now)).collect(),
+            value: view.value.as_ref().map(ToString::to_string),
+            delay_ms: view.delay_ms,
+            closed: view.closed.iter().map(Closed::new).collect(),
+        }
+    }
+}
+
+/// What keeps a lock closed.
+#[derive(Debug, Serialize)]
+struct Closed {
+    token: String,
+    who: String,
+    /// In log time, as in `status`.
+    until_ms: u64,
+}
+
+impl Closed {
+    fn new(closing: &Closing) -> Self {
+        let Closing { token, who, until, left_ms: _ } = closing;
+        Self { token: token.to_string(), who: who.to_string(), until_ms: until.0 }
+    }
+}
+
+/// One lock.
+pub(in crate::cli) async fn run(client: &Client, options: ShowOptions, output: &Output) -> Result<u8, Failure> {
+    if options.format == ShowFormat::Config {
+        return show_document(client, &options, output).await;
+    }
+    let ReadAt { now, value: view, .. } = client.inspect(options.name.as_str()).await?;
+    if output.json || options.format == ShowFormat::Json {
+        output.object(&Lock::new(&view, now))?;
+        return Ok(YES);
+    }
+    let Some(kind) = view.kind else {
+        output.line(format!("{} is free", view.lock.name))?;
+        return Ok(YES);
+    };
+    let limit = view.limit.map_or(String::new(), |limit| format!(" of {limit} permits"));
+    output.line(format!(
+        "{}: a {kind}{limit}, {} holding, {} waiting",
+        view.lock.name,
+        view.holders.len(),
+        view.waiters.len()
+    ))?;
+    if let Some(value) = &view.value {
+        output.line(format!("value: {value}"))?;
+    }
+    for Closing { token, who, left_ms, .. } in &view.closed {
+        output.line(format!("closed by {} (token {token}) for another {}", plain(who), short(*left_ms)))?;
+    }
+    output.table(&["PLACE", "TOKEN", "SESSION", "MODE", "WHO", "WHY", "FOR"], &lock_rows(&view, now))?;
+    Ok(YES)
+}
+
+/// One lock as a document.
+async fn show_document(client: &Client, options: &ShowOptions, output: &Output) -> Result<u8, Failure> {
+    let document = client.document(options.name.as_str()).await?.value;
+    let json = document.map(|document| locks_json(&document));
+    output.object(&json)?;
+    Ok(YES)
+}
+
+fn lock_rows(view: &LockView, now: LogTime) -> Vec<Vec<String>> {
+    let holder = |holder: &HolderView| {
+        vec![
+            "holder".to_owned(),
+            holder.token.to_string(),
+            holder.session.map_or("lease".to_owned(), |session| session.to_string()),
+            held_how(holder),
+            called(&holder.metadata),
+            holder.metadata.why.to_string(),
+            ago(now, holder.since),
+        ]
+    };
+    let holders = view.holders.iter().map(holder);
+    let waiters = view.waiters.iter().map(|waiter| {
+        vec![
+            format!("waiter {}", waiter.place),
+            String::new(),
+            waiter.session.map_or("lease".to_owned(), |session| session.to_string()),
+            mode_word(waiter.mode).to_owned(),
+            called(&waiter.metadata),
+            waiter.metadata.why.to_string(),
+            ago(now, waiter.since),
+        ]
+    });
+    holders.chain(waiters).collect()
+}
+
+/// The mode of a hold, and whether its session keeps it between uses.
+fn held_how(holder: &HolderView) -> String {
+    let mode = mode_word(holder.mode);
+    match (holder.cached, holder.recalled) {
+        (_, true) => format!("{mode}, recalled"),
+        (true, false) => format!("{mode}, cached"),
+        (false, false) => mode.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::json::tests::{holder, lock, value};
+    use crate::model::{FencingToken, Kind, Metadata, Mode, SessionId, WaiterView};
+
+    /// A held lock shows its holders and waiters with every promised field.
+    #[test]
+    fn show_has_every_field() {
+        let waiter = WaiterView {
+            place: 1,
+            sequence: 4,
+            session: Some(SessionId::new(0, 5)),
+            owner: None,
+            mode: Mode::Shared,
+            metadata: Metadata::default(),
+            since: LogTime(1_500),
+        };
+        let closing =
+            Closing { token: FencingToken::new(0, 16), who: "ida".into(), until: LogTime(9_000), left_ms: 7_000 };
+        let (holders, waiters, closed) = (vec![holder()], vec![waiter], vec![closing]);
+        let view = LockView { kind: Some(Kind::Lock), holders, waiters, closed, ..LockView::free(lock()) };
+        let expected = json!({
+            "namespace": "default", "lock": "nightly", "kind": "lock", "limit": null, "value": null, "delay_ms": null,
+            "holders": [{
+                "session": "3", "owner": null, "token": "17", "mode": "exclusive", "permits": null, "who": "ann",
+                "why": null, "host": "h1", "pid": 9, "held_ms": 1000, "remaining_ms": 9000,
+                "cached": true, "recalled": true,
+            }],
+            "waiters": [{
+                "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null, "who": "somebody",
+                "waiting_ms": 500,
+            }],
+            "closed": [{"token": "16", "who": "ida", "until_ms": 9000}],
+        });
+        assert_eq!(value(&Lock::new(&view, LogTime(2_000))), expected);
+    }
+
+    /// A free name is an answer: no kind, nobody.
+    #[test]
+    fn a_free_name_has_no_kind() {
+        let view = LockView::free(lock());
+        let shown = value(&Lock::new(&view, LogTime(0)));
+        assert_eq!((&shown["kind"], &shown["holders"]), (&Value::Null, &json!([])));
+    }
+}

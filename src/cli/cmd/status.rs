@@ -1,0 +1,178 @@
+//! `status`: who leads, and how the nodes are.
+
+use serde::Serialize;
+
+use crate::cli::connect::{Client, led};
+use crate::cli::error::{Failure, YES};
+use crate::cli::json::{cluster_id_text, role_word};
+use crate::cli::output::Output;
+use crate::cli::text::short;
+use crate::service::{NodeStatus, Status};
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct Cluster {
+    cluster: String,
+    cluster_id: Option<String>,
+    leader: Option<u64>,
+    term: u64,
+    log_time_ms: u64,
+    nodes: Vec<Node>,
+    sessions: u64,
+    locks: u64,
+    waiters: u64,
+    features: u32,
+    /// For how long nothing is granted after a restore; 0 otherwise.
+    closed_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    id: u64,
+    role: &'static str,
+    client: String,
+    peer: String,
+    http: String,
+    applied: Option<u64>,
+    /// False also where nobody knows.
+    healthy: bool,
+    version: Option<String>,
+    features: Option<u32>,
+}
+
+impl Cluster {
+    fn new(status: &Status) -> Self {
+        Self {
+            cluster: status.cluster.clone(),
+            cluster_id: status.cluster_id.map(cluster_id_text),
+            leader: status.leader,
+            term: status.term,
+            log_time_ms: status.log_time.0,
+            nodes: status.nodes.iter().map(Node::new).collect(),
+            sessions: status.totals.sessions,
+            locks: status.totals.locks,
+            waiters: status.totals.waiters,
+            features: status.features,
+            closed_ms: status.closed_ms,
+        }
+    }
+}
+
+impl Node {
+    fn new(node: &NodeStatus) -> Self {
+        Self {
+            id: node.id,
+            role: role_word(node.role),
+            client: node.client.clone(),
+            peer: node.peer.clone(),
+            http: node.http.clone(),
+            applied: node.applied,
+            healthy: node.healthy.unwrap_or(false),
+            version: node.version.clone(),
+            features: node.features,
+        }
+    }
+}
+
+/// Who leads, and how the nodes are. Without a leader it shows what the asked node sees, and fails all the same.
+pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
+    let status = client.status().await?;
+    if output.json {
+        output.object(&Cluster::new(&status))?;
+    } else {
+        status_lines(&status, output)?;
+    }
+    led(&status).map(|_| YES)
+}
+
+/// Whether a node is well; `unknown` is not well as far as anybody can tell.
+fn health_word(node: &NodeStatus) -> &'static str {
+    match node.healthy {
+        Some(true) => "healthy",
+        Some(false) => "unheard",
+        None => "unknown",
+    }
+}
+
+fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
+    let leader = status.leader.map_or("no node leads".to_owned(), |leader| format!("node {leader} leads"));
+    let totals = &status.totals;
+    let named = status.cluster_id.map_or_else(|| "not fixed yet".to_owned(), cluster_id_text);
+    output.line(format!("cluster_id {named}"))?;
+    output.line(format!(
+        "{}: {leader}, term {}, feature level {}; {} sessions, {} locks, {} waiters",
+        status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters
+    ))?;
+    if status.closed_ms != 0 {
+        let left = short(status.closed_ms);
+        output.line(format!("restored from a backup: nothing is granted for another {left}"))?;
+    }
+    let rows: Vec<_> = status
+        .nodes
+        .iter()
+        .map(|node| {
+            vec![
+                node.id.to_string(),
+                role_word(node.role).to_owned(),
+                health_word(node).to_owned(),
+                node.applied.map_or("?".to_owned(), |applied| applied.to_string()),
+                node.client.clone(),
+                node.peer.clone(),
+                node.http.clone(),
+                node.version.clone().unwrap_or_default(),
+                node.features.map_or("?".to_owned(), |level| level.to_string()),
+            ]
+        })
+        .collect();
+    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION", "FEATURES"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::json::tests::value;
+    use crate::model::{LogTime, Totals};
+    use crate::service::Role;
+
+    /// The cluster's status has every promised field, and nobody leading is null.
+    #[test]
+    fn status_has_every_field() {
+        let node = NodeStatus {
+            id: 2,
+            role: Role::Follower,
+            client: "c".into(),
+            peer: "p".into(),
+            http: "h".into(),
+            applied: None,
+            healthy: None,
+            version: None,
+            features: None,
+        };
+        let status = Status {
+            cluster: "harbour".into(),
+            cluster_id: Some(0xabc),
+            peers_id: 0xdef,
+            node: 2,
+            leader: None,
+            term: 4,
+            log_time: LogTime(9),
+            applied: 7,
+            nodes: vec![node],
+            totals: Totals { sessions: 1, locks: 2, holders: 2, waiters: 3, grants: 4 },
+            ttl_ms_min: 1,
+            ttl_ms_max: 2,
+            features: 1,
+            timing_ms: [50, 150, 300],
+            closed_ms: 8,
+        };
+        let expected = json!({
+            "cluster": "harbour", "cluster_id": "00000000000000000000000000000abc", "leader": null, "term": 4,
+            "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
+            "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
+                "version": null, "features": null}], "features": 1, "closed_ms": 8,
+        });
+        assert_eq!(value(&Cluster::new(&status)), expected);
+    }
+}

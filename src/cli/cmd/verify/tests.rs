@@ -1,0 +1,233 @@
+//! Exports that somebody laid hands on: runs every script of `tests/golden/verify` over one small history.
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
+
+use std::error::Error;
+use std::path::Path;
+
+use goldenscript::{ArgumentConsumer, Context};
+
+use super::*;
+use crate::cli::cmd::history::{gone, row};
+use crate::machine::Machine;
+use crate::model::*;
+
+fn key(name: &str) -> LockKey {
+    LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") }
+}
+
+fn acquire(session: u64, number: u64, lock: &str, access: impl Into<Access>) -> Command {
+    Command::Acquire(Acquire {
+        request: RequestId { session: SessionId::new(0, session), number },
+        answered_below: 0,
+        locks: (key(lock).name, access.into()).into(),
+        owner: None,
+        patience: Patience::Session,
+        metadata: Metadata { who: format!("s{session}").into(), why: "a build".into(), ..Metadata::default() },
+        lease_ms: None,
+        extras: None,
+    })
+}
+
+fn release(session: u64, number: u64, lock: &str, token: u64) -> Command {
+    let request = RequestId { session: SessionId::new(0, session), number };
+    let token = FencingToken::new(0, token);
+    Command::Release(Release { request, answered_below: 0, name: key(lock).name, token })
+}
+
+fn open(number: u128) -> Command {
+    Command::OpenSession(OpenSession {
+        namespace: Namespace::default(),
+        handle: Handle::from_random(number),
+        instance: Instance(1),
+        ttl_ms: 600_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+        accepts_hand_over: true,
+    })
+}
+
+fn manage(lock: &str, what: Managing) -> Command {
+    Command::Manage(Manage { lock: key(lock), what })
+}
+
+/// Two locks and a semaphore: queues, a break, a hand-over and a change of the limit.
+fn commands() -> Vec<Command> {
+    let why = Reason::parse("stuck").expect("legal");
+    let permits = |count| Access::permits(count, 3);
+    vec![
+        open(1),
+        open(2),
+        open(3),
+        acquire(1, 1, "dam", Mode::Exclusive),
+        acquire(2, 1, "dam", Mode::Exclusive),
+        acquire(3, 1, "dam", Mode::Exclusive),
+        acquire(1, 2, "pool", permits(2)),
+        acquire(2, 2, "pool", permits(1)),
+        release(1, 3, "dam", 1),
+        manage("dam", Managing::BreakHold { token: FencingToken::new(0, 4), why }),
+        manage("dam", Managing::HandOver { token: FencingToken::new(0, 5), to: SessionId::new(0, 1) }),
+        manage("pool", Managing::SetLimit { limit: 4 }),
+        acquire(3, 4, "pool", permits(1)),
+        release(1, 5, "pool", 2),
+        release(1, 6, "dam", 6),
+    ]
+}
+
+fn kept() -> Vec<HistoryRecord> {
+    let mut machine = Machine::new();
+    for (command, index) in commands().into_iter().zip(1..) {
+        let commands = vec![Submission { principal: Principal::default(), since: None, command }];
+        let wall = WallTime(1_795_000_000_000 + index);
+        machine.apply(index, &Entry { stamp: LogTime(index), wall, renewals: vec![], commands, digest: None });
+    }
+    let query = Query::History { namespace: Namespace::default(), lock: None, after: None, rows: 1_000 };
+    let QueryResult::History(page) = machine.query(&query).answer else { panic!("another answer") };
+    page.records
+}
+
+fn export() -> Vec<HistoryLine> {
+    kept().iter().map(|record| HistoryLine::new(record).of(0xabc)).collect()
+}
+
+/// One of a thing is said otherwise than several.
+#[test]
+fn what_is_verified_is_counted_in_words() {
+    let said = |records: &[HistoryRecord]| praise(&crate::history::verify(records).expect("whole"));
+    let all = kept();
+    assert!(said(&all[..1]).starts_with("1 record of 1 lock in default, "), "{}", said(&all[..1]));
+    assert!(said(&all[..1]).contains(" is whole: "), "{}", said(&all[..1]));
+    let more = format!("{} records of 2 locks in default, ", all.len());
+    assert!(said(&all).starts_with(&more) && said(&all).contains(" are whole: "), "{}", said(&all));
+}
+
+/// The lines as they are now.
+struct Tampering(Vec<HistoryLine>);
+
+impl goldenscript::Runner for Tampering {
+    type Command = goldenscript::Command;
+
+    fn run(&mut self, command: &Self::Command, _: &Context) -> Result<String, Box<dyn Error>> {
+        let mut args = command.consume_args();
+        let output = self.step(&command.name, &mut args)?;
+        args.reject_next()?;
+        Ok(output)
+    }
+}
+
+impl Tampering {
+    fn step(&mut self, word: &str, args: &mut ArgumentConsumer<'_>) -> Result<String, Box<dyn Error>> {
+        let at = |args: &mut ArgumentConsumer<'_>| -> Result<usize, Box<dyn Error>> {
+            Ok(args.next_pos().ok_or("which line?")?.parse::<usize>()? - 1)
+        };
+        match word {
+            "export" => self.0 = export(),
+            "only" => {
+                let lock = args.next_pos().ok_or("which lock?")?;
+                self.0.retain(|line| line.lock == lock);
+            }
+            "show" => return Ok(self.0.iter().map(shown).collect::<Vec<_>>().join("\n")),
+            "remove" => drop(self.0.remove(at(args)?)),
+            "swap" => {
+                let (one, other) = (at(args)?, at(args)?);
+                self.0.swap(one, other);
+            }
+            "double" => {
+                let at = at(args)?;
+                self.0.insert(at, self.0[at].clone());
+            }
+            "change" => {
+                let at = at(args)?;
+                while let Some((field, value)) = args.next_key() {
+                    change(&mut self.0[at], field, value);
+                }
+            }
+            "rehash" => {
+                let at = at(args)?;
+                rehash(&mut self.0[at])?;
+            }
+            "rehash-from" => {
+                let first = at(args)?;
+                for at in first..self.0.len() {
+                    let before = at.checked_sub(1).map(|before| self.0[before].clone());
+                    let of_lock = self.0[..at].iter().rev().find(|line| line.lock == self.0[at].lock).cloned();
+                    if let Some(before) = before {
+                        self.0[at].before = before.hash;
+                    }
+                    if let Some(of_lock) = of_lock {
+                        self.0[at].previous = of_lock.hash;
+                    }
+                    rehash(&mut self.0[at])?;
+                }
+            }
+            "verify" => return Ok(self.verdict()),
+            other => return Err(format!("there is no command {other}").into()),
+        }
+        Ok(String::new())
+    }
+
+    /// What `verify` says to the file.
+    fn verdict(&self) -> String {
+        let text: Vec<String> = self.0.iter().map(|line| serde_json::to_string(line).expect("JSON")).collect();
+        let outcome = records(text.join("\n").as_bytes()).expect("read");
+        match outcome.and_then(|records| history::verify(&records)) {
+            Ok(proof) => praise(&proof),
+            Err(Flaw { record, what }) => format!("line {record}: {what}"),
+        }
+    }
+}
+
+fn shown(line: &HistoryLine) -> String {
+    row(line.clone()).into_iter().filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join("  ")
+}
+
+fn change(line: &mut HistoryLine, field: &str, value: &str) {
+    let mut object = serde_json::to_value(&*line).expect("JSON");
+    let number = value.parse::<u64>().ok().filter(|_| object[field].is_number());
+    let truth = value.parse::<bool>().ok().filter(|_| object[field].is_boolean());
+    let literal = number.map(serde_json::Value::from).or(truth.map(Into::into));
+    object[field] = literal.unwrap_or_else(|| value.into());
+    *line = serde_json::from_value(object).expect("a line");
+}
+
+/// As a forger would: the line's hash is worked out anew.
+fn rehash(line: &mut HistoryLine) -> Result<(), Box<dyn Error>> {
+    let record = line.record()?;
+    let draft = history::Draft::of(&record).ok_or("it is about no lock")?;
+    let mut bytes = Vec::new();
+    history::bytes::write(&mut bytes, &draft);
+    line.hash = history::link(&Namespace::parse(&line.namespace)?, record.before, &bytes).to_string();
+    Ok(())
+}
+
+/// Every line of an export reads back as the record that it was.
+#[test]
+fn lines_read_back() {
+    for line in export() {
+        let record = line.record().expect("a record");
+        assert_eq!(HistoryLine::new(&record).of(0xabc), line);
+    }
+}
+
+/// Every sort of tampering is found and named; see the scripts.
+#[test]
+fn tampering_is_found() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/verify");
+    let mut run = 0;
+    for entry in std::fs::read_dir(scripts).expect("scripts") {
+        let path = entry.expect("an entry").path();
+        goldenscript::run(&mut Tampering(Vec::new()), &path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        run += 1;
+    }
+    assert!(3 <= run, "only {run} scripts");
+}
+
+/// Where older records are gone, a history from the beginning says so; one that goes on after a position, or has all
+/// records, says nothing.
+#[test]
+fn a_history_without_its_beginning_says_so() {
+    let floor = Position { index: 7, n: 1 };
+    assert!(gone(None, floor).is_some_and(|text| text.contains("up to position 7.1 are no longer kept")));
+    assert_eq!(gone(Some(floor), floor), None);
+    assert_eq!(gone(None, Position::default()), None);
+}

@@ -1,0 +1,69 @@
+//! `wait`: returns when a name is free.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::args::{duration, lock_name};
+use crate::cli::connect::{Client, RetryOption};
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::model::{LockName, LockView, Namespace, Refusal};
+use crate::service::Word;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct WaitOptions {
+    /// Which lock
+    #[arg(value_parser = lock_name)]
+    name: LockName,
+    /// Wait at most this long, from the start; 0s looks once [default: without end]
+    #[arg(short, long, value_parser = duration, value_name = "DURATION")]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    retry: RetryOption,
+}
+
+/// The JSON line.
+#[derive(Debug, Serialize)]
+struct Free {
+    namespace: String,
+    lock: String,
+    free: bool,
+}
+
+/// Returns when a name is free. A wait of 0 looks once.
+pub(in crate::cli) async fn run(
+    client: &Client,
+    namespace: &Namespace,
+    options: WaitOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let (client, name) = (options.retry.of(client), options.name.as_str());
+    if let Some(wait) = options.wait {
+        if !client.wait_free_within(name, wait).await? {
+            let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };
+            let detail = format!("{name} {why}{}", in_the_way(&client, name).await);
+            return Err(Failure::new(Word::NotAcquired, detail));
+        }
+    } else {
+        client.wait_free(name).await?;
+    }
+    if output.json {
+        let lock = options.name.to_string();
+        output.object(&Free { namespace: namespace.to_string(), lock, free: true })?;
+    }
+    Ok(YES)
+}
+
+/// What is in the way of a name that is not free: a holder, or else what opens first. Nothing where the cluster does not answer.
+async fn in_the_way(client: &Client, name: &str) -> String {
+    let Ok(seen) = client.inspect(name).await else { return String::new() };
+    let LockView { lock, holders, closed, .. } = seen.value;
+    let holder = holders.into_iter().next().map(Box::new);
+    let closed = closed.into_iter().min_by_key(|closing| closing.until).map(Box::new);
+    if holder.is_none() && closed.is_none() {
+        return String::new();
+    }
+    format!(": {}", Refusal::Held { lock, holder, closed })
+}

@@ -1,0 +1,185 @@
+//! Why a command failed: a word of the one table, what happened in a sentence, and the next step.
+
+use std::io;
+
+use crate::client::{ClientError, Lost};
+use crate::config::ConfigError;
+use crate::model::{DeadlockLink, Invalid, Refusal};
+use crate::service::{LeaderHint, ServiceError, Word};
+
+/// Done; the answer is yes.
+pub(super) const YES: u8 = 0;
+/// The answer is no.
+pub(super) const NO: u8 = 1;
+/// The command line is wrong.
+pub(super) const USAGE: u8 = 64;
+/// Exit code where what was given is not acceptable: a damaged backup.
+pub(super) const REFUSED: u8 = 65;
+
+/// Ends a command with an exit code and a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Which error.
+    pub(crate) word: Word,
+    /// What happened.
+    pub(crate) detail: String,
+    /// The leader, where the error names one.
+    pub(crate) leader: Option<LeaderHint>,
+    /// Who waits for whom, where that is the failure.
+    pub(crate) cycle: Vec<DeadlockLink>,
+    /// Replaces the table's exit code.
+    pub(crate) exit: Option<u8>,
+    /// The detail says itself what to do next.
+    pub(crate) says_next: bool,
+    /// Nobody reads the answer any more; nothing is left to say.
+    pub(crate) silent: bool,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub(crate) fn new(word: Word, detail: impl Into<String>) -> Self {
+        let (leader, cycle) = (None, Vec::new());
+        Self { word, detail: detail.into(), leader, cycle, exit: None, says_next: false, silent: false }
+    }
+
+    /// A node cannot run, and the detail says why and what to do.
+    pub(crate) fn stopped(detail: impl Into<String>) -> Self {
+        Self { says_next: true, ..Self::new(Word::Internal, detail) }
+    }
+
+    /// The command line itself is wrong.
+    pub(crate) fn usage(detail: impl Into<String>) -> Self {
+        Self::new(Word::Invalid, detail)
+    }
+
+    /// A grant whose line could not be written, and which was therefore given back. Unlike elsewhere a reader that is gone is
+    /// an error here.
+    pub(crate) fn unprinted(self) -> Self {
+        let detail = format!("the grant could not be printed, so it was given back: {}", self.detail);
+        Self { detail, silent: false, says_next: true, ..self }
+    }
+
+    /// The exit code.
+    #[must_use]
+    pub(crate) fn exit(&self) -> u8 {
+        if self.silent { 0 } else { self.exit.unwrap_or(self.word.row().exit) }
+    }
+
+    /// What a person does next.
+    #[must_use]
+    pub(crate) fn next_step(&self) -> Option<&'static str> {
+        Some(match self.word {
+            // What is out of bounds names its bound and the way out.
+            Word::Invalid => return None,
+            Word::NotAcquired => "wait longer with -w, or see what is in the way with `lockkeeper show`",
+            Word::AlreadyHeld => "release it first, or use another owner",
+            Word::Deadlock => "give back what the others named here wait for, then try again",
+            Word::KindMismatch | Word::LimitMismatch | Word::LimitExceeded | Word::LimitUnknown => {
+                "see how it is used with `lockkeeper show`"
+            }
+            Word::Quota => "release what is no longer needed, or ask for a larger quota",
+            Word::NotHeld | Word::HeldByOther | Word::WrongHandle => "see who holds it with `lockkeeper show`",
+            Word::Changed => "look at it again",
+            Word::NotAccepted => "see who waits for it with `lockkeeper show`",
+            Word::SessionEnded | Word::AlreadyOpen => "start anew with a new session",
+            Word::StaleAttempt | Word::TooOld | Word::RequestReused => "start anew with a new request",
+            Word::FeatureLevel => "see what the nodes support with `lockkeeper features`",
+            Word::MembersUnfit => "see who belongs to the cluster with `lockkeeper member ls`",
+            Word::NotPermitted => "ask for the right, or use another certificate or auth token",
+            Word::Unreachable => "check --endpoints, and that the nodes run",
+            Word::NoLeader | Word::Stopping => "try again; `lockkeeper status` shows which nodes are healthy",
+            Word::Overloaded => "try again in a moment",
+            Word::Unknown => "look what became of it with `lockkeeper show`, then try again",
+            Word::EventsMissed => "go on with --from and the position named here",
+            Word::Lost => "what the command did last may have met another holder: check it",
+            Word::Internal => "please report it",
+        })
+    }
+
+    /// The error's advice, as it stands in JSON.
+    #[must_use]
+    pub(crate) fn advice(&self) -> &'static str {
+        self.word.row().advice.word()
+    }
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        Self { leader: error.leader().cloned(), ..Self::new(error.word(), error.to_string()) }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let leader = match &error {
+            ClientError::Service(service) => service.leader().cloned(),
+            ClientError::NotAcquired { .. }
+            | ClientError::Refused(_)
+            | ClientError::SessionLost { .. }
+            | ClientError::HoldEnded { .. }
+            | ClientError::Invalid(_) => None,
+        };
+        let detail = error.to_string();
+        let cycle = match error {
+            ClientError::Refused(Refusal::Deadlock { ref cycle }) => cycle.clone(),
+            ClientError::Service(_)
+            | ClientError::NotAcquired { .. }
+            | ClientError::Refused(_)
+            | ClientError::SessionLost { .. }
+            | ClientError::HoldEnded { .. }
+            | ClientError::Invalid(_) => Vec::new(),
+        };
+        Self { leader, cycle, ..Self::new(error.word(), detail) }
+    }
+}
+
+impl From<Lost> for Failure {
+    fn from(lost: Lost) -> Self {
+        Self::new(Word::Lost, lost.to_string())
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Self::usage(invalid.to_string())
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let silent = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { silent, ..Self::new(Word::Internal, error.to_string()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::TABLE;
+
+    /// Every error of the table has a next step and the exit code of its row.
+    #[test]
+    fn every_error_has_a_next_step() {
+        for row in TABLE {
+            let failure = Failure::new(row.word, "x");
+            assert_eq!((failure.exit(), failure.advice()), (row.exit, row.advice.word()));
+            let says_it_itself = row.word == Word::Invalid;
+            assert_eq!(failure.next_step().is_none_or(str::is_empty), says_it_itself, "{}", row.text);
+        }
+    }
+
+    /// A reader that went away (`ls | head`) is no failure.
+    #[test]
+    fn a_closed_pipe_is_silent() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((failure.silent, failure.exit()), (true, 0));
+        let failure = failure.unprinted();
+        assert_eq!((failure.silent, failure.exit()), (false, 70), "unless a grant went that way");
+    }
+}

@@ -1,0 +1,83 @@
+//! The one place where an event becomes fields, for `watch` and for `history`.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::model::{Claim, Event, EventKind, FencingToken, Mode, Principal, WaitEndReason};
+
+/// What an event says beyond its position, its lock and its token.
+#[derive(Debug, Default)]
+pub(super) struct Facts<'a> {
+    pub(super) mode: Option<Mode>,
+    pub(super) limit: Option<u32>,
+    /// Permits that were given back, of a hold that goes on.
+    pub(super) returned: Option<u32>,
+    /// The token that the new one replaces.
+    pub(super) from: Option<FencingToken>,
+    /// The claim that held before a hand-over.
+    pub(super) was: Option<Claim>,
+    pub(super) by: Option<&'a Principal>,
+    pub(super) sequence: Option<u64>,
+    pub(super) reason: Option<String>,
+    pub(super) waited_ms: Option<u64>,
+    pub(super) held_ms: Option<u64>,
+    pub(super) gap_ms: Option<u64>,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(kind: &'a EventKind) -> Self {
+        let none = Self::default();
+        match kind {
+            EventKind::Queued { sequence, .. } => Self { sequence: Some(*sequence), ..none },
+            EventKind::Granted { mode, waited_ms, .. } => {
+                Self { mode: Some(*mode), waited_ms: Some(*waited_ms), ..none }
+            }
+            EventKind::WaitEnded { sequence, why, .. } => {
+                Self { sequence: Some(*sequence), reason: Some(wait_end_word(*why).to_owned()), ..none }
+            }
+            EventKind::Released { held_ms, .. } => Self { held_ms: Some(*held_ms), ..none },
+            EventKind::Expired { reason, held_ms, .. } => {
+                Self { reason: Some(reason.to_string()), held_ms: Some(*held_ms), ..none }
+            }
+            EventKind::Broken { by, why, held_ms, .. } => {
+                Self { by: Some(by), reason: Some(why.as_str().to_owned()), held_ms: Some(*held_ms), ..none }
+            }
+            EventKind::PermitsReturned { count, .. } => Self { returned: Some(*count), ..none },
+            EventKind::Upgraded { from, waited_ms, .. } => {
+                Self { from: Some(*from), waited_ms: Some(*waited_ms), ..none }
+            }
+            EventKind::Resumed { from, mode, .. } => Self { from: Some(*from), mode: Some(*mode), ..none },
+            EventKind::HandedOver { was, from, mode, by, .. } => {
+                Self { was: Some(*was), from: Some(*from), mode: Some(*mode), by: Some(by), ..none }
+            }
+            EventKind::LimitChanged { limit, .. } => Self { limit: *limit, ..none },
+            EventKind::RevokeRequested { why, .. } => Self { reason: Some(why.as_str().to_owned()), ..none },
+            EventKind::SessionEnded { reason, why, .. } => {
+                let reason = why.as_ref().map_or_else(|| reason.to_string(), |why| why.as_str().to_owned());
+                Self { reason: Some(reason), ..none }
+            }
+            EventKind::LeaderlessGap { gap_ms } => Self { gap_ms: Some(*gap_ms), ..none },
+            EventKind::SessionOpened
+            | EventKind::Downgraded
+            | EventKind::ValueChanged
+            | EventKind::Recalled
+            | EventKind::Reopened => none,
+        }
+    }
+}
+
+fn wait_end_word(reason: WaitEndReason) -> &'static str {
+    match reason {
+        WaitEndReason::TimedOut => "timed-out",
+        WaitEndReason::Withdrawn => "withdrawn",
+        WaitEndReason::SessionEnded => "session-ended",
+        WaitEndReason::HoldEnded => "hold-ended",
+        WaitEndReason::Impossible => "impossible",
+        WaitEndReason::Deadlock => "deadlock",
+    }
+}
+
+/// When it happened, as in RFC 3339.
+pub(super) fn date(event: &Event) -> String {
+    let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
+    humantime::format_rfc3339_millis(moment).to_string()
+}

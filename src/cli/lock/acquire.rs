@@ -1,0 +1,237 @@
+//! From the options to a held lock: connecting, a session, the queue, and withdrawing when a signal comes.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::options::{Order, RunOptions};
+use super::signals::Signals;
+use crate::cli::error::Failure;
+use crate::cli::output::{Output, plain};
+use crate::cli::text::called;
+use crate::client::{Client, ClientError, Session, SetGuard};
+use crate::clock::{Clock, Instant, SystemClock};
+use crate::model::{Parent, Place};
+use crate::service::{LockService, Word};
+
+/// What is held and the session behind it.
+#[derive(Debug)]
+pub(super) struct Held<S: LockService> {
+    pub(super) session: Session<S>,
+    pub(super) guard: SetGuard,
+}
+
+/// What is asked for, and its owner.
+pub(super) struct Asking<'a> {
+    pub(super) order: &'a Order,
+    pub(super) owner: &'a str,
+    /// The run that waits for this one to finish.
+    pub(super) parent: Option<Parent>,
+    /// Bounds what has no bound of its own.
+    pub(super) timeout: Duration,
+}
+
+/// Why the lock is not held.
+#[derive(Debug)]
+pub(super) enum NotHeld {
+    /// It failed.
+    Failed(Failure),
+    /// This signal came while it waited; it waits no more.
+    Withdrawn(Signal),
+}
+
+impl From<Failure> for NotHeld {
+    fn from(failure: Failure) -> Self {
+        NotHeld::Failed(failure)
+    }
+}
+
+/// Gives a request what the command line says of it, for one lock and for a set alike.
+macro_rules! as_asked {
+    ($request:expr, $asking:expr, $wait:expr) => {{
+        let Asking { owner, parent, order, .. } = $asking;
+        let options = &order.run;
+        let mut request = $request.owner(owner);
+        if let Some(parent) = parent {
+            request = request.parent(parent.session, parent.owner.as_str());
+        }
+        if let Some(why) = &options.why {
+            request = request.why(why);
+        }
+        if let Some(value) = &order.value {
+            request = request.value(value.as_str());
+        }
+        if let Some(delay) = options.delay {
+            request = request.delay(delay);
+        }
+        if let Some(length) = options.at_least {
+            request = request.at_least(length);
+        }
+        if let Some(length) = options.at_most {
+            request = request.at_most(length);
+        }
+        match $wait {
+            Some(Duration::ZERO) => request.try_once(),
+            Some(wait) => request.wait(wait),
+            None => request,
+        }
+    }};
+}
+
+/// Opens a session and acquires the locks. The wait counts from now; a signal ends it without leaving a waiter.
+pub(super) async fn acquire<S: LockService>(
+    client: &Client<S>,
+    asking: &Asking<'_>,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<Held<S>, NotHeld> {
+    let (clock, options) = (SystemClock::new(), &asking.order.run);
+    // A try does not wait in a queue; connecting takes the time that it takes.
+    let deadline = options.wait().filter(|wait| !wait.is_zero()).map(|wait| clock.now().after(wait));
+    let wait = || options.wait().map(|_| deadline.map_or(Duration::ZERO, |deadline| left(&clock, deadline)));
+    // Dropped halfway, an opening may leave an empty session behind, which ends by itself.
+    let session = tokio::select! {
+        signal = signals.next_ending() => return Err(NotHeld::Withdrawn(signal)),
+        session = open(client, options, deadline.map(|deadline| left(&clock, deadline))) => session?,
+    };
+    let kill_after = kill_after(options, session.ttl());
+    let longest = longest_validity(options, session.ttl());
+    if kill_after > longest / 2 {
+        let detail = format!(
+            "--kill-after {kill_after:?} is more than half of the TTL, disconnect grace or --at-most, {longest:?}"
+        );
+        close(session, asking.timeout).await;
+        return Err(Failure::usage(detail).into());
+    }
+    let progress = Progress::new(output);
+    let acquired = tokio::select! {
+        signal = signals.next_ending() => Err(NotHeld::Withdrawn(signal)),
+        guard = ask(&session, asking, wait(), &progress) => {
+            guard.map_err(|error| NotHeld::Failed(unreached(error)))
+        }
+    };
+    progress.end();
+    match acquired {
+        Ok(guard) => Ok(Held { session, guard }),
+        Err(why) => {
+            close(session, asking.timeout).await;
+            Err(why)
+        }
+    }
+}
+
+async fn ask<S: LockService>(
+    session: &Session<S>,
+    asking: &Asking<'_>,
+    wait: Option<Duration>,
+    progress: &Progress,
+) -> Result<SetGuard, ClientError> {
+    let (shown, Order { names, access, run, .. }) = (progress.clone(), asking.order);
+    if let [name] = names.as_slice() {
+        let mut request = as_asked!(session.lock(name.as_str()).mode(*access), asking, wait);
+        if run.unfair {
+            request = request.unfair();
+        }
+        return request.on_queued(move |place| shown.queued(place)).acquire().await.map(SetGuard::from);
+    }
+    let members = names.iter().map(|name| (name.as_str(), *access));
+    as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
+}
+
+/// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a hold
+/// that is never valid for that long would be lost from the beginning.
+pub(super) fn kill_after(options: &RunOptions, ttl: Duration) -> Duration {
+    options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
+}
+
+/// How long the hold is valid after an answer: for the TTL, or for the disconnect grace or the time from the grant where one of
+/// these is shorter.
+fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
+    [options.disconnect_grace, options.at_most].into_iter().flatten().fold(ttl, Duration::min)
+}
+
+/// Ends the session, and with it all that it holds or waits for. Where no node answers in time, it ends at its own time.
+pub(super) async fn close<S: LockService>(session: Session<S>, timeout: Duration) {
+    match tokio::time::timeout(timeout, session.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the session could not be closed; it ends by itself"),
+        Err(_) => tracing::warn!("the session could not be closed in time; it ends by itself"),
+    }
+}
+
+async fn open<S: LockService>(
+    client: &Client<S>,
+    options: &RunOptions,
+    wait: Option<Duration>,
+) -> Result<Session<S>, Failure> {
+    let mut session = client.session();
+    if let Some(ttl) = options.ttl {
+        session = session.ttl(ttl);
+    }
+    if let Some(grace) = options.disconnect_grace {
+        session = session.disconnect_grace(grace);
+    }
+    let Some(wait) = wait else { return Ok(session.open().await?) };
+    match tokio::time::timeout(wait, session.open()).await {
+        Ok(opened) => Ok(opened?),
+        Err(_) => Err(Failure::new(Word::NotAcquired, "the wait was over before the cluster answered")),
+    }
+}
+
+/// A session that ran out while it waited means that no node answered for a whole TTL.
+fn unreached(error: ClientError) -> Failure {
+    match error {
+        ClientError::SessionLost { reason: None, .. } => Failure::new(
+            Word::Unreachable,
+            "no node answered until the session ran out, so the place in the queue is gone",
+        ),
+        error @ (ClientError::SessionLost { .. }
+        | ClientError::NotAcquired { .. }
+        | ClientError::Refused(_)
+        | ClientError::HoldEnded { .. }
+        | ClientError::Service(_)
+        | ClientError::Invalid(_)) => error.into(),
+    }
+}
+
+fn left(clock: &SystemClock, deadline: Instant) -> Duration {
+    deadline.since(clock.now())
+}
+
+/// The line that a person sees while it waits.
+#[derive(Debug, Clone)]
+struct Progress {
+    bar: indicatif::ProgressBar,
+}
+
+impl Progress {
+    fn new(output: &Output) -> Self {
+        let bar = if output.watched && !output.json {
+            let style = indicatif::ProgressStyle::with_template("{msg} ({elapsed})");
+            indicatif::ProgressBar::new_spinner()
+                .with_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_spinner()))
+        } else {
+            indicatif::ProgressBar::hidden()
+        };
+        Self { bar }
+    }
+
+    fn queued(&self, place: &Place) {
+        let message = waiting(place);
+        tracing::info!("{message}");
+        self.bar.set_message(plain(&message).into_owned());
+        self.bar.enable_steady_tick(Duration::from_millis(crate::limits::PROGRESS_TICK_MS));
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn waiting(place: &Place) -> String {
+    let by = place.held_by.as_ref().map_or(String::new(), |holder| {
+        let why = if holder.metadata.why.is_empty() { String::new() } else { format!(": {}", holder.metadata.why) };
+        format!(", held by {}{why}", called(&holder.metadata))
+    });
+    format!("waiting for {}: place {}{by}", place.lock, place.place)
+}

@@ -1,0 +1,94 @@
+//! The threads that commands run on.
+//!
+//! On a machine with two processors the workers of `serve`, `dev` and `bench` keep to one each. Where few processors
+//! are busy, Linux wakes a thread beside the one that woke it and seldom looks for an idle processor, so that all
+//! workers of a node and of its clients gather on one while the other rests. The cluster then served a quarter fewer
+//! locks, and as much fewer beside programs that keep both processors busy. Commands that start other programs are
+//! left alone: these would inherit the choice.
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::error::Failure;
+
+/// Workers that go wherever the system puts them.
+pub(super) fn anywhere() -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Workers of a command that serves or measures.
+#[cfg(target_os = "linux")]
+pub(super) fn spread() -> Result<Runtime, Failure> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let processors = allowed();
+    if !spreads(processors.len()) {
+        return anywhere();
+    }
+    let started = AtomicUsize::new(0);
+    let mut builder = Builder::new_multi_thread();
+    // The first threads are the workers; those for blocking calls come later and go anywhere.
+    builder.enable_all().worker_threads(processors.len()).on_thread_start(move || {
+        if let Some(processor) = processors.get(started.fetch_add(1, Ordering::Relaxed)) {
+            let mut only = rustix::thread::CpuSet::new();
+            only.set(*processor);
+            // Without it the worker is slower, not wrong.
+            let _ = rustix::thread::sched_setaffinity(None, &only);
+        }
+    });
+    Ok(builder.build()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) use anywhere as spread;
+
+/// Whether there is to be a worker for each of so many processors. A share of their time that is smaller than they are
+/// (a control group's), or a number of workers that was asked for, is what Tokio goes by.
+#[cfg(target_os = "linux")]
+fn spreads(processors: usize) -> bool {
+    let share = std::thread::available_parallelism().map_or(1, usize::from);
+    let asked = std::env::var_os("TOKIO_WORKER_THREADS").is_some();
+    (2..=crate::limits::SPREAD_PROCESSORS_MAX).contains(&processors) && share == processors && !asked
+}
+
+/// Processors that this process may use.
+#[cfg(target_os = "linux")]
+fn allowed() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_of_a_small_machine_keep_to_a_processor_each() {
+        let processors = allowed();
+        let runtime = spread().expect("a runtime");
+        let threads = runtime.metrics().num_workers();
+        let places = runtime.block_on(async {
+            // All workers are busy at once, so that each tells of itself.
+            let all = std::sync::Arc::new(std::sync::Barrier::new(threads));
+            let tasks = (0..threads).map(|_| {
+                let all = std::sync::Arc::clone(&all);
+                tokio::spawn(async move {
+                    all.wait();
+                    allowed()
+                })
+            });
+            let mut places = Vec::new();
+            for task in tasks.collect::<Vec<_>>() {
+                places.push(task.await.expect("a worker"));
+            }
+            places.sort();
+            places
+        });
+        if spreads(processors.len()) {
+            let each: Vec<_> = processors.iter().map(|processor| vec![*processor]).collect();
+            assert_eq!(places, each);
+        } else {
+            assert!(places.iter().all(|place| *place == processors), "{places:?}");
+        }
+        assert_eq!(allowed(), processors, "who starts the workers stays free");
+    }
+}

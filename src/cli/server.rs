@@ -1,0 +1,157 @@
+//! One node with its ports: what `serve` runs once and `dev` runs several times in one process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::error::Failure;
+use super::listen;
+use crate::config::{Config, Listen};
+use crate::http::{self, Render};
+use crate::limits;
+use crate::node::{Node, NodeOptions};
+use crate::rpc;
+use crate::service::Word;
+
+/// A running node and its servers.
+pub(super) struct Server {
+    pub(super) node: Node,
+    stop: watch::Sender<bool>,
+    servers: JoinSet<Result<(), String>>,
+}
+
+/// The process's metrics, installed once.
+pub(super) struct Instruments {
+    handle: PrometheusHandle,
+}
+
+/// Lets this process have as many descriptors as its hard limit allows: each connection takes one, and the usual soft limit
+/// is small.
+pub(super) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => tracing::debug!(from = limit.current, to = limit.maximum, "descriptors that this process may have"),
+        Err(error) => tracing::debug!(limit = limit.current, %error, "the limit of descriptors stays as it is"),
+    }
+}
+
+impl Instruments {
+    /// Installs the recorder. Nodes must be opened afterwards.
+    pub(super) fn install() -> Result<Self, Failure> {
+        let buckets = |builder: PrometheusBuilder, name: &str, bounds: &[f64]| {
+            builder.set_buckets_for_metric(Matcher::Suffix(name.to_owned()), bounds)
+        };
+        let builder = buckets(PrometheusBuilder::new(), "_seconds", limits::SECONDS_BUCKETS)
+            .and_then(|builder| buckets(builder, "_an_entry", limits::COUNT_BUCKETS));
+        let installed = builder.and_then(PrometheusBuilder::install_recorder);
+        let handle = installed.map_err(|error| Failure::new(Word::Internal, format!("metrics: {error}")))?;
+        Ok(Self { handle })
+    }
+
+    fn render(&self) -> Render {
+        let handle = self.handle.clone();
+        Arc::new(move || handle.render())
+    }
+
+    /// Folds recorded values together, so that a node that nobody scrapes does not keep them all.
+    pub(super) async fn keep(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(limits::METRICS_UPKEEP_MS)).await;
+            self.handle.run_upkeep();
+        }
+    }
+}
+
+/// The ports of one node, which it has before it does anything else.
+pub(super) struct Ports {
+    peer: std::net::TcpListener,
+    client: TcpListener,
+    http: Option<TcpListener>,
+}
+
+impl Ports {
+    /// Binds all ports of a node, or names the first that is in use.
+    pub(super) async fn bind(listen: &Listen) -> Result<Self, Failure> {
+        let peer = bind(listen.peer, "the other nodes").await?.into_std()?;
+        let client = bind(listen.client, "clients").await?;
+        let http = match listen.http {
+            Some(address) => Some(bind(address, "HTTP").await?),
+            None => None,
+        };
+        Ok(Self { peer, client, http })
+    }
+}
+
+impl Server {
+    /// Opens the node and serves on its ports.
+    pub(super) async fn start(
+        config: Config,
+        ports: Ports,
+        ephemeral: bool,
+        instruments: &Instruments,
+    ) -> Result<Self, Failure> {
+        let Ports { peer, client, http } = ports;
+        let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
+        let node = Node::open_with(config, options).await.map_err(|error| Failure::stopped(error.to_string()))?;
+        let (stop, stopped) = watch::channel(false);
+        let mut servers = JoinSet::new();
+        let routes = rpc::routes(node.service(), node.info(), stopped.clone(), None).await;
+        let routes = routes.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
+        let ended = stopped.clone();
+        servers.spawn(async move { rpc::serve(routes, client, ended).await.map_err(|error| error.to_string()) });
+        if let Some(listener) = http {
+            let (service, render) = (node.service(), instruments.render());
+            servers.spawn(async move {
+                http::serve(listener, service, render, until(stopped)).await.map_err(|error| error.to_string())
+            });
+        }
+        Ok(Self { node, stop, servers })
+    }
+
+    /// Waits until the node or one of its servers can't go on, and says why.
+    pub(super) async fn failed(&mut self) -> String {
+        tokio::select! {
+            why = self.node.failed() => why,
+            Some(ended) = self.servers.join_next() => match ended {
+                Ok(Ok(())) => "a server ended by itself".to_owned(),
+                Ok(Err(why)) => why,
+                Err(error) => error.to_string(),
+            },
+        }
+    }
+
+    /// Hands leadership over while everything still works, sends clients elsewhere, then closes the node's files.
+    pub(super) async fn stop(mut self) {
+        self.node.hand_over().await;
+        self.stop.send_replace(true);
+        let grace = Duration::from_millis(limits::CLOSE_WAIT_MS);
+        let ended = async { while self.servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, ended).await.is_err() {
+            tracing::warn!(node = self.node.id(), "some connections did not end in time");
+        }
+        self.node.close().await;
+    }
+}
+
+async fn until(mut stop: watch::Receiver<bool>) {
+    // The sender going away is a stop, too.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> {
+    listen::listen(address, listen::holder).await.map_err(|error| {
+        let next = match listen::holder(address) {
+            Some(holder) => format!("{holder} listens there: end it, or give this node another address to listen on"),
+            None => "give this node another address to listen on".to_owned(),
+        };
+        let detail = format!("cannot listen on {address} for {peers}: {error}; {next}");
+        Failure { says_next: true, ..Failure::new(Word::Unreachable, detail) }
+    })
+}

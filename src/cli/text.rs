@@ -1,0 +1,27 @@
+//! How clients and times are written for people.
+
+use std::time::Duration;
+
+use crate::model::{LogTime, Metadata};
+
+/// How a holder or waiter is called, by what it says of itself.
+pub(super) fn called(metadata: &Metadata) -> String {
+    let (who, host) = (&metadata.who, &metadata.host);
+    if who.is_empty() {
+        return metadata.name().into_owned();
+    }
+    // Commands of this program name their host in who.
+    let place = if host.is_empty() || who.contains(&**host) { String::new() } else { format!("@{host}") };
+    let process = if metadata.pid == 0 { String::new() } else { format!(" ({})", metadata.pid) };
+    format!("{who}{place}{process}")
+}
+
+pub(super) fn ago(now: LogTime, since: LogTime) -> String {
+    short(now.ms_since(since))
+}
+
+/// A duration without digits that nobody reads.
+pub(super) fn short(ms: u64) -> String {
+    let whole = if ms < 10_000 { Duration::from_millis(ms) } else { Duration::from_secs(ms / 1000) };
+    humantime::format_duration(whole).to_string()
+}

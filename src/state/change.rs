@@ -1,0 +1,28 @@
+//! How an index changes with what it lists.
+
+use std::collections::BTreeSet;
+
+/// How an index changes.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Change {
+    /// What it lists is new.
+    Came,
+    /// What it lists has ended.
+    Went,
+}
+
+impl Change {
+    pub(super) fn put<T: Ord>(self, set: &mut BTreeSet<T>, item: T) {
+        match self {
+            Self::Came => drop(set.insert(item)),
+            Self::Went => drop(set.remove(&item)),
+        }
+    }
+
+    pub(super) fn count(self, number: &mut u64) {
+        match self {
+            Self::Came => *number += 1,
+            Self::Went => *number -= 1,
+        }
+    }
+}

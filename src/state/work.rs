@@ -1,0 +1,20 @@
+//! How much a search looked at, counted for tests.
+
+#[cfg(test)]
+thread_local! {
+    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A search looked at one more waiter, claim, lock or owner.
+pub(crate) fn looked_at() {
+    #[cfg(test)]
+    LOOKED_AT.with(|count| count.set(count.get() + 1));
+}
+
+/// How much was looked at meanwhile, on this thread.
+#[cfg(test)]
+pub(crate) fn count_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    let before = LOOKED_AT.with(std::cell::Cell::get);
+    let result = run();
+    (result, LOOKED_AT.with(std::cell::Cell::get) - before)
+}

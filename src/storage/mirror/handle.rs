@@ -1,0 +1,90 @@
+//! The handle of the one thread that owns mirror and snapshot files.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use super::worker::Worker;
+use super::{Job, StateStore, closed};
+use crate::limits::STATE_THREAD_NICE;
+use crate::storage::mutex::lock;
+use crate::storage::snapshot::{SnapshotFile, SnapshotWriter};
+
+/// Mirror and snapshot files on disk. The last handle to go ends the thread behind everything queued.
+#[derive(Clone)]
+pub struct DiskState(Arc<Handle>);
+
+struct Handle {
+    /// `None` once closed.
+    jobs: Mutex<Option<Sender<Job>>>,
+    thread: Option<JoinHandle<()>>,
+    snapshot: Arc<Mutex<Option<SnapshotFile>>>,
+    snapshots: PathBuf,
+    received: AtomicU64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        lock(&self.jobs).take();
+        // The last handle may go inside a `done`, on the thread itself, which then ends on its own.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+            // A panic there was reported by the panic hook; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl DiskState {
+    /// Starts the thread. With `refill` the mirror is first built from the newest snapshot file.
+    pub(in crate::storage) fn start(worker: Worker, refill: bool) -> io::Result<Self> {
+        let (jobs, queue) = channel();
+        let (snapshot, snapshots) = (worker.snapshot.clone(), worker.snapshots.clone());
+        let run = move || {
+            // Priority is a courtesy to the threads that answer people: without it everything still works.
+            let _ = rustix::process::setpriority_process(None, STATE_THREAD_NICE);
+            worker.run(queue, refill);
+        };
+        let thread = thread::Builder::new().name("lockkeeper-state".to_string()).spawn(run)?;
+        Ok(Self(Arc::new(Handle {
+            jobs: Mutex::new(Some(jobs)),
+            thread: Some(thread),
+            snapshot,
+            snapshots,
+            received: AtomicU64::new(0),
+        })))
+    }
+}
+
+impl StateStore for DiskState {
+    fn submit(&self, job: Job) {
+        let closing = matches!(job, Job::Close(_));
+        let mut jobs = lock(&self.0.jobs);
+        let refused = match jobs.as_ref() {
+            Some(queue) => queue.send(job).err().map(|error| error.0),
+            None => Some(job),
+        };
+        if closing {
+            jobs.take();
+        }
+        drop(jobs);
+        if let Some(job) = refused {
+            job.fail(closed());
+        }
+    }
+
+    fn current_snapshot(&self) -> Option<SnapshotFile> {
+        lock(&self.0.snapshot).clone()
+    }
+
+    fn receive(&self) -> io::Result<SnapshotWriter> {
+        let number = self.0.received.fetch_add(1, Ordering::Relaxed);
+        SnapshotWriter::create(self.0.snapshots.join(format!("received-{number}.tmp")))
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+}

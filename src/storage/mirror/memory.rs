@@ -1,0 +1,169 @@
+//! Mirror and snapshot in memory, for simulation: jobs end at once unless held, and `crash` forgets those held.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+
+use super::{Job, StateStore, closed};
+use crate::storage::head::{Head, Tally};
+use crate::storage::mutex::lock;
+use crate::storage::recover::{Recovered, recover};
+use crate::storage::snapshot::{Builder, ReceivedSnapshot, SnapshotFile, SnapshotWriter};
+use crate::storage::wal::MemoryWal;
+
+/// Mirror and snapshot in memory.
+#[derive(Clone, Default)]
+pub struct MemoryState(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    records: BTreeMap<Bytes, Bytes>,
+    head: Head,
+    snapshot: Option<SnapshotFile>,
+    held: VecDeque<Job>,
+    hold: bool,
+    closed: bool,
+}
+
+impl MemoryState {
+    /// From now on jobs wait.
+    pub fn hold(&self) {
+        self.lock().hold = true;
+    }
+
+    /// Does what was held, in order, and holds no more.
+    pub fn release(&self) {
+        self.lock().hold = false;
+        while let Some(job) = { self.lock().held.pop_front() } {
+            self.run(job);
+        }
+    }
+
+    /// Power is cut: jobs held never happened, and whoever asked never hears of it.
+    pub fn crash(&self) {
+        let mut inner = self.lock();
+        inner.held.clear();
+        (inner.hold, inner.closed) = (false, false);
+    }
+
+    pub(in crate::storage) fn copy(&self) -> Self {
+        let inner = self.lock();
+        let (records, head, snapshot) = (inner.records.clone(), inner.head.clone(), inner.snapshot.clone());
+        Self(Arc::new(Mutex::new(Inner { records, head, snapshot, ..Inner::default() })))
+    }
+
+    pub(in crate::storage) fn put_back(&self, copy: &Self) {
+        let copy = copy.copy();
+        std::mem::swap(&mut *self.lock(), &mut *copy.lock());
+    }
+
+    /// What a start finds, by the rules by which a directory is opened. It may purge `wal` up to the snapshot.
+    pub fn recover(&self, wal: &MemoryWal) -> io::Result<Recovered> {
+        let inner = self.lock();
+        let records: Vec<_> = inner.records.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let mut tally = Tally::default();
+        records.iter().for_each(|(key, value)| tally.add(key, value));
+        let mirror = match tally.differs_from(&inner.head) {
+            None => Ok((inner.head.clone(), records)),
+            Some(difference) => Err(difference),
+        };
+        let snapshot = inner.snapshot.clone();
+        drop(inner);
+        let recovered = recover(wal, mirror, snapshot.as_ref()).map_err(io::Error::other)?;
+        let mut inner = self.lock();
+        inner.records = recovered.records.iter().cloned().collect();
+        inner.head = recovered.head.clone();
+        Ok(recovered)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.0)
+    }
+
+    fn run(&self, job: Job) {
+        let mut inner = self.lock();
+        if inner.closed {
+            drop(inner);
+            return job.fail(closed());
+        }
+        match job {
+            Job::Checkpoint(checkpoint, done) => {
+                for (key, value) in checkpoint.changes {
+                    match value {
+                        Some(value) => inner.records.insert(key, value),
+                        None => inner.records.remove(&key),
+                    };
+                }
+                inner.head = checkpoint.head;
+                drop(inner);
+                done(Ok(()));
+            }
+            Job::Export(done) => {
+                let exported = inner.export();
+                drop(inner);
+                done(exported);
+            }
+            Job::Install(file, done) => {
+                let installed = inner.install(file);
+                drop(inner);
+                done(installed);
+            }
+            Job::Rebuild(records, head, done) => {
+                (inner.records, inner.head) = (records.into_iter().collect(), head);
+                drop(inner);
+                done(Ok(()));
+            }
+            Job::Close(done) => {
+                inner.closed = true;
+                drop(inner);
+                done(Ok(()));
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn export(&mut self) -> io::Result<SnapshotFile> {
+        let mut builder = Builder::new(Vec::new(), self.head.clone())?;
+        for (key, value) in &self.records {
+            builder.add(key, value)?;
+        }
+        let file = SnapshotFile::from_memory(builder.finish()?.into())?;
+        self.snapshot = Some(file.clone());
+        Ok(file)
+    }
+
+    fn install(&mut self, file: ReceivedSnapshot) -> io::Result<SnapshotFile> {
+        let file = file.into_file();
+        self.records = file.records()?.collect::<io::Result<_>>()?;
+        self.head = file.head().clone();
+        self.snapshot = Some(file.clone());
+        Ok(file)
+    }
+}
+
+impl StateStore for MemoryState {
+    fn submit(&self, job: Job) {
+        let mut inner = self.lock();
+        if inner.hold && !inner.closed {
+            inner.held.push_back(job);
+            return;
+        }
+        drop(inner);
+        self.run(job);
+    }
+
+    fn current_snapshot(&self) -> Option<SnapshotFile> {
+        self.lock().snapshot.clone()
+    }
+
+    fn receive(&self) -> io::Result<SnapshotWriter> {
+        Ok(SnapshotWriter::in_memory())
+    }
+
+    fn may_block(&self) -> bool {
+        false
+    }
+}

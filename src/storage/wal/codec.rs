@@ -1,0 +1,149 @@
+//! How votes, ids and payloads look in the log's files: fixed-size big-endian integers, and one checked length.
+//!
+//! A length is the one field whose damage looks like a torn tail (everything behind it seems to be missing), so it
+//! has a checksum of its own. Input that ends early is answered with `UnexpectedEof`, everything else with
+//! `InvalidData`: the log tells a crash from damage by that.
+
+use std::io::{self, Read, Write};
+
+use bytes::Bytes;
+use raft_log::codeq::{Decode, Encode};
+use raft_log::{Callback, RaftWalTypes, Types, WALRecord};
+
+use super::Done;
+use crate::limits::WAL_RECORD_BYTES;
+use crate::storage::error::invalid_data;
+use crate::storage::ids::{LogId, Vote};
+
+/// One record of the log as `raft-log` writes it.
+pub(super) type Record = WALRecord<RaftWalTypes<WalTypes>>;
+
+/// The types `raft-log` is used with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WalTypes;
+
+impl Types for WalTypes {
+    type LogId = LogId;
+    type LogPayload = Payload;
+    type Vote = Vote;
+    type Callback = Told;
+    type UserData = String;
+
+    fn log_index(log_id: &LogId) -> u64 {
+        log_id.index
+    }
+
+    fn payload_size(payload: &Payload) -> u64 {
+        payload.bytes.len() as u64
+    }
+}
+
+/// The bytes of one entry, and what was durable before they were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Payload {
+    /// Everything below this offset of the whole log was handed to an earlier sync, and the flush thread writes
+    /// nothing before that sync has ended. Damage below the `window_start` of an intact record is not a torn tail.
+    pub(super) window_start: u64,
+    pub(super) bytes: Bytes,
+}
+
+/// Calls a [`Done`] exactly once, even when the flush thread dies and drops it.
+pub(super) struct Told(Option<Box<dyn FnOnce(io::Result<()>) + Send>>);
+
+impl Told {
+    pub(super) fn new(done: Done) -> Self {
+        Self(Some(done))
+    }
+}
+
+impl Callback for Told {
+    fn send(mut self, result: Result<(), io::Error>) {
+        if let Some(done) = self.0.take() {
+            done(result);
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(io::Error::other("the log's flush thread has stopped")));
+        }
+    }
+}
+
+impl Encode for LogId {
+    fn encode<W: Write>(&self, mut w: W) -> io::Result<usize> {
+        for word in [self.term, self.node, self.index] {
+            w.write_all(&word.to_be_bytes())?;
+        }
+        Ok(24)
+    }
+}
+
+impl Decode for LogId {
+    fn decode<R: Read>(mut r: R) -> io::Result<Self> {
+        Ok(Self { term: word(&mut r)?, node: word(&mut r)?, index: word(&mut r)? })
+    }
+}
+
+impl Encode for Vote {
+    fn encode<W: Write>(&self, mut w: W) -> io::Result<usize> {
+        w.write_all(&self.term.to_be_bytes())?;
+        w.write_all(&self.node.to_be_bytes())?;
+        w.write_all(&[u8::from(self.committed)])?;
+        Ok(17)
+    }
+}
+
+impl Decode for Vote {
+    fn decode<R: Read>(mut r: R) -> io::Result<Self> {
+        let (term, node) = (word(&mut r)?, word(&mut r)?);
+        let mut committed = [0];
+        r.read_exact(&mut committed)?;
+        if committed[0] > 1 {
+            return Err(invalid_data("a vote that is neither granted nor asked for"));
+        }
+        Ok(Self { term, node, committed: committed[0] == 1 })
+    }
+}
+
+const FIXED_BYTES: usize = 4 + 8;
+
+impl Encode for Payload {
+    fn encode<W: Write>(&self, mut w: W) -> io::Result<usize> {
+        let length = u32::try_from(self.bytes.len()).map_err(|_| invalid_data("a payload above 4 GiB"))?;
+        let mut fixed = [0; FIXED_BYTES];
+        fixed[..4].copy_from_slice(&length.to_be_bytes());
+        fixed[4..].copy_from_slice(&self.window_start.to_be_bytes());
+        w.write_all(&fixed)?;
+        w.write_all(&crc32fast::hash(&fixed).to_be_bytes())?;
+        w.write_all(&self.bytes)?;
+        Ok(FIXED_BYTES + 4 + self.bytes.len())
+    }
+}
+
+impl Decode for Payload {
+    fn decode<R: Read>(mut r: R) -> io::Result<Self> {
+        let (mut fixed, mut check) = ([0; FIXED_BYTES], [0; 4]);
+        r.read_exact(&mut fixed)?;
+        r.read_exact(&mut check)?;
+        if crc32fast::hash(&fixed) != u32::from_be_bytes(check) {
+            return Err(invalid_data("the length of a payload does not match its checksum"));
+        }
+        let (length, window) = fixed.split_at(4);
+        let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        if length > WAL_RECORD_BYTES {
+            return Err(invalid_data("a payload above the bound"));
+        }
+        let mut bytes = vec![0; length];
+        r.read_exact(&mut bytes)?;
+        Ok(Self { window_start: word(window)?, bytes: bytes.into() })
+    }
+}
+
+fn word(mut r: impl Read) -> io::Result<u64> {
+    let mut word = [0; 8];
+    r.read_exact(&mut word)?;
+    Ok(u64::from_be_bytes(word))
+}

@@ -1,0 +1,279 @@
+//! Looks at the log's files before they are opened: a tail that a crash tore is cut, anything else is refused.
+//!
+//! `chunked-wal` cuts whatever ends early, and cannot know what was durable before. Here a cut needs evidence that
+//! the damage lies in the last window that no sync had ended for:
+//!
+//! - no intact record behind it says that the damaged bytes were synced before (`Payload::window_start`);
+//! - it looks like lost writes: the file ends, or a page of it (or what the damage covers of one) is all zeros;
+//! - what remains reaches the mirror's head, the newest snapshot file and the last recorded commit.
+//!
+//! The last rule holds without damage, too: a log that was cut exactly at the end of a record looks whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use raft_log::codeq::Decode;
+use raft_log::{RaftLogAction, WALRecord, chunked_wal};
+
+use super::codec::Record;
+use crate::limits::DISK_PAGE_BYTES;
+use crate::storage::error::OpenError;
+use crate::storage::fs::sync_directory;
+use crate::storage::ids::{LogId, next_index, shown};
+
+/// What the log must reach: both are written only of what the log has synced.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::storage) struct Floor {
+    pub(in crate::storage) mirror: Option<LogId>,
+    pub(in crate::storage) snapshot: Option<LogId>,
+    /// The snapshot file came from elsewhere, and the log may end before it: its install was not finished.
+    pub(in crate::storage) received: bool,
+}
+
+/// One file of the log.
+struct Chunk {
+    path: PathBuf,
+    /// Where it begins in the whole log.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+/// Damage at an offset of one file.
+struct Damage {
+    offset: usize,
+    what: io::Error,
+}
+
+#[derive(Default)]
+struct Replay {
+    purged: Option<LogId>,
+    last: Option<LogId>,
+    committed: Option<LogId>,
+    /// The first index held, when any is.
+    first: Option<u64>,
+}
+
+/// Reads the whole log in `dir`, cuts a torn tail (synced), and returns what was cut, for people. Refuses a log that ends
+/// before `floor`.
+pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Option<String>, OpenError> {
+    let mut files = list(dir)?;
+    let mut notes = Vec::new();
+    // A file that was just begun holds nothing yet; the one before it is then the last.
+    while files.len() > 1 || notes.is_empty() {
+        let Some((path, _)) = files.last() else { break };
+        let bytes = read(path)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            break;
+        }
+        notes.push(format!("{} was begun and empty", path.display()));
+        remove(dir, path)?;
+        files.pop();
+    }
+    let mut replay = Replay::default();
+    let mut expected_start = None;
+    let count = files.len();
+    let mut end = (dir.to_path_buf(), 0);
+    for (position, (path, start)) in files.into_iter().enumerate() {
+        if expected_start.is_some_and(|expected| expected != start) {
+            let what = format!("begins at {start} of the log, {} expected", expected_start.unwrap_or(0));
+            return Err(OpenError::damaged(&path, 0, what));
+        }
+        let chunk = Chunk { bytes: read(&path)?, path, start };
+        expected_start = Some(start + chunk.bytes.len() as u64);
+        let Some(damage) = replay.chunk(&chunk)? else {
+            end = (chunk.path, chunk.bytes.len() as u64);
+            continue;
+        };
+        if position + 1 < count {
+            return Err(OpenError::damaged(&chunk.path, damage.offset as u64, damage.what.to_string()));
+        }
+        replay.judge(&chunk, &damage, floor)?;
+        notes.push(format!("{}: {} torn bytes cut", chunk.path.display(), chunk.bytes.len() - damage.offset));
+        cut(dir, &chunk, damage.offset)?;
+        end = (chunk.path, damage.offset as u64);
+    }
+    replay.no_hole(dir)?;
+    if let Some(lost) = replay.lacks(floor) {
+        let (path, offset) = end;
+        return Err(OpenError::damaged(&path, offset, format!("the log ends here; {lost}")));
+    }
+    Ok((!notes.is_empty()).then(|| notes.join("; ")))
+}
+
+impl Replay {
+    /// Replays one file up to its end or its first damage.
+    fn chunk(&mut self, chunk: &Chunk) -> Result<Option<Damage>, OpenError> {
+        let mut offset = 0;
+        while offset < chunk.bytes.len() {
+            let mut rest = &chunk.bytes[offset..];
+            match Record::decode(&mut rest) {
+                Ok(record) => self.record(&record),
+                Err(what) => return Ok(Some(Damage { offset, what })),
+            }
+            offset = chunk.bytes.len() - rest.len();
+        }
+        Ok(None)
+    }
+
+    fn record(&mut self, record: &Record) {
+        match record {
+            WALRecord::Checkpoint(state) => {
+                self.purged = state.purged().copied();
+                self.last = state.last().copied();
+                self.committed = state.committed().copied();
+            }
+            WALRecord::Action(RaftLogAction::SaveVote(_)) => {}
+            WALRecord::Action(RaftLogAction::Append(id, _)) => {
+                self.last = Some(*id);
+                self.first.get_or_insert(id.index);
+            }
+            WALRecord::Action(RaftLogAction::Commit(id)) => self.committed = Some(*id),
+            WALRecord::Action(RaftLogAction::TruncateAfter(id)) => {
+                self.last = self.last.min(*id);
+                self.first = self.first.filter(|first| *first < next_index(*id));
+            }
+            WALRecord::Action(RaftLogAction::PurgeUpto(id)) => {
+                self.purged = self.purged.max(Some(*id));
+                self.last = self.last.max(Some(*id));
+                let held = next_index(self.last) > id.index + 1;
+                self.first = self.first.map(|first| first.max(id.index + 1)).filter(|_| held);
+            }
+        }
+    }
+
+    /// Whether the damage at the end of the last file is a torn tail.
+    fn judge(&self, chunk: &Chunk, damage: &Damage, floor: Floor) -> Result<(), OpenError> {
+        let refuse = |why: String| {
+            let what = format!("{}; {why}", damage.what);
+            Err(OpenError::damaged(&chunk.path, damage.offset as u64, what))
+        };
+        let tail = &chunk.bytes[damage.offset..];
+        let short = damage.what.kind() == io::ErrorKind::UnexpectedEof;
+        if !short && !has_lost_page(chunk, damage.offset) {
+            return refuse("nothing is missing there, so it was no crash".to_string());
+        }
+        if let Some(evidence) = self.synced_after(chunk, damage.offset, tail) {
+            return refuse(evidence);
+        }
+        self.lacks(floor).map_or(Ok(()), refuse)
+    }
+
+    /// What the log had and does not reach any more.
+    fn lacks(&self, floor: Floor) -> Option<String> {
+        let lacking = |id: Option<LogId>| next_index(id) > next_index(self.last);
+        if lacking(self.committed) {
+            let (committed, last) = (shown(self.committed), shown(self.last));
+            return Some(format!("entries up to {committed} were committed, {last} remains"));
+        }
+        if lacking(floor.snapshot) && !floor.received {
+            return Some(format!("the snapshot file holds {}, which was synced here", shown(floor.snapshot)));
+        }
+        // A mirror of a received snapshot is as far as its install got; one beyond it was written of the log.
+        if lacking(floor.mirror) && next_index(floor.snapshot) < next_index(floor.mirror) {
+            return Some(format!("the mirror holds {}, which was synced here", shown(floor.mirror)));
+        }
+        None
+    }
+
+    /// An intact record behind the damage that could only be written after the damaged bytes had been synced.
+    fn synced_after(&self, chunk: &Chunk, damaged_at: usize, tail: &[u8]) -> Option<String> {
+        let global = chunk.start + damaged_at as u64;
+        let commit_damaged = tail.starts_with(&[0, 0, 0, 2]);
+        let mut at = 1;
+        while at + 4 <= tail.len() {
+            // Record types are 0 to 5, big-endian: most offsets are ruled out by their first bytes.
+            if tail[at..at + 3] != [0, 0, 0] || tail[at + 3] > 5 {
+                at += 1;
+                continue;
+            }
+            let mut rest = &tail[at..];
+            let Ok(record) = Record::decode(&mut rest) else {
+                at += 1;
+                continue;
+            };
+            let place = damaged_at + at;
+            let proof = match record {
+                WALRecord::Action(RaftLogAction::Append(id, payload)) => {
+                    (payload.window_start > global).then(|| format!("entry {id}"))
+                }
+                // Marks are written without a sync between them, so a mark behind a torn mark proves nothing.
+                WALRecord::Action(RaftLogAction::Commit(id)) => {
+                    (!commit_damaged || id.index >= next_index(self.last)).then(|| format!("commit {id}"))
+                }
+                WALRecord::Action(RaftLogAction::SaveVote(vote)) => Some(format!("{vote:?}")),
+                WALRecord::Action(RaftLogAction::TruncateAfter(_)) => Some("a truncation".to_string()),
+                WALRecord::Action(RaftLogAction::PurgeUpto(_)) => Some("a purge".to_string()),
+                WALRecord::Checkpoint(_) => Some("a checkpoint".to_string()),
+            };
+            if let Some(proof) = proof {
+                return Some(format!("{proof} at offset {place} was written after it had been synced"));
+            }
+            at = tail.len() - rest.len();
+        }
+        None
+    }
+
+    /// Files missing at the front leave entries that are neither held nor purged.
+    fn no_hole(&self, dir: &Path) -> Result<(), OpenError> {
+        let expected = next_index(self.purged);
+        let held = self.first.unwrap_or_else(|| next_index(self.last));
+        if held > expected && (self.purged.is_some() || expected != held) {
+            let what = format!("holds entries from {held}, and is purged up to {}", shown(self.purged));
+            return Err(OpenError::damaged(dir, 0, what));
+        }
+        Ok(())
+    }
+}
+
+/// So many zeros in a row begin and end no intact record: types and terms are above zero within twelve bytes, and a
+/// checksum is at the end. (Eight bytes of zeros and less do occur there.)
+const LOST_BYTES: usize = 16;
+
+/// Whether a page from `offset` on, or what of it lies behind `offset`, never reached the disk.
+fn has_lost_page(chunk: &Chunk, offset: usize) -> bool {
+    let mut from = offset;
+    while from < chunk.bytes.len() {
+        let to = ((from / DISK_PAGE_BYTES + 1) * DISK_PAGE_BYTES).min(chunk.bytes.len());
+        if to - from >= LOST_BYTES && chunk.bytes[from..to].iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        from = to;
+    }
+    // A write that stops inside a page leaves zeros from there to the end of the file.
+    chunk.bytes.len() - offset >= LOST_BYTES && chunk.bytes.ends_with(&[0; LOST_BYTES])
+}
+
+fn list(dir: &Path) -> Result<Vec<(PathBuf, u64)>, OpenError> {
+    let entries = fs::read_dir(dir).map_err(|error| OpenError::io("list", dir, error))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| OpenError::io("list", dir, error))?;
+        if let Ok(start) = chunked_wal::Config::parse_chunk_file_name(&entry.file_name().to_string_lossy()) {
+            files.push((entry.path(), start));
+        }
+    }
+    files.sort_by_key(|(_, start)| *start);
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
+    fs::read(path).map_err(|error| OpenError::io("read", path, error))
+}
+
+fn cut(dir: &Path, chunk: &Chunk, offset: usize) -> Result<(), OpenError> {
+    if offset == 0 {
+        return remove(dir, &chunk.path);
+    }
+    let shorten = |file: File| {
+        file.set_len(offset as u64)?;
+        file.sync_all()
+    };
+    let opened = OpenOptions::new().write(true).open(&chunk.path);
+    opened.and_then(shorten).map_err(|error| OpenError::io("cut the torn tail of", &chunk.path, error))
+}
+
+fn remove(dir: &Path, path: &Path) -> Result<(), OpenError> {
+    fs::remove_file(path).map_err(|error| OpenError::io("remove", path, error))?;
+    sync_directory(dir).map_err(|error| OpenError::io("sync", dir, error))
+}
