@@ -17,7 +17,7 @@ use crate::codec::FORMAT;
 use crate::config::Config;
 use crate::model::Setting;
 use crate::rpc;
-use crate::service::{LockService, NodeStatus, Status, Word};
+use crate::service::{ErrorCode as Word, LockService, NodeStatus, Status};
 
 #[derive(Debug, Args)]
 pub(super) struct SettingsOptions {

@@ -13,7 +13,7 @@ use super::options::DevOptions;
 use super::output::Output;
 use crate::config::{Config, Listen, Member, Profile};
 use crate::node::Node;
-use crate::service::Word;
+use crate::service::ErrorCode as Word;
 
 /// Name of the cluster that `dev` runs.
 const CLUSTER: &str = "dev";

@@ -5,7 +5,7 @@ use std::io;
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
 use crate::model::{DeadlockLink, Invalid, Refusal};
-use crate::service::{LeaderHint, ServiceError, Word};
+use crate::service::{ErrorCode as Word, LeaderHint, ServiceError};
 
 /// Ends a command with an exit code and a message.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::http::{self, Render};
 use crate::limits;
 use crate::node::{Node, NodeOptions};
 use crate::rpc;
-use crate::service::Word;
+use crate::service::ErrorCode as Word;
 
 /// A running node and its servers.
 pub(super) struct Host {

@@ -16,7 +16,7 @@ use super::{NO, YES};
 use crate::client::{Client, ClientError, Lease};
 use crate::limits::HANDLE_BYTES_MAX;
 use crate::model::{Handle, LockView, Mode, Namespace, Refusal, TokenState};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode as Word, LockService};
 
 /// The secret of a lease.
 #[derive(Debug, Args)]

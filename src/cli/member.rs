@@ -16,7 +16,7 @@ use super::shapes::role_word;
 use crate::client::Client;
 use crate::config::{Joining, Member};
 use crate::limits;
-use crate::service::{Advice, LockService, MemberChange, NodeStatus, Role, Status, Word};
+use crate::service::{Advice, ErrorCode as Word, LockService, MemberChange, NodeStatus, Role, Status};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MemberCommand {

@@ -43,7 +43,7 @@ use failure::Failure;
 use options::{Command, Common, ConfigCommand, Options};
 use output::Output;
 
-use crate::service::Word;
+use crate::service::ErrorCode as Word;
 
 /// Done; the answer is yes.
 const YES: u8 = 0;

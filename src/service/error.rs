@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::{Advice, Word};
+use super::error_table::{Advice, ErrorCode};
 use crate::model::{Invalid, Position, Refusal};
 
 /// Why a service could not answer. "I do not know whether it happened" is never folded into "it did not happen".
@@ -121,22 +121,22 @@ impl ServiceError {
 
     /// Its word in the [table](super::TABLE).
     #[must_use]
-    pub fn word(&self) -> Word {
+    pub fn word(&self) -> ErrorCode {
         match self {
             ServiceError::NotSent { why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. }, .. } => {
-                Word::Overloaded
+                ErrorCode::Overloaded
             }
-            ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => Word::Unreachable,
+            ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => ErrorCode::Unreachable,
             ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. } => {
-                Word::NoLeader
+                ErrorCode::NoLeader
             }
-            ServiceError::Unknown { .. } => Word::Unknown,
-            ServiceError::Invalid(_) => Word::Invalid,
-            ServiceError::Refused(refusal) => Word::of_refusal(refusal),
-            ServiceError::Forbidden { .. } => Word::NotPermitted,
-            ServiceError::EventsMissed { .. } => Word::EventsMissed,
-            ServiceError::Stopping => Word::Stopping,
-            ServiceError::Internal(_) => Word::Internal,
+            ServiceError::Unknown { .. } => ErrorCode::Unknown,
+            ServiceError::Invalid(_) => ErrorCode::Invalid,
+            ServiceError::Refused(refusal) => ErrorCode::of_refusal(refusal),
+            ServiceError::Forbidden { .. } => ErrorCode::NotPermitted,
+            ServiceError::EventsMissed { .. } => ErrorCode::EventsMissed,
+            ServiceError::Stopping => ErrorCode::Stopping,
+            ServiceError::Internal(_) => ErrorCode::Internal,
         }
     }
 

@@ -5,30 +5,30 @@
 //! An embedded [node](crate::node) implements [`LockService`] in-process, the gRPC client implements it over the
 //! network, and everything pleasant (sessions, guards, commands) is written once above it.
 
+mod call;
 mod download;
 mod error;
+mod error_table;
 mod events;
-mod info;
-mod members;
-mod table;
+mod member_change;
+mod server_info;
+mod status;
 
 use std::future::Future;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::model::{
-    Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, Query, QueryReply, RenewalTarget, Reply,
-    SessionId,
-};
+use crate::model::{Query, QueryReply, Reply, SessionId};
 
+pub use call::{Call, ClaimRef, Freshness, Proof, RenewalCall, Scope, Subscription};
 pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
+pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
 pub use events::{EventSender, Events};
-pub use info::ServerInfo;
-pub use members::MemberChange;
-pub use table::{Advice, ErrorRow, TABLE, Word};
+pub use member_change::MemberChange;
+pub use server_info::ServerInfo;
+pub use status::{NodeStatus, Role, Status};
 
 /// A lock service. Cloning gives another handle on the same one.
 ///
@@ -95,178 +95,6 @@ pub trait LockService: Clone + Send + Sync + 'static {
     fn backup(&self) -> impl Future<Output = Result<Download, ServiceError>> + Send {
         async { Err(ServiceError::Forbidden { why: "this service makes no backups".to_owned() }) }
     }
-}
-
-/// A command and who asks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// Who the cluster says that the caller is.
-    pub principal: Principal,
-    /// What shows that the caller may act for the session that the command names.
-    pub proof: Proof,
-    /// For sessionless commands: how long ago the caller first sent it, in milliseconds of its own clock.
-    pub age_ms: u64,
-    /// For sessionless commands: log time as the caller knew it before it first sent it. With it no copy can come so late
-    /// that it is executed anew, wherever it was held up; without it the leader goes by `age_ms`, which does not count
-    /// how long a copy was on its way.
-    pub since: Option<LogTime>,
-    /// What is asked.
-    pub command: Command,
-}
-
-impl Call {
-    /// A first try by the caller itself.
-    #[must_use]
-    pub fn new(command: Command) -> Self {
-        Self { principal: Principal::default(), proof: Proof::Trusted, age_ms: 0, since: None, command }
-    }
-}
-
-/// What shows that a caller may act for a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Proof {
-    /// The way to the service has proved it: a stream that was opened or attached with the handle, or an application
-    /// that embeds the node.
-    Trusted,
-    /// The caller shows the session's handle with the call.
-    Handle {
-        /// The session's own.
-        handle: Handle,
-        /// Where the caller takes the session to live. The call is refused if the session lives in another namespace.
-        namespace: Namespace,
-    },
-}
-
-/// One renewal as its caller asks for it; the leader adds when it received it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenewalCall {
-    /// What to prolong.
-    pub target: RenewalTarget,
-    /// As in [`Call::proof`]. A token lease has its handle in the target and needs no other proof.
-    pub proof: Proof,
-    /// The caller's own count, echoed in the answer.
-    pub attempt: u64,
-}
-
-/// Which claim to wait for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ClaimRef {
-    /// Which lock.
-    pub lock: LockKey,
-    /// Whose claim on it.
-    pub claim: Claim,
-}
-
-/// How true a read has to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Freshness {
-    /// It reflects everything that was answered before it was asked.
-    #[default]
-    Linearizable,
-    /// Whatever the asked node has applied; the answer names the index.
-    Stale,
-}
-
-/// Which events, and from where.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Subscription {
-    /// What to tell.
-    pub scope: Scope,
-    /// Go on after this position; `None` begins with what happens next.
-    pub after: Option<Position>,
-    /// Of which cluster that position is, where its caller knows: another one refuses it. A restored cluster is another one:
-    /// there the same position may stand for something else.
-    pub cluster_id: Option<u128>,
-}
-
-/// See [`Subscription`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scope {
-    /// Locks of a namespace whose names begin so, and what concerns its sessions and the whole cluster.
-    Namespace {
-        /// Which namespace.
-        namespace: Namespace,
-        /// Beginning of the names; empty for all.
-        prefix: String,
-    },
-    /// What concerns one session.
-    Session(SessionId),
-    /// Only the end of one session, from now on; a position to resume from means nothing here. Costs nothing while the
-    /// session lives, however much happens to others.
-    SessionEnd(SessionId),
-    /// What becomes of one session's holds by others or by the end of a lease, from now on: expired, broken, handed over,
-    /// asked for. Where it ends with an error, subscribe anew and look at the holds: something may have been missed. As
-    /// cheap as [`SessionEnd`](Self::SessionEnd).
-    Holds(SessionId),
-}
-
-/// The cluster as its leader sees it, or as the asked node does where no leader can be reached.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// The cluster's name.
-    pub cluster: String,
-    /// Its id: drawn when the cluster was founded or restored. `None` before the answering node has applied it.
-    pub cluster_id: Option<u128>,
-    /// What its nodes know each other by: a node that joins has it in its config.
-    pub peers_id: u128,
-    /// Which node was asked.
-    pub node: u64,
-    /// Who leads, with a quorum behind it; `None` where no leader could be reached.
-    pub leader: Option<u64>,
-    /// Raft term.
-    pub term: u64,
-    /// Log time of the newest applied entry.
-    pub log_time: LogTime,
-    /// Newest applied log index.
-    pub applied: u64,
-    /// Every member.
-    pub nodes: Vec<NodeStatus>,
-    /// Sizes of the state there.
-    pub totals: crate::model::Totals,
-    /// Shortest TTL that the timing profile allows.
-    pub ttl_ms_min: u64,
-    /// Longest TTL and lease that the cluster allows.
-    pub ttl_ms_max: u64,
-    /// The cluster's feature level.
-    pub features: u32,
-    /// Heartbeat, shortest and longest election timeout, in milliseconds: the same on every node.
-    pub timing_ms: [u64; 3],
-    /// For how long nothing is granted, in milliseconds of log time: after a restore. 0 otherwise.
-    pub closed_ms: u64,
-}
-
-/// One member, as the leader sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeStatus {
-    /// Its id.
-    pub id: u64,
-    /// Leader, follower, learner; as far as is known.
-    pub role: Role,
-    /// Where clients reach it.
-    pub client: String,
-    /// Where peers reach it.
-    pub peer: String,
-    /// Where its HTTP port is; empty where it has none, or before the cluster has learnt it.
-    pub http: String,
-    /// How far it has the log, as far as is known.
-    pub applied: Option<u64>,
-    /// Whether the leader heard from it within an election timeout; `None` where nobody leads who could know.
-    pub healthy: Option<bool>,
-    /// Version of its build; `None` before the cluster has learnt it.
-    pub version: Option<String>,
-    /// Highest feature level that its build supports; `None` before the cluster has learnt it.
-    pub features: Option<u32>,
-}
-
-/// A member's part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Role {
-    /// Leads.
-    Leader,
-    /// Votes and follows.
-    Follower,
-    /// Follows without a vote.
-    Learner,
 }
 
 /// How long a call may take when its caller set nothing else.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError, HoldState, LockGuard, RevokeRequest, Session};
 use lockkeeper::model::{Command, EndReason, Reentry, SessionClose, TokenState};
-use lockkeeper::service::{Call, LockService, Proof, Word};
+use lockkeeper::service::{Call, ErrorCode as Word, LockService, Proof};
 
 use crate::faulty::Faulty;
 use crate::suite::{LONG, LOOK, SHORT, client, in_use, session, short_session};

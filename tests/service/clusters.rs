@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError, HoldState};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 use lockkeeper::testing::Cluster;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};

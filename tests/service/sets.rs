@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState, Session, SetGuard};
 use lockkeeper::model::{About, Access, EndReason, Health, Mode, OnDeadlock, Refusal, WaitReason};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use crate::faulty::Faulty;
 use crate::suite::{LONG, LOOK, SHORT, client, in_use, session};

@@ -15,7 +15,7 @@ use super::{Bench, Failure, crowd};
 use crate::client::{ClientError, Session};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::FencingToken;
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode as Word, LockService};
 
 /// What one waiter saw.
 struct Turn {

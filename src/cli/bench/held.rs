@@ -12,7 +12,7 @@ use super::sample::{Latencies, micros};
 use super::{Bench, Failure, crowd};
 use crate::client::{ClientError, LockGuard, Session};
 use crate::clock::{Clock, SystemClock};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode as Word, LockService};
 
 /// Takes the locks, makes pairs beside them, and lets go by closing the sessions.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {

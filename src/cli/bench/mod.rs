@@ -24,7 +24,7 @@ use super::options::Common;
 use super::output::Output;
 use crate::client::Client;
 use crate::clock::{Clock, SystemClock};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode as Word, LockService};
 
 pub(super) use self::options::BenchOptions;
 use self::options::Workload;

@@ -12,7 +12,7 @@ use super::signals::Signals;
 use crate::client::{Client, ClientError, Session, SetGuard};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::{Parent, Place};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode as Word, LockService};
 
 /// What is held and the session behind it.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use super::child::{Ended, own_program};
 use super::link::{GOODBYE, News, receive_streams};
 use super::processes::{adopt_orphans, end_all};
 use super::{SHIM_COMMAND, signals};
-use crate::service::Word;
+use crate::service::ErrorCode as Word;
 
 /// What the wrapper passes to the guardian.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]

@@ -20,7 +20,7 @@ use super::terminal::Terminal;
 use crate::client::{RevokeRequest, SetGuard};
 use crate::limits;
 use crate::model::{LockName, Namespace, Principal};
-use crate::service::Word;
+use crate::service::ErrorCode as Word;
 
 /// A hold, and where its user is notified of what happens to it.
 pub(super) struct Notified<'a> {

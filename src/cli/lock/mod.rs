@@ -39,7 +39,7 @@ use super::options::Common;
 use super::output::Output;
 use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode as Word, LockService};
 
 /// Name of the hidden command that is the shim.
 pub const SHIM_COMMAND: &str = "__child";

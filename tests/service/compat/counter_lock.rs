@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::client::ClientError;
 use lockkeeper::compat::counter_lock::CounterLock;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::ended;
 use crate::suite::{LONG, SHORT, client};

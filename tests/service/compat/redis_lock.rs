@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockkeeper::compat::redis_lock::RedisLock;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::ended;
 use crate::suite::{LONG, SHORT, client};

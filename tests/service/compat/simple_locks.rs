@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper::compat::flag_lock::FlagLock;
 use lockkeeper::compat::lease_lock::LeaseLock;
 use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::probe::Probe;
 use super::{ended, passes};

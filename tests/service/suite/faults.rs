@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EventKind, Position};
-use lockkeeper::service::{LockService, ServiceError, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService, ServiceError};
 
 use super::{LONG, LOOK, PATIENT, SHORT, client, in_use, session, short_session};
 use crate::faulty::Faulty;

@@ -6,7 +6,7 @@ use lockkeeper::model::{
     Command, Handle, LeaseRequestId, LockKey, Metadata, Mode, Namespace, Outcome, Patience, Refusal, RenewalTarget,
     TakeLease,
 };
-use lockkeeper::service::{Call, LockService, Proof, RenewalCall, Word};
+use lockkeeper::service::{Call, ErrorCode as Word, LockService, Proof, RenewalCall};
 
 use super::{LONG, SHORT, WAY, client, in_use};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{Command, Outcome, Refusal};
-use lockkeeper::service::{Call, LockService, Proof, Word};
+use lockkeeper::service::{Call, ErrorCode as Word, LockService, Proof};
 
 use super::{LONG, SHORT, client, in_use, session};
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use lockkeeper::model::{EventKind, ListShow, TokenState};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::{LONG, SHORT, client, in_use, session};
 use crate::changes::lose;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EndReason, EventKind, Setting};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::{LONG, LOOK, client, in_use, short_session};
 

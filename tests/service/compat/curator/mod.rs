@@ -8,7 +8,7 @@ mod semaphore;
 
 use lockkeeper::compat::curator::{CuratorError, CuratorFramework};
 use lockkeeper::model::Namespace;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use crate::suite::WAY;
 

@@ -1,7 +1,7 @@
 //! Several locks as one.
 
 use lockkeeper::compat::curator::{InterProcessMultiLock, InterProcessMutex};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 use tokio::time::Instant;
 
 use super::{curator, is_state, word};

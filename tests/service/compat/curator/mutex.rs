@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use lockkeeper::compat::curator::{InterProcessMutex, InterProcessSemaphoreMutex, Locker, Revoker, Task};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 use tokio::time::Instant;
 
 use super::{curator, is_monitor_state, is_state, short_curator, word};

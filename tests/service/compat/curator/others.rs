@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use lockkeeper::client::Client;
 use lockkeeper::compat::curator::{InterProcessMutex, LeaderLatch};
 use lockkeeper::model::TokenState;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::{curator, is_state, namespace, short_curator};
 use crate::faulty::Faulty;

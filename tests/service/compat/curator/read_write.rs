@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use lockkeeper::compat::curator::InterProcessReadWriteLock;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::{curator, is_monitor_state, is_state, short_curator, word};
 use crate::faulty::Faulty;

@@ -2,7 +2,7 @@
 
 use lockkeeper::client::HoldState;
 use lockkeeper::compat::curator::{InterProcessSemaphoreV2, Revoker, SharedCount};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 
 use super::{curator, word};
 use crate::suite::{LONG, SHORT, in_use};

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use lockkeeper::client::{Client, ClientError, Session, Watch};
 use lockkeeper::compat::zookeeper::WriteLock;
 use lockkeeper::model::{Claim, Event, EventKind};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode as Word, LockService};
 use tokio::task::JoinSet;
 
 use super::probe::Probe;

@@ -31,7 +31,7 @@ impl Advice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorRow {
     /// Which error.
-    pub word: Word,
+    pub word: ErrorCode,
     /// Its text, as it stands in JSON.
     pub text: &'static str,
     /// gRPC status code.
@@ -48,11 +48,11 @@ macro_rules! table {
     ($( $(#[$doc:meta])* $word:ident $text:literal $grpc:literal $http:literal $exit:literal $advice:ident; )*) => {
         /// Every error that a caller can meet, by one word.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        pub enum Word { $( $(#[$doc])* $word, )* }
+        pub enum ErrorCode { $( $(#[$doc])* $word, )* }
 
-        /// All errors, one row each, in the order of [`Word`].
+        /// All errors, one row each, in the order of [`ErrorCode`].
         pub const TABLE: &[ErrorRow] = &[
-            $( ErrorRow { word: Word::$word, text: $text, grpc: $grpc, http: $http, exit: $exit, advice: Advice::$advice }, )*
+            $( ErrorRow { word: ErrorCode::$word, text: $text, grpc: $grpc, http: $http, exit: $exit, advice: Advice::$advice }, )*
         ];
     };
 }
@@ -120,7 +120,7 @@ table! {
     Internal "internal" 13 500 70 GiveUp;
 }
 
-impl Word {
+impl ErrorCode {
     /// Its row.
     #[must_use]
     pub fn row(self) -> &'static ErrorRow {
@@ -129,36 +129,36 @@ impl Word {
 
     /// The word whose text this is.
     #[must_use]
-    pub fn from_text(text: &str) -> Option<Word> {
+    pub fn from_text(text: &str) -> Option<ErrorCode> {
         TABLE.iter().find(|row| row.text == text).map(|row| row.word)
     }
 
     /// The word of a refusal.
     #[must_use]
-    pub fn of_refusal(refusal: &Refusal) -> Word {
+    pub fn of_refusal(refusal: &Refusal) -> ErrorCode {
         match refusal {
-            Refusal::Held { .. } | Refusal::Closed { .. } => Word::NotAcquired,
-            Refusal::AlreadyHeld { .. } | Refusal::Entered { .. } => Word::AlreadyHeld,
-            Refusal::KindMismatch { .. } => Word::KindMismatch,
-            Refusal::LimitMismatch { .. } => Word::LimitMismatch,
-            Refusal::LimitExceeded { .. } => Word::LimitExceeded,
-            Refusal::LimitUnknown { .. } => Word::LimitUnknown,
-            Refusal::Quota { .. } => Word::Quota,
-            Refusal::Changed { .. } => Word::Changed,
-            Refusal::NotHeld { .. } | Refusal::PermitsNotHeld { .. } => Word::NotHeld,
-            Refusal::HeldByOther { .. } => Word::HeldByOther,
-            Refusal::SessionEnded { .. } | Refusal::Tombstoned { .. } => Word::SessionEnded,
-            Refusal::AlreadyOpen { .. } => Word::AlreadyOpen,
-            Refusal::NotAccepted { .. } => Word::NotAccepted,
-            Refusal::Deadlock { .. } => Word::Deadlock,
-            Refusal::WrongHandle => Word::WrongHandle,
-            Refusal::StaleAttempt { .. } => Word::StaleAttempt,
-            Refusal::TooOld { .. } => Word::TooOld,
-            Refusal::RequestReused { .. } => Word::RequestReused,
-            Refusal::OutOfBounds { .. } | Refusal::OtherNamespace { .. } => Word::Invalid,
-            Refusal::OtherDisk { .. } => Word::NotPermitted,
-            Refusal::MembersUnfit { .. } => Word::MembersUnfit,
-            Refusal::FeaturesUnsupported { .. } | Refusal::FeatureLevel { .. } => Word::FeatureLevel,
+            Refusal::Held { .. } | Refusal::Closed { .. } => ErrorCode::NotAcquired,
+            Refusal::AlreadyHeld { .. } | Refusal::Entered { .. } => ErrorCode::AlreadyHeld,
+            Refusal::KindMismatch { .. } => ErrorCode::KindMismatch,
+            Refusal::LimitMismatch { .. } => ErrorCode::LimitMismatch,
+            Refusal::LimitExceeded { .. } => ErrorCode::LimitExceeded,
+            Refusal::LimitUnknown { .. } => ErrorCode::LimitUnknown,
+            Refusal::Quota { .. } => ErrorCode::Quota,
+            Refusal::Changed { .. } => ErrorCode::Changed,
+            Refusal::NotHeld { .. } | Refusal::PermitsNotHeld { .. } => ErrorCode::NotHeld,
+            Refusal::HeldByOther { .. } => ErrorCode::HeldByOther,
+            Refusal::SessionEnded { .. } | Refusal::Tombstoned { .. } => ErrorCode::SessionEnded,
+            Refusal::AlreadyOpen { .. } => ErrorCode::AlreadyOpen,
+            Refusal::NotAccepted { .. } => ErrorCode::NotAccepted,
+            Refusal::Deadlock { .. } => ErrorCode::Deadlock,
+            Refusal::WrongHandle => ErrorCode::WrongHandle,
+            Refusal::StaleAttempt { .. } => ErrorCode::StaleAttempt,
+            Refusal::TooOld { .. } => ErrorCode::TooOld,
+            Refusal::RequestReused { .. } => ErrorCode::RequestReused,
+            Refusal::OutOfBounds { .. } | Refusal::OtherNamespace { .. } => ErrorCode::Invalid,
+            Refusal::OtherDisk { .. } => ErrorCode::NotPermitted,
+            Refusal::MembersUnfit { .. } => ErrorCode::MembersUnfit,
+            Refusal::FeaturesUnsupported { .. } | Refusal::FeatureLevel { .. } => ErrorCode::FeatureLevel,
         }
     }
 }
@@ -189,7 +189,7 @@ mod tests {
         for (position, row) in TABLE.iter().enumerate() {
             assert_eq!(row.word as usize, position);
             assert_eq!(row.word.row(), row);
-            assert_eq!(Word::from_text(row.text), Some(row.word), "{} is not unique", row.text);
+            assert_eq!(ErrorCode::from_text(row.text), Some(row.word), "{} is not unique", row.text);
             assert!([64, 65, 69, 70, 75, 76, 77].contains(&row.exit), "{}", row.text);
             assert!((1..=16).contains(&row.grpc) && (400..=599).contains(&row.http), "{}", row.text);
         }
