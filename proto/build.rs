@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .bytes(".")
         // What the module has that includes the generated code.
-        .codec_path("super::Counted")
+        .codec_path("super::BoundedCodec")
         .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! Knows: limits. Never: what is said over a connection.
 
 mod arrivals;
-mod gathered;
+mod write_coalescing;
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
 pub use arrivals::{Greeted, Port, arrivals};
-pub use gathered::{Gathered, Gathering};
+pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}

@@ -146,15 +146,15 @@ pub(crate) fn read<M: Message + Name + Default, R: Refuse>(bytes: impl Buf) -> R
 }
 
 /// How generated clients and servers write messages of kind `T`, read those of kind `U`, and refuse as `R` says.
-pub(crate) struct Counted<T, U, R>(PhantomData<(T, U, R)>);
+pub(crate) struct BoundedCodec<T, U, R>(PhantomData<(T, U, R)>);
 
-impl<T, U, R> Default for Counted<T, U, R> {
+impl<T, U, R> Default for BoundedCodec<T, U, R> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T, U, R> Codec for Counted<T, U, R>
+impl<T, U, R> Codec for BoundedCodec<T, U, R>
 where
     T: Message + Send + 'static,
     U: Message + Name + Default + Send + 'static,
@@ -163,14 +163,14 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = CountingDecoder<U, R>;
+    type Decoder = BoundedDecoder<U, R>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstEncoder::new(buffers())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        CountingDecoder(PhantomData)
+        BoundedDecoder(PhantomData)
     }
 }
 
@@ -180,9 +180,9 @@ fn buffers() -> BufferSettings {
 }
 
 /// Reads messages of one kind.
-pub(crate) struct CountingDecoder<U, R>(PhantomData<(U, R)>);
+pub(crate) struct BoundedDecoder<U, R>(PhantomData<(U, R)>);
 
-impl<U: Message + Name + Default, R: Refuse> Decoder for CountingDecoder<U, R> {
+impl<U: Message + Name + Default, R: Refuse> Decoder for BoundedDecoder<U, R> {
     type Item = U;
     type Error = Status;
 

@@ -19,7 +19,7 @@ use super::tasks::Tasks;
 use super::tls::TlsSettings;
 use super::unary::Locks;
 use crate::limits;
-use crate::net::{Gathered, Port, arrivals};
+use crate::net::{CoalescedWrites, Port, arrivals};
 use crate::service::{LockService, ServerInfo};
 
 /// Why serving did not begin, or ended otherwise than by the stop signal.
@@ -129,7 +129,7 @@ where
     IE: Into<tonic::codegen::StdError>,
 {
     let Routes { router, streams } = routes;
-    let incoming = incoming.map(|accepted| accepted.map(Gathered::new));
+    let incoming = incoming.map(|accepted| accepted.map(CoalescedWrites::new));
     let serving = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
     let bounded = async {
         stopped(stop).await;

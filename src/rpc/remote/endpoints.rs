@@ -15,7 +15,7 @@ use super::RemoteSettings;
 use super::pin::{Believed, Pin as Cluster};
 use crate::limits;
 use crate::model::Invalid;
-use crate::net::{Connector, Gathering};
+use crate::net::{CoalescingConnector, Connector};
 use crate::rpc::pb::admin_client::AdminClient;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::tls::TlsSettings;
@@ -319,8 +319,8 @@ impl Endpoints {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let connecting = async {
             match self.connector.clone() {
-                Some(connector) => endpoint.connect_with_connector(Gathering(connector)).await,
-                None => endpoint.connect_with_connector(Gathering::tcp()).await,
+                Some(connector) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
+                None => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
             }
         };
         let connected = timeout(longest, connecting).await.map_err(|_| "no connection in time")?;

@@ -22,62 +22,62 @@ use crate::limits::LONE_WRITES_MAX;
 
 /// A connection that lets others speak before it writes.
 #[derive(Debug)]
-pub struct Gathered<S> {
+pub struct CoalescedWrites<S> {
     stream: S,
-    turn: Turn,
+    state: WriteState,
     /// So many messages still leave at once...
-    alone: u32,
+    left_at_once: u32,
     /// ...of so many, since nobody joined the last one that gave way.
-    lonely: u32,
+    lone_writes: u32,
 }
 
 /// Where the message stands that is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum WriteState {
     /// There is none.
-    Silent,
+    Idle,
     /// With so many bytes it gave way to others.
-    GaveWay(usize),
+    Yielded(usize),
     /// It is on its way, until it is flushed.
-    Speaks,
+    Writing,
 }
 
-impl<S> Gathered<S> {
+impl<S> CoalescedWrites<S> {
     /// Over this stream of bytes.
     pub fn new(stream: S) -> Self {
-        Self { stream, turn: Turn::Silent, alone: 0, lonely: 0 }
+        Self { stream, state: WriteState::Idle, left_at_once: 0, lone_writes: 0 }
     }
 
     /// Whether so many bytes may be written now. Otherwise the task is woken again, behind all that are ready.
-    fn may_speak(&mut self, cx: &Context<'_>, bytes: usize) -> bool {
-        match self.turn {
-            Turn::Silent if self.alone == 0 => {
-                self.turn = Turn::GaveWay(bytes);
+    fn may_write(&mut self, cx: &Context<'_>, bytes: usize) -> bool {
+        match self.state {
+            WriteState::Idle if self.left_at_once == 0 => {
+                self.state = WriteState::Yielded(bytes);
                 cx.waker().wake_by_ref();
                 return false;
             }
-            Turn::Silent => self.alone -= 1,
-            Turn::GaveWay(before) if bytes <= before => {
-                self.lonely = (2 * self.lonely).clamp(1, LONE_WRITES_MAX);
-                self.alone = self.lonely;
+            WriteState::Idle => self.left_at_once -= 1,
+            WriteState::Yielded(before) if bytes <= before => {
+                self.lone_writes = (2 * self.lone_writes).clamp(1, LONE_WRITES_MAX);
+                self.left_at_once = self.lone_writes;
             }
-            Turn::GaveWay(_) => self.lonely = 0,
-            Turn::Speaks => {}
+            WriteState::Yielded(_) => self.lone_writes = 0,
+            WriteState::Writing => {}
         }
-        self.turn = Turn::Speaks;
+        self.state = WriteState::Writing;
         true
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescedWrites<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedWrites<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if !self.may_speak(cx, bytes.len()) {
+        if !self.may_write(cx, bytes.len()) {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_write(cx, bytes)
@@ -88,7 +88,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if !self.may_speak(cx, parts.iter().map(|part| part.len()).sum()) {
+        if !self.may_write(cx, parts.iter().map(|part| part.len()).sum()) {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
@@ -100,7 +100,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.turn = Turn::Silent;
+        self.state = WriteState::Idle;
         Poll::Ready(Ok(()))
     }
 
@@ -109,7 +109,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
     }
 }
 
-impl<S: Connected> Connected for Gathered<S> {
+impl<S: Connected> Connected for CoalescedWrites<S> {
     type ConnectInfo = S::ConnectInfo;
 
     fn connect_info(&self) -> Self::ConnectInfo {
@@ -119,9 +119,9 @@ impl<S: Connected> Connected for Gathered<S> {
 
 /// Dials as the one inside does; what it dials is gathered.
 #[derive(Debug, Clone)]
-pub struct Gathering<C>(pub C);
+pub struct CoalescingConnector<C>(pub C);
 
-impl Gathering<HttpConnector> {
+impl CoalescingConnector<HttpConnector> {
     /// TCP to one of the addresses that a name has, without delay for small messages.
     #[must_use]
     pub fn tcp() -> Self {
@@ -132,12 +132,12 @@ impl Gathering<HttpConnector> {
     }
 }
 
-impl<C, S> Service<Uri> for Gathering<C>
+impl<C, S> Service<Uri> for CoalescingConnector<C>
 where
     C: Service<Uri, Response = TokioIo<S>>,
     C::Future: Send + 'static,
 {
-    type Response = TokioIo<Gathered<S>>;
+    type Response = TokioIo<CoalescedWrites<S>>;
     type Error = C::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, C::Error>> + Send>>;
 
@@ -147,7 +147,7 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let dialling = self.0.call(uri);
-        Box::pin(async move { Ok(TokioIo::new(Gathered::new(dialling.await?.into_inner()))) })
+        Box::pin(async move { Ok(TokioIo::new(CoalescedWrites::new(dialling.await?.into_inner()))) })
     }
 }
 
@@ -169,30 +169,30 @@ mod tests {
     }
 
     /// One message of so many bytes, and of so many more if it gives way. Answers whether it gave way.
-    fn message(stream: &mut Gathered<Vec<u8>>, bytes: usize, joining: usize) -> bool {
+    fn message(stream: &mut CoalescedWrites<Vec<u8>>, bytes: usize, joining: usize) -> bool {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
         let mut cx = Context::from_waker(&waker);
         let before = stream.stream.len();
-        let gave_way = Pin::new(&mut *stream).poll_write(&mut cx, &vec![1; bytes]).is_pending();
-        if gave_way {
+        let yielded = Pin::new(&mut *stream).poll_write(&mut cx, &vec![1; bytes]).is_pending();
+        if yielded {
             let all = vec![1; bytes + joining];
             assert!(Pin::new(&mut *stream).poll_write(&mut cx, &all).is_ready(), "nobody gives way twice");
         }
         assert!(Pin::new(&mut *stream).poll_flush(&mut cx).is_ready());
-        assert_eq!(wakes.0.load(Ordering::Relaxed), usize::from(gave_way), "who gives way is woken again, once");
-        assert_eq!(stream.stream.len() - before, bytes + if gave_way { joining } else { 0 });
-        gave_way
+        assert_eq!(wakes.0.load(Ordering::Relaxed), usize::from(yielded), "who gives way is woken again, once");
+        assert_eq!(stream.stream.len() - before, bytes + if yielded { joining } else { 0 });
+        yielded
     }
 
     /// While others join, every message gives way first; the longer nobody joins, the more of them leave at once.
     #[test]
     fn a_message_gives_way_for_as_long_as_others_join() {
-        let mut stream = Gathered::new(Vec::new());
+        let mut stream = CoalescedWrites::new(Vec::new());
         for _ in 0..5 {
             assert!(message(&mut stream, 30, 90));
         }
-        let at_once = |stream: &mut Gathered<Vec<u8>>| (0..).take_while(|_| !message(stream, 30, 0)).count();
+        let at_once = |stream: &mut CoalescedWrites<Vec<u8>>| (0..).take_while(|_| !message(stream, 30, 0)).count();
         assert!(message(&mut stream, 30, 0));
         assert_eq!([(); 7].map(|()| at_once(&mut stream)), [1, 2, 4, 8, 16, 32, 32]);
         for _ in 0..LONE_WRITES_MAX {
@@ -205,7 +205,7 @@ mod tests {
     /// A message that the system takes in parts gives way once, not before each part.
     #[test]
     fn a_message_in_parts_gives_way_once() {
-        let mut stream = Gathered::new(Vec::new());
+        let mut stream = CoalescedWrites::new(Vec::new());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut stream).poll_write(&mut cx, b"one").is_pending());
         assert!(Pin::new(&mut stream).poll_write(&mut cx, b"one and two").is_ready());
