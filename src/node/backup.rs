@@ -21,7 +21,7 @@ impl Node {
     pub(super) fn backup_here(&self) -> Download {
         let (sender, receiver) = mpsc::channel(2);
         let node = self.clone();
-        self.own(async move {
+        self.spawn(async move {
             let sent = tokio::select! {
                 () = sender.closed() => return,
                 file = node.complete_file() => file,

@@ -183,7 +183,7 @@ pub(super) async fn forward_unsent(node: Node) {
         }
         for Waiting { what: Submission { principal, since, command }, answer } in node.core.queue.take_unsent() {
             let (node, call) = (node.clone(), Call { principal, proof: Proof::Trusted, age_ms: 0, since, command });
-            node.clone().own(async move {
+            node.clone().spawn(async move {
                 answer.send(node.submit_to_leader(call).await).ok();
             });
         }

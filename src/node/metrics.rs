@@ -101,11 +101,11 @@ impl Metrics {
         self.entries.increment(1);
         self.commands_an_entry.record((applied.commands.len() + applied.renewals.len()) as f64);
         for event in &*applied.events {
-            self.happened(&event.kind);
+            self.on_event(&event.kind);
         }
     }
 
-    fn happened(&self, kind: &EventKind) {
+    fn on_event(&self, kind: &EventKind) {
         match kind {
             EventKind::Queued { .. } => self.waits.increment(1),
             EventKind::Granted { waited_ms, .. } => {

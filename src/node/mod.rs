@@ -75,7 +75,7 @@ impl Node {
 
     /// Whether this node serves calls itself, and does not pass them on: it leads, or does in a moment.
     async fn serves(&self) -> bool {
-        (self.leads() && self.core.queue.are_open()) || Box::pin(self.wait_until_serving()).await
+        (self.leads() && self.core.queue.is_open()) || Box::pin(self.wait_until_serving()).await
     }
 
     /// Waits a moment where this node was elected and does not lead yet, and returns whether it leads then. A client that was
@@ -93,7 +93,7 @@ impl Node {
             }
         };
         drop(tokio::time::timeout(Duration::from_millis(limits::LEADER_WAIT_MS), begun).await);
-        self.leads() && self.core.queue.are_open()
+        self.leads() && self.core.queue.is_open()
     }
 
     /// What this node sees of its cluster, and every change of it.
@@ -149,7 +149,7 @@ impl Node {
     }
 
     /// Runs a task on the node's runtime until the node closes.
-    fn own(&self, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut running = self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner);
         while running.try_join_next().is_some() {}
         running.spawn_on(task, &self.tasks.handle);

@@ -233,8 +233,8 @@ async fn open_here(
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announcements::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
-    node.core.queue.bound_renewals(upkeep.renewals_an_entry_max);
-    node.own(serve_peers(node.clone(), incoming));
+    node.core.queue.set_renewals_an_entry_max(upkeep.renewals_an_entry_max);
+    node.spawn(serve_peers(node.clone(), incoming));
     if let Some(why) = watchdog::unfit(&node) {
         node.close().await;
         return Err(OpenNodeError::Unfit(why));
@@ -309,12 +309,12 @@ fn assemble(
     // A node is assembled once: the slot is empty.
     shared.core.set(Arc::downgrade(&core)).ok();
     let node = Node { core: Arc::clone(&core), tasks };
-    node.own(proposer::run(Arc::clone(&core), core.stop.subscribe()));
-    node.own(leadership::publish(node.clone()));
-    node.own(forward::forward_unsent(node.clone()));
-    node.own(watchdog::run(node.clone()));
-    node.own(announcements::keep(node.clone()));
-    node.own(consistency::compare(node.clone()));
+    node.spawn(proposer::run(Arc::clone(&core), core.stop.subscribe()));
+    node.spawn(leadership::publish(node.clone()));
+    node.spawn(forward::forward_unsent(node.clone()));
+    node.spawn(watchdog::run(node.clone()));
+    node.spawn(announcements::keep(node.clone()));
+    node.spawn(consistency::compare(node.clone()));
     node
 }
 

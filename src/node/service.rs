@@ -47,7 +47,7 @@ impl LockService for Node {
         let wait_ms = limits::SETTLED_WAIT_MS;
         loop {
             let reply = if self.serves().await {
-                self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
+                self.wait_outcome_here(&claim, Duration::from_millis(wait_ms)).await?
             } else {
                 let settled = Forward::Settled { claim: claim.clone(), wait_ms };
                 let Forwarded::Reply(reply) = Box::pin(self.send_to_leader(settled, Some(wait_ms))).await? else {
@@ -90,7 +90,7 @@ impl LockService for Node {
             return self.hold_events(session);
         }
         let (events, feed) = self.core.shared.hub.subscribe(subscription);
-        self.own(feed);
+        self.spawn(feed);
         Ok(events)
     }
 
@@ -99,7 +99,7 @@ impl LockService for Node {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        Ok(self.status_told().await)
+        Ok(self.status_from_leader().await)
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
@@ -163,7 +163,7 @@ impl Node {
             Forward::Renew(renewals) => self.renew_here(renewals).await.map(Forwarded::Replies),
             Forward::Settled { claim, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
-                self.settled_here(&claim, wait).await.map(Forwarded::Reply)
+                self.wait_outcome_here(&claim, wait).await.map(Forwarded::Reply)
             }
             Forward::Query(query) => self.query_here(&query).await.map(Forwarded::QueryReply),
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
@@ -183,13 +183,13 @@ impl Node {
     }
 
     fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        self.proven(call.command.session(), &call.proof)?;
+        self.check_proof(call.command.session(), &call.proof)?;
         self.core.admits(&call.command)?;
         let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
         let limited = self.core.rate_limits.check(&call.command, &*self.core.clock, namespace_of);
         limited.map_err(ServiceError::not_sent)?;
         let (answer, reply) = oneshot::channel();
-        let since = call.command.is_sessionless().then(|| self.first_sent(&call));
+        let since = call.command.is_sessionless().then(|| self.sent_at(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
         self.core.queue.command(submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
@@ -197,7 +197,7 @@ impl Node {
 
     /// Log time when the caller first sent a sessionless command, or earlier: as the caller knew it then, or else what
     /// the leader's clock shows now less the age that the caller states.
-    fn first_sent(&self, call: &Call) -> LogTime {
+    fn sent_at(&self, call: &Call) -> LogTime {
         call.since.unwrap_or_else(|| {
             let now = self.core.queue.log_time().unwrap_or_default();
             LogTime(now.0.saturating_sub(call.age_ms))
@@ -205,7 +205,7 @@ impl Node {
     }
 
     async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let (renewals, refused) = self.all_proven(renewals);
+        let (renewals, refused) = self.check_proofs(renewals);
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
@@ -228,10 +228,10 @@ impl Node {
 
     /// The renewals whose proof holds, and the answers to the others with their places: what is wrong with one of them must
     /// not end what the others renew.
-    fn all_proven(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
+    fn check_proofs(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
         let (mut proven, mut refused) = (Vec::with_capacity(renewals.len()), Vec::new());
         for (place, call) in renewals.into_iter().enumerate() {
-            match self.proven(call.target.session(), &call.proof) {
+            match self.check_proof(call.target.session(), &call.proof) {
                 Ok(()) => proven.push(call),
                 Err(refusal) => {
                     let (index, stamp) = self.core.consensus.machine(|machine| (machine.applied(), machine.now()));
@@ -243,13 +243,13 @@ impl Node {
     }
 
     /// Refuses a proof that is not that session's, before anything reaches the log.
-    fn proven(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), Refusal> {
+    fn check_proof(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), Refusal> {
         let (Some(session), Proof::Handle { handle, namespace }) = (session, proof) else { return Ok(()) };
         self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))
     }
 
     /// Where a claim stands: at once when it is settled, otherwise when it is, or after `wait` as it stands then.
-    async fn settled_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
+    async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
         let deadline = tokio::time::Instant::now() + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
         let mut proven = false;
@@ -264,7 +264,7 @@ impl Node {
             let reply = self.core.consensus.machine(|machine| claim_reply(machine, &query, &claim.lock))?;
             if matches!(reply.outcome, Outcome::Refused(_)) && !proven {
                 // Not to know of a claim may mean to be behind: only a leader that has proven itself may say so.
-                self.prove().await?;
+                self.confirm_leadership().await?;
                 proven = true;
                 continue;
             }
@@ -280,12 +280,12 @@ impl Node {
     }
 
     async fn query_here(&self, query: &Query) -> Result<QueryReply, ServiceError> {
-        self.prove().await?;
+        self.confirm_leadership().await?;
         Ok(self.core.consensus.machine(|machine| machine.query(query)))
     }
 
     /// Proves by a round to a quorum that this node leads and has applied everything that was ever answered.
-    async fn prove(&self) -> Result<(), ServiceError> {
+    async fn confirm_leadership(&self) -> Result<(), ServiceError> {
         match self.core.consensus.read_barrier().await {
             Ok(()) => Ok(()),
             Err(ProposeError::Stopped) => Err(ServiceError::Stopping),

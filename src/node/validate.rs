@@ -64,7 +64,7 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
 }
 
 /// Whether it is one that a node makes for itself, and nobody may pass on.
-pub(super) fn only_nodes_make(command: &Command) -> bool {
+pub(super) fn is_internal(command: &Command) -> bool {
     matches!(
         command,
         Command::Tick

@@ -76,7 +76,7 @@ impl Node {
         let known = self.core.consensus.machine(|machine| machine.announced(voter).cloned());
         if known.as_ref() != Some(&told) {
             tracing::info!(node = voter, version = told.version, features = told.features, "announced");
-            self.core.submit_own(Command::Announce(told));
+            self.core.submit_internal(Command::Announce(told));
         }
     }
 

@@ -41,7 +41,7 @@ pub(in crate::node) async fn compare(node: Node) {
             continue;
         }
         let verdict = tokio::select! {
-            verdict = node.judge() => verdict,
+            verdict = node.compare_voters() => verdict,
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         };
         match verdict {
@@ -56,7 +56,7 @@ pub(in crate::node) async fn compare(node: Node) {
                 node.core.agreed.set(claim);
                 tracing::error!(?nodes, index = claim.index, "these nodes' states differ from that of most voters");
                 // It must not wait for somebody to ask for something.
-                node.core.submit_own(Command::Tick);
+                node.core.submit_internal(Command::Tick);
             }
             Verdict::Split(index) => {
                 tracing::error!(
@@ -70,7 +70,7 @@ pub(in crate::node) async fn compare(node: Node) {
 
 impl Node {
     /// Asks every voter for what it remembers.
-    async fn judge(&self) -> Verdict {
+    async fn compare_voters(&self) -> Verdict {
         let members = self.core.consensus.watch().borrow().members.clone();
         let voters: Vec<u64> = members.iter().filter(|(_, member)| member.voter).map(|(id, _)| *id).collect();
         let asked = voters.iter().map(|voter| async { (*voter, self.digests_of(*voter).await) });

@@ -49,14 +49,14 @@ impl Node {
         let Plan::Make(reshape) = plan else { return self.finish_change(&view).await };
         if leaves(&reshape) == Some(self.core.id) {
             self.step_aside().await;
-            return self.left_to_successor(change).await;
+            return self.ask_next_leader(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");
         self.core.consensus.change_membership(reshape).await.map_err(|error| self.change_failed(error))
     }
 
     /// Who leads next makes the change: a leader that is no member has nobody to lead.
-    async fn left_to_successor(&self, change: MemberChange) -> Result<(), ServiceError> {
+    async fn ask_next_leader(&self, change: MemberChange) -> Result<(), ServiceError> {
         let asking = async {
             loop {
                 match self
@@ -181,7 +181,7 @@ fn promote(seats: &Seats, node: u64, instead_of: Option<u64>) -> Result<Plan, Se
         let lacks = learner.behind.map_or("an unknown number of".to_owned(), |behind| behind.to_string());
         return Err(unfit(format!("node {node} still lacks {lacks} log entries: wait until it has caught up")).into());
     }
-    quorum_lives(seats, Some(node), other)?;
+    check_quorum(seats, Some(node), other)?;
     Ok(Plan::Make(MembershipChange::Vote(node, other)))
 }
 
@@ -200,13 +200,13 @@ fn remove(seats: &Seats, node: u64) -> Result<Plan, ServiceError> {
         );
         return Err(unfit(why).into());
     }
-    quorum_lives(seats, None, Some(node))?;
+    check_quorum(seats, None, Some(node))?;
     Ok(Plan::Make(MembershipChange::Dismiss(node)))
 }
 
 /// Refuses what would leave voters of which no quorum answers: nothing could be committed any more, not even the change
 /// back.
-fn quorum_lives(seats: &Seats, joins: Option<u64>, leaves: Option<u64>) -> Result<(), Refusal> {
+fn check_quorum(seats: &Seats, joins: Option<u64>, leaves: Option<u64>) -> Result<(), Refusal> {
     let votes = |(node, seat): &(&u64, &Seat)| (seat.voter || joins == Some(**node)) && leaves != Some(**node);
     let after: Vec<_> = seats.iter().filter(votes).collect();
     let alive = after.iter().filter(|(_, seat)| seat.alive).count();

@@ -12,7 +12,7 @@ use crate::service::{NodeStatus, Role, Status};
 
 impl Node {
     /// The leader's view; this node's own where no leader can be reached within [`limits::STATUS_WAIT_MS`].
-    pub(in crate::node) async fn status_told(&self) -> Status {
+    pub(in crate::node) async fn status_from_leader(&self) -> Status {
         let wait = Duration::from_millis(limits::STATUS_WAIT_MS);
         let told = tokio::time::timeout(wait, self.leaders_status()).await;
         told.map_or_else(|_| self.status_here(), |status| Status { node: self.core.id, ..status })

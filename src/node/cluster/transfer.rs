@@ -40,14 +40,14 @@ impl Node {
                     tracing::warn!(node = self.core.id, %error, "leadership was not handed over as asked");
                 }
                 // Another node than the one that was chosen may have taken over.
-                self.until_clients_are_told().await;
+                self.wait_until_published().await;
             }
             Err(Unready) => tracing::warn!(node = self.core.id, "nobody could take leadership over"),
         }
     }
 
     /// Waits until this node's servers know that another one leads: who stops before that has nowhere to send its clients.
-    async fn until_clients_are_told(&self) {
+    async fn wait_until_published(&self) {
         let mut told = self.core.leader.subscribe();
         let moved = told.wait_for(|leader| leader.as_ref().is_none_or(|leader| leader.node != self.core.id));
         // Clients of a node that stops without it find the leader by themselves.
@@ -63,7 +63,7 @@ impl Node {
             Ok(None) | Err(_) => Err(Unready),
         };
         if matches!(handed, Ok(Ok(()))) {
-            paused.for_good();
+            paused.keep_paused();
         }
         handed
     }
@@ -96,24 +96,24 @@ impl Node {
 /// caller may have disconnected.
 struct Paused<'a> {
     core: &'a Core,
-    for_good: bool,
+    keep_paused: bool,
 }
 
 impl<'a> Paused<'a> {
     fn new(core: &'a Core) -> Self {
         core.queue.pause();
-        Self { core, for_good: false }
+        Self { core, keep_paused: false }
     }
 
-    fn for_good(mut self) {
-        self.for_good = true;
+    fn keep_paused(mut self) {
+        self.keep_paused = true;
     }
 }
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        if !self.for_good {
-            self.core.queue.go_on(self.core.clock.now());
+        if !self.keep_paused {
+            self.core.queue.resume(self.core.clock.now());
         }
     }
 }

@@ -65,7 +65,7 @@ impl LogClock {
     }
 
     /// Goes on after a hand-over that came to nothing; the time between is not counted.
-    pub(super) fn go_on(&mut self, now: Instant) {
+    pub(super) fn resume(&mut self, now: Instant) {
         self.stopped = false;
         self.read = self.read.max(now);
     }
@@ -139,7 +139,7 @@ mod tests {
         let mut clock = clock();
         clock.stop();
         assert_eq!(clock.read(at_ms(200), LogTime(10_000), true), LogTime(10_000));
-        clock.go_on(at_ms(300));
+        clock.resume(at_ms(300));
         assert_eq!(clock.read(at_ms(350), LogTime(10_000), true), LogTime(10_050));
     }
 }

@@ -28,14 +28,14 @@ use replies::BatchReplies;
 
 /// What the proposer goes by, out of all that is seen of Raft.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct LeaderState {
     /// This node leads and has applied an entry of its own term.
     leads: bool,
     term: u64,
     leader: Option<u64>,
 }
 
-impl Part {
+impl LeaderState {
     fn of(view: &View) -> Self {
         Self { leads: view.own_term_applied, term: view.term, leader: view.leader }
     }
@@ -62,26 +62,26 @@ impl Next {
 /// Runs until the node stops: gathers, stamps and proposes while this node leads.
 pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut views = core.consensus.watch();
-    let mut flights = Flights::default();
+    let mut in_flight = EntriesInFlight::default();
     let mut term = None;
     let mut last = TokioInstant::now();
     let mut window = BatchWindow::none(last);
     while !*stop.borrow() {
-        let part = Part::of(&views.borrow_and_update());
-        let leads = part.leads;
-        if !leads || term != Some(part.term) {
-            follow_term(&core, part, &mut term);
+        let state = LeaderState::of(&views.borrow_and_update());
+        let leads = state.leads;
+        if !leads || term != Some(state.term) {
+            update_term(&core, state, &mut term);
         }
         let pause = if !leads {
             Duration::from_millis(limits::RETRY_MS_MAX)
         } else {
-            match next(&core, &flights, last, window) {
+            match next(&core, &in_flight, last, window) {
                 Next::Wait(pause) => pause,
                 Next::Propose => {
                     last = TokioInstant::now();
                     if let Some(batch) = core.queue.take(core.now()) {
-                        let flight = Flight::submit(&core, part.term, batch).await;
-                        flights.begin(flight, &core);
+                        let entry = EntryInFlight::submit(&core, state.term, batch).await;
+                        in_flight.push(entry, &core);
                     }
                     continue;
                 }
@@ -89,10 +89,10 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
         };
         tokio::select! {
             biased;
-            Some(landed) = flights.landed() => {
+            Some(applied) = in_flight.next_applied() => {
                 let now = TokioInstant::now();
-                let after = |callers: Arc<BatchReplies>| BatchWindow::after(callers.served(), callers.others(), now - last, now);
-                window = landed.map_or(BatchWindow::none(now), after);
+                let after = |callers: Arc<BatchReplies>| BatchWindow::after(callers.served(), callers.others_waiting(), now - last, now);
+                window = applied.map_or(BatchWindow::none(now), after);
             }
             changed = views.changed() => if changed.is_err() { break },
             () = core.queue.wake.notified() => {}
@@ -101,35 +101,35 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
         }
     }
     core.queue.end();
-    while flights.landed().await.is_some() {}
+    while in_flight.next_applied().await.is_some() {}
 }
 
 /// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
-fn follow_term(core: &Arc<Core>, part: Part, term: &mut Option<u64>) {
-    if !part.leads {
-        core.queue.close(core.hint(part.leader));
+fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
+    if !state.leads {
+        core.queue.close(core.hint(state.leader));
         *term = None;
         return;
     }
     let (stamp, unset) = core.consensus.machine(|machine| (machine.now(), machine.settings().is_none()));
     core.queue.close(None);
     core.queue.open(stamp, core.clock.now(), core.election_max);
-    *term = Some(part.term);
-    core.leads_since(part.term);
+    *term = Some(state.term);
+    core.leads_since(state.term);
     if unset {
         // Drawn here, and not made of what the config says: a cluster that is founded again is another one.
         let (settings, cluster_id) = (core.settings, core.clock.random_u128());
-        core.submit_own(Command::Configure { settings, cluster_id });
+        core.submit_internal(Command::Configure { settings, cluster_id });
     }
-    core.submit_own(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
+    core.submit_internal(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }
 
 /// What waits is proposed at once; sessions that are renewed gather for a moment after the last entry, as it is not urgent
 /// for them, and many of them keep a cluster busy that does nothing else. So do, for a far shorter one, acquires that would
 /// only join a queue.
-fn next(core: &Core, flights: &Flights, last: TokioInstant, window: BatchWindow) -> Next {
+fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: BatchWindow) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
-    if !flights.have_room() || core.queue.is_paused() {
+    if !in_flight.may_propose() || core.queue.is_paused() {
         core.queue.waiting(usize::MAX, false);
         return Next::Wait(idle);
     }
@@ -139,89 +139,89 @@ fn next(core: &Core, flights: &Flights, last: TokioInstant, window: BatchWindow)
     let sessions_gather = Duration::from_millis(limits::RENEWALS_APART_MS).saturating_sub(since);
     let waiting = core.queue.waiting(wanted, !sessions_gather.is_zero());
     if wanted <= waiting {
-        return match patience(wanted, since, || only_queue(core, flights)) {
+        return match coalescing_delay(wanted, since, || all_would_queue(core, in_flight)) {
             None => Next::Propose,
-            Some(patience) => tick(core, flights.tasks.is_empty(), since).within(patience),
+            Some(patience) => tick(core, in_flight.tasks.is_empty(), since).within(patience),
         };
     }
     if wanted != 1 {
         return Next::Wait(window.left(now));
     }
-    let next = tick(core, flights.tasks.is_empty(), since);
+    let next = tick(core, in_flight.tasks.is_empty(), since);
     if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
 }
 
 /// How long what waits may wait for more, so soon after the last entry; `None` where it leaves at once.
-fn patience(wanted: usize, since: Duration, only_queue: impl FnOnce() -> bool) -> Option<Duration> {
+fn coalescing_delay(wanted: usize, since: Duration, all_would_queue: impl FnOnce() -> bool) -> Option<Duration> {
     let left = Duration::from_millis(limits::QUEUERS_APART_MS).saturating_sub(since);
-    (wanted == 1 && !left.is_zero() && only_queue()).then_some(left)
+    (wanted == 1 && !left.is_zero() && all_would_queue()).then_some(left)
 }
 
 /// Whether all that waits are a few acquires of locks that others hold. What flies may free their locks.
-fn only_queue(core: &Core, flights: &Flights) -> bool {
-    let may_be_freed = !flights.tasks.is_empty();
+fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
+    let locks_may_be_freed = !in_flight.tasks.is_empty();
     core.consensus.machine(|machine| {
-        core.queue.are_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
+        core.queue.has_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
             let Command::Acquire(acquire) = &submission.command else { return false };
-            if may_be_freed { machine.would_queue_behind_others(acquire) } else { machine.would_queue(acquire) }
+            if locks_may_be_freed { machine.would_queue_behind_others(acquire) } else { machine.would_queue(acquire) }
         })
     })
 }
 
 /// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
-fn tick(core: &Core, nothing_flies: bool, since: Duration) -> Next {
+fn tick(core: &Core, none_in_flight: bool, since: Duration) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
     let Some(deadline) = deadline else { return Next::Wait(idle) };
-    if due && nothing_flies {
+    if due && none_in_flight {
         return Next::Propose;
     }
     let now = core.queue.log_time().unwrap_or(LogTime(0));
     let tick = Duration::from_millis(limits::TICK_MS_MAX);
     let until = Duration::from_millis(deadline.first_past().ms_since(now).max(1));
     let pause = tick.min(until);
-    if pause <= since && nothing_flies { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
+    if pause <= since && none_in_flight { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
 }
 
 const MS: Duration = Duration::from_millis(1);
 
 /// The batches that are on their way.
 #[derive(Default)]
-struct Flights {
+struct EntriesInFlight {
     tasks: JoinSet<Arc<BatchReplies>>,
     /// Who waits for them, all together.
     callers: usize,
 }
 
-impl Flights {
+impl EntriesInFlight {
     /// Whether another may leave: while a few wait for the first, those who came behind it need not.
-    fn have_room(&self) -> bool {
+    fn may_propose(&self) -> bool {
         self.tasks.is_empty()
             || (self.tasks.len() < limits::ENTRIES_IN_FLIGHT_MAX && self.callers <= limits::FEW_IN_FLIGHT)
     }
 
-    fn begin(&mut self, flight: Flight, core: &Arc<Core>) {
-        self.callers += flight.callers.served();
-        self.tasks.spawn(flight.land(Arc::clone(core)));
+    fn push(&mut self, entry: EntryInFlight, core: &Arc<Core>) {
+        self.callers += entry.callers.served();
+        self.tasks.spawn(entry.wait_until_applied(Arc::clone(core)));
     }
 
-    /// Waits until one has landed: its callers, unless it came to grief. `None` where nothing is on its way.
-    async fn landed(&mut self) -> Option<Option<Arc<BatchReplies>>> {
-        let landed = self.tasks.join_next().await?.ok();
-        let told = landed.as_ref().map_or(0, |callers| callers.served());
+    /// Waits until one has applied: its callers, unless it came to grief. `None` where nothing is on its way.
+    async fn next_applied(&mut self) -> Option<Option<Arc<BatchReplies>>> {
+        let applied = self.tasks.join_next().await?.ok();
+        let told = applied.as_ref().map_or(0, |callers| callers.served());
         self.callers = if self.tasks.is_empty() { 0 } else { self.callers - told };
-        Some(landed)
+        Some(applied)
     }
 }
 
 /// A batch on its way through the log, and who waits for it.
-struct Flight {
+struct EntryInFlight {
     callers: Arc<BatchReplies>,
     submitted: Result<Submitted, ProposeError>,
     begun: Instant,
 }
 
-impl Flight {
+impl EntryInFlight {
     /// Stamps the batch and puts it behind every one before. It stands in the log in that order or not at all.
     async fn submit(core: &Core, term: u64, batch: Batch) -> Self {
         let Batch { stamp, renewals, commands } = batch;
@@ -231,7 +231,7 @@ impl Flight {
             commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
         let callers = Arc::new(BatchReplies::new(core.callers.clone(), Arc::clone(&core.queue), renewers, submitters));
-        let listener = callers.are_many().then(|| Arc::clone(&callers) as Arc<dyn Listener>);
+        let listener = callers.is_large().then(|| Arc::clone(&callers) as Arc<dyn Listener>);
         let digest = core.agreed.take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
         let begun = core.clock.now();
@@ -239,7 +239,7 @@ impl Flight {
     }
 
     /// Tells everybody in it what became of it, as far as they were not told while it was applied.
-    async fn land(self, core: Arc<Core>) -> Arc<BatchReplies> {
+    async fn wait_until_applied(self, core: Arc<Core>) -> Arc<BatchReplies> {
         let outcome = match self.submitted {
             Ok(submitted) => match submitted.applied().await {
                 // It was queued: a stop afterwards does not say that it will not be applied.
@@ -250,8 +250,8 @@ impl Flight {
         };
         core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());
         match outcome {
-            Ok(applied) => self.callers.tell(&applied, 1),
-            Err(error) => self.callers.fail(&core.service_error(error)),
+            Ok(applied) => self.callers.reply_decided(&applied, 1),
+            Err(error) => self.callers.reply_error(&core.service_error(error)),
         }
         self.callers
     }
@@ -281,7 +281,7 @@ impl Core {
     }
 
     /// Puts a command of the node's own into the next entry; nobody waits for its answer.
-    pub(in crate::node) fn submit_own(&self, command: Command) {
+    pub(in crate::node) fn submit_internal(&self, command: Command) {
         if let Err(refusal) = self.admits(&command) {
             tracing::debug!(node = self.id, %refusal, "not proposed");
             return;
@@ -304,24 +304,24 @@ mod tests {
     #[test]
     fn who_only_queues_waits_a_moment() {
         let (all, some) = (Duration::from_millis(limits::QUEUERS_APART_MS), Duration::from_micros(300));
-        assert_eq!(patience(1, some, || true), Some(all - some));
-        assert_eq!(patience(1, some, || false), None);
-        assert_eq!(patience(1, all, || true), None);
-        assert_eq!(patience(48, some, || true), None);
+        assert_eq!(coalescing_delay(1, some, || true), Some(all - some));
+        assert_eq!(coalescing_delay(1, some, || false), None);
+        assert_eq!(coalescing_delay(1, all, || true), None);
+        assert_eq!(coalescing_delay(48, some, || true), None);
     }
 
     /// A second entry leaves behind one that few wait for, and no third.
     #[tokio::test]
     async fn a_second_entry_leaves_behind_a_small_one() {
-        let mut flights = Flights::default();
-        assert!(flights.have_room());
-        flights.tasks.spawn(pending());
-        flights.callers = limits::FEW_IN_FLIGHT;
-        assert!(flights.have_room());
-        flights.callers += 1;
-        assert!(!flights.have_room());
-        flights.callers = 0;
-        flights.tasks.spawn(pending());
-        assert!(!flights.have_room());
+        let mut in_flight = EntriesInFlight::default();
+        assert!(in_flight.may_propose());
+        in_flight.tasks.spawn(pending());
+        in_flight.callers = limits::FEW_IN_FLIGHT;
+        assert!(in_flight.may_propose());
+        in_flight.callers += 1;
+        assert!(!in_flight.may_propose());
+        in_flight.callers = 0;
+        in_flight.tasks.spawn(pending());
+        assert!(!in_flight.may_propose());
     }
 }

@@ -41,7 +41,7 @@ pub(in crate::node) struct Batch {
 /// The proposer's inbox. Bounded: when it is full, callers are told to pause.
 #[derive(Debug, Default)]
 pub(in crate::node) struct ProposalQueue {
-    inside: Mutex<QueueState>,
+    state: Mutex<QueueState>,
     /// As many wait as the proposer waits for.
     pub(in crate::node) wake: Notify,
     /// Commands wait for the next leader.
@@ -57,8 +57,8 @@ struct QueueState {
     /// Leadership is being handed over: nothing is taken out.
     paused: bool,
     renewals: VecDeque<Waiting<Renewal>>,
-    /// An entry takes so many of them, where that is fewer than the limit.
-    fewer: Option<usize>,
+    /// An entry takes so many of them, where that is renewals_an_entry_max than the limit.
+    renewals_an_entry_max: Option<usize>,
     /// How many of them are sessions'.
     sessions: usize,
     commands: VecDeque<Waiting<Submission>>,
@@ -93,21 +93,21 @@ pub(in crate::node) struct Now {
 }
 
 impl ProposalQueue {
-    fn inside(&self) -> MutexGuard<'_, QueueState> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This node leads: log time starts.
     pub(in crate::node) fn open(&self, stamp: LogTime, now: Instant, election_max: Duration) {
-        let mut inside = self.inside();
-        inside.clock = Some(LogClock::start(stamp, now, election_max));
-        inside.paused = false;
+        let mut state = self.state();
+        state.clock = Some(LogClock::start(stamp, now, election_max));
+        state.paused = false;
         self.opened.send_replace(true);
     }
 
     /// An entry takes at most so many renewals from now on.
-    pub(in crate::node) fn bound_renewals(&self, most: usize) {
-        self.inside().fewer = Some(most);
+    pub(in crate::node) fn set_renewals_an_entry_max(&self, most: usize) {
+        self.state().renewals_an_entry_max = Some(most);
     }
 
     /// Tells whether they are open, and when they are.
@@ -116,22 +116,22 @@ impl ProposalQueue {
     }
 
     /// Whether they are open now.
-    pub(in crate::node) fn are_open(&self) -> bool {
+    pub(in crate::node) fn is_open(&self) -> bool {
         *self.opened.borrow()
     }
 
     /// This node does not lead (any more), and log time stops: what waits is turned away.
     pub(in crate::node) fn close(&self, leader: Option<LeaderHint>) {
-        let mut inside = self.inside();
-        inside.clock = None;
+        let mut state = self.state();
+        state.clock = None;
         self.opened.send_replace(false);
-        drop(inside);
+        drop(state);
         self.reject_all(leader);
     }
 
     /// The node stops: nobody passes anything on any more, and whoever still waits is told so.
     pub(in crate::node) fn end(&self) {
-        self.inside().paused = false;
+        self.state().paused = false;
         self.close(None);
         for Waiting { answer, .. } in self.take_unsent() {
             not_sent(answer, None);
@@ -142,132 +142,132 @@ impl ProposalQueue {
     /// is being handed over the next leader is near, and commands are unsent for it: their callers need not ask again. What
     /// a node says for itself is not, as only the leader itself may.
     pub(in crate::node) fn reject_all(&self, leader: Option<LeaderHint>) {
-        let mut inside = self.inside();
-        let renewals = std::mem::take(&mut inside.renewals);
-        let mut commands = std::mem::take(&mut inside.commands);
-        inside.sessions = 0;
-        if inside.paused {
+        let mut state = self.state();
+        let renewals = std::mem::take(&mut state.renewals);
+        let mut commands = std::mem::take(&mut state.commands);
+        state.sessions = 0;
+        if state.paused {
             let (own, unsent): (Vec<_>, Vec<_>) =
-                commands.into_iter().partition(|waiting| validate::only_nodes_make(&waiting.what.command));
+                commands.into_iter().partition(|waiting| validate::is_internal(&waiting.what.command));
             commands = own.into();
-            inside.unsent.extend(unsent);
+            state.unsent.extend(unsent);
             self.unsent.notify_one();
         }
-        drop(inside);
+        drop(state);
         renewals.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
         commands.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
     }
 
     /// Takes out what waits for the next leader.
     pub(in crate::node) fn take_unsent(&self) -> Vec<Waiting<Submission>> {
-        std::mem::take(&mut self.inside().unsent)
+        std::mem::take(&mut self.state().unsent)
     }
 
     /// Leadership is being handed over: log time stands still, and what waits is kept until it is known where it
     /// belongs.
     pub(in crate::node) fn pause(&self) {
-        let mut inside = self.inside();
-        inside.paused = true;
-        if let Some(clock) = inside.clock.as_mut() {
+        let mut state = self.state();
+        state.paused = true;
+        if let Some(clock) = state.clock.as_mut() {
             clock.stop();
         }
     }
 
     /// The hand-over came to nothing.
-    pub(in crate::node) fn go_on(&self, now: Instant) {
-        let mut inside = self.inside();
-        inside.paused = false;
-        if let Some(clock) = inside.clock.as_mut() {
-            clock.go_on(now);
+    pub(in crate::node) fn resume(&self, now: Instant) {
+        let mut state = self.state();
+        state.paused = false;
+        if let Some(clock) = state.clock.as_mut() {
+            clock.resume(now);
         }
-        drop(inside);
+        drop(state);
         self.wake.notify_one();
     }
 
     /// Whether leadership is being handed over.
     pub(in crate::node) fn is_paused(&self) -> bool {
-        self.inside().paused
+        self.state().paused
     }
 
     /// Puts a command in; refuses when this node does not lead or too much waits.
     pub(in crate::node) fn command(&self, submission: Submission, answer: Answer) -> Result<(), NotSent> {
-        let mut inside = self.inside();
-        if inside.clock.is_none() {
+        let mut state = self.state();
+        if state.clock.is_none() {
             return Err(NotSent::NoLeader);
         }
-        if limits::PROPOSALS_WAITING_MAX <= inside.commands.len() {
+        if limits::PROPOSALS_WAITING_MAX <= state.commands.len() {
             return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
         }
-        inside.commands.push_back(Waiting { what: submission, answer });
-        self.wake_if_enough(&inside);
+        state.commands.push_back(Waiting { what: submission, answer });
+        self.wake_if_enough(&state);
         Ok(())
     }
 
-    /// Puts renewals in, all or none, stamped with the log time of their receipt: `now` is looked at inside.
+    /// Puts renewals in, all or none, stamped with the log time of their receipt: `now` is looked at state.
     pub(in crate::node) fn renewals(
         &self,
         calls: Vec<RenewalCall>,
         now: impl FnOnce() -> Now,
     ) -> Result<Vec<oneshot::Receiver<Result<Reply, ServiceError>>>, NotSent> {
-        let mut inside = self.inside();
-        if limits::PROPOSALS_WAITING_MAX < inside.renewals.len() + calls.len() {
+        let mut state = self.state();
+        if limits::PROPOSALS_WAITING_MAX < state.renewals.len() + calls.len() {
             return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
         }
-        let Some(clock) = inside.clock.as_mut() else { return Err(NotSent::NoLeader) };
+        let Some(clock) = state.clock.as_mut() else { return Err(NotSent::NoLeader) };
         let now = now();
         let receipt = clock.read(now.instant, now.applied, now.timed);
         let mut waiting = Vec::with_capacity(calls.len());
         for call in calls {
             let (answer, reply) = oneshot::channel();
             let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
-            inside.sessions += usize::from(is_session(&renewal));
-            inside.renewals.push_back(Waiting { what: renewal, answer });
+            state.sessions += usize::from(is_session(&renewal));
+            state.renewals.push_back(Waiting { what: renewal, answer });
             waiting.push(reply);
         }
-        self.wake_if_enough(&inside);
+        self.wake_if_enough(&state);
         Ok(waiting)
     }
 
-    fn wake_if_enough(&self, inside: &QueueState) {
-        if inside.wake_at <= inside.waiting() {
+    fn wake_if_enough(&self, state: &QueueState) {
+        if state.wake_at <= state.waiting() {
             self.wake.notify_one();
         }
     }
 
     /// How many wait. The proposer is woken when there are `wanted`; while sessions gather, their renewals do not count.
     pub(in crate::node) fn waiting(&self, wanted: usize, sessions_gather: bool) -> usize {
-        let mut inside = self.inside();
-        inside.wake_at = wanted;
-        inside.sessions_gather = sessions_gather;
-        inside.waiting()
+        let mut state = self.state();
+        state.wake_at = wanted;
+        state.sessions_gather = sessions_gather;
+        state.waiting()
     }
 
     /// Whether nothing is to leave but so many commands at most, each of them such a one.
-    pub(in crate::node) fn are_only(&self, at_most: usize, such: impl Fn(&Submission) -> bool) -> bool {
-        let inside = self.inside();
-        let commands = &inside.commands;
-        inside.waiting() == commands.len()
+    pub(in crate::node) fn has_only(&self, at_most: usize, matches: impl Fn(&Submission) -> bool) -> bool {
+        let state = self.state();
+        let commands = &state.commands;
+        state.waiting() == commands.len()
             && commands.len() <= at_most
-            && commands.iter().all(|waiting| such(&waiting.what))
+            && commands.iter().all(|waiting| matches(&waiting.what))
     }
 
     /// Takes out what fits one entry. Its stamp is the clock's, but not later than the receipt of a renewal that had
     /// to be unsent behind. `None` while this node does not lead.
     pub(in crate::node) fn take(&self, now: Now) -> Option<Batch> {
-        let mut inside = self.inside();
-        let stamp = inside.clock.as_mut()?.read(now.instant, now.applied, now.timed);
+        let mut state = self.state();
+        let stamp = state.clock.as_mut()?.read(now.instant, now.applied, now.timed);
         // Renewals have half of the bytes at most, so that they never keep out every command.
-        let most = limits::RENEWALS_AN_ENTRY_MAX.min(inside.fewer.unwrap_or(usize::MAX));
+        let most = limits::RENEWALS_AN_ENTRY_MAX.min(state.renewals_an_entry_max.unwrap_or(usize::MAX));
         let bytes = limits::ENTRY_BYTES_MAX / 2;
-        let (renewals, used) = fitting(&inside.renewals, most, bytes, entry_size::of_renewal);
-        let renewals: Vec<_> = inside.renewals.drain(..renewals).collect();
-        inside.sessions -= renewals.iter().filter(|waiting| is_session(&waiting.what)).count();
+        let (renewals, used) = fitting(&state.renewals, most, bytes, entry_size::of_renewal);
+        let renewals: Vec<_> = state.renewals.drain(..renewals).collect();
+        state.sessions -= renewals.iter().filter(|waiting| is_session(&waiting.what)).count();
         let (most, bytes) = (limits::COMMANDS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX.saturating_sub(used));
-        let (commands, _) = fitting(&inside.commands, most, bytes, entry_size::of_command);
-        let commands = inside.commands.drain(..commands).collect();
+        let (commands, _) = fitting(&state.commands, most, bytes, entry_size::of_command);
+        let commands = state.commands.drain(..commands).collect();
         let left_behind = match faults::on(Fault::StampOfTheNewest) {
-            false => inside.renewals.front(),
-            true => inside.renewals.back(),
+            false => state.renewals.front(),
+            true => state.renewals.back(),
         };
         let left_behind = left_behind.map(|waiting| waiting.what.receipt);
         Some(Batch { stamp: left_behind.map_or(stamp, |receipt| receipt.min(stamp)), renewals, commands })
@@ -275,12 +275,12 @@ impl ProposalQueue {
 
     /// Uncounted time of the last minute.
     pub(in crate::node) fn uncounted(&self, now: Instant) -> Duration {
-        self.inside().clock.as_mut().map_or(Duration::ZERO, |clock| clock.uncounted(now))
+        self.state().clock.as_mut().map_or(Duration::ZERO, |clock| clock.uncounted(now))
     }
 
     /// Log time as the leader last read it, for metrics.
     pub(in crate::node) fn log_time(&self) -> Option<LogTime> {
-        self.inside().clock.as_ref().map(LogClock::stamp)
+        self.state().clock.as_ref().map(LogClock::stamp)
     }
 }
 
@@ -403,7 +403,7 @@ mod tests {
         let put = |submission| {
             let (answer, mut reply) = oneshot::channel();
             queue.command(submission, answer).expect("room");
-            assert!(queue.are_open() && reply.try_recv().is_err());
+            assert!(queue.is_open() && reply.try_recv().is_err());
             reply
         };
         let command = || {
@@ -420,7 +420,7 @@ mod tests {
         let own = put(Submission { command: Command::Tick, ..submission(2) });
         queue.pause();
         queue.close(None);
-        assert!(!queue.are_open() && handed_over.try_recv().is_err());
+        assert!(!queue.is_open() && handed_over.try_recv().is_err());
         let unsent = queue.take_unsent();
         assert_eq!(unsent.iter().map(|unsent| &unsent.what).collect::<Vec<_>>(), [&submission(1)]);
         assert!(queue.take_unsent().is_empty());
@@ -444,11 +444,11 @@ mod tests {
             queue.command(submission(number), oneshot::channel().0).expect("room");
         }
         let is_take = |submission: &Submission| matches!(submission.command, Command::TakeLease(_));
-        assert!(queue.are_only(2, is_take));
-        assert!(!queue.are_only(1, is_take) && !queue.are_only(2, |told| told == &submission(1)));
+        assert!(queue.has_only(2, is_take));
+        assert!(!queue.has_only(1, is_take) && !queue.has_only(2, |told| told == &submission(1)));
         let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
         queue.renewals(vec![RenewalCall { target, proof: Proof::Trusted, attempt: 1 }], || NOW).expect("room");
-        assert!(!queue.are_only(2, is_take));
+        assert!(!queue.has_only(2, is_take));
     }
 
     /// While sessions gather, only others count; all go together with what leaves.

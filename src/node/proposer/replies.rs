@@ -20,10 +20,10 @@ pub(super) struct BatchReplies {
     runtime: Handle,
     queue: Arc<ProposalQueue>,
     served: usize,
-    untold: Mutex<Untold>,
+    unanswered: Mutex<Unanswered>,
 }
 
-struct Untold {
+struct Unanswered {
     /// In the order of the entry: its renewals, then its commands.
     answers: std::vec::IntoIter<Answer>,
     /// How many waited for the next entry when the first of this one was told: later some of this one are among them.
@@ -45,11 +45,16 @@ impl BatchReplies {
     ) -> Self {
         renewers.extend(submitters);
         let served = renewers.len();
-        Self { runtime, queue, served, untold: Mutex::new(Untold { answers: renewers.into_iter(), others: None }) }
+        Self {
+            runtime,
+            queue,
+            served,
+            unanswered: Mutex::new(Unanswered { answers: renewers.into_iter(), others: None }),
+        }
     }
 
-    fn untold(&self) -> MutexGuard<'_, Untold> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many they are, told or not.
@@ -58,37 +63,37 @@ impl BatchReplies {
     }
 
     /// How many others waited for the next entry when the first of these was told.
-    pub(super) fn others(&self) -> usize {
-        self.untold().others.unwrap_or(0)
+    pub(super) fn others_waiting(&self) -> usize {
+        self.unanswered().others.unwrap_or(0)
     }
 
-    /// Whether they are so many that it pays to tell them elsewhere, and in portions.
-    pub(super) fn are_many(&self) -> bool {
+    /// Whether they are so many that it pays to tell them elsewhere, and in repliess.
+    pub(super) fn is_large(&self) -> bool {
         GATHER_COMMANDS_MIN <= self.served
     }
 
     /// Tells those who have not been told and whose outcome is among these, all of them or at least so many.
-    pub(super) fn tell(&self, applied: &Applied, at_least: usize) {
-        let mut untold = self.untold();
-        let told = self.served - untold.answers.len();
+    pub(super) fn reply_decided(&self, applied: &Applied, at_least: usize) {
+        let mut unanswered = self.unanswered();
+        let told = self.served - unanswered.answers.len();
         let decided = applied.renewals.len() + applied.commands.len();
         if decided < told + at_least {
             return;
         }
-        if untold.others.is_none() {
-            untold.others = Some(self.queue.waiting(usize::MAX, false));
+        if unanswered.others.is_none() {
+            unanswered.others = Some(self.queue.waiting(usize::MAX, false));
         }
         let replies = applied.renewals.iter().chain(&applied.commands).skip(told).cloned();
-        let portion = Replies(replies.zip(&mut untold.answers).collect());
-        drop(untold);
-        if self.are_many() {
-            self.runtime.spawn(async move { drop(portion) });
+        let replies = Replies(replies.zip(&mut unanswered.answers).collect());
+        drop(unanswered);
+        if self.is_large() {
+            self.runtime.spawn(async move { drop(replies) });
         }
     }
 
     /// Tells those who have not been told why they get no answer.
-    pub(super) fn fail(&self, error: &ServiceError) {
-        for answer in &mut self.untold().answers {
+    pub(super) fn reply_error(&self, error: &ServiceError) {
+        for answer in &mut self.unanswered().answers {
             answer.send(Err(error.clone())).ok();
         }
     }
@@ -96,7 +101,7 @@ impl BatchReplies {
 
 impl Listener for BatchReplies {
     fn decided(&self, so_far: &Applied) {
-        self.tell(so_far, ANSWERS_AT_ONCE);
+        self.reply_decided(so_far, ANSWERS_AT_ONCE);
     }
 }
 
@@ -127,9 +132,9 @@ mod tests {
         Reply::new(index as u64, LogTime(0), Outcome::Done)
     }
 
-    /// Everybody is told once, in the order of the entry, a portion at a time; the last when the entry has been applied.
+    /// Everybody is told once, in the order of the entry, a replies at a time; the last when the entry has been applied.
     #[tokio::test]
-    async fn portions_are_told_while_the_entry_is_applied() {
+    async fn repliess_are_told_while_the_entry_is_applied() {
         let (renewers, submitters) = (ANSWERS_AT_ONCE + 3, 2 * ANSWERS_AT_ONCE);
         let (callers, answers) = callers(renewers, submitters);
         let mut applied = Applied::default();
@@ -141,7 +146,7 @@ mod tests {
         tokio::task::yield_now().await;
         let told = answers.iter().filter(|answer| !answer.is_empty()).count();
         assert!((submitters..renewers + submitters).contains(&told), "{told} have been told");
-        callers.tell(&applied, 1);
+        callers.reply_decided(&applied, 1);
         for (number, answer) in answers.into_iter().enumerate() {
             assert_eq!(answer.await.expect("told"), Ok(reply(number)));
         }
