@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::events::{ClaimWaiters, Hub};
 use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
+use super::proposer::replies::DecidedReplies;
 use super::rate_limit::RateLimits;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
@@ -70,6 +71,8 @@ pub(super) struct Shared {
     pub(super) hub: Arc<Hub>,
     pub(super) claim_waiters: ClaimWaiters,
     pub(super) metrics: Metrics,
+    /// Replies that are sent when the events of their entry are published.
+    pub(super) decided: Arc<DecidedReplies>,
     pub(super) clock: Arc<dyn Clock>,
     /// When this node last applied an entry.
     applied_at: AtomicU64,
@@ -92,6 +95,7 @@ impl Shared {
             hub: Arc::new(Hub::new()),
             claim_waiters: ClaimWaiters::default(),
             metrics: Metrics::new(node),
+            decided: Arc::default(),
             applied_at: AtomicU64::new(clock.now().as_nanos()),
             clock,
             core: OnceLock::new(),
@@ -113,6 +117,7 @@ impl Shared {
         for event in &*applied.events {
             self.claim_waiters.on_event(event);
         }
+        self.decided.send();
         self.metrics.applied(applied);
     }
 

@@ -7,13 +7,15 @@ mod batch_window;
 mod entry_size;
 mod log_clock;
 pub(super) mod queue;
-mod replies;
+pub(super) mod replies;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant as TokioInstant;
 
 use super::core::Core;
@@ -89,10 +91,9 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
         };
         tokio::select! {
             biased;
-            Some(applied) = in_flight.next_applied() => {
+            Some(callers) = in_flight.next_applied() => {
                 let now = TokioInstant::now();
-                let after = |callers: Arc<BatchReplies>| BatchWindow::after(callers.served(), callers.others_waiting(), now - last, now);
-                window = applied.map_or(BatchWindow::none(now), after);
+                window = BatchWindow::after(callers.served(), callers.others_waiting(), now - last, now);
             }
             changed = views.changed() => if changed.is_err() { break },
             () = core.queue.wake.notified() => {}
@@ -141,13 +142,13 @@ fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: Ba
     if wanted <= waiting {
         return match coalescing_delay(wanted, since, || all_would_queue(core, in_flight)) {
             None => Next::Propose,
-            Some(patience) => tick(core, in_flight.tasks.is_empty(), since).within(patience),
+            Some(patience) => tick(core, in_flight.entries.is_empty(), since).within(patience),
         };
     }
     if wanted != 1 {
         return Next::Wait(window.left(now));
     }
-    let next = tick(core, in_flight.tasks.is_empty(), since);
+    let next = tick(core, in_flight.entries.is_empty(), since);
     if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
 }
 
@@ -159,7 +160,7 @@ fn coalescing_delay(wanted: usize, since: Duration, all_would_queue: impl FnOnce
 
 /// Whether all that waits are a few acquires of locks that others hold. What flies may free their locks.
 fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
-    let locks_may_be_freed = !in_flight.tasks.is_empty();
+    let locks_may_be_freed = !in_flight.entries.is_empty();
     core.consensus.machine(|machine| {
         core.queue.has_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
             let Command::Acquire(acquire) = &submission.command else { return false };
@@ -188,7 +189,7 @@ const MS: Duration = Duration::from_millis(1);
 /// The batches that are on their way.
 #[derive(Default)]
 struct EntriesInFlight {
-    tasks: JoinSet<Arc<BatchReplies>>,
+    entries: FuturesUnordered<BoxFuture<'static, Arc<BatchReplies>>>,
     /// Who waits for them, all together.
     callers: usize,
 }
@@ -196,20 +197,19 @@ struct EntriesInFlight {
 impl EntriesInFlight {
     /// Whether another may leave: while a few wait for the first, those who came behind it need not.
     fn may_propose(&self) -> bool {
-        self.tasks.is_empty()
-            || (self.tasks.len() < limits::ENTRIES_IN_FLIGHT_MAX && self.callers <= limits::FEW_IN_FLIGHT)
+        self.entries.is_empty()
+            || (self.entries.len() < limits::ENTRIES_IN_FLIGHT_MAX && self.callers <= limits::FEW_IN_FLIGHT)
     }
 
     fn push(&mut self, entry: EntryInFlight, core: &Arc<Core>) {
         self.callers += entry.callers.served();
-        self.tasks.spawn(entry.wait_until_applied(Arc::clone(core)));
+        self.entries.push(Box::pin(entry.wait_until_applied(Arc::clone(core))));
     }
 
-    /// Waits until one has applied: its callers, unless it came to grief. `None` where nothing is on its way.
-    async fn next_applied(&mut self) -> Option<Option<Arc<BatchReplies>>> {
-        let applied = self.tasks.join_next().await?.ok();
-        let told = applied.as_ref().map_or(0, |callers| callers.served());
-        self.callers = if self.tasks.is_empty() { 0 } else { self.callers - told };
+    /// Waits until one has been applied or has failed, and returns its callers. `None` if no entry is in flight.
+    async fn next_applied(&mut self) -> Option<Arc<BatchReplies>> {
+        let applied = self.entries.next().await?;
+        self.callers -= applied.served();
         Some(applied)
     }
 }
@@ -230,8 +230,9 @@ impl EntryInFlight {
         if commands.is_empty() && renewals.is_empty() {
             commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
-        let callers = Arc::new(BatchReplies::new(core.callers.clone(), Arc::clone(&core.queue), renewers, submitters));
-        let listener = callers.is_large().then(|| Arc::clone(&callers) as Arc<dyn Listener>);
+        let (queue, decided) = (Arc::clone(&core.queue), Arc::clone(&core.shared.decided));
+        let callers = Arc::new(BatchReplies::new(core.callers.clone(), queue, decided, renewers, submitters));
+        let listener = Some(Arc::clone(&callers) as Arc<dyn Listener>);
         let digest = core.agreed.take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
         let begun = core.clock.now();
@@ -250,7 +251,7 @@ impl EntryInFlight {
         };
         core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());
         match outcome {
-            Ok(applied) => self.callers.reply_decided(&applied, 1),
+            Ok(applied) => self.callers.reply_applied(&applied),
             Err(error) => self.callers.reply_error(&core.service_error(error)),
         }
         self.callers
@@ -315,13 +316,13 @@ mod tests {
     async fn a_second_entry_leaves_behind_a_small_one() {
         let mut in_flight = EntriesInFlight::default();
         assert!(in_flight.may_propose());
-        in_flight.tasks.spawn(pending());
+        in_flight.entries.push(Box::pin(pending()));
         in_flight.callers = limits::FEW_IN_FLIGHT;
         assert!(in_flight.may_propose());
         in_flight.callers += 1;
         assert!(!in_flight.may_propose());
         in_flight.callers = 0;
-        in_flight.tasks.spawn(pending());
+        in_flight.entries.push(Box::pin(pending()));
         assert!(!in_flight.may_propose());
     }
 }
