@@ -1,12 +1,12 @@
-//! What several calls of one connection say at the same moment leaves together.
+//! Coalesces the writes of one connection: messages that are ready at the same time leave in one system call.
 //!
-//! Answers of one log entry, renewals that are due at one moment: they are ready at once, each in a task of its own. But
-//! the task of their connection runs right behind the first of them, and writes; so each would leave in a packet and a
-//! system call of its own, which cost more than everything else about it. Here a connection that wants to write first
-//! lets go whatever else is ready to run, and then writes all that was said meanwhile.
+//! The answers of one log entry, or renewals that are due at the same time, become ready at once, each in its own task.
+//! The task of their connection runs right behind the first of them and writes. So each message would leave in its own
+//! packet and system call, which would cost more than the rest of the work for it. Here a connection that wants to
+//! write first yields to all tasks that are ready to run, and then writes the messages of all of them.
 //!
-//! No clock is waited for. Who speaks alone loses one turn of the scheduler, and soon hardly ever that: each time that
-//! nobody joins, twice as many of the next messages leave at once.
+//! It never waits for a timer. A single message costs one pass of the scheduler, and soon hardly ever that: each time
+//! that no other message joins, twice as many of the next messages are written at once.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,35 +20,36 @@ use tonic::transport::server::Connected;
 
 use crate::limits::LONE_WRITES_MAX;
 
-/// A connection that lets others speak before it writes.
+/// A connection that yields to other tasks before it writes.
 #[derive(Debug)]
 pub struct CoalescedWrites<S> {
     stream: S,
     state: WriteState,
-    /// So many messages still leave at once...
+    /// Messages that may still be written at once.
     left_at_once: u32,
-    /// ...of so many, since nobody joined the last one that gave way.
+    /// Messages that could be written at once after the last write that no other message joined; 0 after a write that
+    /// others joined.
     lone_writes: u32,
 }
 
-/// Where the message stands that is being written.
+/// State of the current message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteState {
-    /// There is none.
+    /// No message is being written.
     Idle,
-    /// With so many bytes it gave way to others.
+    /// The task has yielded once, with this many bytes to write.
     Yielded(usize),
-    /// It is on its way, until it is flushed.
+    /// The message is being written, until it is flushed.
     Writing,
 }
 
 impl<S> CoalescedWrites<S> {
-    /// Over this stream of bytes.
+    /// Creates a connection over a stream of bytes.
     pub fn new(stream: S) -> Self {
         Self { stream, state: WriteState::Idle, left_at_once: 0, lone_writes: 0 }
     }
 
-    /// Whether so many bytes may be written now. Otherwise the task is woken again, behind all that are ready.
+    /// Whether `bytes` may be written now. If not, the task is woken again behind all tasks that are ready.
     fn may_write(&mut self, cx: &Context<'_>, bytes: usize) -> bool {
         match self.state {
             WriteState::Idle if self.left_at_once == 0 => {
@@ -117,12 +118,12 @@ impl<S: Connected> Connected for CoalescedWrites<S> {
     }
 }
 
-/// Dials as the one inside does; what it dials is gathered.
+/// A connector whose connections coalesce their writes.
 #[derive(Debug, Clone)]
 pub struct CoalescingConnector<C>(pub C);
 
 impl CoalescingConnector<HttpConnector> {
-    /// TCP to one of the addresses that a name has, without delay for small messages.
+    /// Returns a connector for TCP to one of the addresses of a host name, without delay for small messages.
     #[must_use]
     pub fn tcp() -> Self {
         let mut connector = HttpConnector::new();
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// One message of so many bytes, and of so many more if it gives way. Answers whether it gave way.
+    /// Writes a message of `bytes`, joined by `joining` bytes if the connection yields. Returns whether it yielded.
     fn message(stream: &mut CoalescedWrites<Vec<u8>>, bytes: usize, joining: usize) -> bool {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
@@ -177,17 +178,18 @@ mod tests {
         let yielded = Pin::new(&mut *stream).poll_write(&mut cx, &vec![1; bytes]).is_pending();
         if yielded {
             let all = vec![1; bytes + joining];
-            assert!(Pin::new(&mut *stream).poll_write(&mut cx, &all).is_ready(), "nobody gives way twice");
+            assert!(Pin::new(&mut *stream).poll_write(&mut cx, &all).is_ready(), "a connection yields once");
         }
         assert!(Pin::new(&mut *stream).poll_flush(&mut cx).is_ready());
-        assert_eq!(wakes.0.load(Ordering::Relaxed), usize::from(yielded), "who gives way is woken again, once");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), usize::from(yielded), "a task that yields is woken once");
         assert_eq!(stream.stream.len() - before, bytes + if yielded { joining } else { 0 });
         yielded
     }
 
-    /// While others join, every message gives way first; the longer nobody joins, the more of them leave at once.
+    /// While other messages join, every message yields first. The longer no message joins, the more are written at
+    /// once.
     #[test]
-    fn a_message_gives_way_for_as_long_as_others_join() {
+    fn a_message_yields_while_others_join() {
         let mut stream = CoalescedWrites::new(Vec::new());
         for _ in 0..5 {
             assert!(message(&mut stream, 30, 90));
@@ -199,12 +201,12 @@ mod tests {
             assert!(!message(&mut stream, 30, 90));
         }
         assert!(message(&mut stream, 30, 90));
-        assert!(message(&mut stream, 30, 90), "somebody joined");
+        assert!(message(&mut stream, 30, 90), "another message joined");
     }
 
-    /// A message that the system takes in parts gives way once, not before each part.
+    /// A message that is written in parts yields once, not before each part.
     #[test]
-    fn a_message_in_parts_gives_way_once() {
+    fn a_message_in_parts_yields_once() {
         let mut stream = CoalescedWrites::new(Vec::new());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut stream).poll_write(&mut cx, b"one").is_pending());

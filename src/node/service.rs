@@ -1,4 +1,4 @@
-//! The lock service as a node gives it: in-process where it leads, through the leader where it does not.
+//! The lock service of a node: answered in-process on the leader, and forwarded to the leader by other nodes.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::service::{
 impl LockService for Node {
     #[expect(
         clippy::manual_async_fn,
-        reason = "such a function has room for the call twice, as its argument and its variable"
+        reason = "the future of an async fn holds its argument twice: as argument and as variable"
     )]
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
@@ -28,7 +28,7 @@ impl LockService for Node {
             if self.serves().await {
                 return answered(self.propose_here(call)?).await;
             }
-            // Boxed, so that the future of a call that is served here has no room for the way to another node.
+            // Boxed, so that the future of a call that is served here reserves no space for forwarding.
             Box::pin(self.submit_to_leader(call)).await
         }
     }
@@ -147,8 +147,8 @@ impl LockService for Node {
 }
 
 impl Node {
-    /// Serves a call that another node passed on. It is refused where this node does not lead, and passed on again only where
-    /// it waited while leadership was handed over.
+    /// Serves a call that another node forwarded. If this node does not lead, the call is refused; it is forwarded
+    /// again only if it waited here during a transfer of leadership.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
         if !(anywhere || self.serves().await) {
@@ -195,8 +195,8 @@ impl Node {
         Ok(reply)
     }
 
-    /// Log time when the caller first sent a sessionless command, or earlier: as the caller knew it then, or else what
-    /// the leader's clock shows now less the age that the caller states.
+    /// Returns the log time when the caller first sent a command without a session, or an earlier time: the log time
+    /// that the caller knew, or else the leader's log time less the age that the caller reports.
     fn sent_at(&self, call: &Call) -> LogTime {
         call.since.unwrap_or_else(|| {
             let now = self.core.queue.log_time().unwrap_or_default();
@@ -214,20 +214,20 @@ impl Node {
         for reply in waiting {
             match answered(reply).await {
                 Ok(reply) => replies.push(reply),
-                // Some of the list was applied before: as a whole it is not "never sent".
+                // Some renewals were applied before, so the list as a whole is not "never sent".
                 Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
                     return Err(ServiceError::unknown("only a part of the renewals was applied"));
                 }
                 Err(error) => return Err(error),
             }
         }
-        // By their places, the first one first: so what stands before each is there already.
+        // In ascending order of their places, so that every earlier reply is there already.
         refused.into_iter().for_each(|(place, reply)| replies.insert(place, reply));
         Ok(replies)
     }
 
-    /// The renewals whose proof holds, and the answers to the others with their places: what is wrong with one of them must
-    /// not end what the others renew.
+    /// Splits the renewals into those with a valid proof and refusals of the others, with their places: an invalid
+    /// proof must not stop the other renewals.
     fn check_proofs(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
         let (mut proven, mut refused) = (Vec::with_capacity(renewals.len()), Vec::new());
         for (place, call) in renewals.into_iter().enumerate() {
@@ -242,17 +242,18 @@ impl Node {
         (proven, refused)
     }
 
-    /// Refuses a proof that is not that session's, before anything reaches the log.
+    /// Refuses a proof that does not belong to the session, before the command reaches the log.
     fn check_proof(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), Refusal> {
         let (Some(session), Proof::Handle { handle, namespace }) = (session, proof) else { return Ok(()) };
         self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))
     }
 
-    /// Where a claim stands: at once when it is settled, otherwise when it is, or after `wait` as it stands then.
+    /// Returns the outcome of a claim: at once if it is decided, otherwise when it is, or after `wait` its state at
+    /// that time.
     async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
         let deadline = tokio::time::Instant::now() + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
-        let mut proven = false;
+        let mut confirmed = false;
         loop {
             let waiter = self.core.shared.claim_waiters.register(claim.claim);
             if *self.core.stop.borrow() {
@@ -262,10 +263,10 @@ impl Node {
                 return Err(self.not_sent(NotSent::NotLeader));
             }
             let reply = self.core.consensus.machine(|machine| claim_reply(machine, &query, &claim.lock))?;
-            if matches!(reply.outcome, Outcome::Refused(_)) && !proven {
-                // Not to know of a claim may mean to be behind: only a leader that has proven itself may say so.
+            if matches!(reply.outcome, Outcome::Refused(_)) && !confirmed {
+                // An unknown claim may mean that this node lags: only a leader confirmed by a quorum may say so.
                 self.confirm_leadership().await?;
-                proven = true;
+                confirmed = true;
                 continue;
             }
             if !matches!(reply.outcome, Outcome::Queued(_)) {
@@ -284,7 +285,7 @@ impl Node {
         Ok(self.core.consensus.machine(|machine| machine.query(query)))
     }
 
-    /// Proves by a round to a quorum that this node leads and has applied everything that was ever answered.
+    /// Confirms by a round to a quorum that this node leads and has applied everything that was ever answered.
     async fn confirm_leadership(&self) -> Result<(), ServiceError> {
         match self.core.consensus.read_barrier().await {
             Ok(()) => Ok(()),
@@ -293,7 +294,7 @@ impl Node {
                 let leader = self.core.hint(leader);
                 Err(ServiceError::NotSent { why: NotSent::NoLeader, leader })
             }
-            // A read changes nothing: whatever broke, it may be repeated.
+            // A read changes nothing, so it may be repeated after any error.
             Err(ProposeError::Unknown(_)) => Err(ServiceError::not_sent(NotSent::NoLeader)),
         }
     }
@@ -304,7 +305,7 @@ impl Node {
     }
 }
 
-/// The answer to what was put into a lane. Without one it is not known whether it was applied.
+/// Waits for the reply to a queued command or renewal. If the sender is dropped, the outcome is unknown.
 async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Result<Reply, ServiceError> {
     reply.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
 }

@@ -6,105 +6,107 @@ use crate::model::{
     Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, RenewalTarget, SessionId,
 };
 
-/// A command and who asks.
+/// A command with its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// Who the cluster says that the caller is.
+    /// Identity of the caller, as the cluster has authenticated it.
     pub principal: Principal,
-    /// What shows that the caller may act for the session that the command names.
+    /// Proof that the caller may act for the session that the command names.
     pub proof: Proof,
-    /// For sessionless commands: how long ago the caller first sent it, in milliseconds of its own clock.
+    /// For commands without a session: time since the caller first sent the command, in milliseconds of the caller's
+    /// clock.
     pub age_ms: u64,
-    /// For sessionless commands: log time as the caller knew it before it first sent it. With it no copy can come so late
-    /// that it is executed anew, wherever it was held up; without it the leader goes by `age_ms`, which does not count
-    /// how long a copy was on its way.
+    /// For commands without a session: log time as the caller knew it before it first sent the command. With it, no
+    /// late copy of the command is executed a second time, however long it was delayed. Without it, the leader uses
+    /// `age_ms`, which does not count the time that a copy spent in transit.
     pub since: Option<LogTime>,
-    /// What is asked.
+    /// Command to put through the log.
     pub command: Command,
 }
 
 impl Call {
-    /// A first try by the caller itself.
+    /// Returns the first attempt of a trusted caller.
     #[must_use]
     pub fn new(command: Command) -> Self {
         Self { principal: Principal::default(), proof: Proof::Trusted, age_ms: 0, since: None, command }
     }
 }
 
-/// What shows that a caller may act for a session.
+/// Proof that a caller may act for a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proof {
-    /// The way to the service has proved it: a stream that was opened or attached with the handle, or an application
-    /// that embeds the node.
+    /// The path to the service is the proof: a stream that was opened or attached with the session's handle, or an
+    /// application that embeds the node.
     Trusted,
-    /// The caller shows the session's handle with the call.
+    /// The caller sends the session's handle with the call.
     Handle {
-        /// The session's own.
+        /// Secret handle of the session.
         handle: Handle,
-        /// Where the caller takes the session to live. The call is refused if the session lives in another namespace.
+        /// Namespace in which the caller believes that the session lives. The call is refused if it lives in another
+        /// namespace.
         namespace: Namespace,
     },
 }
 
-/// One renewal as its caller asks for it; the leader adds when it received it.
+/// One renewal as its caller sends it. The leader adds the time of receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalCall {
-    /// What to prolong.
+    /// Session, lease or hold to renew.
     pub target: RenewalTarget,
-    /// As in [`Call::proof`]. A token lease has its handle in the target and needs no other proof.
+    /// Proof for the session, see [`Call::proof`]. A token lease has its handle in the target and needs no other proof.
     pub proof: Proof,
-    /// The caller's own count, echoed in the answer.
+    /// Counter of the caller, returned in the answer.
     pub attempt: u64,
 }
 
-/// Which claim to wait for.
+/// A claim whose outcome is awaited.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClaimRef {
-    /// Which lock.
+    /// Lock that the claim is for.
     pub lock: LockKey,
-    /// Whose claim on it.
+    /// Request or lease that claims the lock.
     pub claim: Claim,
 }
 
-/// How true a read has to be.
+/// Consistency of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Freshness {
-    /// It reflects everything that was answered before it was asked.
+    /// The answer reflects every command that was answered before the read was sent.
     #[default]
     Linearizable,
-    /// Whatever the asked node has applied; the answer names the index.
+    /// The answer reflects what the asked node has applied, and names its index.
     Stale,
 }
 
-/// Which events, and from where.
+/// Events to receive, and the position to start from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
-    /// What to tell.
+    /// Selection of the events.
     pub scope: Scope,
-    /// Go on after this position; `None` begins with what happens next.
+    /// Return the events after this position. `None` starts with the next event that happens.
     pub after: Option<Position>,
-    /// Of which cluster that position is, where its caller knows: another one refuses it. A restored cluster is another one:
-    /// there the same position may stand for something else.
+    /// Cluster that the position belongs to, if the caller knows it; another cluster refuses the subscription. A
+    /// restored cluster is another cluster, in which the same position may mean a different event.
     pub cluster_id: Option<u128>,
 }
 
-/// See [`Subscription`].
+/// Selects the events of a [`Subscription`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
-    /// Locks of a namespace whose names begin so, and what concerns its sessions and the whole cluster.
+    /// Events of the locks in a namespace whose names start with a prefix, of its sessions, and of the whole cluster.
     Namespace {
-        /// Which namespace.
+        /// Namespace of the locks and sessions.
         namespace: Namespace,
-        /// Beginning of the names; empty for all.
+        /// Prefix of the lock names; empty for all locks.
         prefix: String,
     },
-    /// What concerns one session.
+    /// Events of one session.
     Session(SessionId),
-    /// Only the end of one session, from now on; a position to resume from means nothing here. Costs nothing while the
-    /// session lives, however much happens to others.
+    /// Only the end of one session, from now on; a position to resume from has no effect. It costs nothing while the
+    /// session lives, however many events other sessions cause.
     SessionEnd(SessionId),
-    /// What becomes of one session's holds by others or by the end of a lease, from now on: expired, broken, handed over,
-    /// asked for. Where it ends with an error, subscribe anew and look at the holds: something may have been missed. As
-    /// cheap as [`SessionEnd`](Self::SessionEnd).
+    /// Events that end or change the holds of one session without a command of it, from now on: a hold expired, was
+    /// broken or handed over, or its release was requested. After an error some events may be missing: subscribe again,
+    /// then read the holds. It costs as little as [`SessionEnd`](Self::SessionEnd).
     Holds(SessionId),
 }

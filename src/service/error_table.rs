@@ -1,4 +1,4 @@
-//! The one table of errors: word, gRPC status, HTTP status, exit code and advice. Closed; tested to be complete.
+//! The one table of errors: code, gRPC status, HTTP status, exit code and advice. A test checks that it is complete.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,16 +7,16 @@ use crate::model::Refusal;
 /// What a caller may do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Advice {
-    /// Nothing happened: try again.
+    /// Nothing happened: retry.
     Retry,
-    /// It may have happened: repeat it under the same request number, or ask.
+    /// It may have happened: repeat the command with the same request number, or query its outcome.
     Ask,
-    /// Trying again will not help.
+    /// A retry does not help.
     GiveUp,
 }
 
 impl Advice {
-    /// As it stands in JSON.
+    /// Returns the advice as JSON contains it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -30,23 +30,23 @@ impl Advice {
 /// One row of the [table](TABLE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorRow {
-    /// Which error.
+    /// Code of the error.
     pub word: ErrorCode,
-    /// Its text, as it stands in JSON.
+    /// Name of the error in JSON and in gRPC details.
     pub text: &'static str,
-    /// gRPC status code.
+    /// Numeric gRPC status code.
     pub grpc: u8,
-    /// HTTP status.
+    /// HTTP status code.
     pub http: u16,
     /// Exit code of the command line.
     pub exit: u8,
-    /// What to do.
+    /// What the caller may do about it.
     pub advice: Advice,
 }
 
 macro_rules! table {
     ($( $(#[$doc:meta])* $word:ident $text:literal $grpc:literal $http:literal $exit:literal $advice:ident; )*) => {
-        /// Every error that a caller can meet, by one word.
+        /// Every error that a caller can get, one code each.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum ErrorCode { $( $(#[$doc])* $word, )* }
 
@@ -60,80 +60,80 @@ macro_rules! table {
 table! {
     /// A value is out of bounds or malformed.
     Invalid "invalid" 3 400 64 GiveUp;
-    /// A try met a holder or a queue, or the wait was over.
+    /// The lock is held or has waiters and the request does not wait, or its wait timed out.
     NotAcquired "not-acquired" 9 409 75 Retry;
-    /// The same owner holds it or waits for it already.
+    /// The same owner already holds the lock or waits for it.
     AlreadyHeld "already-held" 6 409 65 GiveUp;
-    /// The name is in use as the other kind.
+    /// The name is in use as another kind: a lock or a semaphore.
     KindMismatch "kind-mismatch" 9 409 65 GiveUp;
-    /// Its wait would close a cycle of owners that wait for each other.
+    /// The wait would close a cycle of owners that wait for each other.
     Deadlock "deadlock" 9 409 65 GiveUp;
-    /// The semaphore has another limit.
+    /// The semaphore has another limit than the request names.
     LimitMismatch "limit-mismatch" 9 409 65 GiveUp;
-    /// More permits than there are.
+    /// The request asks for more permits than the limit of the semaphore.
     LimitExceeded "limit-exceeded" 9 409 65 GiveUp;
     /// The semaphore has no limit yet.
     LimitUnknown "limit-unknown" 9 409 65 GiveUp;
-    /// A bound of the namespace, lock or session is reached.
+    /// A limit of the namespace, lock or session is reached.
     Quota "quota" 8 429 65 Retry;
-    /// Nothing is held under that name with that proof.
+    /// Nothing is held under that name with that handle or token.
     NotHeld "not-held" 9 409 65 GiveUp;
-    /// Somebody else holds it.
+    /// Another holder has it.
     HeldByOther "held-by-other" 9 409 65 GiveUp;
-    /// The session does not wait for it, and has not said that it accepts what it did not ask for.
+    /// The session does not wait for the lock, and does not accept hand-overs that it did not request.
     NotAccepted "not-accepted" 9 409 65 GiveUp;
-    /// It is no longer as the caller saw it.
+    /// The value or state has changed since the caller read it.
     Changed "changed" 10 409 65 GiveUp;
     /// The session has ended.
     SessionEnded "session-ended" 9 409 65 GiveUp;
-    /// Another instance opened a session with this handle.
+    /// Another instance has opened a session with this handle.
     AlreadyOpen "already-open" 6 409 65 GiveUp;
-    /// The handle does not prove it.
+    /// The handle does not belong to the session or lease.
     WrongHandle "wrong-handle" 7 403 65 GiveUp;
-    /// A newer attach was applied.
+    /// A newer attach of the session was applied.
     StaleAttempt "stale-attempt" 10 409 65 GiveUp;
-    /// The request number is below what is remembered.
+    /// The request number is below the remembered window.
     TooOld "too-old" 11 409 65 GiveUp;
-    /// The request number was used for something else.
+    /// The request number was used for another request.
     RequestReused "request-reused" 3 400 65 GiveUp;
-    /// The cluster's feature level is too low for it, or a node does not support the level.
+    /// The cluster's feature level is too low for the command, or a node does not support the level.
     FeatureLevel "feature-level" 9 409 65 GiveUp;
-    /// The cluster's members stay as they are: the change would cost the quorum, or cannot be made.
+    /// The change of members would cost the quorum, or cannot be made.
     MembersUnfit "members-unfit" 9 409 65 GiveUp;
-    /// The caller may not do that.
+    /// The caller lacks the permission.
     NotPermitted "not-permitted" 7 403 77 GiveUp;
     /// No endpoint could be reached.
     Unreachable "unreachable" 14 503 69 Retry;
-    /// Nobody leads, or the leader has no quorum.
+    /// No node leads, or the leader has no quorum.
     NoLeader "no-leader" 14 503 69 Retry;
-    /// Too much waits already.
+    /// Too many commands are waiting, or the namespace exceeds its rate.
     Overloaded "overloaded" 8 429 69 Retry;
-    /// It may have happened.
+    /// The command may have been applied.
     Unknown "unknown" 4 504 69 Ask;
-    /// Events were missed; the answer names where to go on.
+    /// Events were missed; the answer names the position to continue from.
     EventsMissed "events-missed" 11 410 65 GiveUp;
-    /// The node is going away.
+    /// The node is shutting down.
     Stopping "stopping" 14 503 69 Retry;
     /// The lock was lost while its holder worked.
     Lost "lost" 10 409 76 GiveUp;
-    /// Something that should be impossible.
+    /// An internal error: a bug, or an answer that the protocol does not allow.
     Internal "internal" 13 500 70 GiveUp;
 }
 
 impl ErrorCode {
-    /// Its row.
+    /// Returns the row of this error.
     #[must_use]
     pub fn row(self) -> &'static ErrorRow {
         &TABLE[self as usize]
     }
 
-    /// The word whose text this is.
+    /// Returns the code with this text.
     #[must_use]
     pub fn from_text(text: &str) -> Option<ErrorCode> {
         TABLE.iter().find(|row| row.text == text).map(|row| row.word)
     }
 
-    /// The word of a refusal.
+    /// Returns the code of a refusal.
     #[must_use]
     pub fn of_refusal(refusal: &Refusal) -> ErrorCode {
         match refusal {
@@ -167,7 +167,7 @@ impl ErrorCode {
 mod tests {
     use super::*;
 
-    /// The manual's page of errors has every row of the table, and no other.
+    /// The manual's page of errors has every row of the table, and no other row.
     #[test]
     fn the_manual_lists_every_error() {
         let page = include_str!("../manual/errors.md");
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Every word has its own row and text, and its exit code is one of those that the manual promises.
+    /// Every code has its own row and text, and its exit code is one of those that the manual documents.
     #[test]
     fn the_table_is_complete_and_its_codes_are_known() {
         for (position, row) in TABLE.iter().enumerate() {

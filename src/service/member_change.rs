@@ -1,29 +1,29 @@
-//! Who belongs to the cluster, and how that is changed.
+//! Changes of the cluster's members.
 
 use serde::{Deserialize, Serialize};
 
-/// A change of the cluster's members. Repeated, it changes nothing more.
+/// A change of the cluster's members. Repeating it changes nothing more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberChange {
-    /// A node that receives the log and has no vote. Its id was never used in this cluster.
+    /// Adds a node that receives the log and has no vote. Its id must never have been used in this cluster.
     Add {
-        /// Its id.
+        /// Id of the new node.
         node: u64,
-        /// Where clients reach it: `host:port`.
+        /// Its address for clients: `host:port`.
         client: String,
-        /// Where the other nodes reach it: `host:port`.
+        /// Its address for other nodes: `host:port`.
         peer: String,
     },
-    /// A node that has caught up gets a vote; another one may lose its place in the same step.
+    /// Gives a vote to a node that has caught up; another voter can be removed in the same step.
     Promote {
-        /// Which node.
+        /// Node that gets the vote.
         node: u64,
-        /// Who is no member any more.
+        /// Voter that leaves the cluster.
         instead_of: Option<u64>,
     },
-    /// A node is no member any more; its id never comes back.
+    /// Removes a node. Its id can never be used again.
     Remove {
-        /// Which node.
+        /// Node that leaves the cluster.
         node: u64,
     },
 }

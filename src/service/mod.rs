@@ -1,9 +1,9 @@
-//! The narrow waist: what a lock service can do, whoever implements it.
+//! The lock service trait: the calls that every lock service answers, and the errors that it returns.
 //!
-//! Knows: limits, model. Never: who implements it, wire formats, disks.
+//! Knows: limits, model. Never: implementations of the trait, wire formats, disks.
 //!
-//! An embedded [node](crate::node) implements [`LockService`] in-process, the gRPC client implements it over the
-//! network, and everything pleasant (sessions, guards, commands) is written once above it.
+//! An embedded [node](crate::node) implements [`LockService`] in-process, and the gRPC client implements it over the
+//! network. Sessions, guards and commands are written once, on top of the trait.
 
 mod call;
 mod download;
@@ -30,72 +30,76 @@ pub use member_change::MemberChange;
 pub use server_info::ServerInfo;
 pub use status::{NodeStatus, Role, Status};
 
-/// A lock service. Cloning gives another handle on the same one.
+/// A lock service. Cloning gives another handle on the same service.
 ///
-/// - Every method answers from the leader, whichever node or endpoint was asked.
-/// - Dropping a returned future abandons the answer, not the command: it may still be applied.
+/// - Every method answers from the leader, no matter which node or endpoint receives the call.
+/// - Dropping a returned future discards the answer, not the command: it may still be applied.
 pub trait LockService: Clone + Send + Sync + 'static {
     /// Puts a command through the log and returns its outcome. An acquire that has to wait returns
-    /// [`Queued`](crate::model::Outcome::Queued) at once; [`wait_outcome`](Self::wait_outcome) returns the final outcome.
+    /// [`Queued`](crate::model::Outcome::Queued) at once; [`wait_outcome`](Self::wait_outcome) returns its final
+    /// outcome.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
-    /// The longest that [`submit`](Self::submit) may take, be its answer an error. `None` where it sets no bound of its own:
-    /// then each caller sets one, which costs a timer each time.
+    /// The longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if the
+    /// service sets no bound: then each caller sets one, which costs a timer for each call.
     fn answers_within(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether a session still has the stream over which it was last opened or attached: a stream shows the cluster when its
-    /// client is gone. Without it the session's commands are answered all the same, each by whichever node it comes to; so the
-    /// session should be attached again at once, which is another stream with another receiver. A closed channel with `true`
-    /// where there is nothing that could break.
+    /// Whether the session still has the stream over which it was last opened or attached. A broken stream shows the
+    /// cluster that the client is gone. Without a stream the session's commands are still answered, each by the node
+    /// that receives it; the client should attach the session again at once. Each attach opens a new stream with a new
+    /// receiver. A service without streams returns a closed channel that holds `true`.
     fn attachment(&self, _session: SessionId) -> watch::Receiver<bool> {
         watch::channel(true).1
     }
 
-    /// Renews many sessions and leases, each answered in its place. Never deduplicated, never from memory.
+    /// Renews sessions and leases, and returns one reply for each, in the order of the calls. A renewal is never
+    /// deduplicated and never answered from memory.
     fn renew(&self, renewals: Vec<RenewalCall>) -> impl Future<Output = Result<Vec<Reply>, ServiceError>> + Send;
 
     /// Waits until an acquire or take is granted, withdrawn, timed out or ended, and returns that outcome. It reads the
-    /// machine's state first, so it may be called at any time and again after any error.
+    /// machine's state first, so it may be called at any time, and again after any error.
     fn wait_outcome(&self, claim: ClaimRef) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
-    /// Answers a question, by default as true as a read can be: after a round that proves the leader.
+    /// Answers a query. A linearizable read is answered after a round to a quorum has confirmed the leader.
     fn query(
         &self,
         query: Query,
         freshness: Freshness,
     ) -> impl Future<Output = Result<QueryReply, ServiceError>> + Send;
 
-    /// Events from a position on, in order and without a gap, until the subscription is cut with a reason.
+    /// Returns the events after a position, in order and without a gap, until the subscription ends with an error that
+    /// gives the reason.
     fn subscribe(&self, subscription: Subscription) -> impl Future<Output = Result<Events, ServiceError>> + Send;
 
-    /// What becomes of one session's holds by others or by the end of a lease, as [`Scope::Holds`] says: of every hold that is
-    /// granted after this call. Where the events come over the session's stream, the first call has them from the open or
-    /// attach of that stream on, and without a stream there is an error. Where the events end with an error, some may be missing:
-    /// call it again, then read the holds.
+    /// Returns the events that end or change the session's holds without a command of the session, see
+    /// [`Scope::Holds`]: those of all holds that are granted after this call. If the events come over the session's
+    /// stream, the first call gets them from the open or attach of that stream on, and the call fails without a stream.
+    /// After an error some events may be missing: subscribe again, then read the holds.
     fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError>;
 
-    /// The cluster as its leader sees it. Where no leader can be reached it answers all the same, as the asked node
-    /// sees it: nobody leads then, and how the other nodes are is not known.
+    /// Returns the cluster as its leader sees it. If no leader can be reached, it returns what the asked node knows: no
+    /// leader, and nothing about the health of the other nodes.
     fn status(&self) -> impl Future<Output = Result<Status, ServiceError>> + Send;
 
-    /// Hands leadership to another node. Answers once that node leads.
+    /// Transfers leadership to another node. Returns once that node leads.
     fn transfer(&self, to: u64) -> impl Future<Output = Result<(), ServiceError>> + Send;
 
-    /// Raises the cluster's feature level, which never falls again. Refused where a voter does not support it.
+    /// Raises the cluster's feature level, which can never be lowered. Refused if a voter does not support the level.
     fn raise_features(&self, to: u32) -> impl Future<Output = Result<(), ServiceError>> + Send;
 
-    /// Changes who belongs to the cluster. Answers once it is so. Refused where it would cost the quorum.
+    /// Changes the members of the cluster. Returns once the change is committed. Refused if it would cost the quorum.
     fn change_members(&self, change: MemberChange) -> impl Future<Output = Result<(), ServiceError>> + Send {
         async move { Err(ServiceError::Forbidden { why: format!("this service has no members: {change:?}") }) }
     }
 
-    /// A backup of the whole state, made by the asked node, with everything that was acknowledged before the call.
+    /// Returns a backup of the whole state, made by the asked node, with everything that was acknowledged before the
+    /// call.
     fn backup(&self) -> impl Future<Output = Result<Download, ServiceError>> + Send {
         async { Err(ServiceError::Forbidden { why: "this service makes no backups".to_owned() }) }
     }
 }
 
-/// How long a call may take when its caller set nothing else.
+/// Time limit of a call whose caller sets none.
 pub const REQUEST_WAIT: Duration = Duration::from_millis(crate::limits::REQUEST_MS_DEFAULT);

@@ -1,21 +1,20 @@
-//! Who a node is, for the servers in front of it.
+//! What a node reports about itself to the servers that run on top of it.
 
 use tokio::sync::watch;
 
 use super::LeaderHint;
 
-/// What a node says of itself when a stream opens.
+/// What a server reports about its node in the first frame of each stream.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
-    /// The cluster's name.
+    /// Name of the cluster.
     pub cluster: String,
-    /// Its id; `None` until this node has applied the entry that fixes it.
+    /// Id of the cluster; `None` until this node has applied the entry that fixes it.
     pub cluster_id: watch::Receiver<Option<u128>>,
-    /// This node.
+    /// Id of this node.
     pub node: u64,
-    /// Who leads, as this node sees it. When it changes away from who led when a stream began, that stream is ended
-    /// with `move_to`.
+    /// The leader, as this node sees it. A stream that began under another leader is ended with `move_to`.
     pub leader: watch::Receiver<Option<LeaderHint>>,
-    /// Where clients reach the members; told to each client, so that it finds those that came later.
+    /// Addresses of the members for clients. Each client gets them, so that it finds members that joined later.
     pub endpoints: watch::Receiver<Vec<String>>,
 }

@@ -4,71 +4,72 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{LogTime, Totals};
 
-/// The cluster as its leader sees it, or as the asked node does where no leader can be reached.
+/// The cluster as its leader sees it, or as the asked node sees it if no leader can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The cluster's name.
+    /// Name of the cluster.
     pub cluster: String,
-    /// Its id: drawn when the cluster was founded or restored. `None` before the answering node has applied it.
+    /// Random id of the cluster, allocated when it was founded or restored. `None` before the answering node has
+    /// applied it.
     pub cluster_id: Option<u128>,
-    /// What its nodes know each other by: a node that joins has it in its config.
+    /// Id by which the nodes recognize each other. The config of a node that joins contains it.
     pub peers_id: u128,
-    /// Which node was asked.
+    /// Id of the asked node.
     pub node: u64,
-    /// Who leads, with a quorum behind it; `None` where no leader could be reached.
+    /// Id of the leader that has a quorum; `None` if no leader could be reached.
     pub leader: Option<u64>,
-    /// Raft term.
+    /// Raft term of the answering node.
     pub term: u64,
     /// Log time of the newest applied entry.
     pub log_time: LogTime,
     /// Newest applied log index.
     pub applied: u64,
-    /// Every member.
+    /// All members, in the order of their ids.
     pub nodes: Vec<NodeStatus>,
-    /// Sizes of the state there.
+    /// Totals of the state on the answering node.
     pub totals: Totals,
-    /// Shortest TTL that the timing profile allows.
+    /// Shortest TTL that the timing profile allows, in milliseconds.
     pub ttl_ms_min: u64,
-    /// Longest TTL and lease that the cluster allows.
+    /// Longest TTL and lease that the cluster allows, in milliseconds.
     pub ttl_ms_max: u64,
     /// The cluster's feature level.
     pub features: u32,
-    /// Heartbeat, shortest and longest election timeout, in milliseconds: the same on every node.
+    /// Heartbeat interval, shortest and longest election timeout, in milliseconds: the same on every node.
     pub timing_ms: [u64; 3],
-    /// For how long nothing is granted, in milliseconds of log time: after a restore. 0 otherwise.
+    /// Remaining milliseconds of log time in which nothing is granted, after a restore; otherwise 0.
     pub closed_ms: u64,
 }
 
-/// One member, as the leader sees it.
+/// One member of the cluster, as the leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Its id.
+    /// Id of the node.
     pub id: u64,
-    /// Leader, follower, learner; as far as is known.
+    /// Role of the node, if known; otherwise `Follower`.
     pub role: Role,
-    /// Where clients reach it.
+    /// Address for clients.
     pub client: String,
-    /// Where peers reach it.
+    /// Address for other nodes.
     pub peer: String,
-    /// Where its HTTP port is; empty where it has none, or before the cluster has learnt it.
+    /// Address of its HTTP port. Empty if it has none, or before the cluster has learned it.
     pub http: String,
-    /// How far it has the log, as far as is known.
+    /// Newest log index that the node is known to have; `None` if unknown.
     pub applied: Option<u64>,
-    /// Whether the leader heard from it within an election timeout; `None` where nobody leads who could know.
+    /// Whether the node answered the leader within an election timeout; `None` if no leader could report it.
     pub healthy: Option<bool>,
-    /// Version of its build; `None` before the cluster has learnt it.
+    /// Version of the build; `None` before the cluster has learned it.
     pub version: Option<String>,
-    /// Highest feature level that its build supports; `None` before the cluster has learnt it.
+    /// Highest feature level that the build supports; `None` before the cluster has learned it.
     pub features: Option<u32>,
 }
 
-/// A member's part.
+/// Role of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// Leads.
+    /// Leads the cluster.
     Leader,
-    /// Votes and follows.
+    /// Votes and replicates the log.
     Follower,
-    /// Follows without a vote.
+    /// Replicates the log without a vote.
     Learner,
 }

@@ -1,7 +1,8 @@
-//! The batching proposer: drains everything that waits into one log entry, and keeps log time going.
+//! The batching proposer: puts all waiting commands and renewals into one log entry, and advances log time.
 //!
-//! One fsync and one consensus round are shared by everything that waits; a lone caller is proposed at once. While one
-//! entry is being committed the next one gathers; behind one that few wait for it leaves at once.
+//! All of them share one fsync and one consensus round; a single command is proposed at once. While an entry is being
+//! committed, the commands of the next one gather. The next entry leaves at once if only a few callers wait for the
+//! entry before it.
 
 mod batch_window;
 mod entry_size;
@@ -28,7 +29,7 @@ use batch_window::BatchWindow;
 use queue::{Answer, Batch, Now, Waiting};
 use replies::BatchReplies;
 
-/// What the proposer goes by, out of all that is seen of Raft.
+/// The part of the Raft view that the proposer needs.
 #[derive(Debug, Clone, Copy)]
 struct LeaderState {
     /// This node leads and has applied an entry of its own term.
@@ -43,16 +44,16 @@ impl LeaderState {
     }
 }
 
-/// What the proposer does next.
+/// Next step of the proposer.
 enum Next {
     /// Propose now.
     Propose,
-    /// Wait for something to happen, at most so long.
+    /// Wait for a notification, at most this long.
     Wait(Duration),
 }
 
 impl Next {
-    /// The same, but what is waited for lasts no longer than this.
+    /// Shortens a wait to at most `longest`.
     fn within(self, longest: Duration) -> Self {
         match self {
             Self::Propose => Self::Propose,
@@ -61,7 +62,7 @@ impl Next {
     }
 }
 
-/// Runs until the node stops: gathers, stamps and proposes while this node leads.
+/// Runs until the node stops: collects, stamps and proposes commands while this node leads.
 pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut views = core.consensus.watch();
     let mut in_flight = EntriesInFlight::default();
@@ -105,7 +106,7 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
     while in_flight.next_applied().await.is_some() {}
 }
 
-/// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
+/// Leadership has changed: log time starts with the first entry of a term and stops when the term ends.
 fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
     if !state.leads {
         core.queue.close(core.hint(state.leader));
@@ -118,16 +119,16 @@ fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
     *term = Some(state.term);
     core.leads_since(state.term);
     if unset {
-        // Drawn here, and not made of what the config says: a cluster that is founded again is another one.
+        // The id is random and does not depend on the config: a cluster that is founded again is another cluster.
         let (settings, cluster_id) = (core.settings, core.clock.random_u128());
         core.submit_internal(Command::Configure { settings, cluster_id });
     }
     core.submit_internal(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }
 
-/// What waits is proposed at once; sessions that are renewed gather for a moment after the last entry, as it is not urgent
-/// for them, and many of them keep a cluster busy that does nothing else. So do, for a far shorter one, acquires that would
-/// only join a queue.
+/// Decides whether the waiting commands leave now. Renewals of sessions gather for [`limits::RENEWALS_APART_MS`] after
+/// the last entry: they are not urgent, and many sessions would keep an idle cluster busy. Acquires that would only
+/// join a queue gather for [`limits::QUEUERS_APART_MS`].
 fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: BatchWindow) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     if !in_flight.may_propose() || core.queue.is_paused() {
@@ -142,7 +143,7 @@ fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: Ba
     if wanted <= waiting {
         return match coalescing_delay(wanted, since, || all_would_queue(core, in_flight)) {
             None => Next::Propose,
-            Some(patience) => tick(core, in_flight.entries.is_empty(), since).within(patience),
+            Some(delay) => tick(core, in_flight.entries.is_empty(), since).within(delay),
         };
     }
     if wanted != 1 {
@@ -152,13 +153,14 @@ fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: Ba
     if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
 }
 
-/// How long what waits may wait for more, so soon after the last entry; `None` where it leaves at once.
+/// Returns how long the waiting commands may wait for more, this soon after the last entry; `None` if they leave at
+/// once.
 fn coalescing_delay(wanted: usize, since: Duration, all_would_queue: impl FnOnce() -> bool) -> Option<Duration> {
     let left = Duration::from_millis(limits::QUEUERS_APART_MS).saturating_sub(since);
     (wanted == 1 && !left.is_zero() && all_would_queue()).then_some(left)
 }
 
-/// Whether all that waits are a few acquires of locks that others hold. What flies may free their locks.
+/// Whether only a few acquires of locks that others hold are waiting. An entry in flight may free their locks.
 fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
     let locks_may_be_freed = !in_flight.entries.is_empty();
     core.consensus.machine(|machine| {
@@ -169,7 +171,8 @@ fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
     })
 }
 
-/// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
+/// Decides when the next stamp is due. While any deadline exists, a stamp is proposed at least every
+/// [`limits::TICK_MS_MAX`], and at once when a deadline has passed.
 fn tick(core: &Core, none_in_flight: bool, since: Duration) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
@@ -186,16 +189,17 @@ fn tick(core: &Core, none_in_flight: bool, since: Duration) -> Next {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The batches that are on their way.
+/// The entries that are proposed and not applied yet.
 #[derive(Default)]
 struct EntriesInFlight {
     entries: FuturesUnordered<BoxFuture<'static, Arc<BatchReplies>>>,
-    /// Who waits for them, all together.
+    /// Number of callers of all entries.
     callers: usize,
 }
 
 impl EntriesInFlight {
-    /// Whether another may leave: while a few wait for the first, those who came behind it need not.
+    /// Whether another entry may be proposed: yes while only a few callers wait for the first one, so that later
+    /// callers need not wait for it.
     fn may_propose(&self) -> bool {
         self.entries.is_empty()
             || (self.entries.len() < limits::ENTRIES_IN_FLIGHT_MAX && self.callers <= limits::FEW_IN_FLIGHT)
@@ -214,7 +218,7 @@ impl EntriesInFlight {
     }
 }
 
-/// A batch on its way through the log, and who waits for it.
+/// A proposed batch with its callers.
 struct EntryInFlight {
     callers: Arc<BatchReplies>,
     submitted: Result<Submitted, ProposeError>,
@@ -222,7 +226,7 @@ struct EntryInFlight {
 }
 
 impl EntryInFlight {
-    /// Stamps the batch and puts it behind every one before. It stands in the log in that order or not at all.
+    /// Stamps and proposes the batch. Entries are appended in the order of these calls, or not at all.
     async fn submit(core: &Core, term: u64, batch: Batch) -> Self {
         let Batch { stamp, renewals, commands } = batch;
         let (renewals, renewers) = unzip(renewals);
@@ -239,11 +243,11 @@ impl EntryInFlight {
         Self { callers, submitted: core.consensus.submit(term, entry, listener).await, begun }
     }
 
-    /// Tells everybody in it what became of it, as far as they were not told while it was applied.
+    /// Waits until the entry is applied or has failed, and sends the replies that were not sent while it was applied.
     async fn wait_until_applied(self, core: Arc<Core>) -> Arc<BatchReplies> {
         let outcome = match self.submitted {
             Ok(submitted) => match submitted.applied().await {
-                // It was queued: a stop afterwards does not say that it will not be applied.
+                // The entry was queued: a stop afterwards does not show that it will never be applied.
                 Err(ProposeError::Stopped) => Err(ProposeError::Unknown("the node stopped".to_owned())),
                 outcome => outcome,
             },
@@ -263,13 +267,13 @@ fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<Answer>) {
 }
 
 impl Core {
-    /// What the log clock is read against.
+    /// Returns the inputs for a read of the log clock.
     pub(in crate::node) fn now(&self) -> Now {
         let (applied, timed) = self.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         Now { instant: self.clock.now(), applied, timed }
     }
 
-    /// What a caller is told when an entry did not come back.
+    /// Returns the error for the callers of a failed entry.
     fn service_error(&self, error: ProposeError) -> ServiceError {
         match error {
             ProposeError::NotSent { leader } => {
@@ -281,7 +285,7 @@ impl Core {
         }
     }
 
-    /// Puts a command of the node's own into the next entry; nobody waits for its answer.
+    /// Puts a command of the node itself into the next entry, and ignores the reply.
     pub(in crate::node) fn submit_internal(&self, command: Command) {
         if let Err(refusal) = self.admits(&command) {
             tracing::debug!(node = self.id, %refusal, "not proposed");
@@ -289,7 +293,7 @@ impl Core {
         }
         let (answer, _) = tokio::sync::oneshot::channel();
         let submission = Submission { principal: Principal::default(), since: None, command };
-        // A full queue is no reason to worry: these commands only inform.
+        // A full queue may drop these commands: they only report a state.
         self.queue.command(submission, answer).ok();
     }
 }
@@ -300,10 +304,10 @@ mod tests {
 
     use super::*;
 
-    /// Acquires that only queue wait for the rest of a moment after an entry; nobody else does, and nobody who came later or
-    /// completed what was gathered for.
+    /// Acquires that would only queue wait for the rest of the interval after an entry. Other commands do not, and
+    /// neither do commands that arrive later or complete a batch.
     #[test]
-    fn who_only_queues_waits_a_moment() {
+    fn acquires_that_only_queue_wait_briefly() {
         let (all, some) = (Duration::from_millis(limits::QUEUERS_APART_MS), Duration::from_micros(300));
         assert_eq!(coalescing_delay(1, some, || true), Some(all - some));
         assert_eq!(coalescing_delay(1, some, || false), None);
@@ -311,9 +315,9 @@ mod tests {
         assert_eq!(coalescing_delay(48, some, || true), None);
     }
 
-    /// A second entry leaves behind one that few wait for, and no third.
+    /// A second entry may be in flight behind a small one, and no third.
     #[tokio::test]
-    async fn a_second_entry_leaves_behind_a_small_one() {
+    async fn a_second_entry_may_follow_a_small_one() {
         let mut in_flight = EntriesInFlight::default();
         assert!(in_flight.may_propose());
         in_flight.entries.push(Box::pin(pending()));

@@ -89,7 +89,7 @@ impl BatchReplies {
         GATHER_COMMANDS_MIN <= self.served
     }
 
-    /// Takes out the callers without a reply whose outcome has been decided, if there are at least so many.
+    /// Takes out the callers that have no reply and whose commands are decided, if there are at least `at_least`.
     fn take_decided(&self, applied: &Applied, at_least: usize) -> Option<Replies> {
         let mut unanswered = self.unanswered();
         let answered = self.served - unanswered.answers.len();
@@ -165,9 +165,10 @@ mod tests {
         Reply::new(index as u64, LogTime(0), Outcome::Done)
     }
 
-    /// Everybody is told once, in the order of the entry, a replies at a time; the last when the entry has been applied.
+    /// Every caller of a large entry gets one reply, in the order of the entry, a few at a time; the last callers get
+    /// theirs when the entry has been applied.
     #[tokio::test]
-    async fn repliess_are_told_while_the_entry_is_applied() {
+    async fn a_large_entry_is_answered_while_it_is_applied() {
         let (renewers, submitters) = (ANSWERS_AT_ONCE + 3, 2 * ANSWERS_AT_ONCE);
         let (callers, answers) = callers(renewers, submitters);
         let mut applied = Applied::default();
