@@ -5,22 +5,17 @@
 
 pub mod pb;
 
-mod admin;
-mod calls;
+mod background;
+mod client;
 mod connect;
 mod convert;
 #[cfg(test)]
 mod fake;
 mod naming;
-mod remote;
 mod server;
-mod session;
-mod tasks;
 mod tls;
-mod tokens;
-mod unary;
 
-pub use remote::{RemoteService, RemoteSettings};
+pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 pub use tls::TlsSettings;
 

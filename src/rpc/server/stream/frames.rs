@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use super::{Bound, Done, End, SessionStream};
+use super::{Bound, Done, SessionStream, StreamEnd};
 use crate::limits;
 use crate::model::{
     Claim, Command, EventKind, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId, SessionId, Subject,
@@ -17,7 +17,7 @@ use crate::service::{
 impl<S: LockService> SessionStream<S> {
     /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
     /// bounds is answered so.
-    pub(super) fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), End> {
+    pub(super) fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), StreamEnd> {
         match self.admit(frame)? {
             Ok(()) => Ok(()),
             Err((number, invalid)) => self.answer(number, Err(invalid.into())),
@@ -25,22 +25,22 @@ impl<S: LockService> SessionStream<S> {
     }
 
     /// Starts it; or says what is out of bounds in the frame of that number, or why the stream ends.
-    fn admit(&mut self, frame: pb::ClientFrame) -> Result<Result<(), (u64, Invalid)>, End> {
+    fn admit(&mut self, frame: pb::ClientFrame) -> Result<Result<(), (u64, Invalid)>, StreamEnd> {
         let (number, bytes) = (frame.number, frame.encoded_len());
         if bytes > limits::FRAME_BYTES_MAX {
-            return Err(End::Refused(Invalid::new(
+            return Err(StreamEnd::Refused(Invalid::new(
                 "frame",
                 format!("at most {} bytes", limits::FRAME_BYTES_MAX),
                 bytes,
             )));
         }
-        let body = required("body", frame.body).map_err(End::Refused)?;
+        let body = required("body", frame.body).map_err(StreamEnd::Refused)?;
         if number == 0 || !self.numbers.insert(number) {
-            return Err(End::Refused(Invalid::new("number", "not 0 and not in use", number)));
+            return Err(StreamEnd::Refused(Invalid::new("number", "not 0 and not in use", number)));
         }
         if self.unanswered == limits::STREAM_FRAMES_IN_FLIGHT_MAX {
             let bound = format!("at most {} unanswered", limits::STREAM_FRAMES_IN_FLIGHT_MAX);
-            return Err(End::Refused(Invalid::new("frames", bound, self.unanswered + 1)));
+            return Err(StreamEnd::Refused(Invalid::new("frames", bound, self.unanswered + 1)));
         }
         self.unanswered += 1;
         Ok(self.start(number, body).map_err(|invalid| (number, invalid)))
@@ -111,15 +111,14 @@ impl<S: LockService> SessionStream<S> {
 
     fn start_command(&mut self, number: u64, claim: Option<ClaimRef>, call: Call) {
         let service = self.service.clone();
-        self.running
-            .push(Box::pin(async move { Done::QueryReply { number, claim, result: service.submit(call).await } }));
+        self.running.push(Box::pin(async move { Done::Replied { number, claim, result: service.submit(call).await } }));
     }
 
     fn start_renewal(&mut self, number: u64, renewal: RenewalCall) {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
             let result = service.renew(vec![renewal]).await.and_then(only_one);
-            Done::QueryReply { number, claim: None, result }
+            Done::Replied { number, claim: None, result }
         }));
     }
 
@@ -128,7 +127,7 @@ impl<S: LockService> SessionStream<S> {
         if limits::STREAM_WAITS_MAX <= self.numbers.len() - self.unanswered {
             let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
             let result = Err(ServiceError::not_sent(overloaded));
-            self.running.push(Box::pin(async move { Done::QueryReply { number, claim: None, result } }));
+            self.running.push(Box::pin(async move { Done::Replied { number, claim: None, result } }));
             return;
         }
         self.unanswered -= 1;

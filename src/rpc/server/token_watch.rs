@@ -6,9 +6,9 @@ use futures_util::{Stream, stream};
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::convert::error_to_status;
-use super::pb;
 use crate::model::{LockKey, Query, QueryResult, ValidTokens};
+use crate::rpc::convert::error_to_status;
+use crate::rpc::pb;
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
 /// What a call of `WatchTokens` answers.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 
 use super::endpoints::Endpoints;
-use super::pin::{Believed, Found, Unfit, asked_for_its_cluster};
+use super::pin::{Found, PinnedChannel, Unfit, cluster_of};
 use crate::limits;
 use crate::service::ServiceError;
 
@@ -21,14 +21,14 @@ impl Endpoints {
     /// belong to two clusters, a lock could be granted once in each.
     pub(super) async fn find_cluster(&self) -> Result<(), ServiceError> {
         let _alone = self.cluster.looking.lock().await;
-        if self.cluster.believed().is_some() {
+        if self.cluster.pinned().is_some() {
             return Ok(());
         }
         let look = |address| async move { (address, self.greeted(address).await) };
         let mut looks: FuturesUnordered<_> = self.addresses().iter().map(|address| look(address.as_str())).collect();
         let mut greeted: BTreeMap<&str, Greeted> = BTreeMap::new();
         while let Some((address, found)) = looks.next().await {
-            let enough = matches!(found, Ok((_, Some(cluster_id))) if self.cluster.takes(cluster_id));
+            let enough = matches!(found, Ok((_, Some(cluster_id))) if self.cluster.accepts(cluster_id));
             greeted.insert(address, found);
             if enough {
                 break;
@@ -47,9 +47,9 @@ impl Endpoints {
         };
         let found: Vec<(&str, Found)> =
             self.addresses().iter().map(|address| (address.as_str(), found(address))).collect();
-        let believed = self.cluster.decide(&found)?;
+        let pinned = self.cluster.decide(&found)?;
         // One connection is enough until another one is needed.
-        let first = found.iter().find(|(_, found)| *found == Ok(believed));
+        let first = found.iter().find(|(_, found)| *found == Ok(pinned));
         if let Some((address, _)) = first
             && let Some(Ok((channel, _))) = greeted.remove(address)
         {
@@ -59,8 +59,8 @@ impl Endpoints {
         Ok(())
     }
 
-    /// A new connection of the believed cluster. The error is for people.
-    pub(super) async fn connected(&self, address: &str) -> Result<Believed, String> {
+    /// A new connection of the pinned cluster. The error is for people.
+    pub(super) async fn connected(&self, address: &str) -> Result<PinnedChannel, String> {
         let greeted = self.greeted(address).await;
         let found = match &greeted {
             Ok((_, cluster_id)) => cluster_id.ok_or(Unfit::Unfounded),
@@ -68,7 +68,7 @@ impl Endpoints {
         };
         self.cluster.note(address, &found);
         match greeted {
-            Ok((channel, Some(cluster_id))) if self.cluster.takes(cluster_id) => Ok(self.keep(address, channel)),
+            Ok((channel, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, channel)),
             // It refuses calls that name a cluster until it belongs to that one.
             Ok((channel, None)) => Ok(self.keep(address, channel)),
             Ok((_, Some(cluster_id))) => Err(Unfit::Foreign(cluster_id).about(address)),
@@ -83,7 +83,7 @@ impl Endpoints {
         let mut before = None;
         loop {
             let channel = self.dial(address).await.map_err(Unfit::Unreached)?;
-            let answered = timeout(longest, asked_for_its_cluster(channel.clone())).await;
+            let answered = timeout(longest, cluster_of(channel.clone())).await;
             match (answered.map_err(|_| late())?, before) {
                 (Ok(cluster_id), _) => return Ok((channel, cluster_id)),
                 (Err(why), None) => before = Some(why),

@@ -11,7 +11,7 @@ use tonic::{Code, Request};
 
 use super::super::tests::{acquire, attach, open, session, take};
 use super::super::{RemoteService, RemoteSettings};
-use super::Pin;
+use super::ClusterPin;
 use crate::model::Query;
 use crate::rpc::convert;
 use crate::rpc::fake::{CLUSTER, Node, granted, reply};
@@ -130,7 +130,7 @@ async fn a_client_stays_with_its_first_cluster() {
 #[tokio::test]
 async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
     let node = Node::start_in(None, 1, ANY_PORT).await;
-    let remotes = [None, Some(CLUSTER)].map(|wanted| connect(wanted, &[&node.address]));
+    let remotes = [None, Some(CLUSTER)].map(|expected| connect(expected, &[&node.address]));
     for remote in &remotes {
         assert_eq!(remote.submit(take("free")).await, Err(ServiceError::not_sent(NotSent::NoLeader)));
     }
@@ -215,19 +215,19 @@ async fn something_else(says: Option<&'static str>) -> String {
     address
 }
 
-/// An answer counts only where its headers name the believed cluster. One of another cluster is as if nothing had been sent;
+/// An answer counts only where its headers name the pinned cluster. One of another cluster is as if nothing had been sent;
 /// of one that names none, which something on the way may have made, nothing is known. Neither is read, whatever it says.
 #[test]
 fn an_answer_is_believed_by_its_headers() {
-    let pin = Pin::new(Some(CLUSTER), None);
+    let pin = ClusterPin::new(Some(CLUSTER), None);
     pin.decide(&[("a:1", Ok(CLUSTER))]).expect("found");
     let headers = |cluster_id| HeaderMap::from_iter([(naming::CLUSTER, header_of(cluster_id))]);
-    assert_eq!(pin.doubt("a:1", &headers(CLUSTER)), None);
-    let said = unreachable(Err::<(), _>(pin.doubt("a:1", &headers(FOREIGN)).expect("foreign")));
+    assert_eq!(pin.check_answer("a:1", &headers(CLUSTER)), None);
+    let said = unreachable(Err::<(), _>(pin.check_answer("a:1", &headers(FOREIGN)).expect("foreign")));
     assert!(said.starts_with("a:1 belongs to cluster") && said.ends_with(&format!("not to {CLUSTER:032x}")), "{said}");
-    assert!(matches!(pin.doubt("a:1", &HeaderMap::new()), Some(ServiceError::Unknown { .. })));
+    assert!(matches!(pin.check_answer("a:1", &HeaderMap::new()), Some(ServiceError::Unknown { .. })));
     let unfounded = HeaderMap::from_iter([(naming::GROUP, "0".parse().expect("a digit"))]);
-    assert_eq!(pin.doubt("a:1", &unfounded), Some(ServiceError::not_sent(NotSent::NoLeader)));
+    assert_eq!(pin.check_answer("a:1", &unfounded), Some(ServiceError::not_sent(NotSent::NoLeader)));
 }
 
 /// Over any call a node names its cluster in each answer and error, and refuses a call that is meant for another one before

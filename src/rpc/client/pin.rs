@@ -5,6 +5,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
@@ -15,18 +16,17 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::endpoints::cause;
 use crate::model::Invalid;
 use crate::rpc::convert::error_to_status;
 use crate::rpc::naming::{CLUSTER, header_of, is_unfounded, named};
 use crate::service::{NotSent, ServiceError};
 
 /// See the module.
-pub(super) struct Pin {
+pub(super) struct ClusterPin {
     /// The one that the user named.
-    wanted: Option<u128>,
-    /// The one that is believed, once an endpoint was found that belongs to it.
-    believed: OnceLock<(u128, HeaderValue)>,
+    expected: Option<u128>,
+    /// The one that is pinned, once an endpoint was found that belongs to it.
+    pinned: OnceLock<(u128, HeaderValue)>,
     /// One caller looks at the endpoints, the others wait for what it finds.
     pub(super) looking: tokio::sync::Mutex<()>,
     /// Endpoints that were found to be of no use, and why.
@@ -63,20 +63,20 @@ impl Unfit {
 /// What a look at an endpoint found: its cluster, or why it is of no use.
 pub(super) type Found = Result<u128, Unfit>;
 
-impl Pin {
-    pub(super) fn new(wanted: Option<u128>, on_left_out: Option<fn(&str)>) -> Self {
-        let (believed, looking, unfit) = (OnceLock::new(), tokio::sync::Mutex::default(), Mutex::default());
-        Self { wanted, believed, looking, unfit, on_left_out }
+impl ClusterPin {
+    pub(super) fn new(expected: Option<u128>, on_left_out: Option<fn(&str)>) -> Self {
+        let (pinned, looking, unfit) = (OnceLock::new(), tokio::sync::Mutex::default(), Mutex::default());
+        Self { expected, pinned, looking, unfit, on_left_out }
     }
 
-    /// The cluster that is believed, once it is known.
-    pub(super) fn believed(&self) -> Option<u128> {
-        self.believed.get().map(|(cluster_id, _)| *cluster_id)
+    /// The cluster that is pinned, once it is known.
+    pub(super) fn pinned(&self) -> Option<u128> {
+        self.pinned.get().map(|(cluster_id, _)| *cluster_id)
     }
 
     /// Whether this cluster may be the one to believe.
-    pub(super) fn takes(&self, cluster_id: u128) -> bool {
-        self.believed().or(self.wanted).is_none_or(|known| known == cluster_id)
+    pub(super) fn accepts(&self, cluster_id: u128) -> bool {
+        self.pinned().or(self.expected).is_none_or(|known| known == cluster_id)
     }
 
     /// Decides which cluster to believe by what was found at the endpoints, in the order in which the user named them.
@@ -90,17 +90,17 @@ impl Pin {
         };
         let all = || found.iter().map(about).collect::<Vec<_>>().join("; ");
         let foreign = || found.iter().filter(|(_, found)| found.is_ok()).map(about).collect::<Vec<_>>().join("; ");
-        let cluster_id = match (self.wanted, clusters.as_slice()) {
-            (Some(wanted), clusters) if clusters.contains(&wanted) => wanted,
-            (Some(wanted), [_, ..]) if found.iter().all(|(_, found)| found.is_ok()) => {
+        let cluster_id = match (self.expected, clusters.as_slice()) {
+            (Some(expected), clusters) if clusters.contains(&expected) => expected,
+            (Some(expected), [_, ..]) if found.iter().all(|(_, found)| found.is_ok()) => {
                 let bound = format!("a cluster of the endpoints ({})", all());
-                return Err(Invalid::new("cluster", bound, format!("{wanted:032x}")).into());
+                return Err(Invalid::new("cluster", bound, format!("{expected:032x}")).into());
             }
             (_, []) if found.iter().any(|(_, found)| *found == Err(Unfit::Unfounded)) => {
                 return Err(ServiceError::not_sent(NotSent::NoLeader));
             }
-            (Some(wanted), _) => {
-                return Err(unreachable(format!("no endpoint of cluster {wanted:032x} answers: {}", all())));
+            (Some(expected), _) => {
+                return Err(unreachable(format!("no endpoint of cluster {expected:032x} answers: {}", all())));
             }
             (None, [only]) => *only,
             (None, []) => return Err(unreachable(all())),
@@ -109,7 +109,7 @@ impl Pin {
                 return Err(Invalid::new("endpoints", bound, format!("{} clusters", clusters.len())).into());
             }
         };
-        let (cluster_id, _) = self.believed.get_or_init(|| (cluster_id, header_of(cluster_id)));
+        let (cluster_id, _) = self.pinned.get_or_init(|| (cluster_id, header_of(cluster_id)));
         for (address, found) in found {
             self.note(address, found);
         }
@@ -119,7 +119,7 @@ impl Pin {
     /// Takes note of what was found at an endpoint.
     pub(super) fn note(&self, address: &str, found: &Found) {
         let unfit = match found {
-            Ok(cluster_id) if self.takes(*cluster_id) => None,
+            Ok(cluster_id) if self.accepts(*cluster_id) => None,
             Ok(cluster_id) => Some(Unfit::Foreign(*cluster_id)),
             Err(Unfit::Unreached(_) | Unfit::Unfounded) => return,
             Err(unfit) => Some(unfit.clone()),
@@ -139,7 +139,7 @@ impl Pin {
     /// The error where no endpoint served a call.
     pub(super) fn unserved(&self, mut failures: String) -> ServiceError {
         let foreign = self.unfit().values().any(|unfit| matches!(unfit, Unfit::Foreign(_)));
-        if let Some(cluster_id) = self.believed().filter(|_| foreign) {
+        if let Some(cluster_id) = self.pinned().filter(|_| foreign) {
             failures += &format!(
                 "; this client stays with cluster {cluster_id:032x}: if that was restored from a backup, start again \
                  with a new process or a new Client"
@@ -148,9 +148,9 @@ impl Pin {
         unreachable(failures)
     }
 
-    /// Why an answer with these headers must not be believed; `None` where it is of the right cluster.
-    fn doubt(&self, address: &str, headers: &HeaderMap) -> Option<ServiceError> {
-        let Some((believed, header)) = self.believed.get() else {
+    /// Why an answer with these headers must not be pinned; `None` where it is of the right cluster.
+    fn check_answer(&self, address: &str, headers: &HeaderMap) -> Option<ServiceError> {
+        let Some((pinned, header)) = self.pinned.get() else {
             return Some(ServiceError::unknown(format!("{address} was asked before a cluster was found")));
         };
         if headers.get(CLUSTER) == Some(header) {
@@ -165,7 +165,7 @@ impl Pin {
             return Some(ServiceError::unknown(format!("the answer of {address} names no cluster: {said}")));
         };
         self.note(address, &Ok(cluster_id));
-        Some(unreachable(format!("{address} belongs to cluster {cluster_id:032x}, not to {believed:032x}")))
+        Some(unreachable(format!("{address} belongs to cluster {cluster_id:032x}, not to {pinned:032x}")))
     }
 
     fn unfit(&self) -> MutexGuard<'_, BTreeMap<String, Unfit>> {
@@ -179,7 +179,7 @@ fn unreachable(why: String) -> ServiceError {
 
 /// Asks over a new connection which cluster is at its other end; `None` where that has no id yet. The question changes nothing
 /// there. An error is the text of what went wrong.
-pub(super) async fn asked_for_its_cluster(channel: Channel) -> Result<Option<u128>, String> {
+pub(super) async fn cluster_of(channel: Channel) -> Result<Option<u128>, String> {
     let asked = HealthCheckRequest { service: String::new() };
     let answered = HealthClient::new(channel).check(asked).await;
     let metadata = answered.as_ref().map_or_else(|status| status.metadata(), |answer| answer.metadata());
@@ -191,27 +191,36 @@ pub(super) async fn asked_for_its_cluster(channel: Channel) -> Result<Option<u12
     }
 }
 
-/// A connection for calls that are meant for the believed cluster. Each call names it, and each answer is checked before
-/// anything else of it is read. An answer of another cluster counts as no answer: nothing was sent to the right one.
-#[derive(Clone)]
-pub(super) struct Believed {
-    channel: Channel,
-    address: Arc<str>,
-    pin: Arc<Pin>,
+/// The innermost cause: "connection refused" rather than "transport error".
+pub(super) fn cause(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
 }
 
-impl Believed {
-    pub(super) fn new(channel: Channel, address: &str, pin: Arc<Pin>) -> Self {
+/// A connection for calls that are meant for the pinned cluster. Each call names it, and each answer is checked before
+/// anything else of it is read. An answer of another cluster counts as no answer: nothing was sent to the right one.
+#[derive(Clone)]
+pub(super) struct PinnedChannel {
+    channel: Channel,
+    address: Arc<str>,
+    pin: Arc<ClusterPin>,
+}
+
+impl PinnedChannel {
+    pub(super) fn new(channel: Channel, address: &str, pin: Arc<ClusterPin>) -> Self {
         Self { channel, address: address.into(), pin }
     }
 
     /// The cluster that its calls are meant for.
     pub(super) fn cluster_id(&self) -> Option<u128> {
-        self.pin.believed()
+        self.pin.pinned()
     }
 }
 
-impl Service<Request<Body>> for Believed {
+impl Service<Request<Body>> for PinnedChannel {
     type Response = Response<Body>;
     type Error = StdError;
     type Future = BoxFuture<Response<Body>, StdError>;
@@ -222,13 +231,13 @@ impl Service<Request<Body>> for Believed {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let Self { address, pin, .. } = self.clone();
-        if let Some((_, header)) = pin.believed.get() {
+        if let Some((_, header)) = pin.pinned.get() {
             request.headers_mut().insert(CLUSTER, header.clone());
         }
         let answering = self.channel.call(request);
         Box::pin(async move {
             let response = answering.await?;
-            match pin.doubt(&address, response.headers()) {
+            match pin.check_answer(&address, response.headers()) {
                 None => Ok(response),
                 Some(error) => Err(error_to_status(&error).into()),
             }

@@ -1,17 +1,17 @@
-//! The `Admin` service: the cluster itself.
+//! The `Admin` service: calls about the cluster.
 
 use std::pin::Pin;
 
 use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
-use super::convert::{Wire, error_to_status};
-use super::pb;
+use crate::rpc::convert::{Wire, error_to_status};
+use crate::rpc::pb;
 use crate::service::{Download, LockService, MemberChange};
 
-/// `Admin` over any service.
-pub(super) struct Admin<S> {
-    pub(super) service: S,
+/// The `Admin` service on top of a lock service.
+pub(in crate::rpc) struct Admin<S> {
+    pub(in crate::rpc) service: S,
 }
 
 #[tonic::async_trait]
@@ -54,7 +54,7 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     }
 }
 
-/// A file as the answer to a call.
+/// A file as a stream of pieces.
 pub(super) type Pieces = Pin<Box<dyn Stream<Item = Result<pb::BackupPiece, Status>> + Send>>;
 
 fn pieces(download: Download) -> Pieces {

@@ -9,7 +9,6 @@ use prost::encoding::encoded_len_varint;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, timeout_at};
 
-use super::stream::StreamHandle;
 use crate::limits;
 use crate::model::{Invalid, Reply};
 use crate::rpc::pb;
@@ -19,7 +18,7 @@ use crate::service::{NotSent, ServiceError};
 pub(super) type Answer = Result<Reply, ServiceError>;
 
 /// One frame to send, and where its answer goes.
-pub(super) struct Ask {
+pub(super) struct OutgoingFrame {
     pub(super) body: Body,
     /// Number of the session's request, for an acquire.
     pub(super) request: Option<u64>,
@@ -28,8 +27,8 @@ pub(super) struct Ask {
     pub(super) sent: Option<Arc<AtomicBool>>,
 }
 
-/// The way out, which those who ask and the stream's task share. Held for a few instructions, never across an await.
-pub(super) struct Line {
+/// The way out, which those who frame and the stream's task share. Held for a few instructions, never across an await.
+pub(super) struct SendQueue {
     /// `None` once the stream is over.
     pub(super) outgoing: Option<mpsc::Sender<pb::ClientFrame>>,
     /// Frames that the node lets be unanswered.
@@ -39,7 +38,7 @@ pub(super) struct Line {
     pub(super) next_number: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// What is waited for under a frame of its own.
-    pub(super) settling: BTreeMap<u64, oneshot::Sender<Answer>>,
+    pub(super) result_waits: BTreeMap<u64, oneshot::Sender<Answer>>,
     /// When there are so many, those whose callers gave up are cleared away: at every doubling, not for every frame.
     pub(super) sweep_at: usize,
 }
@@ -57,13 +56,13 @@ pub(super) enum Sending {
     /// It is handed to the transport, unless nobody wants it any more.
     Sent,
     /// The node lets no more be unanswered, or the stream is over.
-    Waits(Ask),
+    Waits(OutgoingFrame),
     /// The transport is full.
-    Full(Ask, mpsc::Sender<pb::ClientFrame>),
+    Full(OutgoingFrame, mpsc::Sender<pb::ClientFrame>),
 }
 
-impl Line {
-    /// An open line, with the bounds that the node named.
+impl SendQueue {
+    /// An open queue, with the bounds that the node named.
     pub(super) fn new(outgoing: mpsc::Sender<pb::ClientFrame>, hello: &pb::ServerHello) -> Self {
         Self {
             outgoing: Some(outgoing),
@@ -71,44 +70,44 @@ impl Line {
             frame_bytes_max: hello.frame_bytes_max as usize,
             next_number: 1,
             unanswered: BTreeMap::new(),
-            settling: BTreeMap::new(),
+            result_waits: BTreeMap::new(),
             sweep_at: limits::STREAM_SETTLES_SWEEP_MIN,
         }
     }
 
-    pub(super) fn send(&mut self, ask: Ask) -> Sending {
+    pub(super) fn send(&mut self, frame: OutgoingFrame) -> Sending {
         let Some(outgoing) = self.outgoing.as_ref().filter(|_| self.unanswered.len() < self.credit) else {
-            return Sending::Waits(ask);
+            return Sending::Waits(frame);
         };
         // What this version sends is never larger than its own bound: only a node with a smaller one has to be minded.
         if self.frame_bytes_max < limits::FRAME_BYTES_MAX {
-            let bytes = ask.body.encoded_len() + 1 + encoded_len_varint(self.next_number);
+            let bytes = frame.body.encoded_len() + 1 + encoded_len_varint(self.next_number);
             if self.frame_bytes_max < bytes {
                 let bound = format!("at most {} bytes, as the node says", self.frame_bytes_max);
                 // Sent, it would end the stream with everything that is under way on it.
-                let _ = ask.answer.send(Err(Invalid::new("frame", bound, bytes).into()));
+                let _ = frame.answer.send(Err(Invalid::new("frame", bound, bytes).into()));
                 return Sending::Sent;
             }
         }
         let Ok(place) = outgoing.try_reserve() else {
-            return Sending::Full(ask, outgoing.clone());
+            return Sending::Full(frame, outgoing.clone());
         };
         // In this order: an asker that gave up and does not see the mark is always seen here.
-        if let Some(sent) = &ask.sent {
+        if let Some(sent) = &frame.sent {
             sent.store(true, Ordering::SeqCst);
         }
-        if ask.answer.is_closed() {
+        if frame.answer.is_closed() {
             return Sending::Sent;
         }
         let number = self.next_number;
         self.next_number += 1;
-        let Ask { body, request, answer, .. } = ask;
+        let OutgoingFrame { body, request, answer, .. } = frame;
         if matches!(body, Body::Settle(_)) {
-            if self.sweep_at <= self.settling.len() {
-                self.settling.retain(|_, waits| !waits.is_closed());
-                self.sweep_at = limits::STREAM_SETTLES_SWEEP_MIN.max(2 * self.settling.len());
+            if self.sweep_at <= self.result_waits.len() {
+                self.result_waits.retain(|_, waits| !waits.is_closed());
+                self.sweep_at = limits::STREAM_SETTLES_SWEEP_MIN.max(2 * self.result_waits.len());
             }
-            self.settling.insert(number, answer);
+            self.result_waits.insert(number, answer);
         } else {
             self.unanswered.insert(number, Unanswered { since: TokioInstant::now(), request, answer });
         }
@@ -123,18 +122,18 @@ impl Line {
 }
 
 /// A frame that was sent, or finds no room yet. It is small, because it is part of every caller's future.
-pub(super) struct Asked {
+pub(super) struct PendingReply {
     pub(super) answered: oneshot::Receiver<Answer>,
-    pub(super) waits: Option<Box<Ask>>,
+    pub(super) unsent: Option<Box<OutgoingFrame>>,
 }
 
-impl Asked {
-    /// Waits for the answer, as [`StreamHandle::ask`] does.
-    pub(super) async fn answer(self, stream: &StreamHandle) -> Answer {
+impl PendingReply {
+    /// Waits for the answer, as [`StreamHandle::frame`] does.
+    pub(super) async fn answer(self, overflow: &mpsc::Sender<OutgoingFrame>) -> Answer {
         let mut sent = None;
-        if let Some(mut ask) = self.waits {
-            sent = Some(Arc::clone(ask.sent.insert(Arc::default())));
-            if Box::pin(stream.asks.send(*ask)).await.is_err() {
+        if let Some(mut frame) = self.unsent {
+            sent = Some(Arc::clone(frame.sent.insert(Arc::default())));
+            if Box::pin(overflow.send(*frame)).await.is_err() {
                 return Err(ServiceError::not_sent(NotSent::Detached));
             }
         }
@@ -148,7 +147,7 @@ impl Asked {
 }
 
 /// Waits until the transport takes another frame. False where it is over, or was full for too long, counted from `since`.
-pub(super) async fn has_room(outgoing: mpsc::Sender<pb::ClientFrame>, since: TokioInstant) -> bool {
+pub(super) async fn wait_for_capacity(outgoing: mpsc::Sender<pb::ClientFrame>, since: TokioInstant) -> bool {
     let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
     matches!(timeout_at(since + longest, outgoing.reserve()).await, Ok(Ok(_)))
 }
@@ -171,10 +170,10 @@ mod tests {
         let bytes = pb::ClientFrame { number: 1, body: Some(body.clone()) }.encoded_len();
         for (most, sent) in [(bytes - 1, false), (bytes, true)] {
             let (outgoing, mut frames) = mpsc::channel(1);
-            let mut line = Line::new(outgoing, &hello(most));
+            let mut queue = SendQueue::new(outgoing, &hello(most));
             let (answer, mut answered) = oneshot::channel();
-            line.send(Ask { body: body.clone(), request: None, answer, sent: None });
-            assert_eq!((frames.try_recv().is_ok(), line.unanswered.len()), (sent, usize::from(sent)));
+            queue.send(OutgoingFrame { body: body.clone(), request: None, answer, sent: None });
+            assert_eq!((frames.try_recv().is_ok(), queue.unanswered.len()), (sent, usize::from(sent)));
             let refused = matches!(answered.try_recv(), Ok(Err(ServiceError::Invalid(_))));
             assert_eq!(refused, !sent);
         }
@@ -185,15 +184,15 @@ mod tests {
     fn waits_that_were_given_up_are_cleared_away() {
         let frames = 100 * limits::STREAM_SETTLES_SWEEP_MIN;
         let (outgoing, _frames) = mpsc::channel(frames);
-        let mut line = Line::new(outgoing, &hello(limits::FRAME_BYTES_MAX));
+        let mut queue = SendQueue::new(outgoing, &hello(limits::FRAME_BYTES_MAX));
         let (mut waits, mut sweeps, mut most) = (Vec::new(), 0, 0);
         for request in 0..frames as u64 {
             let (answer, waiting) = oneshot::channel();
             let body = Body::Settle(pb::StreamSettle { request, lock: "a".to_owned() });
-            let before = line.settling.len();
-            assert!(matches!(line.send(Ask { body, request: None, answer, sent: None }), Sending::Sent));
-            sweeps += usize::from(line.settling.len() <= before);
-            most = most.max(line.settling.len());
+            let before = queue.result_waits.len();
+            assert!(matches!(queue.send(OutgoingFrame { body, request: None, answer, sent: None }), Sending::Sent));
+            sweeps += usize::from(queue.result_waits.len() <= before);
+            most = most.max(queue.result_waits.len());
             // Every tenth caller goes on waiting.
             if request % 10 == 0 {
                 waits.push(waiting);

@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
-use super::End;
+use super::StreamEnd;
 use super::hostile::stream_with_room;
 use crate::limits;
 use crate::model::{
@@ -431,6 +431,6 @@ async fn a_reader_that_takes_nothing_counts_as_gone() {
         assert!(stream.send(Ok(pb::ServerFrame { number, body: None })).is_ok());
     }
     let begun = tokio::time::Instant::now();
-    assert!(matches!(stream.hand_over().await, Err(End::Broken)));
+    assert!(matches!(stream.hand_over().await, Err(StreamEnd::Broken)));
     assert_eq!(begun.elapsed().as_millis() as u64 / 1_000, limits::STREAM_SEND_MS_MAX / 1_000);
 }

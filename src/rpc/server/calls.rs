@@ -7,11 +7,6 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::convert::{Wire, call, error_to_status, hold_ended, namespace, proven, reply_to_answer};
-use super::pb;
-use super::pb::command::Command as Asked;
-use super::pb::renewal::Target;
-use super::tasks::Tasks;
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
@@ -19,6 +14,11 @@ use crate::model::{
     Acquire, Claim, Command, Grant, Handle, Invalid, LeaseRequestId, LockKey, LogTime, Outcome, Place, Query, Refusal,
     Reply, TakeLease,
 };
+use crate::rpc::background::Tasks;
+use crate::rpc::convert::{Wire, call, error_to_status, hold_ended, namespace, proven, reply_to_answer};
+use crate::rpc::pb;
+use crate::rpc::pb::command::Command as Asked;
+use crate::rpc::pb::renewal::Target;
 use crate::service::{
     Advice, Call, ClaimRef, Freshness, LockService, NotSent, Proof, REQUEST_WAIT, RenewalCall, ServiceError,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::Streaming;
 
-use super::{End, SessionStream};
+use super::{SessionStream, StreamEnd};
 use crate::limits;
 use crate::model::Invalid;
 use crate::rpc::convert::{Wire, error_to_status, namespace};
@@ -21,17 +21,19 @@ pub(super) fn expected_cluster(hello: &pb::ClientHello) -> Result<Option<u128>, 
 
 impl<S: LockService> SessionStream<S> {
     /// Reads the client's hello and answers it, or refuses what cannot be spoken.
-    pub(super) async fn greet(&mut self, incoming: &mut Streaming<pb::ClientFrame>) -> Result<(), End> {
+    pub(super) async fn greet(&mut self, incoming: &mut Streaming<pb::ClientFrame>) -> Result<(), StreamEnd> {
         let first = timeout(Duration::from_millis(limits::HELLO_MS_MAX), incoming.message()).await;
         let hello = match first {
             Ok(Ok(Some(pb::ClientFrame { number: 0, body: Some(Asked::Hello(hello)) }))) => hello,
-            Ok(Ok(Some(_))) => return Err(End::Refused(Invalid::new("hello", "the first frame, number 0", "another"))),
+            Ok(Ok(Some(_))) => {
+                return Err(StreamEnd::Refused(Invalid::new("hello", "the first frame, number 0", "another")));
+            }
             Err(_) => {
                 let bound = format!("within {} ms", limits::HELLO_MS_MAX);
-                return Err(End::Refused(Invalid::new("hello", bound, "nothing")));
+                return Err(StreamEnd::Refused(Invalid::new("hello", bound, "nothing")));
             }
-            Ok(Ok(None)) => return Err(End::Broken),
-            Ok(Err(status)) => return Err(End::Unread(Box::new(status))),
+            Ok(Ok(None)) => return Err(StreamEnd::Broken),
+            Ok(Err(status)) => return Err(StreamEnd::Unread(Box::new(status))),
         };
         let protocol = self.check(&hello)?;
         let leader = self.info.leader.borrow().to_wire();
@@ -55,21 +57,21 @@ impl<S: LockService> SessionStream<S> {
     }
 
     /// The protocol that both speak.
-    fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, End> {
-        self.namespace = namespace(&hello.namespace).map_err(End::Refused)?;
-        if let Some(expected) = expected_cluster(hello).map_err(End::Refused)? {
-            let no_leader = || End::Unread(Box::new(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))));
+    fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, StreamEnd> {
+        self.namespace = namespace(&hello.namespace).map_err(StreamEnd::Refused)?;
+        if let Some(expected) = expected_cluster(hello).map_err(StreamEnd::Refused)? {
+            let no_leader = || StreamEnd::Unread(Box::new(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))));
             let own = self.info.cluster_id.borrow().ok_or_else(no_leader)?;
             if expected != own {
                 let bound = format!("{own:032x}, which this node belongs to");
-                return Err(End::Refused(Invalid::new("cluster_id", bound, format!("{expected:032x}"))));
+                return Err(StreamEnd::Refused(Invalid::new("cluster_id", bound, format!("{expected:032x}"))));
             }
         }
         let protocol = PROTOCOL_MAX.min(hello.protocol_max);
         if hello.protocol_min > hello.protocol_max || protocol < PROTOCOL_MIN.max(hello.protocol_min) {
             let bound = format!("within {PROTOCOL_MIN} to {PROTOCOL_MAX}");
             let asked = format!("{} to {}", hello.protocol_min, hello.protocol_max);
-            return Err(End::Refused(Invalid::new("protocol", bound, asked)));
+            return Err(StreamEnd::Refused(Invalid::new("protocol", bound, asked)));
         }
         Ok(protocol)
     }

@@ -1,11 +1,12 @@
 //! What a node says when a stream opens, and whether this version can go on with it.
 
+use crate::rpc::convert::Wire;
 use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
-use crate::service::ServiceError;
+use crate::service::{LeaderHint, ServiceError};
 
 /// Refuses a stream on which the node speaks what this version does not, or which another Raft group serves than the only one that
 /// this version knows: its answers would be taken for those of that one.
-pub(super) fn understood(hello: &pb::ServerHello) -> Result<(), ServiceError> {
+pub(super) fn check_hello(hello: &pb::ServerHello) -> Result<(), ServiceError> {
     if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&hello.protocol) {
         let why = format!("the node speaks protocol {}, not {PROTOCOL_MIN} to {PROTOCOL_MAX}", hello.protocol);
         return Err(ServiceError::Internal(why));
@@ -18,6 +19,11 @@ pub(super) fn understood(hello: &pb::ServerHello) -> Result<(), ServiceError> {
         return Err(ServiceError::Internal(why));
     }
     Ok(())
+}
+
+/// Who leads, if it is not the node that said so.
+pub(super) fn led_elsewhere(hello: &pb::ServerHello) -> Option<LeaderHint> {
+    LeaderHint::from_wire("leader", hello.leader.clone()).ok().filter(|leader| leader.node != hello.node)
 }
 
 #[cfg(test)]
@@ -34,10 +40,10 @@ mod tests {
             features: vec!["of-tomorrow".to_owned()],
             ..Default::default()
         };
-        assert_eq!(understood(&hello(PROTOCOL_MAX, GROUP)), Ok(()));
+        assert_eq!(check_hello(&hello(PROTOCOL_MAX, GROUP)), Ok(()));
         for (protocol, group) in [(PROTOCOL_MAX + 1, GROUP), (PROTOCOL_MIN - 1, GROUP), (PROTOCOL_MAX, GROUP + 1)] {
             assert!(
-                matches!(understood(&hello(protocol, group)), Err(ServiceError::Internal(_))),
+                matches!(check_hello(&hello(protocol, group)), Err(ServiceError::Internal(_))),
                 "{protocol} {group}"
             );
         }

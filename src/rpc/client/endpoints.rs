@@ -1,7 +1,6 @@
 //! The cluster's endpoints: one connection each, the best one first, every one tried before giving up.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +10,8 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-use super::RemoteSettings;
-use super::pin::{Believed, Pin as Cluster};
+use super::pin::{ClusterPin, PinnedChannel, cause};
+use super::settings::RemoteSettings;
 use crate::limits;
 use crate::model::Invalid;
 use crate::net::{CoalescingConnector, Connector};
@@ -38,7 +37,7 @@ pub(super) struct Endpoints {
     configured: Vec<String>,
     /// Members that a node told of, beside the configured ones: those that came later are found so.
     learnt: Mutex<Vec<String>>,
-    pub(super) cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<ClusterPin>,
     tls: Option<TlsSettings>,
     connector: Option<Connector>,
     pub(super) request_wait: Duration,
@@ -46,18 +45,18 @@ pub(super) struct Endpoints {
     preferred: Mutex<Option<String>>,
     /// Which of the configured ones comes first when none is preferred; moves on with every failure.
     first: AtomicUsize,
-    channels: Mutex<BTreeMap<String, Believed>>,
+    channels: Mutex<BTreeMap<String, PinnedChannel>>,
 }
 
 /// An endpoint that is connected.
 pub(super) struct At {
     pub(super) address: String,
-    pub(super) channel: Believed,
+    pub(super) channel: PinnedChannel,
 }
 
 /// What came of asking one endpoint.
 enum Step<T> {
-    QueryReply(T),
+    Answered(T),
     /// Certainly not sent, or harmless: go on with the next one.
     Next {
         why: String,
@@ -78,7 +77,7 @@ impl Endpoints {
         let endpoints = Self {
             configured,
             learnt: Mutex::default(),
-            cluster: Arc::new(Cluster::new(cluster, on_left_out)),
+            cluster: Arc::new(ClusterPin::new(cluster, on_left_out)),
             tls,
             connector,
             request_wait,
@@ -125,7 +124,7 @@ impl Endpoints {
         F: Future<Output = Result<T, ServiceError>>,
     {
         let mut limit = pin!(sleep(self.request_wait));
-        if self.cluster.believed().is_none() {
+        if self.cluster.pinned().is_none() {
             tokio::select! {
                 found = Box::pin(self.find_cluster()) => found?,
                 () = &mut limit => return Err(self.cluster.unserved("no endpoint answered in time".to_owned())),
@@ -148,7 +147,7 @@ impl Endpoints {
             let first_try = *tried == 1;
             let call = |at| call(asked.clone(), at);
             match self.step(&address, effect, call, limit.as_mut()).await {
-                Step::QueryReply(answer) => {
+                Step::Answered(answer) => {
                     self.prefer(&address);
                     return Ok(answer);
                 }
@@ -205,7 +204,7 @@ impl Endpoints {
             () = &mut limit => late(),
         };
         let error = match answered {
-            Ok(answer) => return Step::QueryReply(answer),
+            Ok(answer) => return Step::Answered(answer),
             Err(error) => error,
         };
         match (&error, effect) {
@@ -299,7 +298,7 @@ impl Endpoints {
     }
 
     /// The shared connection to an endpoint, made now if there is none. The error is for people.
-    async fn channel(&self, address: &str) -> Result<Believed, String> {
+    async fn channel(&self, address: &str) -> Result<PinnedChannel, String> {
         if let Some(channel) = self.channels().get(address) {
             return Ok(channel.clone());
         }
@@ -307,8 +306,8 @@ impl Endpoints {
     }
 
     /// Keeps a connection to share it.
-    pub(super) fn keep(&self, address: &str, channel: Channel) -> Believed {
-        let channel = Believed::new(channel, address, Arc::clone(&self.cluster));
+    pub(super) fn keep(&self, address: &str, channel: Channel) -> PinnedChannel {
+        let channel = PinnedChannel::new(channel, address, Arc::clone(&self.cluster));
         self.channels().insert(address.to_owned(), channel.clone());
         channel
     }
@@ -347,29 +346,20 @@ impl Endpoints {
         self.preferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, Believed>> {
+    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, PinnedChannel>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The innermost cause: "connection refused" rather than "transport error".
-pub(super) fn cause(error: &dyn Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
-}
-
 /// The `Locks` client with its bounds.
-pub(super) fn locks(at: At) -> LocksClient<Believed> {
+pub(super) fn locks(at: At) -> LocksClient<PinnedChannel> {
     LocksClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }
 
 /// The `Admin` client with its bounds.
-pub(super) fn admin(at: At) -> AdminClient<Believed> {
+pub(super) fn admin(at: At) -> AdminClient<PinnedChannel> {
     AdminClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)

@@ -3,14 +3,15 @@
 //! A session has one stream, on the connection to its node that all its neighbours share. Everything else is a unary
 //! call. Nothing is repeated here that might have happened: that is the business of who holds the request number.
 
-mod ask;
-mod cluster;
+mod admin;
+mod calls;
+mod discovery;
 mod endpoints;
 mod hello;
 mod hold_events;
-mod line;
-mod look;
 mod pin;
+mod send_queue;
+mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -25,53 +26,20 @@ use tokio::sync::watch;
 
 use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
-use super::convert::{Wire, command, error_from_status, not_understood};
-use super::pb;
-use super::pb::client_frame::Body;
-use super::tasks::Tasks;
-use super::tls::TlsSettings;
 use crate::limits;
 use crate::model::{
     Attach, Claim, Command, Event, Invalid, Namespace, OpenSession, Outcome, Query, QueryReply, Refusal, RenewalTarget,
     Reply, RequestId, SessionId,
 };
-use crate::net::Connector;
+use crate::rpc::background::Tasks;
+use crate::rpc::convert::{Wire, command, error_from_status, not_understood};
+use crate::rpc::pb;
+use crate::rpc::pb::client_frame::Body;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LeaderHint, LockService, MemberChange, NotSent, Proof, RenewalCall,
-    ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, Proof, RenewalCall, ServiceError,
+    Status, Subscription,
 };
-
-/// How to reach a cluster.
-#[derive(Debug, Clone)]
-pub struct RemoteSettings {
-    /// Where its nodes may be, `HOST:PORT` each; one that answers is enough.
-    pub endpoints: Vec<String>,
-    /// The only cluster to believe, by its id; endpoints of others are left out. With `None` it is the one that the
-    /// endpoints name at first, which is an error where they name two. A client stays with its cluster for its whole life.
-    pub cluster: Option<u128>,
-    /// Is called with a sentence about each endpoint that is left out, as another cluster or something else answers there.
-    pub on_left_out: Option<fn(&str)>,
-    /// Encryption; `None` for plain text.
-    pub tls: Option<TlsSettings>,
-    /// Connecting plus one request takes at most so long. Waits have no bound of their own.
-    pub request_wait: Duration,
-    /// Another way to dial than TCP; `None` for TCP.
-    pub connector: Option<Connector>,
-}
-
-impl RemoteSettings {
-    /// Plain text, and the usual time for a request.
-    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self {
-            endpoints: endpoints.into_iter().map(Into::into).collect(),
-            cluster: None,
-            on_left_out: None,
-            tls: None,
-            request_wait: crate::service::REQUEST_WAIT,
-            connector: None,
-        }
-    }
-}
+pub use settings::RemoteSettings;
 
 /// A lock service over gRPC. When the last clone is dropped its streams break.
 #[derive(Clone)]
@@ -123,7 +91,7 @@ impl RemoteService {
         }
         let (shared, moved, left) = (&*self.shared, &moved, left.as_deref());
         let bind = |(namespace, body), at| async move {
-            let opened = StreamHandle::open(shared, at, namespace).await?;
+            let opened = StreamHandle::open(&shared.endpoints, &shared.tasks, at, namespace).await?;
             if let Some(leader) = opened.led_elsewhere
                 && Some(leader.client.as_str()) != left
                 && !moved.swap(true, Ordering::Relaxed)
@@ -172,7 +140,7 @@ impl RemoteService {
         };
         let body = Body::Command(command(call, &Proof::Trusted)?);
         let sent = stream.send(body, call.command.may_wait().map(|(_, request)| request.number));
-        let answered = sent.answer(&stream).await;
+        let answered = sent.answer(&stream.overflow).await;
         if matches!(&answered, Ok(Reply { outcome: Outcome::Closed, .. })) {
             self.streams().remove(&session);
         }
@@ -234,11 +202,11 @@ impl LockService for RemoteService {
             && self.streams().contains_key(&session)
         {
             let detached = || ServiceError::not_sent(NotSent::Detached);
-            if let Some(reply) = self.stream(session).ok_or_else(detached)?.settled(number).await {
+            if let Some(reply) = self.stream(session).ok_or_else(detached)?.result(number).await {
                 return Ok(reply);
             }
             // It was queued on an earlier stream, or on one that has just been replaced.
-            return self.stream(session).ok_or_else(detached)?.settle(number, &claim.lock).await;
+            return self.stream(session).ok_or_else(detached)?.wait_result(number, &claim.lock).await;
         }
         Box::pin(self.unary_outcome(&claim)).await
     }
@@ -310,9 +278,4 @@ impl LockService for RemoteService {
     async fn backup(&self) -> Result<Download, ServiceError> {
         self.download().await
     }
-}
-
-/// Who leads, if it is not the node that said so.
-fn led_elsewhere(hello: &pb::ServerHello) -> Option<LeaderHint> {
-    LeaderHint::from_wire("leader", hello.leader.clone()).ok().filter(|leader| leader.node != hello.node)
 }

@@ -1,5 +1,11 @@
 //! The server: the services with every bound of the transport set, until the node stops.
 
+pub(in crate::rpc) mod admin;
+mod calls;
+pub(in crate::rpc) mod locks;
+mod stream;
+mod token_watch;
+
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -10,14 +16,14 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router};
 
-use super::admin::Admin;
+use self::admin::Admin;
+use self::locks::Locks;
+use super::background::Tasks;
 use super::naming::Named;
 use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::locks_server::LocksServer;
-use super::tasks::Tasks;
 use super::tls::TlsSettings;
-use super::unary::Locks;
 use crate::limits;
 use crate::net::{CoalescedWrites, Port, arrivals};
 use crate::service::{LockService, ServerInfo};

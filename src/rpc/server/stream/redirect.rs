@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use crate::service::{LeaderHint, ServerInfo};
 
 /// When this node should send its streams away.
-pub(super) struct Departure {
+pub(super) struct Redirect {
     node: u64,
     /// Who led when the stream was opened; this node, once it came to lead afterwards.
     leader: Option<LeaderHint>,
@@ -13,7 +13,7 @@ pub(super) struct Departure {
     stop: watch::Receiver<bool>,
 }
 
-impl Departure {
+impl Redirect {
     pub(super) fn new(info: &ServerInfo, stop: watch::Receiver<bool>) -> Self {
         let mut leaders = info.leader.clone();
         let leader = leaders.borrow_and_update().clone();

@@ -1,6 +1,6 @@
 //! One session's stream on the serving side: frames in, answers and pushes out, until it breaks or the node ends it.
 
-mod departure;
+mod redirect;
 mod frames;
 mod hello;
 #[cfg(test)]
@@ -20,23 +20,23 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as TokioInstant, sleep, timeout};
 use tonic::{Status, Streaming};
 
-use self::departure::Departure;
-use super::convert::{Wire, error_to_status, error_to_wire};
-use super::pb;
-use super::pb::server_frame::Body;
+use self::redirect::Redirect;
 use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
+use crate::rpc::convert::{Wire, error_to_status, error_to_wire};
+use crate::rpc::pb;
+use crate::rpc::pb::server_frame::Body;
 use crate::service::{Advice, Call, ClaimRef, Events, LeaderHint, LockService, ServerInfo, ServiceError};
 
 /// A frame on its way to the client. Boxed: a channel has room for 32 from the beginning, and most streams are idle.
-pub(super) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
+pub(in crate::rpc::server) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
 
 /// One stream.
 ///
 /// - It is bound to at most one session, by the first open or attach that succeeds.
 /// - Commands are handed to the service in the order of their frames, and answered as they complete.
 /// - When it breaks, the service is told *disconnected*; when the node ends it with `move_to`, it is not.
-pub(super) struct SessionStream<S> {
+pub(in crate::rpc::server) struct SessionStream<S> {
     service: S,
     info: ServerInfo,
     stop: watch::Receiver<bool>,
@@ -68,7 +68,7 @@ enum Done {
     /// An open or attach. `attaching` is the session of an attach.
     Bound { number: u64, attaching: Option<SessionId>, result: Result<Reply, ServiceError> },
     /// Any other frame. With a claim, a queued answer is followed by its settlement.
-    QueryReply { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
+    Replied { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
     /// A queued acquire.
     Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
     /// The session, as its events tell.
@@ -82,7 +82,7 @@ enum Done {
 }
 
 /// Why a stream ends.
-enum End {
+enum StreamEnd {
     /// The client closed its side and was answered, or it vanished.
     Broken,
     /// The client broke a rule.
@@ -94,7 +94,7 @@ enum End {
 }
 
 impl<S: LockService> SessionStream<S> {
-    pub(super) fn new(
+    pub(in crate::rpc::server) fn new(
         service: S,
         info: ServerInfo,
         stop: watch::Receiver<bool>,
@@ -119,15 +119,15 @@ impl<S: LockService> SessionStream<S> {
     ///
     /// Ten thousand of these may stand idle. A block has its captures once where an `async fn` has its arguments twice,
     /// and what is rarely awaited is boxed: so a stream that waits takes little more than what it knows.
-    pub(super) fn run(self, incoming: Streaming<pb::ClientFrame>) -> impl Future<Output = ()> + Send {
+    pub(in crate::rpc::server) fn run(self, incoming: Streaming<pb::ClientFrame>) -> impl Future<Output = ()> + Send {
         let (mut stream, mut incoming) = (self, incoming);
         async move {
-            let mut departure = Departure::new(&stream.info, stream.stop.clone());
+            let mut redirect = Redirect::new(&stream.info, stream.stop.clone());
             let end = match Box::pin(stream.greet(&mut incoming)).await {
-                Ok(()) => stream.serve(&mut incoming, departure.due()).await,
+                Ok(()) => stream.serve(&mut incoming, redirect.due()).await,
                 Err(end) => end,
             };
-            if let End::Moved(Some(leader)) = &end {
+            if let StreamEnd::Moved(Some(leader)) = &end {
                 return Box::pin(stream.leave(leader, &mut incoming)).await;
             }
             Box::pin(stream.over(end)).await;
@@ -143,17 +143,17 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    fn send_away(&mut self, leader: Option<&LeaderHint>) -> Result<(), End> {
+    fn send_away(&mut self, leader: Option<&LeaderHint>) -> Result<(), StreamEnd> {
         self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(LeaderHint::to_wire) }))
     }
 
     /// Says why the stream ends, and tells the service so unless the node ends it.
-    async fn over(&mut self, end: End) {
+    async fn over(&mut self, end: StreamEnd) {
         let (last, gone) = match end {
-            End::Moved(leader) => (self.send_away(leader.as_ref()), false),
-            End::Refused(invalid) => (self.send(Err(error_to_status(&invalid.into()))), true),
-            End::Unread(status) => (self.send(Err(*status)), true),
-            End::Broken => (Err(End::Broken), true),
+            StreamEnd::Moved(leader) => (self.send_away(leader.as_ref()), false),
+            StreamEnd::Refused(invalid) => (self.send(Err(error_to_status(&invalid.into()))), true),
+            StreamEnd::Unread(status) => (self.send(Err(*status)), true),
+            StreamEnd::Broken => (Err(StreamEnd::Broken), true),
         };
         if last.is_ok() {
             let _ = self.hand_over().await;
@@ -168,14 +168,14 @@ impl<S: LockService> SessionStream<S> {
         &mut self,
         incoming: &mut Streaming<pb::ClientFrame>,
         due: impl Future<Output = Option<LeaderHint>>,
-    ) -> End {
+    ) -> StreamEnd {
         let mut reading = true;
         let outgoing = self.outgoing.clone();
         let mut closed = pin!(outgoing.closed());
         let mut due = pin!(due);
         loop {
             if !reading && self.unanswered == 0 {
-                return End::Broken;
+                return StreamEnd::Broken;
             }
             let step = tokio::select! {
                 // What is ready most often first, so that the others are not looked at each time.
@@ -187,10 +187,10 @@ impl<S: LockService> SessionStream<S> {
                         reading = false;
                         Ok(())
                     }
-                    Err(status) => Err(End::Unread(Box::new(status))),
+                    Err(status) => Err(StreamEnd::Unread(Box::new(status))),
                 },
-                leader = &mut due => Err(End::Moved(leader)),
-                () = &mut closed => Err(End::Broken),
+                leader = &mut due => Err(StreamEnd::Moved(leader)),
+                () = &mut closed => Err(StreamEnd::Broken),
             };
             if let Err(end) = step {
                 return end;
@@ -203,20 +203,20 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    fn finished(&mut self, done: Done) -> Result<(), End> {
+    fn finished(&mut self, done: Done) -> Result<(), StreamEnd> {
         match done {
             Done::Bound { number, attaching, result } => {
                 self.bind(attaching, result.as_ref().ok());
                 self.answer(number, result)
             }
-            Done::QueryReply { number, claim: Some(claim), result: Ok(reply) }
+            Done::Replied { number, claim: Some(claim), result: Ok(reply) }
                 if matches!(reply.outcome, Outcome::Queued(_)) =>
             {
                 self.unanswered -= 1;
                 self.settle(number, claim);
                 self.reply(number, &reply)
             }
-            Done::QueryReply { number, claim: _, result } => {
+            Done::Replied { number, claim: _, result } => {
                 if matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. })) {
                     self.bound = None;
                 }
@@ -282,7 +282,7 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), End> {
+    fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), StreamEnd> {
         self.unanswered -= 1;
         self.numbers.remove(&number);
         match result {
@@ -294,16 +294,16 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), End> {
+    fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), StreamEnd> {
         self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.to_wire())) }))
     }
 
-    fn push(&mut self, body: Body) -> Result<(), End> {
+    fn push(&mut self, body: Body) -> Result<(), StreamEnd> {
         self.send(Ok(pb::ServerFrame { number: 0, body: Some(body) }))
     }
 
     /// Gives a frame to the client's connection; behind those that it has not taken yet there may be no room.
-    fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), End> {
+    fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), StreamEnd> {
         let frame = frame.map(Box::new);
         if !self.unsent.is_empty() {
             self.unsent.push(frame);
@@ -311,7 +311,7 @@ impl<S: LockService> SessionStream<S> {
         }
         match self.outgoing.try_send(frame) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Closed(_)) => Err(End::Broken),
+            Err(TrySendError::Closed(_)) => Err(StreamEnd::Broken),
             Err(TrySendError::Full(frame)) => {
                 self.unsent.push(frame);
                 Ok(())
@@ -320,12 +320,12 @@ impl<S: LockService> SessionStream<S> {
     }
 
     /// Waits for room. A peer that takes nothing for long counts as gone: its session must not hang on it.
-    async fn hand_over(&mut self) -> Result<(), End> {
+    async fn hand_over(&mut self) -> Result<(), StreamEnd> {
         let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
         for frame in std::mem::take(&mut self.unsent) {
             match timeout(longest, self.outgoing.send(frame)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => return Err(End::Broken),
+                Ok(Err(_)) | Err(_) => return Err(StreamEnd::Broken),
             }
         }
         Ok(())

@@ -11,18 +11,18 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::calls::Calls;
-use super::convert::{Question, Wire, error_to_status, required, subscription};
-use super::pb;
-use super::pb::command::Command as Asked;
-use super::session::{Outgoing, SessionStream};
-use super::tasks::Tasks;
-use super::tokens::{TokenStream, token_stream};
+use super::stream::{Outgoing, SessionStream};
+use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::{Invalid, LockKey, Query, QueryReply, QueryResult};
+use crate::rpc::background::Tasks;
+use crate::rpc::convert::{Question, Wire, error_to_status, required, subscription};
+use crate::rpc::pb;
+use crate::rpc::pb::command::Command as Asked;
 use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription};
 
 /// `Locks` over any service.
-pub(super) struct Locks<S> {
+pub(in crate::rpc) struct Locks<S> {
     service: S,
     info: ServerInfo,
     /// True once the node stops: what waits without a bound of its own ends then.
@@ -34,7 +34,7 @@ pub(super) struct Locks<S> {
 type Answers<T> = Result<Response<T>, Status>;
 
 impl<S: LockService> Locks<S> {
-    pub(super) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
+    pub(in crate::rpc) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
         let calls = Calls::new(service.clone(), tasks.clone(), info.node);
         Self { service, info, stop, tasks, calls }
     }
