@@ -318,7 +318,7 @@ pub const WAL_RECORD_BYTES: usize = 8 * 1024 * 1024;
 /// Unit of a torn write: a lost page is a whole one of these, aligned in the file.
 pub const DISK_PAGE_BYTES: usize = 4096;
 
-/// Time that a mirror gets to close. It may take forever, as sled waits for what it could not write; then it is left
+/// Time that a mirror gets to close: sled waits without limit for what it could not write. After it, the mirror is left
 /// open.
 pub const MIRROR_CLOSE_WAIT_MS: u64 = 10_000;
 /// Time to wait for the lock of a mirror's file, which a mirror that was just closed may still hold.

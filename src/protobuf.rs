@@ -284,6 +284,6 @@ mod tests {
     #[test]
     fn elements_are_counted_over_all_parts_of_a_message() {
         let parts = [&[0x08, 1][..], &[0x62, 4, 0x1a, 0, 0x1a, 0], &[0x1a, 0], &[0x62, 2, 0x1a, 0], &[0x62, 9, 0x1a]];
-        assert_eq!(elements(&parts.concat(), &[12, 3]), 3, "the last part is cut off, one list is not theirs");
+        assert_eq!(elements(&parts.concat(), &[12, 3]), 3, "the last part is truncated, and one list has another path");
     }
 }

@@ -4,7 +4,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/lockkeeper.v1.rs"));
 
-/// How the messages are written, read and refused.
+/// Codec of the messages.
 pub(crate) type BoundedCodec<T, U> = crate::protobuf::BoundedCodec<T, U, super::convert::AsInvalid>;
 
 /// Descriptors of all files in `proto/lockkeeper/v1/`, for server reflection.

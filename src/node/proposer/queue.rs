@@ -400,7 +400,7 @@ mod tests {
     }
 
     /// When leadership is lost, waiting calls are refused as not sent. During a transfer, commands are kept for the
-    /// next leader, except those of the node itself. If the node stops first, no call waits for ever.
+    /// next leader, except those of the node itself. If the node stops first, no call waits without end.
     #[test]
     fn commands_are_left_for_the_next_leader() {
         let queue = ProposalQueue::default();

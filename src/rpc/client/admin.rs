@@ -1,4 +1,4 @@
-//! Calls about the cluster itself.
+//! Calls of the `Admin` service.
 
 use tokio::sync::mpsc;
 
@@ -9,7 +9,7 @@ use crate::rpc::pb;
 use crate::service::{Download, MemberChange, ServiceError};
 
 impl RemoteService {
-    pub(super) async fn reshape(&self, change: MemberChange) -> Result<(), ServiceError> {
+    pub(super) async fn change_members_unary(&self, change: MemberChange) -> Result<(), ServiceError> {
         let ask = |change: MemberChange, at| async move {
             let change: pb::ChangeMembersRequest = change.to_wire();
             let asked = endpoints::admin(at).change_members(change).await;
@@ -18,7 +18,7 @@ impl RemoteService {
         self.shared.endpoints.ask(Effect::Changes, change, ask).await
     }
 
-    /// The file comes as fast as its reader takes it, however long that is.
+    /// Downloads a file at the speed of its reader, without a time limit.
     pub(super) async fn download(&self) -> Result<Download, ServiceError> {
         let begin = |(), at| async move {
             let begun = endpoints::admin(at).backup(pb::BackupRequest {}).await;

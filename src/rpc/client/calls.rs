@@ -1,4 +1,4 @@
-//! The unary calls: commands without a stream, renewals, and questions.
+//! Unary calls: commands without a stream, renewals, and queries.
 
 use tonic::{Response, Status};
 
@@ -10,8 +10,8 @@ use crate::rpc::pb;
 use crate::service::{Call, ClaimRef, Freshness, RenewalCall, ServiceError};
 
 impl RemoteService {
-    /// A command as a call of its own, with its proof.
-    pub(super) async fn by_itself(&self, call: &Call) -> Result<Reply, ServiceError> {
+    /// Sends a command as a unary call, with its proof.
+    pub(super) async fn submit_unary(&self, call: &Call) -> Result<Reply, ServiceError> {
         let send = |asked, at| async move { reply(locks(at).submit(asked).await) };
         self.shared.endpoints.ask(Effect::Repeats, command(call, &call.proof)?, send).await
     }
@@ -27,7 +27,7 @@ impl RemoteService {
         self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }
 
-    /// Waits by a call of its own. The wait has no bound; a vanished node is found by keepalive.
+    /// Waits for an outcome with a unary call. The wait has no limit; keepalive detects a node that is gone.
     pub(super) async fn unary_outcome(&self, claim: &ClaimRef) -> Result<Reply, ServiceError> {
         let asked: pb::WaitOutcomeRequest = claim.to_wire();
         let at = self.shared.endpoints.ask(Effect::Reads, (), |(), at: At| async move { Ok(at) }).await?;
@@ -53,7 +53,7 @@ impl RemoteService {
     }
 }
 
-/// A command's answer.
+/// Converts the answer to a command.
 fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
     let reply = answered.map_err(|status| error_from_status(&status))?.into_inner();
     Reply::from_wire("reply", reply).map_err(not_understood)

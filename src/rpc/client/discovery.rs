@@ -1,4 +1,4 @@
-//! The first look at a new connection, and at all endpoints: which cluster is there?
+//! Discovery: asks new connections and all endpoints which cluster they belong to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::pin::{Found, PinnedChannel, Unfit, cluster_of};
 use crate::limits;
 use crate::service::ServiceError;
 
-/// A connection, and the cluster at its other end: `None` where that has no id yet.
+/// A connection with the cluster of its node: `None` if that has no id yet.
 type Greeted = Result<(Channel, Option<u128>), Unfit>;
 
 impl Endpoints {
-    /// Looks at all endpoints for the cluster to believe. Once one has answered, the others have a moment left: where they
-    /// belong to two clusters, a lock could be granted once in each.
+    /// Asks all endpoints for the cluster to accept. Once one has answered, the others have [`limits::CLUSTER_LOOK_MS`]
+    /// left: if they belong to two clusters, each could grant the same lock.
     pub(super) async fn find_cluster(&self) -> Result<(), ServiceError> {
         let _alone = self.cluster.looking.lock().await;
         if self.cluster.pinned().is_some() {
@@ -59,7 +59,7 @@ impl Endpoints {
         Ok(())
     }
 
-    /// A new connection of the pinned cluster. The error is for people.
+    /// Opens a new connection to the accepted cluster. The error is for display.
     pub(super) async fn connected(&self, address: &str) -> Result<PinnedChannel, String> {
         let greeted = self.greeted(address).await;
         let found = match &greeted {
@@ -69,15 +69,15 @@ impl Endpoints {
         self.cluster.note(address, &found);
         match greeted {
             Ok((channel, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, channel)),
-            // It refuses calls that name a cluster until it belongs to that one.
+            // This node refuses calls that name a cluster until it belongs to that cluster.
             Ok((channel, None)) => Ok(self.keep(address, channel)),
             Ok((_, Some(cluster_id))) => Err(Unfit::Foreign(cluster_id).about(address)),
             Err(unfit) => Err(unfit.about(address)),
         }
     }
 
-    /// Connects and asks which cluster is there. Where the connection ends without an answer, that may be a node which ends
-    /// at this moment: a second attempt is refused then, and otherwise it shows that something else answers there.
+    /// Connects and asks for the cluster. If the connection ends without an answer, the node may just be stopping: then
+    /// a second attempt is refused. Otherwise it shows that another service answers there.
     async fn greeted(&self, address: &str) -> Greeted {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let mut before = None;

@@ -1,4 +1,4 @@
-//! The cluster's endpoints: one connection each, the best one first, every one tried before giving up.
+//! The cluster's endpoints: one connection each, the best one first, and each is tried before a call fails.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
@@ -20,44 +20,44 @@ use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::tls::TlsSettings;
 use crate::service::{LeaderHint, NotSent, ServiceError};
 
-/// What a call does if its answer is lost.
+/// Effect of a call whose answer is lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing: the next endpoint may be asked the same.
+    /// None: the next endpoint may get the same call.
     Reads,
-    /// Something that its caller repeats by itself, and that is harmless then or known again by an id of its own: it is
-    /// not asked elsewhere here, but given back in good time for that.
+    /// A change that the caller repeats: it is harmless, or an id of its own identifies it. The call is not sent to
+    /// another endpoint here, but fails early enough for the caller to do that.
     Repeats,
-    /// Something, perhaps: nobody else is asked, and the answer has the whole time.
+    /// A change that must not be repeated: no other endpoint gets the call, and the answer has the whole time.
     Changes,
 }
 
-/// See the module.
+/// The endpoints of one client and their connections.
 pub(super) struct Endpoints {
     configured: Vec<String>,
-    /// Members that a node told of, beside the configured ones: those that came later are found so.
-    learnt: Mutex<Vec<String>>,
+    /// Members that a node reported, in addition to the configured ones: members that joined later are found this way.
+    learned: Mutex<Vec<String>>,
     pub(super) cluster: Arc<ClusterPin>,
     tls: Option<TlsSettings>,
     connector: Option<Connector>,
     pub(super) request_wait: Duration,
-    /// Where the last answer came from, or where the leader is said to be.
+    /// Endpoint of the last answer, or the reported leader.
     preferred: Mutex<Option<String>>,
-    /// Which of the configured ones comes first when none is preferred; moves on with every failure.
+    /// Index of the configured endpoint that comes first without a preferred one; advances with every failure.
     first: AtomicUsize,
     channels: Mutex<BTreeMap<String, PinnedChannel>>,
 }
 
-/// An endpoint that is connected.
+/// A connected endpoint.
 pub(super) struct At {
     pub(super) address: String,
     pub(super) channel: PinnedChannel,
 }
 
-/// What came of asking one endpoint.
+/// Result of a call at one endpoint.
 enum Step<T> {
     Answered(T),
-    /// Certainly not sent, or harmless: go on with the next one.
+    /// The call was not sent, or is harmless: try the next endpoint.
     Next {
         why: String,
         error: Option<ServiceError>,
@@ -67,7 +67,7 @@ enum Step<T> {
 }
 
 impl Endpoints {
-    /// Refuses endpoints that no connection could be made to.
+    /// Checks the endpoints. Refuses addresses that no connection could be made to.
     pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
         let RemoteSettings { endpoints: configured, cluster, on_left_out, tls, request_wait, connector } = settings;
         if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
@@ -76,7 +76,7 @@ impl Endpoints {
         }
         let endpoints = Self {
             configured,
-            learnt: Mutex::default(),
+            learned: Mutex::default(),
             cluster: Arc::new(ClusterPin::new(cluster, on_left_out)),
             tls,
             connector,
@@ -99,7 +99,7 @@ impl Endpoints {
         &self.configured
     }
 
-    /// Asks as [`ask_but_last`](Self::ask_but_last) does, with no endpoint put last.
+    /// Like [`ask_but_last`](Self::ask_but_last), without an endpoint that comes last.
     pub(super) async fn ask<M, T, F, C>(&self, effect: Effect, asked: M, call: C) -> Result<T, ServiceError>
     where
         M: Clone,
@@ -109,8 +109,9 @@ impl Endpoints {
         self.ask_but_last(None, effect, asked, call).await
     }
 
-    /// Asks one endpoint after the other until one answers: the preferred one first, then where a leader is said to
-    /// be, and every one before "unreachable". All of it together within the bound of one request.
+    /// Sends the call to one endpoint after the other until one answers: the preferred one first, then the reported
+    /// leader, and all of them before the error "unreachable". All attempts together take at most the time of one
+    /// request.
     pub(super) async fn ask_but_last<M, T, F, C>(
         &self,
         last_choice: Option<&str>,
@@ -159,7 +160,7 @@ impl Endpoints {
                         && first_try
                     {
                         if leader.client == address {
-                            // It was elected, and begins in a moment.
+                            // It was elected, and starts to lead in a moment.
                             sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
                         }
                         candidates.push_back(address);
@@ -244,8 +245,8 @@ impl Endpoints {
         }
     }
 
-    /// How long one endpoint may keep a call. A node that stands still is not told from a slow one; where another one can
-    /// be asked the same, half of the time is kept for that one.
+    /// Returns the time that one endpoint gets for a call. A hanging node looks like a slow one; if another endpoint
+    /// can serve the same call, half of the time is kept for it.
     fn share(&self, effect: Effect) -> Duration {
         match effect {
             Effect::Reads | Effect::Repeats => {
@@ -255,16 +256,17 @@ impl Endpoints {
         }
     }
 
-    /// Takes over where a node says that the members are reached. The configured ones stay: they may be the only way.
+    /// Stores the addresses of the members that a node has reported. The configured endpoints are kept: they may be the
+    /// only reachable ones.
     pub(super) fn learn(&self, members: &[String]) {
         let room = limits::ENDPOINTS_MAX;
         let new = members.iter().filter(|member| !self.configured.contains(member)).take(room);
-        *self.learnt.lock().unwrap_or_else(PoisonError::into_inner) = new.cloned().collect();
+        *self.learned.lock().unwrap_or_else(PoisonError::into_inner) = new.cloned().collect();
     }
 
     fn candidates(&self) -> VecDeque<String> {
-        let learnt = self.learnt.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let known: Vec<_> = self.configured.iter().chain(&learnt).collect();
+        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known: Vec<_> = self.configured.iter().chain(&learned).collect();
         let first = self.first.load(Ordering::Relaxed);
         let mut all: VecDeque<String> =
             (0..known.len()).map(|step| known[(first + step) % known.len()].clone()).collect();
@@ -275,7 +277,7 @@ impl Endpoints {
         all
     }
 
-    /// Asks this one first from now on.
+    /// Prefers this endpoint from now on.
     pub(super) fn prefer(&self, address: &str) {
         let mut preferred = self.preferred();
         if preferred.as_deref() != Some(address) {
@@ -291,13 +293,13 @@ impl Endpoints {
         self.first.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Drops the connection after a failure, so that the next call makes a new one, and begins with another endpoint.
+    /// Drops the connection after a failure, so that the next call makes a new one and starts with another endpoint.
     pub(super) fn forget(&self, address: &str) {
         self.channels().remove(address);
         self.unprefer(address);
     }
 
-    /// The shared connection to an endpoint, made now if there is none. The error is for people.
+    /// Returns the shared connection to an endpoint, or connects. The error is for display.
     async fn channel(&self, address: &str) -> Result<PinnedChannel, String> {
         if let Some(channel) = self.channels().get(address) {
             return Ok(channel.clone());
@@ -305,14 +307,14 @@ impl Endpoints {
         Box::pin(self.connected(address)).await
     }
 
-    /// Keeps a connection to share it.
+    /// Stores a connection so that calls share it.
     pub(super) fn keep(&self, address: &str, channel: Channel) -> PinnedChannel {
         let channel = PinnedChannel::new(channel, address, Arc::clone(&self.cluster));
         self.channels().insert(address.to_owned(), channel.clone());
         channel
     }
 
-    /// A new connection. The error is for people.
+    /// Opens a new connection. The error is for display.
     pub(super) async fn dial(&self, address: &str) -> Result<Channel, String> {
         let endpoint = self.endpoint(address).map_err(|error| cause(&error))?;
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
@@ -351,14 +353,14 @@ impl Endpoints {
     }
 }
 
-/// The `Locks` client with its bounds.
+/// Returns a `Locks` client with its size limits.
 pub(super) fn locks(at: At) -> LocksClient<PinnedChannel> {
     LocksClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }
 
-/// The `Admin` client with its bounds.
+/// Returns an `Admin` client with its size limits.
 pub(super) fn admin(at: At) -> AdminClient<PinnedChannel> {
     AdminClient::new(at.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)

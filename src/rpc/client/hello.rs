@@ -1,14 +1,14 @@
-//! What a node says when a stream opens, and whether this version can go on with it.
+//! Checks the hello of a node when a stream opens.
 
 use crate::rpc::convert::Wire;
 use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LeaderHint, ServiceError};
 
-/// Refuses a stream on which the node speaks what this version does not, or which another Raft group serves than the only one that
-/// this version knows: its answers would be taken for those of that one.
+/// Refuses a stream if the node uses a protocol version that this build does not support, or if another Raft group
+/// serves it than the only one that this build knows: its replies would be taken for those of the known group.
 pub(super) fn check_hello(hello: &pb::ServerHello) -> Result<(), ServiceError> {
     if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&hello.protocol) {
-        let why = format!("the node speaks protocol {}, not {PROTOCOL_MIN} to {PROTOCOL_MAX}", hello.protocol);
+        let why = format!("the node uses protocol {}, not {PROTOCOL_MIN} to {PROTOCOL_MAX}", hello.protocol);
         return Err(ServiceError::Internal(why));
     }
     if hello.group != GROUP {
@@ -21,7 +21,7 @@ pub(super) fn check_hello(hello: &pb::ServerHello) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Who leads, if it is not the node that said so.
+/// Returns the leader, if it is another node than the one that sent the hello.
 pub(super) fn led_elsewhere(hello: &pb::ServerHello) -> Option<LeaderHint> {
     LeaderHint::from_wire("leader", hello.leader.clone()).ok().filter(|leader| leader.node != hello.node)
 }
@@ -30,10 +30,10 @@ pub(super) fn led_elsewhere(hello: &pb::ServerHello) -> Option<LeaderHint> {
 mod tests {
     use super::*;
 
-    /// A client goes on only with a node that speaks what it speaks, for the one group that it knows. Words for what a node can do
-    /// beyond the protocol are no reason to refuse it.
+    /// A client accepts only a node with a protocol and group that it knows. Unknown features are no reason to refuse
+    /// it.
     #[test]
-    fn a_hello_that_is_not_understood_is_refused() {
+    fn an_incompatible_hello_is_refused() {
         let hello = |protocol, group| pb::ServerHello {
             protocol,
             group,

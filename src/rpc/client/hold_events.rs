@@ -1,4 +1,4 @@
-//! Events of a session's holds, on their way from its stream to the reader.
+//! Events of a session's holds, between its stream and their reader.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,10 +6,10 @@ use crate::limits::HOLD_NEWS_WAITING_MAX;
 use crate::model::{Event, Position};
 use crate::service::{EventSender, Events, NotSent, ServiceError};
 
-/// The events that a stream pushed, from its beginning on or from the last gap on.
+/// Events that a stream has received, since its start or since the last gap.
 pub(super) struct HoldEvents(Mutex<Feed>);
 
-/// One channel, with its reading side until a reader takes it. `None` once the stream is over.
+/// One channel, with its receiver until a reader takes it. The sender is `None` once the stream is over.
 struct Feed {
     sender: Option<EventSender>,
     unread: Option<Events>,
@@ -31,14 +31,15 @@ impl HoldEvents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes an event to the reader. A reader that is too slow is cut.
+    /// Sends an event to the reader. The subscription of a reader that is too slow ends.
     pub(super) fn push(&self, event: Event) {
         if self.feed().sender.as_ref().is_some_and(|sender| !sender.try_send(Ok(event))) {
             self.missed();
         }
     }
 
-    /// Events were missed: the reader's events end here, and it subscribes again. One that has not come yet finds the gap.
+    /// Events were missed: the reader's subscription ends, and it subscribes again. A reader that subscribes later gets
+    /// an error first.
     pub(super) fn missed(&self) {
         let mut feed = self.feed();
         if feed.sender.is_none() {
@@ -57,7 +58,7 @@ impl HoldEvents {
         self.feed().sender = None;
     }
 
-    /// The events that no reader has taken yet, and all later ones.
+    /// Returns the events that no reader has taken yet, and all later ones.
     pub(super) fn subscribe(&self) -> Result<Events, ServiceError> {
         let mut feed = self.feed();
         if let Some(unread) = feed.unread.take() {
@@ -87,7 +88,7 @@ mod tests {
         }
     }
 
-    /// Events that came before the first reader are read by it; a later reader gets later events only.
+    /// The first reader gets the events from before it; a later reader gets only later events.
     #[tokio::test]
     async fn events_wait_for_their_first_reader() {
         let feed = HoldEvents::new();
@@ -103,8 +104,8 @@ mod tests {
         assert!(matches!(feed.subscribe(), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
     }
 
-    /// A gap is reported: to the present reader by the end of its events, and otherwise to the first one, also where nothing
-    /// but too many events caused it.
+    /// A gap is reported to the current reader by the end of its events, and otherwise to the next one, even if only
+    /// too many events caused it.
     #[tokio::test]
     async fn a_gap_is_reported() {
         let feed = HoldEvents::new();
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(reader.next().await, Err(ServiceError::Stopping));
         feed.close();
         feed.missed();
-        assert!(feed.subscribe().expect("what came after the gap").next().await.is_err());
+        assert!(feed.subscribe().expect("the feed after the gap").next().await.is_err());
         assert!(matches!(feed.subscribe(), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
     }
 }

@@ -1,7 +1,8 @@
-//! A lock service over the network: finds the leader, follows it, and tells "not sent" from "unknown".
+//! The gRPC client as a lock service: finds the leader, follows it, and distinguishes "not sent" from "outcome
+//! unknown".
 //!
-//! A session has one stream, on the connection to its node that all its neighbours share. Everything else is a unary
-//! call. Nothing is repeated here that might have happened: that is the business of who holds the request number.
+//! A session has one stream on a connection that it shares with other sessions. All other calls are unary. A command
+//! that may have been applied is never repeated here: the caller that owns its request number decides that.
 
 mod admin;
 mod calls;
@@ -41,7 +42,7 @@ use crate::service::{
 };
 pub use settings::RemoteSettings;
 
-/// A lock service over gRPC. When the last clone is dropped its streams break.
+/// A lock service over gRPC. Dropping the last clone breaks its streams.
 #[derive(Clone)]
 pub struct RemoteService {
     shared: Arc<Shared>,
@@ -60,7 +61,7 @@ impl std::fmt::Debug for RemoteService {
 }
 
 impl RemoteService {
-    /// Checks the settings; connects when something is asked.
+    /// Checks the settings. Connects with the first call.
     pub fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
         let endpoints = Arc::new(Endpoints::new(settings)?);
         let shared = Shared { endpoints, streams: Mutex::default(), tasks: Tasks::default() };
@@ -75,7 +76,7 @@ impl RemoteService {
         self.streams().get(&session).filter(|stream| !stream.is_over()).cloned()
     }
 
-    /// Opens a stream and binds it: to a new session, or to one that had a stream before.
+    /// Opens a stream and binds it to a new session, or to a session that had a stream before.
     async fn bind(
         &self,
         namespace: Namespace,
@@ -84,7 +85,8 @@ impl RemoteService {
     ) -> Result<Reply, ServiceError> {
         let body = Body::Command(command(call, &Proof::Trusted)?);
         let moved = AtomicBool::new(false);
-        // A session that attaches anew has reason to: its old stream's node is tried last, and no hint leads back there.
+        // A session attaches again because its old stream broke: the node of that stream is tried last, and no hint
+        // leads back to it.
         let left = attaching.and_then(|(session, _)| self.streams().get(&session).map(|stream| stream.address.clone()));
         if let Some(address) = &left {
             self.shared.endpoints.forget(address);
@@ -116,8 +118,8 @@ impl RemoteService {
         Ok(reply)
     }
 
-    /// Keeps a session's stream and drops the older one of the two that it has then, which is not always the one that was
-    /// answered first. Streams that are over stay until there are many: their sessions attach again.
+    /// Keeps the newer one of a session's two streams and drops the other; the newer one is not always answered last.
+    /// Streams that are over are kept until there are many: their sessions attach again.
     fn keep(&self, session: SessionId, stream: StreamHandle) {
         let mut streams = self.streams();
         if streams.len() >= limits::STREAMS_A_CONNECTION_MAX as usize {
@@ -126,15 +128,15 @@ impl RemoteService {
         let newer = streams.get(&session).is_some_and(|kept| stream.attempt < kept.attempt);
         let stream = Arc::new(stream);
         let older = if newer { Some(stream) } else { streams.insert(session, stream) };
-        // Those who wait for something hold it, too: a node that stands still would never tell them.
+        // Calls that wait on the older stream also hold it, and a node that hangs would never answer them.
         older.inspect(|older| older.replaced());
     }
 
-    /// A session's command on its stream, or as a call of its own where the caller brought the proof.
+    /// Sends a session's command on its stream, or as a unary call if the caller has the proof.
     async fn session_command(&self, session: SessionId, call: &Call) -> Result<Reply, ServiceError> {
         let Some(stream) = self.stream(session) else {
             return match &call.proof {
-                Proof::Handle { .. } => Box::pin(self.by_itself(call)).await,
+                Proof::Handle { .. } => Box::pin(self.submit_unary(call)).await,
                 Proof::Trusted => Err(ServiceError::not_sent(NotSent::Detached)),
             };
         };
@@ -147,7 +149,7 @@ impl RemoteService {
         answered
     }
 
-    /// What is rare is boxed: every caller's future has room for the largest way that it may take, and moves it about.
+    /// Rare calls are boxed: every caller's future reserves space for the largest call, and is moved with it.
     async fn submitted(&self, call: &Call) -> Result<Reply, ServiceError> {
         if let Command::OpenSession(OpenSession { namespace, .. }) = &call.command {
             return Box::pin(self.bind(namespace.clone(), call, None)).await;
@@ -157,7 +159,7 @@ impl RemoteService {
         }
         match call.command.session() {
             Some(session) if !call.command.is_node_made() => self.session_command(session, call).await,
-            Some(_) | None => Box::pin(self.by_itself(call)).await,
+            Some(_) | None => Box::pin(self.submit_unary(call)).await,
         }
     }
 
@@ -167,7 +169,7 @@ impl RemoteService {
                 let body = Body::Renew(pb::StreamRenew { attempt: renewal.attempt });
                 return stream.ask(body, None).await;
             }
-            // A session that had a stream attaches again: only a stream tells the cluster when its client is gone.
+            // A session that had a stream attaches again: only a stream shows the cluster that its client is gone.
             if renewal.proof == Proof::Trusted || self.streams().contains_key(&session) {
                 return Err(ServiceError::not_sent(NotSent::Detached));
             }
@@ -179,7 +181,7 @@ impl RemoteService {
 impl LockService for RemoteService {
     #[expect(
         clippy::manual_async_fn,
-        reason = "such a function has room for the call twice, as its argument and its variable"
+        reason = "the future of an async fn holds its argument twice: as argument and as variable"
     )]
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move { self.submitted(&call).await }
@@ -272,7 +274,7 @@ impl LockService for RemoteService {
     }
 
     async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
-        self.reshape(change).await
+        self.change_members_unary(change).await
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {

@@ -1,5 +1,5 @@
-//! Which cluster a client believes: the one that its user named, or the first one that its endpoints named. It stays with
-//! that one for its whole life.
+//! The cluster that a client accepts: the one from its settings, or the first one that its endpoints named. It never
+//! changes.
 
 #[cfg(test)]
 mod tests;
@@ -21,35 +21,35 @@ use crate::rpc::convert::error_to_status;
 use crate::rpc::naming::{CLUSTER, header_of, is_unfounded, named};
 use crate::service::{NotSent, ServiceError};
 
-/// See the module.
+/// The cluster of one client, and the endpoints that do not belong to it.
 pub(super) struct ClusterPin {
-    /// The one that the user named.
+    /// Cluster from the settings.
     expected: Option<u128>,
-    /// The one that is pinned, once an endpoint was found that belongs to it.
+    /// Accepted cluster with its header, once an endpoint was found that belongs to it.
     pinned: OnceLock<(u128, HeaderValue)>,
-    /// One caller looks at the endpoints, the others wait for what it finds.
+    /// Held by the caller that asks the endpoints; the others wait for its result.
     pub(super) looking: tokio::sync::Mutex<()>,
-    /// Endpoints that were found to be of no use, and why.
+    /// Endpoints that cannot be used, with the reason.
     unfit: Mutex<BTreeMap<String, Unfit>>,
-    /// Is called with a sentence about each of them.
+    /// Called with a sentence about each of them.
     on_left_out: Option<fn(&str)>,
 }
 
-/// Why an endpoint is of no use.
+/// Why an endpoint cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// Another cluster answers there.
+    /// A node of another cluster answers.
     Foreign(u128),
-    /// A node answers there whose cluster has no id yet.
+    /// A node answers whose cluster has no id yet.
     Unfounded,
-    /// Something else than a node's client port answers there.
+    /// Another service than a node's client port answers.
     NoClientPort(String),
-    /// Nothing answers there at the moment.
+    /// The endpoint does not answer at the moment.
     Unreached(String),
 }
 
 impl Unfit {
-    /// A sentence about the endpoint at this address.
+    /// Returns a sentence about the endpoint at this address.
     pub(super) fn about(&self, address: &str) -> String {
         match self {
             Unfit::Foreign(cluster_id) => format!("{address} belongs to cluster {cluster_id:032x}"),
@@ -60,7 +60,7 @@ impl Unfit {
     }
 }
 
-/// What a look at an endpoint found: its cluster, or why it is of no use.
+/// The cluster of an endpoint, or why the endpoint cannot be used.
 pub(super) type Found = Result<u128, Unfit>;
 
 impl ClusterPin {
@@ -69,17 +69,17 @@ impl ClusterPin {
         Self { expected, pinned, looking, unfit, on_left_out }
     }
 
-    /// The cluster that is pinned, once it is known.
+    /// Returns the accepted cluster, once it is known.
     pub(super) fn pinned(&self) -> Option<u128> {
         self.pinned.get().map(|(cluster_id, _)| *cluster_id)
     }
 
-    /// Whether this cluster may be the one to believe.
+    /// Whether the client may accept this cluster.
     pub(super) fn accepts(&self, cluster_id: u128) -> bool {
         self.pinned().or(self.expected).is_none_or(|known| known == cluster_id)
     }
 
-    /// Decides which cluster to believe by what was found at the endpoints, in the order in which the user named them.
+    /// Chooses the cluster by what the endpoints answered, in the order of the settings.
     pub(super) fn decide(&self, found: &[(&str, Found)]) -> Result<u128, ServiceError> {
         let mut clusters: Vec<u128> = found.iter().filter_map(|(_, found)| found.clone().ok()).collect();
         clusters.sort_unstable();
@@ -116,7 +116,7 @@ impl ClusterPin {
         Ok(*cluster_id)
     }
 
-    /// Takes note of what was found at an endpoint.
+    /// Records the answer of an endpoint.
     pub(super) fn note(&self, address: &str, found: &Found) {
         let unfit = match found {
             Ok(cluster_id) if self.accepts(*cluster_id) => None,
@@ -136,7 +136,7 @@ impl ClusterPin {
         }
     }
 
-    /// The error where no endpoint served a call.
+    /// Returns the error of a call that no endpoint served.
     pub(super) fn unserved(&self, mut failures: String) -> ServiceError {
         let foreign = self.unfit().values().any(|unfit| matches!(unfit, Unfit::Foreign(_)));
         if let Some(cluster_id) = self.pinned().filter(|_| foreign) {
@@ -148,7 +148,7 @@ impl ClusterPin {
         unreachable(failures)
     }
 
-    /// Why an answer with these headers must not be pinned; `None` where it is of the right cluster.
+    /// Returns why an answer with these headers must not be used; `None` if it comes from the right cluster.
     fn check_answer(&self, address: &str, headers: &HeaderMap) -> Option<ServiceError> {
         let Some((pinned, header)) = self.pinned.get() else {
             return Some(ServiceError::unknown(format!("{address} was asked before a cluster was found")));
@@ -157,7 +157,7 @@ impl ClusterPin {
             return None;
         }
         if is_unfounded(headers) {
-            // The call named a cluster, so it was refused.
+            // The call named a cluster, so the node refused it.
             return Some(ServiceError::not_sent(NotSent::NoLeader));
         }
         let Some(cluster_id) = named(headers) else {
@@ -177,8 +177,8 @@ fn unreachable(why: String) -> ServiceError {
     ServiceError::not_sent(NotSent::Unreachable(why))
 }
 
-/// Asks over a new connection which cluster is at its other end; `None` where that has no id yet. The question changes nothing
-/// there. An error is the text of what went wrong.
+/// Asks for the cluster of the node at the other end of a new connection; `None` if it has no id yet. This changes
+/// nothing there. The error is a text.
 pub(super) async fn cluster_of(channel: Channel) -> Result<Option<u128>, String> {
     let asked = HealthCheckRequest { service: String::new() };
     let answered = HealthClient::new(channel).check(asked).await;
@@ -191,7 +191,7 @@ pub(super) async fn cluster_of(channel: Channel) -> Result<Option<u128>, String>
     }
 }
 
-/// The innermost cause: "connection refused" rather than "transport error".
+/// Returns the innermost cause of an error: "connection refused" instead of "transport error".
 pub(super) fn cause(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -200,8 +200,8 @@ pub(super) fn cause(error: &dyn Error) -> String {
     innermost.to_string()
 }
 
-/// A connection for calls that are meant for the pinned cluster. Each call names it, and each answer is checked before
-/// anything else of it is read. An answer of another cluster counts as no answer: nothing was sent to the right one.
+/// A connection for calls to the accepted cluster. Each call names the cluster, and each answer is checked before any
+/// other part of it is decoded. An answer of another cluster counts as no answer: nothing was sent to the right one.
 #[derive(Clone)]
 pub(super) struct PinnedChannel {
     channel: Channel,
@@ -214,7 +214,7 @@ impl PinnedChannel {
         Self { channel, address: address.into(), pin }
     }
 
-    /// The cluster that its calls are meant for.
+    /// Returns the cluster of its calls.
     pub(super) fn cluster_id(&self) -> Option<u128> {
         self.pin.pinned()
     }

@@ -1,4 +1,4 @@
-//! The way out of one session's stream: which frames are on their way, and who waits for their answers.
+//! Outgoing frames of one session's stream, and the calls that wait for their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,52 +17,53 @@ use crate::service::{NotSent, ServiceError};
 
 pub(super) type Answer = Result<Reply, ServiceError>;
 
-/// One frame to send, and where its answer goes.
+/// One frame to send, with the channel for its answer.
 pub(super) struct OutgoingFrame {
     pub(super) body: Body,
-    /// Number of the session's request, for an acquire.
+    /// Request number of an acquire.
     pub(super) request: Option<u64>,
     pub(super) answer: oneshot::Sender<Answer>,
-    /// Set before the frame is handed to the transport, where that is not done by the one who asks.
+    /// Set before the stream's task hands the frame to the transport; `None` if the caller does that itself.
     pub(super) sent: Option<Arc<AtomicBool>>,
 }
 
-/// The way out, which those who frame and the stream's task share. Held for a few instructions, never across an await.
+/// The outgoing side of a stream, shared by the callers and the stream's task. Locked for a few instructions, never
+/// across an await.
 pub(super) struct SendQueue {
-    /// `None` once the stream is over.
+    /// Sender to the transport; `None` once the stream is over.
     pub(super) outgoing: Option<mpsc::Sender<pb::ClientFrame>>,
-    /// Frames that the node lets be unanswered.
+    /// Unanswered frames that the node allows.
     pub(super) credit: usize,
-    /// The largest frame that the node reads.
+    /// Largest frame that the node reads, in bytes.
     frame_bytes_max: usize,
     pub(super) next_number: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
-    /// What is waited for under a frame of its own.
+    /// Waits for the outcome of an acquire that was queued on an earlier stream, by frame.
     pub(super) result_waits: BTreeMap<u64, oneshot::Sender<Answer>>,
-    /// When there are so many, those whose callers gave up are cleared away: at every doubling, not for every frame.
+    /// Number of such waits at which those of dropped callers are removed: at every doubling, not for every frame.
     pub(super) sweep_at: usize,
 }
 
-/// A frame that was sent.
+/// A frame that was sent and has no answer yet.
 pub(super) struct Unanswered {
     pub(super) since: TokioInstant,
-    /// Number of the session's request, for an acquire.
+    /// Request number of an acquire.
     pub(super) request: Option<u64>,
     pub(super) answer: oneshot::Sender<Answer>,
 }
 
-/// What becomes of a frame.
+/// Result of an attempt to send a frame.
 pub(super) enum Sending {
-    /// It is handed to the transport, unless nobody wants it any more.
+    /// The frame was handed to the transport, unless its caller is gone.
     Sent,
-    /// The node lets no more be unanswered, or the stream is over.
+    /// The node allows no more unanswered frames, or the stream is over.
     Waits(OutgoingFrame),
-    /// The transport is full.
+    /// The channel to the transport is full.
     Full(OutgoingFrame, mpsc::Sender<pb::ClientFrame>),
 }
 
 impl SendQueue {
-    /// An open queue, with the bounds that the node named.
+    /// Creates a queue with the limits from the node's hello.
     pub(super) fn new(outgoing: mpsc::Sender<pb::ClientFrame>, hello: &pb::ServerHello) -> Self {
         Self {
             outgoing: Some(outgoing),
@@ -79,12 +80,12 @@ impl SendQueue {
         let Some(outgoing) = self.outgoing.as_ref().filter(|_| self.unanswered.len() < self.credit) else {
             return Sending::Waits(frame);
         };
-        // What this version sends is never larger than its own bound: only a node with a smaller one has to be minded.
+        // This client's frames never exceed its own limit: only a lower limit of the node has to be checked.
         if self.frame_bytes_max < limits::FRAME_BYTES_MAX {
             let bytes = frame.body.encoded_len() + 1 + encoded_len_varint(self.next_number);
             if self.frame_bytes_max < bytes {
                 let bound = format!("at most {} bytes, as the node says", self.frame_bytes_max);
-                // Sent, it would end the stream with everything that is under way on it.
+                // Sent, the frame would end the stream with everything in flight on it.
                 let _ = frame.answer.send(Err(Invalid::new("frame", bound, bytes).into()));
                 return Sending::Sent;
             }
@@ -92,7 +93,7 @@ impl SendQueue {
         let Ok(place) = outgoing.try_reserve() else {
             return Sending::Full(frame, outgoing.clone());
         };
-        // In this order: an asker that gave up and does not see the mark is always seen here.
+        // In this order: if a caller gave up and does not see the mark, this side always sees that it gave up.
         if let Some(sent) = &frame.sent {
             sent.store(true, Ordering::SeqCst);
         }
@@ -115,20 +116,20 @@ impl SendQueue {
         Sending::Sent
     }
 
-    /// Since when the oldest frame is unanswered.
+    /// Returns the send time of the oldest unanswered frame.
     pub(super) fn oldest(&self) -> Option<TokioInstant> {
         self.unanswered.first_key_value().map(|(_, sent)| sent.since)
     }
 }
 
-/// A frame that was sent, or finds no room yet. It is small, because it is part of every caller's future.
+/// The answer to a frame that was sent or waits for capacity. It is small, because it is part of every caller's future.
 pub(super) struct PendingReply {
     pub(super) answered: oneshot::Receiver<Answer>,
     pub(super) unsent: Option<Box<OutgoingFrame>>,
 }
 
 impl PendingReply {
-    /// Waits for the answer, as [`StreamHandle::frame`] does.
+    /// Sends the frame through `overflow` if it waits for capacity, then waits for its answer.
     pub(super) async fn answer(self, overflow: &mpsc::Sender<OutgoingFrame>) -> Answer {
         let mut sent = None;
         if let Some(mut frame) = self.unsent {
@@ -146,7 +147,8 @@ impl PendingReply {
     }
 }
 
-/// Waits until the transport takes another frame. False where it is over, or was full for too long, counted from `since`.
+/// Waits until the transport takes another frame. Returns false if it is over, or was full for
+/// [`limits::STREAM_SEND_MS_MAX`] since `since`.
 pub(super) async fn wait_for_capacity(outgoing: mpsc::Sender<pb::ClientFrame>, since: TokioInstant) -> bool {
     let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
     matches!(timeout_at(since + longest, outgoing.reserve()).await, Ok(Ok(_)))
@@ -179,9 +181,9 @@ mod tests {
         }
     }
 
-    /// Waits that their callers gave up are cleared away, though not at every frame; those that are still waited for stay.
+    /// Waits of dropped callers are removed, though not at every frame; the other waits stay.
     #[test]
-    fn waits_that_were_given_up_are_cleared_away() {
+    fn waits_of_dropped_callers_are_removed() {
         let frames = 100 * limits::STREAM_SETTLES_SWEEP_MIN;
         let (outgoing, _frames) = mpsc::channel(frames);
         let mut queue = SendQueue::new(outgoing, &hello(limits::FRAME_BYTES_MAX));
@@ -193,7 +195,7 @@ mod tests {
             assert!(matches!(queue.send(OutgoingFrame { body, request: None, answer, sent: None }), Sending::Sent));
             sweeps += usize::from(queue.result_waits.len() <= before);
             most = most.max(queue.result_waits.len());
-            // Every tenth caller goes on waiting.
+            // Every tenth caller keeps waiting.
             if request % 10 == 0 {
                 waits.push(waiting);
             }

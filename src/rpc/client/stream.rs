@@ -1,4 +1,4 @@
-//! One session's stream on the asking side.
+//! The client side of one session's stream.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::pin;
@@ -24,30 +24,30 @@ use crate::rpc::pb::server_frame::Body as ServerBody;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LeaderHint, NotSent, ServiceError};
 
-/// A stream, for those who ask over it. It ends when nobody has it any more, or a frame of it stays unanswered for too long.
+/// A stream, for its callers. It ends when its last handle is dropped, or when a frame stays unanswered for too long.
 pub(super) struct StreamHandle {
     queue: Arc<Mutex<SendQueue>>,
-    /// What finds no room on the queue goes this way.
+    /// Takes the frames that find no capacity in the queue.
     pub(super) overflow: mpsc::Sender<OutgoingFrame>,
     results: Arc<Mutex<WaitResults>>,
     replaced: Arc<Notify>,
-    /// False once it is over.
+    /// False once the stream is over.
     pub(super) alive: watch::Receiver<bool>,
     pub(super) hold_events: Arc<HoldEvents>,
-    /// The endpoint that it was opened at.
+    /// Endpoint of the stream.
     pub(super) address: String,
-    /// The client's count of the attach that bound it; 0 where the session was opened on it.
+    /// Attempt number of the attach that bound it; 0 if the session was opened on it.
     pub(super) attempt: u64,
 }
 
-/// A stream whose hello was answered.
+/// A stream after the exchange of hellos.
 pub(super) struct Opened {
     pub(super) stream: StreamHandle,
-    /// The leader, where it is another node.
+    /// The leader, if it is another node.
     pub(super) led_elsewhere: Option<LeaderHint>,
 }
 
-/// Queued acquires of a stream: those that wait, and the last ones that were settled and not asked for yet.
+/// Queued acquires of a stream: those that wait, and the most recent outcomes that no caller has read yet.
 #[derive(Default)]
 struct WaitResults {
     waiting: HashMap<u64, watch::Receiver<Option<Reply>>>,
@@ -55,7 +55,7 @@ struct WaitResults {
 }
 
 impl StreamHandle {
-    /// Opens a stream and exchanges the hellos. Whatever fails here, no command was sent.
+    /// Opens a stream and exchanges the hellos. If this fails, no command was sent.
     pub(super) async fn open(
         endpoints: &Arc<Endpoints>,
         tasks: &Tasks,
@@ -116,42 +116,42 @@ impl StreamHandle {
         Ok(Opened { stream, led_elsewhere })
     }
 
-    /// Whether nothing can be asked over it any more.
+    /// Whether the stream is over.
     pub(super) fn is_over(&self) -> bool {
         self.overflow.is_closed()
     }
 
-    /// Sends a frame and waits for its answer. A stream that leaves one unanswered for the bound of a request is given up:
-    /// its session attaches anew.
+    /// Sends a frame and waits for its answer. A stream that leaves a frame unanswered for the time of a request ends,
+    /// and its session attaches again.
     pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> Answer {
         self.send(body, request).answer(&self.overflow).await
     }
 
-    /// Sends a frame at once, if it can be: handing it to the stream's own task first would cost each frame a wake-up.
+    /// Sends a frame at once if there is capacity: a detour over the stream's task would cost a wake-up for each frame.
     pub(super) fn send(&self, body: Body, request: Option<u64>) -> PendingReply {
         let (answer, answered) = oneshot::channel();
         let sending = locked(&self.queue).send(OutgoingFrame { body, request, answer, sent: None });
         let unsent = match sending {
             Sending::Sent => None,
-            Sending::Waits(ask) | Sending::Full(ask, _) => Some(Box::new(ask)),
+            Sending::Waits(frame) | Sending::Full(frame, _) => Some(Box::new(frame)),
         };
         PendingReply { answered, unsent }
     }
 
-    /// Waits for what becomes of an acquire that was queued on an earlier stream. However long that accepts, it is no
-    /// unanswered frame.
+    /// Waits for the outcome of an acquire that was queued on an earlier stream. The wait has no limit, and does not
+    /// count as an unanswered frame.
     pub(super) async fn wait_result(&self, request: u64, lock: &LockKey) -> Answer {
         let lock = lock.name.to_string();
         self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
     }
 
-    /// Ends it: its session has a newer one. Whoever waits for something over it is on_frame so; where the node has sent it away,
-    /// they have a moment left.
+    /// Ends the stream because its session has a newer one. Callers that wait on it get an error; if the node has sent
+    /// the stream away, they have a moment left.
     pub(super) fn replaced(&self) {
         self.replaced.notify_one();
     }
 
-    /// What became of a queued acquire of this stream; `None` where it has to be asked for otherwise.
+    /// Returns the outcome of a queued acquire of this stream; `None` if the stream does not know it.
     pub(super) async fn result(&self, request: u64) -> Option<Reply> {
         let mut waiting = {
             let mut results = locked(&self.results);
@@ -166,7 +166,7 @@ impl StreamHandle {
     }
 }
 
-/// A stream that was refused or broke before anything but the hello was sent: nothing happened.
+/// Converts an error before the first command: nothing was sent.
 fn never_sent(error: ServiceError) -> ServiceError {
     let ServiceError::Unknown { why, leader } = error else { return error };
     ServiceError::NotSent { why: NotSent::Unreachable(why), leader }
@@ -176,19 +176,19 @@ fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The stream itself: one task, which ends with the stream, its handles, or its owner.
+/// The task of a stream. It ends with the stream, its handles, or its owner.
 struct Stream {
     endpoints: Arc<Endpoints>,
     queue: Arc<Mutex<SendQueue>>,
     overflow: mpsc::Receiver<OutgoingFrame>,
-    /// The oldest that found no room on the queue.
+    /// Oldest frame that found no capacity.
     unsent: Option<OutgoingFrame>,
-    /// How long a frame may be unanswered.
+    /// Longest time that a frame may be unanswered.
     longest: Duration,
     results: Arc<Mutex<WaitResults>>,
-    /// Queued acquires, by frame: their request, and where the settlement goes.
+    /// Queued acquires by frame: request number, and sender of the outcome.
     queued: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
-    /// The session has a newer stream.
+    /// Notified when the session has a newer stream.
     replaced: Arc<Notify>,
     alive: watch::Sender<bool>,
     hold_events: Arc<HoldEvents>,
@@ -202,36 +202,36 @@ impl Stream {
             queue.outgoing = None;
             (std::mem::take(&mut queue.unanswered), std::mem::take(&mut queue.result_waits))
         };
-        // Before any caller has its answer: a caller that looks for the stream then finds that it is over.
+        // Closed before any caller gets its answer: a caller that looks for the stream then finds that it is over.
         self.close();
-        // In order, as every wake of many: a simulation repeats it.
-        for asker in unanswered.into_values().map(|sent| sent.answer).chain(result_waits.into_values()) {
-            let _ = asker.send(Err(over.clone()));
+        // In order, so that a simulation is repeatable.
+        for caller in unanswered.into_values().map(|sent| sent.answer).chain(result_waits.into_values()) {
+            let _ = caller.send(Err(over.clone()));
         }
         self.reject_unsent().await;
         locked(&self.results).waiting.clear();
     }
 
-    /// Takes no more frames.
+    /// Stops accepting frames.
     fn close(&mut self) {
         self.overflow.close();
         self.hold_events.close();
         self.alive.send_replace(false);
     }
 
-    /// Tells those whose frames were not sent. Nobody else gets in queue.
+    /// Fails the frames that were not sent, and accepts no more.
     async fn reject_unsent(&mut self) {
         self.close();
-        if let Some(ask) = self.unsent.take() {
-            let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
+        if let Some(frame) = self.unsent.take() {
+            let _ = frame.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
         }
-        while let Some(ask) = self.overflow.recv().await {
-            let _ = ask.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
+        while let Some(frame) = self.overflow.recv().await {
+            let _ = frame.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
         }
     }
 
-    /// The node sends the stream away: nothing more is sent over it, and the node is on_frame that this was all. Where the next
-    /// leader is known, what is unanswered may have its answer yet; for a moment only, as the node may stand still by now.
+    /// The node sends the stream to another node: closes the outgoing side. If the next leader is known, unanswered
+    /// frames may still be answered, but only for a moment, as the node may already hang.
     async fn move_away(
         &mut self,
         leader: Option<LeaderHint>,
@@ -251,21 +251,22 @@ impl Stream {
             };
             let _ = timeout(2 * Duration::from_millis(limits::LAST_ANSWERS_MS_MAX), last_answers).await;
         }
-        ServiceError::Unknown { why: "the node sends its streams away".to_owned(), leader }
+        ServiceError::Unknown { why: "the node sends its streams to other nodes".to_owned(), leader }
     }
 
-    /// Until it is over; the error is what the unanswered ones are on_frame.
+    /// Serves the stream until it is over. The error is for the unanswered frames.
     async fn serve(&mut self, incoming: &mut Streaming<pb::ServerFrame>) -> ServiceError {
-        // One timer for all frames: it looks at the oldest.
-        let mut look = pin!(sleep(self.longest));
+        // One timer for all frames: it checks the oldest one.
+        let mut check = pin!(sleep(self.longest));
         let replaced = Arc::clone(&self.replaced);
         let mut full_since = None;
         loop {
-            // What comes in is read while the transport is full: the node may wait for that before it accepts more.
+            // Frames are read even while the transport is full: the node may send before it reads more.
             let outgoing = self.send_unsent();
             full_since = outgoing.as_ref().map(|_| full_since.unwrap_or_else(TokioInstant::now));
-            let room = outgoing.zip(full_since).map(|(outgoing, since)| Box::pin(wait_for_capacity(outgoing, since)));
-            let mut room = OptionFuture::from(room);
+            let capacity =
+                outgoing.zip(full_since).map(|(outgoing, since)| Box::pin(wait_for_capacity(outgoing, since)));
+            let mut capacity = OptionFuture::from(capacity);
             tokio::select! {
                 biased;
                 frame = incoming.message() => match frame {
@@ -280,39 +281,39 @@ impl Stream {
                     Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
                     Err(status) => return broken(&error_from_status(&status)),
                 },
-                ask = self.overflow.recv(), if self.unsent.is_none() => match ask {
-                    Some(ask) => self.unsent = Some(ask),
+                frame = self.overflow.recv(), if self.unsent.is_none() => match frame {
+                    Some(frame) => self.unsent = Some(frame),
                     None => return ServiceError::unknown("the session's stream was dropped"),
                 },
-                Some(wait_for_capacity) = &mut room => {
-                    if !wait_for_capacity {
+                Some(has_capacity) = &mut capacity => {
+                    if !has_capacity {
                         return ServiceError::unknown("the session's stream accepts no more frames");
                     }
                     full_since = None;
                 }
                 () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
-                () = &mut look => {
+                () = &mut check => {
                     let now = TokioInstant::now();
                     let due = locked(&self.queue).oldest().unwrap_or(now) + self.longest;
                     if due <= now {
                         return ServiceError::unknown("the session's stream did not answer in time");
                     }
-                    look.as_mut().reset(due);
+                    check.as_mut().reset(due);
                 }
             }
         }
     }
 
-    /// Sends what found no room before, if the node lets it be unanswered by now. Where the transport is full, this returns
-    /// the transport.
+    /// Sends the frame that found no capacity before, if the node allows it now. Returns the transport's sender if it
+    /// is full.
     fn send_unsent(&mut self) -> Option<mpsc::Sender<pb::ClientFrame>> {
         let sending = locked(&self.queue).send(self.unsent.take()?);
-        let (ask, outgoing) = match sending {
+        let (frame, outgoing) = match sending {
             Sending::Sent => return None,
-            Sending::Waits(ask) => (ask, None),
-            Sending::Full(ask, outgoing) => (ask, Some(outgoing)),
+            Sending::Waits(frame) => (frame, None),
+            Sending::Full(frame, outgoing) => (frame, Some(outgoing)),
         };
-        self.unsent = Some(ask);
+        self.unsent = Some(frame);
         outgoing
     }
 
@@ -333,8 +334,8 @@ impl Stream {
                 let reply = Reply::from_wire("reply", reply).map_err(not_understood);
                 if let Some((request, settled)) = self.queued.remove(&number) {
                     self.on_result(request, &settled, reply.ok());
-                } else if let Some(asker) = locked(&self.queue).result_waits.remove(&number) {
-                    let _ = asker.send(reply);
+                } else if let Some(caller) = locked(&self.queue).result_waits.remove(&number) {
+                    let _ = caller.send(reply);
                 }
             }
             Some(ServerBody::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
@@ -349,25 +350,25 @@ impl Stream {
     }
 
     fn on_reply(&mut self, number: u64, answer: Answer) {
-        let (known, result_waits) = {
+        let (known, result_wait) = {
             let mut queue = locked(&self.queue);
             (queue.unanswered.remove(&number), queue.result_waits.remove(&number))
         };
-        if let Some(asker) = result_waits {
-            let _ = asker.send(answer);
+        if let Some(caller) = result_wait {
+            let _ = caller.send(answer);
             return;
         }
-        let Some(Unanswered { request, answer: asker, .. }) = known else { return };
+        let Some(Unanswered { request, answer: caller, .. }) = known else { return };
         if let (Ok(Reply { outcome: Outcome::Queued(_), .. }), Some(request)) = (&answer, request) {
             let (settled, waiting) = watch::channel(None);
             locked(&self.results).waiting.insert(request, waiting);
             self.queued.insert(number, (request, settled));
         }
-        let _ = asker.send(answer);
+        let _ = caller.send(answer);
     }
 
-    /// Keeps a settlement for those who wait, and for one who will ask in a moment. One that was not understood is
-    /// left to be asked for otherwise.
+    /// Stores an outcome for the callers that wait for it or will ask for it soon. An outcome that could not be decoded
+    /// is left to another query.
     fn on_result(&self, request: u64, settled: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
         let mut results = locked(&self.results);
         results.waiting.remove(&request);
@@ -382,7 +383,7 @@ impl Stream {
     }
 }
 
-/// What unanswered ones are on_frame when their stream broke: nobody knows what became of them, whatever the status says.
+/// Returns the error for unanswered frames of a broken stream: their outcome is unknown, whatever the status says.
 fn broken(error: &ServiceError) -> ServiceError {
     ServiceError::Unknown { why: format!("the session's stream broke: {error}"), leader: error.leader().cloned() }
 }

@@ -1,4 +1,4 @@
-//! The remote service against nodes that are nothing but a client port.
+//! The remote service with nodes that have only a client port.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub(super) fn attach(attempt: u64) -> Call {
     Call::new(Command::Attach(Attach { namespace: batch(), session: session(), handle: handle(), attempt }))
 }
 
-/// Commands and renewals of a session go over its stream and arrive exactly as they were asked.
+/// Commands and renewals of a session use its stream and arrive unchanged.
 #[tokio::test]
 async fn a_session_works_over_its_stream() {
     let mut node = Node::start(1).await;
@@ -99,9 +99,9 @@ async fn a_session_works_over_its_stream() {
     assert_eq!(renewed, [reply(Outcome::Renewed { deadline: LogTime(12_000), attempt: 8, token: None })]);
 }
 
-/// A queued acquire is settled by the push on its stream, or by a call where the push is not to be had.
+/// The outcome of a queued acquire comes over its stream, or from a unary call if the stream is gone.
 #[tokio::test]
-async fn a_queued_acquire_settles() {
+async fn a_queued_acquire_gets_its_outcome() {
     let node = Node::start(1).await;
     let remote = connect([&node.address]);
     remote.submit(open()).await.expect("opened");
@@ -116,9 +116,9 @@ async fn a_queued_acquire_settles() {
     assert_eq!(remote.wait_outcome(claim(99)).await, Ok(reply(granted())));
 }
 
-/// However often the node has to ask anew by itself, its client hears of a queued acquire only once it is settled.
+/// The client gets only the final outcome of a queued acquire, however often the node has to wait again.
 #[tokio::test]
-async fn a_long_wait_is_settled_once() {
+async fn a_long_wait_has_one_outcome() {
     let node = Node::start(1).await;
     let remote = connect([&node.address]);
     remote.submit(open()).await.expect("opened");
@@ -132,9 +132,9 @@ async fn a_long_wait_is_settled_once() {
     assert_eq!(settled, Ok(reply(granted())));
 }
 
-/// Who waits over a stream that is replaced is told over the new one, although the old node says nothing at all.
+/// A call that waits on a replaced stream gets its outcome over the new one, although the old node sends nothing.
 #[tokio::test]
-async fn a_wait_goes_on_over_the_newer_stream() {
+async fn a_wait_continues_on_the_newer_stream() {
     let (first, second) = (Node::start(1).await, Node::start(1).await);
     let remote = connect([&first.address, &second.address]);
     remote.submit(attach(1)).await.expect("attached");
@@ -147,8 +147,8 @@ async fn a_wait_goes_on_over_the_newer_stream() {
     assert_eq!(waits.await, Ok(reply(granted())));
 }
 
-/// An endpoint that takes calls and answers none leaves time to ask another one: for a question at once, for a command as
-/// soon as its caller repeats it. It answered when it was first connected.
+/// An endpoint that accepts calls and answers none leaves time to ask another endpoint: for a query at once, for a
+/// command as soon as its caller repeats it. It answered when it was first connected.
 #[tokio::test]
 async fn a_silent_endpoint_leaves_time_for_another() {
     let (first, node) = (Node::start(1).await, Node::start(1).await);
@@ -172,10 +172,10 @@ async fn a_silent_endpoint_leaves_time_for_another() {
     tokio::join!(asks, takes);
 }
 
-/// An endpoint that takes connections and never says which cluster it belongs to is asked nothing: where another one has
-/// answered, the first command goes there.
+/// An endpoint that accepts connections and never names its cluster gets no calls: if another one has answered, the
+/// first command goes there.
 #[tokio::test]
-async fn an_endpoint_that_is_silent_from_the_beginning_is_asked_nothing() {
+async fn an_endpoint_that_never_answers_gets_no_calls() {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = silent.local_addr().expect("bound").to_string();
     let kept = tokio::spawn(async move {
@@ -189,7 +189,7 @@ async fn an_endpoint_that_is_silent_from_the_beginning_is_asked_nothing() {
     kept.abort();
 }
 
-/// What the node said about a command comes back exactly: refused, not sent, or unknown.
+/// The error of a command arrives unchanged: refused, not sent, or unknown.
 #[tokio::test]
 async fn errors_keep_their_meaning_over_the_wire() {
     let node = Node::start(1).await;
@@ -206,9 +206,10 @@ async fn errors_keep_their_meaning_over_the_wire() {
     assert_eq!(remote.status().await, Err(forbidden));
 }
 
-/// A session without a stream is told to attach; after attaching it works again, and only the new stream counts.
+/// A session without a stream gets an error that requests an attach; after the attach it works again, and only the new
+/// stream counts.
 #[tokio::test]
-async fn a_detached_session_attaches_anew() {
+async fn a_detached_session_attaches_again() {
     let mut node = Node::start(1).await;
     let remote = connect([&node.address]);
     let detached = ServiceError::not_sent(NotSent::Detached);
@@ -224,7 +225,8 @@ async fn a_detached_session_attaches_anew() {
     assert_eq!(remote.submit(acquire("free", 2)).await, Ok(reply(granted())));
 }
 
-/// A session that is sent to the next leader asks nothing more over its stream, and hears what became of what it has asked.
+/// A session that is sent to the next leader sends nothing more on its stream, and gets the outcomes of the commands
+/// that it has sent.
 #[tokio::test]
 async fn what_was_asked_before_a_move_is_answered() {
     let mut node = Node::start(1).await;
@@ -245,7 +247,7 @@ async fn what_was_asked_before_a_move_is_answered() {
     assert_eq!(late.await.expect("no panic"), Ok(reply(granted())));
 }
 
-/// Events of a session's holds come over its stream, from its open on; those of a session without one do not come.
+/// Events of a session's holds come over its stream, from its open on; a session without a stream gets none.
 #[tokio::test]
 async fn events_of_holds_come_over_the_stream() {
     let mut node = Node::start(1).await;
@@ -267,10 +269,10 @@ async fn events_of_holds_come_over_the_stream() {
     assert_eq!(events.next().await, Ok(recalled));
 }
 
-/// A node that sends a stream away and stands still from then on keeps nobody waiting: what it has not answered is asked
-/// elsewhere, long before it would count as unanswered.
+/// A node that sends a stream away and then hangs blocks no caller: unanswered calls go to another node, long before
+/// they would time out.
 #[tokio::test]
-async fn a_node_that_stands_still_after_a_move_is_left() {
+async fn a_node_that_hangs_after_a_move_is_left() {
     let mut node = Node::start(1).await;
     let still = Arc::new(AtomicBool::new(false));
     let relay = relay(node.address.clone(), Arc::default(), Arc::clone(&still)).await;
@@ -289,15 +291,15 @@ async fn a_node_that_stands_still_after_a_move_is_left() {
         tokio::task::yield_now().await;
     }
     still.store(true, SeqCst);
-    let told = tokio::time::timeout(LONG, late).await.expect("long before").expect("no panic");
-    assert!(matches!(told, Err(ServiceError::Unknown { leader: Some(next), .. }) if next == leader));
+    let outcome = tokio::time::timeout(LONG, late).await.expect("long before").expect("no panic");
+    assert!(matches!(outcome, Err(ServiceError::Unknown { leader: Some(next), .. }) if next == leader));
 }
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A node that takes no more frames, and still sends some, is read from: what it says may be what its client waits for.
+/// The client reads from a node that takes no more frames but still sends some: its client may wait for them.
 #[tokio::test]
-async fn a_client_reads_while_its_frames_find_no_room() {
+async fn a_client_reads_while_its_frames_wait() {
     let node = Node::start(1).await;
     let deaf = Arc::new(AtomicBool::new(false));
     let relay = relay(node.address.clone(), Arc::clone(&deaf), Arc::default()).await;
@@ -310,7 +312,7 @@ async fn a_client_reads_while_its_frames_find_no_room() {
     assert!(futures_util::poll!(&mut granted).is_pending());
 
     deaf.store(true, SeqCst);
-    // Far more than what the way to the node has room for.
+    // Far more bytes than the connection to the node can buffer.
     let (long, frames) = (lock(&"x".repeat(limits::LOCK_NAME_BYTES_MAX)), 4 * limits::STREAM_FRAMES_WAITING_MAX as u64);
     let claims = (2..frames).map(|number| ClaimRef { lock: long.clone(), claim: request(number) });
     let waits: FuturesUnordered<_> = claims.map(|claim| remote.wait_outcome(claim)).collect();
@@ -324,8 +326,8 @@ async fn a_client_reads_while_its_frames_find_no_room() {
     assert_eq!(granted.await, Ok(reply(crate::rpc::fake::granted())));
 }
 
-/// Passes one connection on to `node`, byte for byte: nothing of the client's once the node is to be `deaf`, and nothing
-/// back once it is to stand `still`.
+/// Relays one connection to `node`, byte for byte: nothing from the client once `deaf` is set, and nothing to the
+/// client once `still` is set.
 async fn relay(node: String, deaf: Arc<AtomicBool>, still: Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -338,7 +340,7 @@ async fn relay(node: String, deaf: Arc<AtomicBool>, still: Arc<AtomicBool>) -> S
     address
 }
 
-/// Passes on what comes in until it is `stopped`; from then on that is lost.
+/// Relays bytes until `stopped` is set; later bytes are lost.
 async fn carry(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, stopped: Arc<AtomicBool>) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut bytes).await {
@@ -349,7 +351,7 @@ async fn carry(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, stopped: Arc<Atomi
     std::future::pending::<()>().await;
 }
 
-/// An attach that is answered late does not replace the stream of a newer one, and the late stream is dropped.
+/// A late reply to an attach does not replace the stream of a newer one, and the late stream is dropped.
 #[tokio::test]
 async fn a_late_attach_does_not_replace_a_newer_stream() {
     let (mut first, mut second) = (Node::start(1).await, Node::start(1).await);
@@ -365,9 +367,9 @@ async fn a_late_attach_does_not_replace_a_newer_stream() {
     assert_eq!(first.asked().await, acquire("free", 1).command);
 }
 
-/// With the proof in hand, a session without a stream is served by calls.
+/// With the proof, a session without a stream is served by unary calls.
 #[tokio::test]
-async fn a_proof_stands_in_for_a_stream() {
+async fn a_proof_replaces_a_stream() {
     let mut node = Node::start(1).await;
     let remote = connect([&node.address]);
     let call = Call { proof: Proof::Handle { handle: handle(), namespace: batch() }, ..acquire("free", 1) };
@@ -375,9 +377,9 @@ async fn a_proof_stands_in_for_a_stream() {
     assert_eq!(node.calls.recv().await, Some(call));
 }
 
-/// A stream that leaves a frame unanswered is cut: the outcome is unknown, and the session is detached.
+/// A stream with an unanswered frame ends: the outcome is unknown, and the session is detached.
 #[tokio::test]
-async fn an_unanswered_frame_is_unknown_and_cuts_the_stream() {
+async fn an_unanswered_frame_is_unknown_and_ends_the_stream() {
     let node = Node::start(1).await;
     let mut settings = RemoteSettings::new([node.address.clone()]);
     settings.request_wait = Duration::from_millis(300);
@@ -385,11 +387,11 @@ async fn an_unanswered_frame_is_unknown_and_cuts_the_stream() {
     remote.submit(open()).await.expect("opened");
     let stuck = remote.submit(acquire("stuck", 1)).await;
     assert!(matches!(stuck, Err(ServiceError::Unknown { .. })), "{stuck:?}");
-    assert!(!*remote.attachment(session()).borrow(), "known by the time that anybody is told");
+    assert!(!*remote.attachment(session()).borrow(), "known before any caller has its answer");
     assert_eq!(remote.submit(acquire("free", 2)).await, Err(ServiceError::not_sent(NotSent::Detached)));
 }
 
-/// When nobody can be reached, nothing was sent, and the text names every endpoint.
+/// If no endpoint can be reached, nothing was sent, and the text names every endpoint.
 #[tokio::test]
 async fn unreachable_names_every_endpoint() {
     let closed = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
@@ -400,7 +402,7 @@ async fn unreachable_names_every_endpoint() {
     assert!(closed.iter().all(|address| text.contains(address.as_str())) && text.contains("refused"), "{text}");
 }
 
-/// A session's stream is opened at the leader, although another node was asked; one dead endpoint does no harm.
+/// A session's stream is opened at the leader, although another node was asked; a dead endpoint does no harm.
 #[tokio::test]
 async fn the_leader_is_found_from_any_endpoint() {
     let mut leader = Node::start(1).await;
@@ -423,9 +425,9 @@ async fn an_unreachable_leader_is_reached_through_a_follower() {
     assert_eq!(follower.asked().await, open().command);
 }
 
-/// Questions and their answers survive the wire, and events arrive in order.
+/// Queries and their answers arrive unchanged, and events arrive in order.
 #[tokio::test]
-async fn questions_and_events_cross_the_wire() {
+async fn queries_and_events_arrive_unchanged() {
     let node = Node::start(1).await;
     let remote = connect([&node.address]);
     for query in [
@@ -453,9 +455,9 @@ async fn questions_and_events_cross_the_wire() {
     assert_eq!(events.next().await, Err(ServiceError::Stopping));
 }
 
-/// A dry run of a break is a read on its whole way: the service is asked, and nothing is submitted to it.
+/// A dry run of a break is a read for client and server: nothing is submitted.
 #[tokio::test]
-async fn a_dry_run_of_a_break_is_a_question() {
+async fn a_dry_run_of_a_break_is_a_query() {
     let mut node = Node::start(1).await;
     let remote = connect([&node.address]);
     let query = Query::WouldBreak { lock: lock("x"), token: "9".parse().expect("legal") };
@@ -464,7 +466,7 @@ async fn a_dry_run_of_a_break_is_a_question() {
     assert!(node.calls.try_recv().is_err(), "a dry run was submitted");
 }
 
-/// Endpoints that nothing could be reached at are refused by name.
+/// Endpoints that no connection could be made to are refused by name.
 #[test]
 fn endpoints_are_checked() {
     for bad in ["", "host", "http://host:1", "host:1/path", "host:99999"] {

@@ -1,4 +1,4 @@
-//! The server: the services with every bound of the transport set, until the node stops.
+//! The gRPC server: all services with the limits of the transport, until the node stops.
 
 pub(in crate::rpc) mod admin;
 mod calls;
@@ -28,13 +28,13 @@ use crate::limits;
 use crate::net::{CoalescedWrites, Port, arrivals};
 use crate::service::{LockService, ServerInfo};
 
-/// Why serving did not begin, or ended otherwise than by the stop signal.
+/// Why a server did not start, or ended for another reason than the stop signal.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The transport failed, or its certificates are not usable.
+    /// The transport failed, or its certificates cannot be used.
     #[error("the client port cannot be served: {}", chain(.0))]
     Transport(#[from] tonic::transport::Error),
-    /// The reflection service refused the descriptors.
+    /// The reflection service refused the protobuf descriptors.
     #[error("the reflection service cannot be built: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
@@ -49,15 +49,15 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Services of one node, ready to serve, and the streams behind them.
+/// The services of one node, ready to serve, and the tasks of their streams.
 pub struct Routes {
     router: Router,
     streams: Tasks,
 }
 
-/// All services over a service: `Locks`, `Admin`, health and reflection, with every bound set.
+/// Returns the services on top of a lock service: `Locks`, `Admin`, health and reflection, with all limits set.
 ///
-/// `stop` turning true ends streams with `move_to` and parked calls with an error; both ends then close.
+/// When `stop` becomes true, streams end with `move_to` and waiting calls with an error; then the connections close.
 pub async fn routes<S: LockService>(
     service: S,
     info: ServerInfo,
@@ -76,7 +76,7 @@ pub async fn routes<S: LockService>(
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<LocksServer<Locks<S>>>().await;
     health.set_serving::<AdminServer<Admin<S>>>().await;
-    // Clients of some languages ask by the older name of the service alone.
+    // Clients of some languages use only the older name of this service.
     let (reflection, older_reflection) = (reflected().build_v1()?, reflected().build_v1alpha()?);
     let mut server = bounded_server();
     if let Some(tls) = tls {
@@ -91,7 +91,7 @@ pub async fn routes<S: LockService>(
     Ok(Routes { router, streams })
 }
 
-/// What reflection describes: everything that clients may call, and nothing that nodes say to each other.
+/// Returns the reflection service: it describes all that clients may call, and none of the calls between nodes.
 fn reflected() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
@@ -101,8 +101,8 @@ fn reflected() -> tonic_reflection::server::Builder<'static> {
         .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
 }
 
-/// A transport in which nothing is unbounded. There is no time limit for a whole call and no age limit for a
-/// connection: streams and waits are meant to last, and vanished peers are found by keepalive.
+/// Returns a transport with a limit on every resource. There is no time limit for a call and no age limit for a
+/// connection: streams and waits may last, and keepalive detects peers that are gone.
 fn bounded_server() -> Server {
     Server::builder()
         .max_concurrent_streams(limits::STREAMS_A_CONNECTION_MAX)
@@ -122,8 +122,8 @@ pub async fn serve(routes: Routes, listener: TcpListener, stop: watch::Receiver<
     serve_incoming(routes, incoming, stop).await
 }
 
-/// Serves connections from anywhere until the stop signal; then streams are sent away and connections end, within a
-/// bound.
+/// Serves connections of any transport until the stop signal. Then it sends the streams to other nodes and ends the
+/// connections within [`limits::DRAIN_MS_MAX`].
 pub async fn serve_incoming<I, IO, IE>(
     routes: Routes,
     incoming: I,
@@ -145,12 +145,12 @@ where
         served = serving => served.map_err(ServeError::from),
         () = bounded => Ok(()),
     };
-    // Streams that broke at the end still tell their service so; a service that no longer answers is not waited for.
+    // Streams that break at the end still report it to the service; a service that does not answer is not waited for.
     let _ = timeout(Duration::from_millis(limits::DRAIN_MS_MAX), streams.ended()).await;
     served
 }
 
-/// Waits for the stop signal; a vanished sender is one.
+/// Waits for the stop signal, or until its sender is dropped.
 async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stopped| *stopped).await;
 }
@@ -163,14 +163,14 @@ mod tests {
     use super::*;
     use crate::rpc::fake::Node;
 
-    /// The client port closes a connection on which nothing is asked, after its own greeting.
+    /// The client port closes a connection on which the client sends nothing.
     #[tokio::test(start_paused = true)]
     async fn a_silent_connection_is_closed() {
         let node = Node::start(1).await;
         let mut silent = TcpStream::connect(&node.address).await.expect("connected");
         let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
         let mut greeting = Vec::new();
-        // However it ends: by the end of the stream, or by a reset.
+        // It ends with the end of the stream or with a reset.
         let _ = timeout(longest, silent.read_to_end(&mut greeting)).await.expect("closed in time");
     }
 }

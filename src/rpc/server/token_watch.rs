@@ -1,4 +1,5 @@
-//! The stream of a lock's valid tokens, for resources in any language: all of them first, then what changes.
+//! `WatchTokens`: the stream of a lock's valid tokens, for resources in any language. The first reply has all tokens,
+//! each later reply a change.
 
 use std::pin::Pin;
 
@@ -11,21 +12,21 @@ use crate::rpc::convert::error_to_status;
 use crate::rpc::pb;
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
-/// What a call of `WatchTokens` answers.
+/// The answer to `WatchTokens`.
 pub(super) type TokenStream = Pin<Box<dyn Stream<Item = Result<pb::TokensReply, Status>> + Send>>;
 
-/// One running stream.
+/// One running `WatchTokens` stream.
 struct Following<S> {
     service: S,
     lock: LockKey,
     stop: watch::Receiver<bool>,
-    /// What was told, and the events that follow it; `None` where everything is to be told.
-    told: Option<(ValidTokens, Events)>,
+    /// The tokens that the caller knows, and the events that follow; `None` if the next reply must have all tokens.
+    known: Option<(ValidTokens, Events)>,
 }
 
-/// Tells the valid tokens of a lock until the caller goes or the node stops.
+/// Streams the valid tokens of a lock until the caller disconnects or the node stops.
 pub(super) fn token_stream<S: LockService>(service: S, lock: LockKey, stop: watch::Receiver<bool>) -> TokenStream {
-    let following = Following { service, lock, stop, told: None };
+    let following = Following { service, lock, stop, known: None };
     Box::pin(stream::unfold(Some(following), |following| async move {
         let mut following = following?;
         let mut stop = following.stop.clone();
@@ -43,29 +44,29 @@ pub(super) fn token_stream<S: LockService>(service: S, lock: LockKey, stop: watc
 impl<S: LockService> Following<S> {
     async fn next(&mut self) -> Result<pb::TokensReply, ServiceError> {
         loop {
-            let Some((valid, events)) = &mut self.told else { return self.all().await };
+            let Some((valid, events)) = &mut self.known else { return self.all().await };
             match events.next().await {
                 Ok(event) => {
                     if let Some(change) = valid.follow(&event) {
                         return Ok(pb::TokensReply::of_change(valid, change));
                     }
                 }
-                Err(ServiceError::EventsMissed { .. }) => self.told = None,
+                Err(ServiceError::EventsMissed { .. }) => self.known = None,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// All valid tokens. The events come from before they are asked for, so nothing lies between.
+    /// Reads all valid tokens. The subscription starts before the read, so no event is missed in between.
     async fn all(&mut self) -> Result<pb::TokensReply, ServiceError> {
         let scope = Scope::Namespace { namespace: self.lock.namespace.clone(), prefix: self.lock.name.to_string() };
         let events = self.service.subscribe(Subscription { scope, after: None, cluster_id: None }).await?;
         let query = Query::Tokens { lock: self.lock.clone() };
         let QueryResult::Tokens(valid) = self.service.query(query, Freshness::Linearizable).await?.answer else {
-            return Err(ServiceError::Internal("the service answered another question".into()));
+            return Err(ServiceError::Internal("the service answered another query".into()));
         };
         let reply = pb::TokensReply::of_all(&valid);
-        self.told = Some((valid, events));
+        self.known = Some((valid, events));
         Ok(reply)
     }
 }

@@ -1,4 +1,4 @@
-//! Clients whose endpoints belong to two clusters, or to something else.
+//! Clients whose endpoints belong to two clusters, or to another service.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::service::{Freshness, LeaderHint, LockService, NotSent, Proof, Service
 const FOREIGN: u128 = 0xdef;
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// What was said of endpoints that were left out, by any test of this program.
+/// Sentences about endpoints that were left out, from any test of this process.
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn said_of(address: &str) -> Vec<String> {
@@ -47,8 +47,8 @@ fn unreachable(answer: Result<impl std::fmt::Debug, ServiceError>) -> String {
     }
 }
 
-/// Endpoints of two clusters are an error before anything is asked of either: a lock could be granted in both. It names both
-/// ids, who belongs to which, and the way out.
+/// Endpoints of two clusters are an error before either gets a call: a lock could be granted in both. The error names
+/// both ids, the cluster of each endpoint, and the fix.
 #[tokio::test]
 async fn endpoints_of_two_clusters_are_refused() {
     let own = Node::start(1).await;
@@ -66,7 +66,7 @@ async fn endpoints_of_two_clusters_are_refused() {
     assert_eq!((own.end().await, foreign.end().await), (vec![], vec![]));
 }
 
-/// With the cluster named, endpoints of another one are left out, and said to be; nothing is asked of them.
+/// With the cluster in the settings, endpoints of another cluster are left out and reported, and get no calls.
 #[tokio::test]
 async fn only_the_named_cluster_is_asked() {
     let own = Node::start(1).await;
@@ -79,8 +79,8 @@ async fn only_the_named_cluster_is_asked() {
     assert_eq!(foreign.end().await, []);
 }
 
-/// Where no endpoint belongs to the named cluster, the error names it and what was met. It is the caller's where all
-/// endpoints have answered; otherwise the right one may come back.
+/// If no endpoint belongs to the cluster of the settings, the error names it and the clusters that were found. The
+/// settings are wrong if all endpoints have answered; otherwise the right cluster may come back.
 #[tokio::test]
 async fn a_cluster_that_is_not_there_is_named() {
     let foreign = Node::start_in(FOREIGN, 1, ANY_PORT).await;
@@ -94,9 +94,9 @@ async fn a_cluster_that_is_not_there_is_named() {
     assert_eq!(foreign.end().await, []);
 }
 
-/// A client stays with its first cluster. When another one answers at its only endpoint, as after a restore, that is no
-/// answer: sessions neither end nor go on by it, nothing is granted there, and the error says to start again. When its own
-/// cluster is back, it goes on.
+/// A client stays with its first cluster. If another cluster answers at its only endpoint, as after a restore, that
+/// counts as no answer: sessions neither end nor continue by it, nothing is granted there, and the error says to start
+/// again. When its own cluster is back, the client continues.
 #[tokio::test]
 async fn a_client_stays_with_its_first_cluster() {
     let own = Node::start(1).await;
@@ -124,9 +124,9 @@ async fn a_client_stays_with_its_first_cluster() {
     assert_eq!(own.end().await.first(), Some(&attach(2)));
 }
 
-/// A node whose cluster has no id yet is neither another cluster nor something else. A client finds no leader there, also where
-/// it is to believe one cluster only; it asks nothing of that node, says nothing against it, and is served once the id is there.
-/// A client that knows its cluster does not take such a node for it.
+/// A node whose cluster has no id yet is neither another cluster nor another service. A client finds no leader there,
+/// even if its settings name a cluster; it sends that node nothing, does not leave it out, and is served once the id is
+/// known. A client that has accepted a cluster does not take such a node for it.
 #[tokio::test]
 async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
     let node = Node::start_in(None, 1, ANY_PORT).await;
@@ -153,8 +153,8 @@ async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
     assert_eq!((wiped.end().await, said_of(&address)), (vec![], vec![]));
 }
 
-/// A call that reaches another cluster over an old connection was not sent: the next endpoint is asked, also for what is not
-/// asked twice otherwise.
+/// A call that reaches another cluster over an old connection was not sent: the next endpoint gets it, even a call that
+/// is not repeated otherwise.
 #[tokio::test]
 async fn another_endpoint_is_asked_instead_of_a_foreign_one() {
     let (first, second) = (Node::start(1).await, Node::start(1).await);
@@ -168,7 +168,7 @@ async fn another_endpoint_is_asked_instead_of_a_foreign_one() {
     assert_eq!((second.end().await, foreign.end().await), (vec![take("free")], vec![]));
 }
 
-/// A leader that is said to be at another cluster's node is not followed there: the node that said so serves.
+/// A hint that the leader is at a node of another cluster is not followed: the node that gave it serves the call.
 #[tokio::test]
 async fn a_hint_to_another_cluster_is_not_followed() {
     let own = Node::start(2).await;
@@ -181,8 +181,8 @@ async fn a_hint_to_another_cluster_is_not_followed() {
     assert_eq!(foreign.end().await, []);
 }
 
-/// What is no client port of a node is left out and named: other servers answer in their own way, or hang up. Alone it is
-/// an error that says so.
+/// An endpoint that is not a node's client port is left out and named: other servers answer in their own way or close
+/// the connection. If it is the only endpoint, the error says so.
 #[tokio::test]
 async fn what_is_no_client_port_is_named() {
     let own = Node::start(1).await;
@@ -199,7 +199,7 @@ async fn what_is_no_client_port_is_named() {
     }
 }
 
-/// A server that says this to every client that connects, and hangs up.
+/// A server that sends a text to every client that connects, and closes the connection.
 async fn something_else(says: Option<&'static str>) -> String {
     let listener = TcpListener::bind(ANY_PORT).await.expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -215,10 +215,11 @@ async fn something_else(says: Option<&'static str>) -> String {
     address
 }
 
-/// An answer counts only where its headers name the pinned cluster. One of another cluster is as if nothing had been sent;
-/// of one that names none, which something on the way may have made, nothing is known. Neither is read, whatever it says.
+/// An answer counts only if its headers name the accepted cluster. An answer of another cluster counts as if nothing
+/// had been sent; if the headers name no cluster, which a proxy may have caused, the outcome is unknown. Neither is
+/// decoded, whatever it contains.
 #[test]
-fn an_answer_is_believed_by_its_headers() {
+fn an_answer_is_checked_by_its_headers() {
     let pin = ClusterPin::new(Some(CLUSTER), None);
     pin.decide(&[("a:1", Ok(CLUSTER))]).expect("found");
     let headers = |cluster_id| HeaderMap::from_iter([(naming::CLUSTER, header_of(cluster_id))]);
@@ -230,8 +231,8 @@ fn an_answer_is_believed_by_its_headers() {
     assert_eq!(pin.check_answer("a:1", &unfounded), Some(ServiceError::not_sent(NotSent::NoLeader)));
 }
 
-/// Over any call a node names its cluster in each answer and error, and refuses a call that is meant for another one before
-/// its service sees it.
+/// A node names its cluster in every answer and error, and refuses a call for another cluster before its service sees
+/// it.
 #[tokio::test]
 async fn a_node_names_its_cluster_and_refuses_calls_for_others() {
     let mut node = Node::start(1).await;

@@ -1,4 +1,4 @@
-//! What each frame of the client starts.
+//! Handles the frames of the client.
 
 use prost::Message;
 
@@ -15,8 +15,8 @@ use crate::service::{
 };
 
 impl<S: LockService> SessionStream<S> {
-    /// Starts what a frame asks for. A frame that breaks the stream's own rules ends it; one whose values are out of
-    /// bounds is answered so.
+    /// Starts the command of a frame. A frame that violates a rule of the protocol ends the stream; one with values out
+    /// of bounds gets an error as its reply.
     pub(super) fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), StreamEnd> {
         match self.admit(frame)? {
             Ok(()) => Ok(()),
@@ -24,7 +24,8 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Starts it; or says what is out of bounds in the frame of that number, or why the stream ends.
+    /// Starts the command of a frame, or returns what is out of bounds in the frame with that number. The error ends
+    /// the stream.
     fn admit(&mut self, frame: pb::ClientFrame) -> Result<Result<(), (u64, Invalid)>, StreamEnd> {
         let (number, bytes) = (frame.number, frame.encoded_len());
         if bytes > limits::FRAME_BYTES_MAX {
@@ -63,7 +64,8 @@ impl<S: LockService> SessionStream<S> {
         Ok(())
     }
 
-    /// Starts a command. A queued one is settled later: its settlement is found by its number, and any of its locks will do beside it.
+    /// Starts a command. If it is queued, its outcome follows under the frame's number; any of its locks identifies its
+    /// claim.
     fn start_asked(&mut self, number: u64, asked: pb::Command) -> Result<(), Invalid> {
         let mut call = call(asked, |_| Ok((self.session()?, Proof::Trusted)))?;
         let namespace = self.namespace.clone();
@@ -122,7 +124,8 @@ impl<S: LockService> SessionStream<S> {
         }));
     }
 
-    /// Gives the frame's credit back and waits; or answers at once that the stream waits for too much already.
+    /// Stops counting the frame as unanswered and waits for the outcome; refuses it at once if the stream already waits
+    /// for too many.
     fn start_settling(&mut self, number: u64, claim: ClaimRef) {
         if limits::STREAM_WAITS_MAX <= self.numbers.len() - self.unanswered {
             let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
@@ -134,7 +137,7 @@ impl<S: LockService> SessionStream<S> {
         self.settle(number, claim);
     }
 
-    /// Waits for a queued acquire, at no cost to the client's credit.
+    /// Waits for the outcome of a queued acquire, which does not count as an unanswered frame.
     pub(super) fn settle(&mut self, number: u64, claim: ClaimRef) {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
@@ -153,7 +156,7 @@ impl<S: LockService> SessionStream<S> {
         }));
     }
 
-    /// Watches for the session's end, which no answer to a frame would tell.
+    /// Watches for the end of the session, which no reply would report.
     pub(super) fn watch_session(&mut self, session: SessionId) {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {

@@ -1,4 +1,4 @@
-//! The first frames of a stream, both ways.
+//! The first frames of a stream in both directions.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::rpc::pb::server_frame::Body;
 use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LockService, NotSent, ServiceError};
 
-/// The cluster that a client expects, if it names one.
+/// Returns the cluster that a client expects, if it names one.
 pub(super) fn expected_cluster(hello: &pb::ClientHello) -> Result<Option<u128>, Invalid> {
     Wire::from_wire("cluster_id", hello.cluster_id.clone())
 }
 
 impl<S: LockService> SessionStream<S> {
-    /// Reads the client's hello and answers it, or refuses what cannot be spoken.
+    /// Reads the client's hello and answers it, or refuses a protocol that this build does not support.
     pub(super) async fn greet(&mut self, incoming: &mut Streaming<pb::ClientFrame>) -> Result<(), StreamEnd> {
         let first = timeout(Duration::from_millis(limits::HELLO_MS_MAX), incoming.message()).await;
         let hello = match first {
@@ -56,7 +56,7 @@ impl<S: LockService> SessionStream<S> {
         }))
     }
 
-    /// The protocol that both speak.
+    /// Returns the protocol version that both sides support.
     fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, StreamEnd> {
         self.namespace = namespace(&hello.namespace).map_err(StreamEnd::Refused)?;
         if let Some(expected) = expected_cluster(hello).map_err(StreamEnd::Refused)? {

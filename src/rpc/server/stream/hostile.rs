@@ -1,4 +1,4 @@
-//! Frames of a session's stream that somebody damaged: answered, or they end the stream; no panic, and no memory beyond
+//! Damaged frames of a session's stream get a reply or end the stream, without a panic, and without more memory than
 //! ten times their length.
 
 use prost::Message;
@@ -49,7 +49,7 @@ fn samples() -> Vec<Sample> {
     samples.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
 }
 
-/// A stream that has room for so many frames, and what its connection would read.
+/// Returns a stream that can send that many frames, and the receiver that its connection would read.
 pub(super) fn stream_with_room(frames: usize) -> (SessionStream<Fake>, mpsc::Receiver<Outgoing>) {
     let (outgoing, answers) = mpsc::channel(frames);
     let info = ServerInfo {
@@ -62,7 +62,7 @@ pub(super) fn stream_with_room(frames: usize) -> (SessionStream<Fake>, mpsc::Rec
     (SessionStream::new(Fake::new().0, info, watch::channel(false).1, outgoing), answers)
 }
 
-/// Whether a frame was taken for what it is, by a stream that is at this point of its life.
+/// Whether a stream in this state accepted the frame as valid.
 fn taken(at: &str, bytes: &[u8]) -> bool {
     let Ok(frame) = protobuf::read::<pb::ClientFrame, AsInvalid>(bytes) else { return false };
     if at == "hello" {
@@ -74,7 +74,7 @@ fn taken(at: &str, bytes: &[u8]) -> bool {
         stream.bound = Some(Bound { session: SessionId::new(0, SESSION), attachment: Attachment(4), ttl_ms: 10_000 });
     }
     let ended = stream.frame(frame).is_err();
-    // A refusal is answered at once; what was understood is on its way to the service.
+    // A refusal is answered at once; a valid command is waiting for the service.
     !ended && answers.try_recv().is_err()
 }
 
@@ -84,7 +84,7 @@ async fn hostile_frames_are_answered_or_end_the_stream() {
     attack(8, &kept("frames-of-clients.bin", &samples()), taken);
 }
 
-/// Frames full of the shortest elements: members of a set, and words of a hello.
+/// Frames full of the shortest elements: members of a set, and features of a hello.
 #[tokio::test]
 async fn many_short_elements_take_no_more_memory_than_others() {
     for (at, path) in [("hello", &[2, 3][..]), ("bound", &[3, 4, 7])] {

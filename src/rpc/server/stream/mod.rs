@@ -1,4 +1,5 @@
-//! One session's stream on the serving side: frames in, answers and pushes out, until it breaks or the node ends it.
+//! The server side of one session's stream: reads frames, writes replies and notifications, until the stream breaks or
+//! the node ends it.
 
 mod redirect;
 mod frames;
@@ -28,68 +29,69 @@ use crate::rpc::pb;
 use crate::rpc::pb::server_frame::Body;
 use crate::service::{Advice, Call, ClaimRef, Events, LeaderHint, LockService, ServerInfo, ServiceError};
 
-/// A frame on its way to the client. Boxed: a channel has room for 32 from the beginning, and most streams are idle.
+/// A frame to the client. Boxed: a channel allocates space for 32 values at its creation, and most streams are idle.
 pub(in crate::rpc::server) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
 
-/// One stream.
+/// The stream of at most one session.
 ///
-/// - It is bound to at most one session, by the first open or attach that succeeds.
-/// - Commands are handed to the service in the order of their frames, and answered as they complete.
-/// - When it breaks, the service is told *disconnected*; when the node ends it with `move_to`, it is not.
+/// - The first open or attach that succeeds binds it to its session.
+/// - Commands go to the service in the order of their frames, and are answered as they complete.
+/// - When the stream breaks, the service gets a `Disconnected` command. When the node ends it with `move_to`, it does
+///   not.
 pub(in crate::rpc::server) struct SessionStream<S> {
     service: S,
     info: ServerInfo,
     stop: watch::Receiver<bool>,
     outgoing: mpsc::Sender<Outgoing>,
-    /// Frames for which there was no room, oldest first: those of one step at most.
+    /// Frames for which the channel had no space, oldest first: those of one step at most.
     unsent: Vec<Outgoing>,
     namespace: Namespace,
     bound: Option<Bound>,
-    /// An open or attach is under way.
+    /// An open or attach is in progress.
     binding: bool,
-    /// Numbers in use: unanswered, or queued and not settled.
+    /// Frame numbers in use: unanswered, or waiting for the outcome of a queued acquire.
     numbers: HashSet<u64>,
-    /// How many of them are unanswered.
+    /// Number of unanswered frames.
     unanswered: usize,
     running: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>>,
 }
 
-/// The session behind a stream.
+/// The session of a stream.
 #[derive(Clone, Copy)]
 struct Bound {
     session: SessionId,
     attachment: Attachment,
-    /// The session has ended so long after its last renewal.
+    /// Time without a renewal after which the session has ended, in milliseconds.
     ttl_ms: u64,
 }
 
-/// What a running piece of work came to.
+/// Result of a future that runs for the stream.
 enum Done {
-    /// An open or attach. `attaching` is the session of an attach.
+    /// An open or attach has a result. `attaching` is the session of an attach.
     Bound { number: u64, attaching: Option<SessionId>, result: Result<Reply, ServiceError> },
-    /// Any other frame. With a claim, a queued answer is followed by its settlement.
+    /// Any other frame has a result. With a claim, a queued reply is followed by the claim's outcome.
     Replied { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
-    /// A queued acquire.
+    /// A queued acquire has an outcome, or still waits.
     Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
-    /// The session, as its events tell.
+    /// The session has ended.
     SessionEnded { session: SessionId, reason: EndReason, why: Option<Reason> },
-    /// Its events cannot be had; its renewals will tell.
+    /// The session's events cannot be read; its renewals will show its end.
     EventsOver,
-    /// Something happened to a hold of the session; more may follow.
+    /// An event of a hold of the session; more may follow.
     HoldEvent { session: SessionId, event: Box<Event>, events: Events },
-    /// Some events of its holds were missed.
+    /// Some events of the session's holds were missed.
     HoldEventsMissed { session: SessionId },
 }
 
 /// Why a stream ends.
 enum StreamEnd {
-    /// The client closed its side and was answered, or it vanished.
+    /// The client closed its side and has all replies, or it is gone.
     Broken,
-    /// The client broke a rule.
+    /// The client violated a rule of the protocol.
     Refused(Invalid),
-    /// What the client sent could not be read, or not served yet; or it vanished, and no frame reaches it.
+    /// A frame could not be read or cannot be served yet, or the client is gone and no frame reaches it.
     Unread(Box<Status>),
-    /// The node stops or another one leads now.
+    /// The node stops, or another node leads now.
     Moved(Option<LeaderHint>),
 }
 
@@ -115,10 +117,11 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Serves the stream to its end.
+    /// Serves the stream until it ends.
     ///
-    /// Ten thousand of these may stand idle. A block has its captures once where an `async fn` has its arguments twice,
-    /// and what is rarely awaited is boxed: so a stream that waits takes little more than what it knows.
+    /// Ten thousand of these streams may be idle. An async block holds its captures once, where an `async fn` holds its
+    /// arguments twice, and futures that are rarely awaited are boxed: so an idle stream needs little more memory than
+    /// its state.
     pub(in crate::rpc::server) fn run(self, incoming: Streaming<pb::ClientFrame>) -> impl Future<Output = ()> + Send {
         let (mut stream, mut incoming) = (self, incoming);
         async move {
@@ -134,8 +137,9 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Sends the stream to the next leader, and serves it on until its client has ended it and everything is answered: what is
-    /// passed on has its answer in a moment, and who has none knows nothing, pauses, and asks again.
+    /// Sends the stream to the next leader, and serves it until its client has closed it and has all replies. Forwarded
+    /// commands are answered within moments; a client without a reply knows nothing about its command, pauses, and
+    /// retries.
     async fn leave(&mut self, leader: &LeaderHint, incoming: &mut Streaming<pb::ClientFrame>) {
         if self.send_away(Some(leader)).is_ok() && self.hand_over().await.is_ok() {
             let longest = Duration::from_millis(limits::LAST_ANSWERS_MS_MAX);
@@ -147,7 +151,7 @@ impl<S: LockService> SessionStream<S> {
         self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(LeaderHint::to_wire) }))
     }
 
-    /// Says why the stream ends, and tells the service so unless the node ends it.
+    /// Sends the reason for the end to the client, and reports the end to the service unless the node ended the stream.
     async fn over(&mut self, end: StreamEnd) {
         let (last, gone) = match end {
             StreamEnd::Moved(leader) => (self.send_away(leader.as_ref()), false),
@@ -163,7 +167,7 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Until the stream ends, or is `due` to be sent away.
+    /// Serves frames until the stream ends or `due` completes.
     async fn serve(
         &mut self,
         incoming: &mut Streaming<pb::ClientFrame>,
@@ -178,7 +182,7 @@ impl<S: LockService> SessionStream<S> {
                 return StreamEnd::Broken;
             }
             let step = tokio::select! {
-                // What is ready most often first, so that the others are not looked at each time.
+                // The branch that is ready most often comes first.
                 biased;
                 Some(done) = self.running.next() => self.finished(done),
                 frame = incoming.message(), if reading => match frame {
@@ -222,7 +226,7 @@ impl<S: LockService> SessionStream<S> {
                 }
                 self.answer(number, result)
             }
-            // Waited for in portions: its client hears of it when it has an end.
+            // The service answers long waits several times; the client only gets the final outcome.
             Done::Settled { number, claim, result: Ok(Reply { outcome: Outcome::Queued(_), .. }) } => {
                 self.settle(number, claim);
                 Ok(())
@@ -242,11 +246,12 @@ impl<S: LockService> SessionStream<S> {
             }
             Done::HoldEvent { session, event, events } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.watch_holds(session, events);
-                // A frame for the client waits for room behind the others, and the next event behind it.
+                // If the channel is full, this frame waits behind the others, and the next event behind it.
                 let of_a_hold = event.subject.token().is_some();
                 if of_a_hold { self.push(Body::HoldEvent(event.to_wire())) } else { Ok(()) }
             }
-            // The events go on before the client knows of the gap: a hold that it then reads has no other.
+            // Events are subscribed again before the client learns of the gap, so that a hold that it reads then has no
+            // second gap.
             Done::HoldEventsMissed { session } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.follow_holds(session);
                 self.push(Body::HoldEventsMissed(pb::HoldEventsMissed {}))
@@ -257,7 +262,7 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Takes note of what an open or attach came to.
+    /// Records the result of an open or attach.
     fn bind(&mut self, attaching: Option<SessionId>, reply: Option<&Reply>) {
         self.binding = false;
         let bound = match (reply.map(|reply| &reply.outcome), attaching) {
@@ -275,7 +280,7 @@ impl<S: LockService> SessionStream<S> {
         self.follow_holds(bound.session);
     }
 
-    /// Follows the events of the session's holds from now on.
+    /// Subscribes to the events of the session's holds, from now on.
     fn follow_holds(&mut self, session: SessionId) {
         if let Ok(events) = self.service.hold_events(session) {
             self.watch_holds(session, events);
@@ -302,7 +307,7 @@ impl<S: LockService> SessionStream<S> {
         self.send(Ok(pb::ServerFrame { number: 0, body: Some(body) }))
     }
 
-    /// Gives a frame to the client's connection; behind those that it has not taken yet there may be no room.
+    /// Sends a frame to the client's connection, behind the frames that wait for space in the channel.
     fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), StreamEnd> {
         let frame = frame.map(Box::new);
         if !self.unsent.is_empty() {
@@ -319,7 +324,8 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Waits for room. A peer that takes nothing for long counts as gone: its session must not hang on it.
+    /// Waits until the channel has taken all frames. A peer that takes no frame for [`limits::STREAM_SEND_MS_MAX`]
+    /// counts as gone, so that its session does not depend on it.
     async fn hand_over(&mut self) -> Result<(), StreamEnd> {
         let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
         for frame in std::mem::take(&mut self.unsent) {
@@ -331,8 +337,8 @@ impl<S: LockService> SessionStream<S> {
         Ok(())
     }
 
-    /// Tells the service that the session's stream broke. An open or attach under way is waited for first: it would
-    /// leave an attachment behind that nobody calls disconnected.
+    /// Reports to the service that the session's stream broke. Waits for an open or attach in progress first: it would
+    /// leave an attachment whose end is never reported.
     async fn disconnected(&mut self) {
         let longest = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
         let _ = timeout(longest, async {
@@ -350,9 +356,9 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Puts into the log that the stream of this attachment broke. Without a leader that fails, and is tried again: else
-    /// the session would last for its whole TTL although its client is gone. Each try says the same, and says nothing
-    /// about a newer attachment; after a TTL the session has ended by itself.
+    /// Puts a `Disconnected` command for this attachment into the log. Retries while there is no leader: otherwise the
+    /// session would last for its whole TTL although its client is gone. Each retry is the same command, which has no
+    /// effect on a newer attachment. After a TTL the session has ended anyway.
     async fn note_break(&mut self, Bound { session, attachment, ttl_ms }: Bound) {
         let ends = TokioInstant::now() + Duration::from_millis(ttl_ms);
         let mut pause = Duration::from_millis(limits::RETRY_MS_MIN);
@@ -360,7 +366,7 @@ impl<S: LockService> SessionStream<S> {
             let call = Call::new(Command::Disconnected { session, attachment });
             let Err(error) = self.service.submit(call).await else { return };
             if error.advice() == Advice::GiveUp || ends <= TokioInstant::now() {
-                tracing::debug!(%session, %error, "a broken stream could not be noted; the session lasts for its TTL");
+                tracing::debug!(%session, %error, "a broken stream could not be reported; the session lasts for its TTL");
                 return;
             }
             tokio::select! {

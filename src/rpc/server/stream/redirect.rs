@@ -1,13 +1,13 @@
-//! When a node sends its streams away, and where to.
+//! When a node sends its streams to another node, and to which one.
 
 use tokio::sync::watch;
 
 use crate::service::{LeaderHint, ServerInfo};
 
-/// When this node should send its streams away.
+/// Detects when this node should send a stream to another node.
 pub(super) struct Redirect {
     node: u64,
-    /// Who led when the stream was opened; this node, once it came to lead afterwards.
+    /// The leader when the stream was opened; this node, once it started to lead afterwards.
     leader: Option<LeaderHint>,
     leaders: watch::Receiver<Option<LeaderHint>>,
     stop: watch::Receiver<bool>,
@@ -20,8 +20,8 @@ impl Redirect {
         Self { node: info.node, leader, leaders, stop }
     }
 
-    /// Waits until the node stops, or the leadership that the stream began under is over and not this node's now, and tells
-    /// who leads. A client that is sent away avoids the node that it comes from: with the leader's it would go astray.
+    /// Waits until the node stops, or until the leader under which the stream began leads no longer and another node
+    /// leads. Returns the new leader. The client avoids the node that it comes from, so the hint never names this node.
     pub(super) async fn due(&mut self) -> Option<LeaderHint> {
         loop {
             let changed = tokio::select! {
@@ -53,7 +53,7 @@ impl Redirect {
     }
 }
 
-/// Waits for the stop signal; a vanished sender is one.
+/// Waits for the stop signal, or until its sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stopped| *stopped).await;
 }
