@@ -1,5 +1,5 @@
-//! Compiles every file of `proto/` in pure Rust, so that no `protoc` need be installed, and keeps the descriptors of what
-//! clients call (with the comments) for server reflection.
+//! Compiles every file of `proto/` in pure Rust, so that no `protoc` has to be installed, and keeps the descriptors of
+//! the client API, with their comments, for server reflection.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     config.enable_type_names();
     tonic_prost_build::configure()
         .bytes(".")
-        // What the module has that includes the generated code.
-        .codec_path("super::Counted")
+        // The type of the module that includes the generated code.
+        .codec_path("super::BoundedCodec")
         .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }
 
-/// The files of messages in a folder, not those below it.
+/// Returns the proto files in a folder, without those in its subfolders.
 fn files(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {

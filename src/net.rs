@@ -1,10 +1,10 @@
-//! Connections, whatever they run over: how one is dialled and how one is accepted. The product uses TCP; a simulation
-//! brings its own network, for the same code above it.
+//! Connections over any transport: how they are dialled and accepted. A node uses TCP; a simulation uses its own
+//! network with the same code on top.
 //!
-//! Knows: limits. Never: what is said over a connection.
+//! Knows: limits. Never: the protocols on top of a connection.
 
 mod arrivals;
-mod gathered;
+mod write_coalescing;
 
 use std::future::Future;
 use std::io;
@@ -20,16 +20,16 @@ use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
 pub use arrivals::{Greeted, Port, arrivals};
-pub use gathered::{Gathered, Gathering};
+pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A connection, whatever it runs over.
+/// A connection over any stream of bytes.
 pub struct Connection(Box<dyn Stream>);
 
 impl Connection {
-    /// A connection over this stream of bytes.
+    /// Creates a connection over a stream of bytes.
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         Self(Box::new(stream))
     }
@@ -58,20 +58,20 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// A dial under way.
+/// A future that dials.
 pub type Dialling = Pin<Box<dyn Future<Output = io::Result<Connection>> + Send>>;
 
-/// How another process is dialled: given `host:port`, answers a connection.
+/// Dials another process by its address, `host:port`.
 #[derive(Clone)]
 pub struct Connector(Arc<dyn Fn(String) -> Dialling + Send + Sync>);
 
 impl Connector {
-    /// Dials by this function.
+    /// Creates a connector that calls a function to dial.
     pub fn new(dial: impl Fn(String) -> Dialling + Send + Sync + 'static) -> Self {
         Self(Arc::new(dial))
     }
 
-    /// Plain TCP, without delay for small messages.
+    /// Returns a connector for plain TCP that sends small messages without delay.
     #[must_use]
     pub fn tcp() -> Self {
         Self::new(|address| {
@@ -105,10 +105,10 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Connections as they are accepted.
+/// A stream of accepted connections.
 pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connection>> + Send>>;
 
-/// Connections from other nodes, accepted by a TCP listener: see [`arrivals`].
+/// Returns the connections from other nodes that a TCP listener accepts, see [`arrivals`].
 pub fn accepted(listener: TcpListener) -> Incoming {
     Box::pin(arrivals(listener, Port::Peer).map(|stream| Ok(Connection::new(stream))))
 }

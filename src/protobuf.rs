@@ -1,9 +1,9 @@
-//! Protobuf messages as they come in: their lists are counted before memory is taken for them.
+//! Decodes protobuf messages: counts the elements of their lists before any memory is allocated for them.
 //!
-//! An element of a list takes two bytes at least of a message, and its full place in memory: some hundred bytes. So a
-//! message is looked through first, and refused whole where one of its lists is too long.
+//! An element of a list can be two bytes of a message, and takes some hundred bytes in memory. So a message is scanned
+//! first, and refused as a whole if one of its lists is too long.
 //!
-//! Knows: limits. Never: what messages mean.
+//! Knows: limits. Never: the meaning of messages.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,12 +24,12 @@ use crate::limits::{
 /// A repeated field of a message.
 struct List {
     name: &'static str,
-    /// The numbers of the fields that lead to it, its own last.
+    /// Field numbers of the path to the list, its own number last.
     path: &'static [u32],
     most: usize,
 }
 
-/// The lists of a message, those of the messages in it included.
+/// Returns the lists of a message, including those of nested messages.
 const fn lists(message: &str) -> &'static [List] {
     const fn list(name: &'static str, path: &'static [u32], most: usize) -> List {
         List { name, path, most }
@@ -85,7 +85,7 @@ const fn lists(message: &str) -> &'static [List] {
     }
 }
 
-/// How many elements there are at the end of a path. It stops at what cannot be read, as a reader of the message does.
+/// Counts the elements at the end of a path. Stops at bytes that cannot be decoded, as a decoder does.
 fn elements(mut bytes: &[u8], path: &[u32]) -> usize {
     let Some((field, below)) = path.split_first() else { return 1 };
     let mut found = 0;
@@ -102,14 +102,14 @@ fn elements(mut bytes: &[u8], path: &[u32]) -> usize {
     found
 }
 
-/// A list of a request with more elements than it may have.
+/// A list with more elements than allowed.
 #[derive(Debug)]
 pub(crate) struct TooMany {
-    /// The list's field.
+    /// Name of the field.
     pub(crate) field: &'static str,
-    /// So many elements it may have.
+    /// Most elements that are allowed.
     pub(crate) most: usize,
-    /// So many it has.
+    /// Number of elements in the message.
     pub(crate) found: usize,
 }
 
@@ -119,18 +119,19 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// How those who ask are told of a list that is too long: one service's errors say more than another's.
+/// Builds the error of a call with a list that is too long: the errors of some services contain more than those of
+/// others.
 pub(crate) trait Refuse: Send + 'static {
-    /// The status of the call.
+    /// Returns the status of the call.
     fn refuse(list: &TooMany) -> Status;
 }
 
-/// The message that these bytes, which lie in one piece, are.
+/// Decodes a message from a contiguous buffer.
 ///
 /// # Errors
-/// A list of a request with more elements than it may have is refused as `R` says; one of an answer, and what is no such
-/// message, is an internal error, as its receiver may have acted on it before it answered.
-#[allow(clippy::result_large_err)] // tonic's decoders answer so.
+/// A request with a list that is too long is refused with the status of `R`. An answer with such a list, or bytes that
+/// are not a message, are an internal error, as the other side may have acted before it answered.
+#[allow(clippy::result_large_err)] // The error type of tonic's decoders.
 pub(crate) fn read<M: Message + Name + Default, R: Refuse>(bytes: impl Buf) -> Result<M, Status> {
     for List { name, path, most } in lists(M::NAME) {
         let found = elements(bytes.chunk(), path);
@@ -145,16 +146,17 @@ pub(crate) fn read<M: Message + Name + Default, R: Refuse>(bytes: impl Buf) -> R
     M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// How generated clients and servers write messages of kind `T`, read those of kind `U`, and refuse as `R` says.
-pub(crate) struct Counted<T, U, R>(PhantomData<(T, U, R)>);
+/// The codec of generated clients and servers: encodes messages `T`, decodes messages `U` with bounded lists, and
+/// refuses as `R` says.
+pub(crate) struct BoundedCodec<T, U, R>(PhantomData<(T, U, R)>);
 
-impl<T, U, R> Default for Counted<T, U, R> {
+impl<T, U, R> Default for BoundedCodec<T, U, R> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T, U, R> Codec for Counted<T, U, R>
+impl<T, U, R> Codec for BoundedCodec<T, U, R>
 where
     T: Message + Send + 'static,
     U: Message + Name + Default + Send + 'static,
@@ -163,26 +165,26 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = CountingDecoder<U, R>;
+    type Decoder = BoundedDecoder<U, R>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstEncoder::new(buffers())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        CountingDecoder(PhantomData)
+        BoundedDecoder(PhantomData)
     }
 }
 
-/// What each stream and call has of memory before it has seen a message: by default sixteen kibibytes on either side.
+/// Initial buffers of each stream and call; tonic's default is 16 KiB for each direction.
 fn buffers() -> BufferSettings {
     BufferSettings::new(MESSAGE_BUFFER_BYTES, WRITTEN_TOGETHER_BYTES)
 }
 
-/// Reads messages of one kind.
-pub(crate) struct CountingDecoder<U, R>(PhantomData<(U, R)>);
+/// Decodes messages of one kind with bounded lists.
+pub(crate) struct BoundedDecoder<U, R>(PhantomData<(U, R)>);
 
-impl<U: Message + Name + Default, R: Refuse> Decoder for CountingDecoder<U, R> {
+impl<U: Message + Name + Default, R: Refuse> Decoder for BoundedDecoder<U, R> {
     type Item = U;
     type Error = Status;
 
@@ -213,10 +215,10 @@ mod tests {
         include_str!("../proto/peer.proto"),
     ];
 
-    /// A field of a message: its number, its kind, and whether it is repeated.
+    /// A field of a message: its number, its type, and whether it is repeated.
     type Field = (u32, &'static str, bool);
 
-    /// The messages of the files with their fields, and the names of those that are asked with.
+    /// Returns the messages of the files with their fields, and the names of the requests.
     fn described() -> (BTreeMap<&'static str, Vec<Field>>, Vec<&'static str>) {
         let (mut messages, mut requests, mut message) = (BTreeMap::<_, Vec<Field>>::new(), Vec::new(), "");
         for line in FILES.iter().flat_map(|file| file.lines()) {
@@ -240,7 +242,7 @@ mod tests {
     fn paths(messages: &BTreeMap<&str, Vec<Field>>, message: &str, path: &[u32], found: &mut Vec<Vec<u32>>) {
         for (number, kind, repeated) in messages.get(message).into_iter().flatten() {
             let path = [path, &[*number]].concat();
-            // A number takes eight times its shortest byte.
+            // In memory, a number takes eight times its shortest encoding.
             if *repeated && *kind != "uint64" {
                 found.push(path.clone());
             }
@@ -248,7 +250,7 @@ mod tests {
         }
     }
 
-    /// No list of a request is forgotten, and none of a list's elements has a list of its own.
+    /// Every list of a request is bounded, and no element of a list has a list of its own.
     #[test]
     fn every_list_of_a_request_is_counted() {
         let (messages, requests) = described();
@@ -261,7 +263,7 @@ mod tests {
         }
     }
 
-    /// No list of messages that an answer has is forgotten.
+    /// Every list of messages in an answer is bounded.
     #[test]
     fn every_list_of_an_answer_is_counted() {
         let (messages, _) = described();
@@ -278,10 +280,10 @@ mod tests {
         assert_eq!(found.collect::<BTreeMap<_, _>>(), counted.collect());
     }
 
-    /// Parts of one message that are sent apart are one list all the same.
+    /// The parts of a message that are sent separately count as one list.
     #[test]
     fn elements_are_counted_over_all_parts_of_a_message() {
         let parts = [&[0x08, 1][..], &[0x62, 4, 0x1a, 0, 0x1a, 0], &[0x1a, 0], &[0x62, 2, 0x1a, 0], &[0x62, 9, 0x1a]];
-        assert_eq!(elements(&parts.concat(), &[12, 3]), 3, "the last part is cut off, one list is not theirs");
+        assert_eq!(elements(&parts.concat(), &[12, 3]), 3, "the last part is truncated, and one list has another path");
     }
 }

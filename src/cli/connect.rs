@@ -13,7 +13,7 @@ use super::who::{self, OWN_PROGRAM};
 use crate::client;
 use crate::model::parse_cluster_id;
 use crate::rpc::{RemoteService, RemoteSettings};
-use crate::service::{Status, Word};
+use crate::service::{ErrorCode, Status};
 
 /// A client of a cluster.
 pub(super) type Client = client::Client<RemoteService>;
@@ -90,5 +90,5 @@ fn outage(text: &str) -> Result<Duration, String> {
 /// Who leads; a failure where nobody could be asked who knows how the cluster is.
 pub(super) fn led(status: &Status) -> Result<u64, Failure> {
     let detail = || format!("node {} reaches no leader with a quorum; this is what it sees itself", status.node);
-    status.leader.ok_or_else(|| Failure::new(Word::NoLeader, detail()))
+    status.leader.ok_or_else(|| Failure::new(ErrorCode::NoLeader, detail()))
 }

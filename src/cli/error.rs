@@ -5,7 +5,7 @@ use std::io;
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
 use crate::model::{DeadlockLink, Invalid, Refusal};
-use crate::service::{LeaderHint, ServiceError, Word};
+use crate::service::{ErrorCode, LeaderHint, ServiceError};
 
 /// Done; the answer is yes.
 pub(super) const YES: u8 = 0;
@@ -20,7 +20,7 @@ pub(super) const REFUSED: u8 = 65;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// Which error.
-    pub(crate) word: Word,
+    pub(crate) word: ErrorCode,
     /// What happened.
     pub(crate) detail: String,
     /// The leader, where the error names one.
@@ -37,19 +37,19 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// A failure of this kind.
-    pub(crate) fn new(word: Word, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(word: ErrorCode, detail: impl Into<String>) -> Self {
         let (leader, cycle) = (None, Vec::new());
         Self { word, detail: detail.into(), leader, cycle, exit: None, says_next: false, silent: false }
     }
 
     /// A node cannot run, and the detail says why and what to do.
     pub(crate) fn stopped(detail: impl Into<String>) -> Self {
-        Self { says_next: true, ..Self::new(Word::Internal, detail) }
+        Self { says_next: true, ..Self::new(ErrorCode::Internal, detail) }
     }
 
     /// The command line itself is wrong.
     pub(crate) fn usage(detail: impl Into<String>) -> Self {
-        Self::new(Word::Invalid, detail)
+        Self::new(ErrorCode::Invalid, detail)
     }
 
     /// A grant whose line could not be written, and which was therefore given back. Unlike elsewhere a reader that is gone is
@@ -70,29 +70,31 @@ impl Failure {
     pub(crate) fn next_step(&self) -> Option<&'static str> {
         Some(match self.word {
             // What is out of bounds names its bound and the way out.
-            Word::Invalid => return None,
-            Word::NotAcquired => "wait longer with -w, or see what is in the way with `lockkeeper show`",
-            Word::AlreadyHeld => "release it first, or use another owner",
-            Word::Deadlock => "give back what the others named here wait for, then try again",
-            Word::KindMismatch | Word::LimitMismatch | Word::LimitExceeded | Word::LimitUnknown => {
+            ErrorCode::Invalid => return None,
+            ErrorCode::NotAcquired => "wait longer with -w, or see what is in the way with `lockkeeper show`",
+            ErrorCode::AlreadyHeld => "release it first, or use another owner",
+            ErrorCode::Deadlock => "give back what the others named here wait for, then try again",
+            ErrorCode::KindMismatch | ErrorCode::LimitMismatch | ErrorCode::LimitExceeded | ErrorCode::LimitUnknown => {
                 "see how it is used with `lockkeeper show`"
             }
-            Word::Quota => "release what is no longer needed, or ask for a larger quota",
-            Word::NotHeld | Word::HeldByOther | Word::WrongHandle => "see who holds it with `lockkeeper show`",
-            Word::Changed => "look at it again",
-            Word::NotAccepted => "see who waits for it with `lockkeeper show`",
-            Word::SessionEnded | Word::AlreadyOpen => "start anew with a new session",
-            Word::StaleAttempt | Word::TooOld | Word::RequestReused => "start anew with a new request",
-            Word::FeatureLevel => "see what the nodes support with `lockkeeper features`",
-            Word::MembersUnfit => "see who belongs to the cluster with `lockkeeper member ls`",
-            Word::NotPermitted => "ask for the right, or use another certificate or auth token",
-            Word::Unreachable => "check --endpoints, and that the nodes run",
-            Word::NoLeader | Word::Stopping => "try again; `lockkeeper status` shows which nodes are healthy",
-            Word::Overloaded => "try again in a moment",
-            Word::Unknown => "look what became of it with `lockkeeper show`, then try again",
-            Word::EventsMissed => "go on with --from and the position named here",
-            Word::Lost => "what the command did last may have met another holder: check it",
-            Word::Internal => "please report it",
+            ErrorCode::Quota => "release what is no longer needed, or ask for a larger quota",
+            ErrorCode::NotHeld | ErrorCode::HeldByOther | ErrorCode::WrongHandle => {
+                "see who holds it with `lockkeeper show`"
+            }
+            ErrorCode::Changed => "look at it again",
+            ErrorCode::NotAccepted => "see who waits for it with `lockkeeper show`",
+            ErrorCode::SessionEnded | ErrorCode::AlreadyOpen => "start anew with a new session",
+            ErrorCode::StaleAttempt | ErrorCode::TooOld | ErrorCode::RequestReused => "start anew with a new request",
+            ErrorCode::FeatureLevel => "see what the nodes support with `lockkeeper features`",
+            ErrorCode::MembersUnfit => "see who belongs to the cluster with `lockkeeper member ls`",
+            ErrorCode::NotPermitted => "ask for the right, or use another certificate or auth token",
+            ErrorCode::Unreachable => "check --endpoints, and that the nodes run",
+            ErrorCode::NoLeader | ErrorCode::Stopping => "try again; `lockkeeper status` shows which nodes are healthy",
+            ErrorCode::Overloaded => "try again in a moment",
+            ErrorCode::Unknown => "look what became of it with `lockkeeper show`, then try again",
+            ErrorCode::EventsMissed => "go on with --from and the position named here",
+            ErrorCode::Lost => "what the command did last may have met another holder: check it",
+            ErrorCode::Internal => "please report it",
         })
     }
 
@@ -135,7 +137,7 @@ impl From<ClientError> for Failure {
 
 impl From<Lost> for Failure {
     fn from(lost: Lost) -> Self {
-        Self::new(Word::Lost, lost.to_string())
+        Self::new(ErrorCode::Lost, lost.to_string())
     }
 }
 
@@ -154,7 +156,7 @@ impl From<ConfigError> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let silent = error.kind() == io::ErrorKind::BrokenPipe;
-        Self { silent, ..Self::new(Word::Internal, error.to_string()) }
+        Self { silent, ..Self::new(ErrorCode::Internal, error.to_string()) }
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
         for row in TABLE {
             let failure = Failure::new(row.word, "x");
             assert_eq!((failure.exit(), failure.advice()), (row.exit, row.advice.word()));
-            let says_it_itself = row.word == Word::Invalid;
+            let says_it_itself = row.word == ErrorCode::Invalid;
             assert_eq!(failure.next_step().is_none_or(str::is_empty), says_it_itself, "{}", row.text);
         }
     }

@@ -17,7 +17,7 @@ use crate::http::{self, Render};
 use crate::limits;
 use crate::node::{Node, NodeOptions};
 use crate::rpc;
-use crate::service::Word;
+use crate::service::ErrorCode;
 
 /// A running node and its servers.
 pub(super) struct Server {
@@ -51,7 +51,7 @@ impl Instruments {
         let builder = buckets(PrometheusBuilder::new(), "_seconds", limits::SECONDS_BUCKETS)
             .and_then(|builder| buckets(builder, "_an_entry", limits::COUNT_BUCKETS));
         let installed = builder.and_then(PrometheusBuilder::install_recorder);
-        let handle = installed.map_err(|error| Failure::new(Word::Internal, format!("metrics: {error}")))?;
+        let handle = installed.map_err(|error| Failure::new(ErrorCode::Internal, format!("metrics: {error}")))?;
         Ok(Self { handle })
     }
 
@@ -103,7 +103,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let routes = rpc::routes(node.service(), node.info(), stopped.clone(), None).await;
-        let routes = routes.map_err(|error| Failure::new(Word::Internal, error.to_string()))?;
+        let routes = routes.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
         let ended = stopped.clone();
         servers.spawn(async move { rpc::serve(routes, client, ended).await.map_err(|error| error.to_string()) });
         if let Some(listener) = http {
@@ -152,6 +152,6 @@ async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> 
             None => "give this node another address to listen on".to_owned(),
         };
         let detail = format!("cannot listen on {address} for {peers}: {error}; {next}");
-        Failure { says_next: true, ..Failure::new(Word::Unreachable, detail) }
+        Failure { says_next: true, ..Failure::new(ErrorCode::Unreachable, detail) }
     })
 }

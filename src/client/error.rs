@@ -3,7 +3,7 @@
 use crate::model::{
     Closing, EndReason, FencingToken, HolderView, Invalid, LockName, Outcome, QueryReply, Reason, Refusal, SessionId,
 };
-use crate::service::{Advice, ServiceError, Word};
+use crate::service::{Advice, ErrorCode, ServiceError};
 
 /// Why a call of the client failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,14 +63,14 @@ impl ClientError {
 
     /// The error's word in the [table](crate::service::TABLE).
     #[must_use]
-    pub fn word(&self) -> Word {
+    pub fn word(&self) -> ErrorCode {
         match self {
-            ClientError::NotAcquired { .. } => Word::NotAcquired,
-            ClientError::Refused(refusal) => Word::of_refusal(refusal),
-            ClientError::SessionLost { .. } => Word::SessionEnded,
-            ClientError::HoldEnded { .. } => Word::Lost,
+            ClientError::NotAcquired { .. } => ErrorCode::NotAcquired,
+            ClientError::Refused(refusal) => ErrorCode::of_refusal(refusal),
+            ClientError::SessionLost { .. } => ErrorCode::SessionEnded,
+            ClientError::HoldEnded { .. } => ErrorCode::Lost,
             ClientError::Service(error) => error.word(),
-            ClientError::Invalid(_) => Word::Invalid,
+            ClientError::Invalid(_) => ErrorCode::Invalid,
         }
     }
 
@@ -184,7 +184,7 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
 impl Lost {
     /// The error's word in the [table](crate::service::TABLE).
     #[must_use]
-    pub fn word(&self) -> Word {
-        Word::Lost
+    pub fn word(&self) -> ErrorCode {
+        ErrorCode::Lost
     }
 }

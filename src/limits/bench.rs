@@ -1,28 +1,29 @@
-//! Bounds of measuring a cluster.
+//! Limits of `bench`.
 
-/// Longest latency that a bench tells apart: an hour, in microseconds.
+/// Longest latency that a bench resolves: an hour, in microseconds.
 pub const BENCH_LATENCY_US_MAX: u64 = 3_600_000_000;
 /// Clients of one bench.
 pub const BENCH_CLIENTS_MAX: u32 = 10_000;
-/// Its connections.
+/// Connections of one bench.
 pub const BENCH_CONNECTIONS_MAX: u32 = 10_000;
-/// Its connections by default: one a client up to here, as programs of their own have them; then clients share.
+/// Default number of connections: one for each client up to this number, as separate programs would have; more clients
+/// share them.
 pub const BENCH_CONNECTIONS_USUAL: u32 = 256;
-/// Sessions on one of them: each has a stream, and calls need some beside.
+/// Sessions on one connection: each has a stream, and calls need some more.
 pub const BENCH_SESSIONS_A_CONNECTION_MAX: u32 = 4_000;
-/// Pairs that one client has under way: each has one frame of its stream unanswered at a time.
+/// Pairs that one client has in flight: each has one unanswered frame on its stream at a time.
 pub const BENCH_IN_FLIGHT_MAX: u32 = 200;
-/// Pairs that all of them have under way.
+/// Pairs that all clients have in flight.
 pub const BENCH_LANES_MAX: u32 = 100_000;
-/// Requests a second of an open loop.
+/// Requests per second of an open loop.
 pub const BENCH_RATE_MAX: u32 = 1_000_000;
 /// Seconds of one run: a day.
 pub const BENCH_SECS_MAX: u32 = 86_400;
-/// Requests of an open loop that are due closer together than this are let go together.
+/// Requests of an open loop that are due closer together than this are sent together.
 pub const BENCH_PACE_US_MIN: u64 = 50;
-/// Sessions that are opened or closed at a time.
+/// Sessions that are opened or closed concurrently.
 pub const BENCH_OPENING_MAX: usize = 256;
-/// Outages that a report names; more are counted.
+/// Outages that a report lists; more are counted.
 pub const BENCH_NAMED_MAX: usize = 20;
 
 const _: () = assert!(BENCH_CLIENTS_MAX <= BENCH_CONNECTIONS_USUAL * BENCH_SESSIONS_A_CONNECTION_MAX);

@@ -1,20 +1,22 @@
-//! Bounds of the history that each namespace keeps.
+//! Limits of the history that each namespace keeps.
 
 use super::MIRROR_VALUE_BYTES;
 
 /// Records of history kept for one namespace.
 pub const HISTORY_RECORDS_MAX: usize = 65_536;
-/// The same, in bytes.
+/// History kept for one namespace, in bytes.
 pub const HISTORY_BYTES_MAX: usize = 16 << 20;
-/// History of all namespaces together, in bytes: beyond it the oldest is forgotten, whoever's it is.
+/// History of all namespaces together, in bytes: above it, the oldest records of all namespaces are removed.
 pub const HISTORY_BYTES_ALL_MAX: usize = 128 << 20;
-/// A segment of history is closed at this size: it is what a checkpoint writes again while records are added to it.
+/// Size at which a segment of history is closed. A checkpoint writes the whole segment again while records are added to
+/// it.
 pub const HISTORY_SEGMENT_BYTES: usize = 8 << 10;
-/// The longest record of history, its own length included: the last one of a segment may come when the segment is nearly full.
+/// Longest record of history, including its length field. The last record of a segment may be added when the segment is
+/// almost full.
 pub const HISTORY_NOTE_BYTES_MAX: usize = 4 << 10;
-/// What a segment costs besides its records, about, in bytes.
+/// Approximate cost of a segment in addition to its records, in bytes.
 pub const HISTORY_SEGMENT_COST_BYTES: usize = 256;
-/// Segments of history that one question looks through.
+/// Segments of history that one query searches.
 pub const HISTORY_SEGMENTS_A_PAGE_MAX: usize = 64;
 
 const _: () = assert!(

@@ -1,21 +1,21 @@
-//! Bounds of membership, and of comparing the states of the members.
+//! Limits of membership changes, and of the comparison of the members' states.
 
-/// A learner that lacks more log entries gets no vote.
+/// Missing log entries above which a learner gets no vote.
 pub const PROMOTE_LAG_ENTRIES_MAX: u64 = 1_000;
-/// The longest that a change of the members, or a hand-over on the way through another node, waits for its end.
+/// Longest wait for a change of the members, or for a transfer of leadership that another node forwards.
 pub const MEMBERSHIP_WAIT_MS_MAX: u64 = 5_000;
-/// A leader that asks a voter what it says of itself waits so long for its answer.
+/// Time that a leader waits for the announcement of a member.
 pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
-/// A leader that does not find in the state what it says of itself says it again after so long.
+/// Interval at which a leader repeats its own announcement until the state contains it.
 pub const ANNOUNCE_AGAIN_MS: u64 = 100;
-/// A leader that hands over waits so long for a follower to have the whole log.
+/// Time that a leader waits before a transfer for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
-/// A node that finds no leader to ask how the cluster is says after this what it sees itself.
+/// Time after which a node that reaches no leader reports its own view of the cluster's status.
 pub const STATUS_WAIT_MS: u64 = 1_000;
-/// A node remembers the digest of its state after the first entry of each such stretch of log time, so that all remember it
-/// of the same entries; the leader compares those of the voters as often.
+/// Interval of log time for state digests. Each node remembers the digest after the first entry of each interval, so
+/// that all nodes remember the digests of the same entries. The leader compares those of the voters as often.
 pub const DIGEST_MS: u64 = 3_000;
-/// How long the leader waits for what a voter remembers.
+/// Time that the leader waits for the digests of a voter.
 pub const DIGEST_WAIT_MS: u64 = 1_000;
-/// State digests that a node remembers of itself.
+/// State digests that each node remembers.
 pub const DIGESTS_REMEMBERED: usize = 4;

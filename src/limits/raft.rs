@@ -1,66 +1,72 @@
-//! The log, its replication, snapshots and checkpoints.
+//! Limits of the log, its replication, snapshots and checkpoints.
 
 use super::{ENTRY_BYTES_MAX, WAL_RECORD_BYTES};
 
 /// Newest log entries kept in memory, for replication and apply.
 pub const RING_ENTRIES_MAX: usize = 16_384;
-/// The same, in payload bytes: some seconds of full load. A follower that is further behind is read to from the disk.
+/// Payload bytes of these entries: some seconds of full load. Entries for a follower that lags further are read from
+/// disk.
 pub const RING_BYTES_MAX: usize = 16 << 20;
-/// Of these the newest are kept decoded as well, until they are applied. Decoded they take several times the room.
+/// Newest entries that are also kept decoded until they are applied. Decoded, they need several times the memory.
 pub const DECODED_ENTRIES_MAX: usize = 8;
 /// Payload bytes of one replication request, beyond its first entry.
 pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
 /// Entries of one replication request.
 pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
-/// A new leader's guess of where a follower's log ends is answered without the follower, if that has voted and its log ends
-/// more than so many entries later. Openraft's guesses go forward by halves until as many are left.
+/// A new leader guesses where a follower's log ends. If the follower has voted and its log ends more than this number
+/// of entries later, the guess is answered without asking the follower: openraft's guesses advance by halves until this
+/// many entries are left.
 pub const GUESS_ENTRIES: u64 = 16;
 /// Largest message between nodes; one entry may exceed [`REPLICATION_BYTES_MAX`].
 pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a snapshot in one message.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 512 << 10;
-/// How long a replication request may take, fsync at the other end included.
+/// Time for one replication request, including the fsync on the follower.
 pub const APPEND_MS_MAX: u64 = 2_000;
-/// A snapshot on its way is given up when no part of it moved for so long. The whole may take as long as it takes.
+/// Time without progress after which the transfer of a snapshot is cancelled. The whole transfer has no limit.
 pub const SNAPSHOT_STALL_MS_MAX: u64 = 10_000;
-/// How long the installation of a snapshot may take, once the whole of it was sent...
+/// Time for the installation of a snapshot, once all of it was sent, plus the next value.
 pub const INSTALL_SNAPSHOT_MS_MAX: u64 = 60_000;
-/// ...and a millisecond more for so many bytes.
+/// Bytes of a snapshot that add a millisecond to that time.
 pub const INSTALL_SNAPSHOT_BYTES_A_MS: u64 = 4 << 10;
-/// Snapshots that a node receives at a time: that of the leader, and that of a leader before it which goes away.
+/// Snapshots that a node receives concurrently: that of the leader, and that of an earlier leader whose transfer is
+/// ending.
 pub const SNAPSHOTS_RECEIVED_MAX: usize = 2;
-/// First pause before an unreachable node is dialled again; it doubles.
+/// First pause before an unreachable node is dialled again; the pause doubles each time.
 pub const DIAL_PAUSE_MS_MIN: u64 = 10;
 /// Longest pause before an unreachable node is dialled again.
 pub const DIAL_PAUSE_MS_MAX: u64 = 200;
-/// How long one dial may take.
+/// Time for one dial.
 pub const DIAL_MS_MAX: u64 = 500;
 /// Applied entries after which a checkpoint is due.
 pub const CHECKPOINT_ENTRIES: u64 = 10_000;
-/// Records that wait for a checkpoint, after which one is due: they are in memory until it is made.
+/// Records waiting for a checkpoint at which one is due: they stay in memory until it is made.
 pub const CHECKPOINT_RECORDS: usize = 32_768;
-/// Records of the table that are read at once for a new mirror: entries are applied between two such pieces.
+/// Records that are read at once for a new mirror: entries are applied between two such reads.
 pub const REBUILD_RECORDS: usize = 512;
-/// A checkpoint is due this long after the last one, if anything was applied. A restart executes again what came later;
-/// sessions that are only renewed are written that often, each once: with 3 s that took a third of what 10,000 of them cost.
+/// Time after the last checkpoint at which one is due, if anything was applied. A restart executes later entries again.
+/// Sessions that are only renewed are written once in this time: with 3 s, that took a third of the cost of 10,000
+/// sessions.
 pub const CHECKPOINT_MS: u64 = 10_000;
-/// The first one after a start is due so soon: a node that ends again must not execute the same entries each time.
+/// Time after a start at which the first checkpoint is due: a node that keeps failing must not execute the same entries
+/// each time.
 pub const CHECKPOINT_FIRST_MS: u64 = 1_000;
-/// A snapshot file is due when the log has outgrown the last one by that file's size, or by this where it is more.
+/// Least growth of the log since the last snapshot file at which a new one is due; otherwise the size of that file.
 pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 /// Log entries kept behind a snapshot file, for followers that lag.
 pub const PURGE_MARGIN_ENTRIES: u64 = 20_000;
-/// A follower further behind than this gets a snapshot.
+/// Lag at which a follower gets a snapshot.
 pub const REPLICATION_LAG_ENTRIES_MAX: u64 = 200_000;
-/// Progress of Raft is looked at no more often than this; changes of role, leader and members are seen at once.
+/// Shortest interval between two updates of Raft's progress; changes of role, leader and members are reported at once.
 pub const VIEW_MS_MIN: u64 = 5;
-/// Appends to one follower that wait for its answer: the entries, and behind them the news that they are committed. More
-/// would send small batches early; one would make every entry wait for the news of the one before.
+/// Unanswered appends to one follower: the entries, and behind them the notice that they are committed. More would send
+/// small batches early; with one, every entry would wait for the notice of the entry before.
 pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
-/// The news that entries are committed waits so long for entries to travel with; no caller of the leader waits for it.
+/// Time that a commit notice waits for entries to travel with; no caller of the leader waits for it.
 pub const COMMIT_NEWS_MS_MAX: u64 = 1;
-/// Touched records are folded into the state's digest when there are so many, if no digest is due before. `apply` stands still
-/// for one fold. Busy clients touch their locks and sessions again and again: with fewer than those every entry ends with one.
+/// Changed records at which they are merged into the state's digest, if no digest is due before. `apply` waits for the
+/// merge. Busy clients change the same locks and sessions again and again: with less than that number, every entry
+/// would end with a merge.
 pub const FOLD_RECORDS: usize = 8_192;
 
 const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");

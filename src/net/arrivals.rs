@@ -1,9 +1,9 @@
-//! Connections as a listener accepts them: what happens while it cannot, and how long a new one may be silent.
+//! Accepted connections: what happens while a listener cannot accept, and how long a new connection may be silent.
 //!
-//! A process without a free descriptor cannot accept, and cannot turn away either: the connection stays in the kernel's
-//! queue, and a loop that only tries again takes a whole processor. A peer that connects and sends nothing keeps a
-//! descriptor; so it has a moment to send its first bytes. And a node needs descriptors for its own files, so clients do
-//! not get all of them.
+//! A process without a free file descriptor can neither accept nor refuse a connection: it stays in the kernel's queue,
+//! and a loop that only retries uses a whole processor. A peer that connects and sends nothing occupies a descriptor,
+//! so it has a limited time to send its first bytes. A node needs descriptors for its own files, so clients do not get
+//! all of them.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -27,15 +27,15 @@ use crate::limits::{ACCEPT_PAUSE_MS, ACCEPT_QUIET_MS, DESCRIPTORS_RESERVED_MAX, 
 /// A port of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
-    /// For clients.
+    /// Port for clients.
     Client,
-    /// For the other nodes.
+    /// Port for the other nodes.
     Peer,
-    /// For health and metrics.
+    /// Port for health checks and metrics.
     Http,
 }
 
-/// Open connections of all ports of each kind in this process: it may run several nodes, and they share its descriptors.
+/// Open connections of each kind of port in this process. It may run several nodes, which share its descriptors.
 static OPEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 impl Port {
@@ -47,8 +47,8 @@ impl Port {
         }
     }
 
-    /// How many connections it may have where the process may have so many descriptors. Other nodes are few, and without
-    /// them there is no service.
+    /// Returns the most connections of this port, for a limit of descriptors of the process. The other nodes are few,
+    /// and without them there is no service.
     fn most(self, descriptors: u64) -> u64 {
         let reserved = (descriptors / 4).min(DESCRIPTORS_RESERVED_MAX);
         match self {
@@ -59,7 +59,7 @@ impl Port {
     }
 }
 
-/// The place of one connection among those that its port may have, until it is dropped.
+/// One of the connections that a port may have, until it is dropped.
 #[derive(Debug)]
 struct Place(Port);
 
@@ -81,10 +81,10 @@ impl Drop for Place {
     }
 }
 
-/// Connections of a TCP listener, without delay for small messages.
+/// Returns the connections of a TCP listener, without delay for small messages.
 ///
-/// It goes on until it is dropped: while the listener fails, or the port has as many connections as it may have, it pauses
-/// and tries again.
+/// The stream runs until it is dropped. While the listener fails, or the port has all the connections that it may have,
+/// it pauses and retries.
 pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Greeted<TcpStream>> + Send + 'static {
     let silent = silent_connections(port.name());
     let listener = Arc::new(listener);
@@ -93,7 +93,7 @@ pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Greeted
         async move {
             let place = Place::take(port)?;
             let (stream, _) = listener.accept().await?;
-            // It fails where the peer is gone by now, and that is found at the first read.
+            // This fails if the peer is gone by now, which the first read reports.
             stream.set_nodelay(true).ok();
             Ok((stream, place))
         }
@@ -101,8 +101,8 @@ pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Greeted
     accepting(accept, port.name()).map(move |(stream, place)| Greeted::new(stream, place, silent.clone()))
 }
 
-/// What `accept` comes to, time and again. An error that concerns one connection is passed over. After any other there
-/// is a pause, and one log line however long it lasts.
+/// Returns the results of `accept`, called again and again. Errors of a single connection are skipped. After any other
+/// error there is a pause, and one log line for the whole outage.
 fn accepting<T, F, A>(accept: F, port: &'static str) -> impl Stream<Item = T>
 where
     F: Fn() -> A,
@@ -121,7 +121,7 @@ where
             failures.increment(1);
             let now = TokioInstant::now();
             if failed.is_none_or(|before| Duration::from_millis(ACCEPT_QUIET_MS) <= now - before) {
-                tracing::warn!(port, %error, "cannot accept connections; trying again every {ACCEPT_PAUSE_MS} ms");
+                tracing::warn!(port, %error, "cannot accept connections; retrying every {ACCEPT_PAUSE_MS} ms");
             }
             failed = Some(now);
             sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
@@ -141,11 +141,11 @@ fn silent_connections(port: &'static str) -> Counter {
     metrics::counter!(name, "port" => port)
 }
 
-/// A connection whose peer has to send something soon after it was accepted; then it is as any other.
+/// A connection whose peer must send something soon after it was accepted; later it has no deadline.
 #[derive(Debug)]
 pub struct Greeted<S> {
     stream: S,
-    /// Until the first bytes have come.
+    /// Set until the first bytes have arrived.
     deadline: Option<Pin<Box<Sleep>>>,
     silent: Counter,
     _place: Place,
@@ -235,15 +235,15 @@ mod tests {
         fn exit(&self, _: &tracing::span::Id) {}
     }
 
-    /// While the process has no descriptor left a port tries again once in each pause, logs that once, and accepts again
-    /// as soon as there is one. A failure after a quiet time is logged again.
+    /// While the process has no free descriptor, a port retries once in each pause, logs that once, and accepts again
+    /// as soon as a descriptor is free. A failure after a quiet time is logged again.
     #[tokio::test(start_paused = true)]
     async fn a_port_without_descriptors_pauses_and_recovers() {
         let lines = Arc::new(Lines::default());
         let _log = tracing::subscriber::set_default(Arc::clone(&lines));
         let (tries, full) = (AtomicU64::new(0), AtomicBool::new(true));
         let accept = || async {
-            assert!(tries.fetch_add(1, SeqCst) < 1_000, "it tries again without a pause");
+            assert!(tries.fetch_add(1, SeqCst) < 1_000, "it retries without a pause");
             if full.load(SeqCst) { Err(io::Error::from_raw_os_error(EMFILE)) } else { Ok(()) }
         };
         let mut accepted = pin!(accepting(accept, "test"));
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(lines.0.load(SeqCst), 2, "one more for the next outage");
     }
 
-    /// Clients leave descriptors for a node's files, for the other nodes and for its health, with the usual limits and with
-    /// small ones.
+    /// Clients leave descriptors for a node's files, for the other nodes and for health checks, with the usual limits
+    /// and with small ones.
     #[test]
     fn clients_do_not_get_all_descriptors() {
         assert_eq!([1_024, 256].map(|limit| Port::Client.most(limit)), [768, 192]);
@@ -271,9 +271,9 @@ mod tests {
         assert_eq!(Port::Client.most(u64::MAX), u64::MAX - DESCRIPTORS_RESERVED_MAX);
     }
 
-    /// A connection that was ended before it could be accepted is no reason to pause.
+    /// A connection that was closed before it could be accepted causes no pause.
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_is_gone_is_passed_over() {
+    async fn a_closed_connection_is_skipped() {
         let tries = AtomicU64::new(0);
         let accept = || async {
             match tries.fetch_add(1, SeqCst) {
@@ -288,17 +288,18 @@ mod tests {
     }
 
     fn place() -> Place {
-        Place::take(Port::Peer).expect("room")
+        Place::take(Port::Peer).expect("a free place")
     }
 
-    /// A peer that sends nothing is cut at the deadline. One that has sent something may be silent for as long as it likes.
+    /// A peer that sends nothing is disconnected at the deadline. A peer that has sent something may be silent without
+    /// limit.
     #[tokio::test(start_paused = true)]
     async fn a_peer_has_to_send_its_first_bytes_in_time() {
         let (_peer, silent) = tokio::io::duplex(64);
         let begun = TokioInstant::now();
         let mut silent = Greeted::new(silent, place(), Counter::noop());
         let longest = Duration::from_millis(3 * FIRST_BYTES_MS_MAX);
-        let error = timeout(longest, silent.read_u8()).await.expect("cut in time").expect_err("nothing was sent");
+        let error = timeout(longest, silent.read_u8()).await.expect("closed in time").expect_err("nothing was sent");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed().as_millis() as u64 / 1_000, FIRST_BYTES_MS_MAX / 1_000);
 
@@ -306,7 +307,7 @@ mod tests {
         let mut stream = Greeted::new(stream, place(), Counter::noop());
         peer.write_u8(1).await.expect("sent");
         assert_eq!(stream.read_u8().await.expect("the first byte"), 1);
-        assert!(timeout(longest, stream.read_u8()).await.is_err(), "it is cut although it has spoken");
+        assert!(timeout(longest, stream.read_u8()).await.is_err(), "it is closed although it has sent a byte");
         peer.write_u8(2).await.expect("sent");
         assert_eq!(stream.read_u8().await.expect("the second byte"), 2);
     }
@@ -318,9 +319,9 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let mut accepted = crate::net::accepted(listener);
         let _silent = TcpStream::connect(address).await.expect("connected");
-        let mut connection = accepted.next().await.expect("goes on").expect("accepted");
+        let mut connection = accepted.next().await.expect("a connection").expect("accepted");
         let longest = Duration::from_millis(2 * FIRST_BYTES_MS_MAX);
-        let read = timeout(longest, connection.read_u8()).await.expect("cut in time");
+        let read = timeout(longest, connection.read_u8()).await.expect("closed in time");
         assert_eq!(read.expect_err("nothing was sent").kind(), io::ErrorKind::TimedOut);
     }
 }

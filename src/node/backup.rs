@@ -1,4 +1,4 @@
-//! Backups: one made of a running cluster, looked at, and restored as the beginning of a new cluster.
+//! Backups: how a node makes one, what a backup file holds, and how it becomes the first node of a new cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::service::{Download, Freshness, LockService, NotSent, ServiceError};
 use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
 
 impl Node {
-    /// A snapshot file of this node's state, with everything that was acknowledged before the call. Any node makes it,
-    /// so that the leader can be spared.
+    /// Returns a snapshot file of this node's state, with everything that was acknowledged before the call. Any node
+    /// can make it, so that the leader need not.
     pub(super) fn backup_here(&self) -> Download {
         let (sender, receiver) = mpsc::channel(2);
         let node = self.clone();
-        self.own(async move {
+        self.spawn(async move {
             let sent = tokio::select! {
                 () = sender.closed() => return,
                 file = node.complete_file() => file,
@@ -29,7 +29,7 @@ impl Node {
             match sent {
                 Ok(file) => send(file, sender).await,
                 Err(error) => {
-                    // Whoever asked may have gone away.
+                    // The caller may have disconnected.
                     sender.send(Err(error)).await.ok();
                 }
             }
@@ -37,7 +37,7 @@ impl Node {
         Download::new(receiver)
     }
 
-    /// How far the leader is; waits for one where leadership moves at this moment.
+    /// Returns the newest index of the leader. Retries while no node leads.
     async fn newest_index(&self) -> Result<u64, ServiceError> {
         loop {
             match self.query(Query::Totals, Freshness::Linearizable).await {
@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    /// Waits until this node has applied what the leader has, and writes a file.
+    /// Waits until this node has applied what the leader had applied, and writes a file.
     async fn complete_file(&self) -> Result<SnapshotFile, ServiceError> {
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
         let asked = tokio::time::timeout(wait, Box::pin(self.newest_index())).await;
@@ -60,7 +60,7 @@ impl Node {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => return Err(ServiceError::Stopping),
             Err(_) => {
-                let why = format!("node {} is behind the leader; ask another one", self.core.id);
+                let why = format!("node {} is behind the leader; ask another node", self.core.id);
                 return Err(ServiceError::Internal(why));
             }
         }
@@ -78,35 +78,35 @@ async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceErro
         };
         for chunk in chunks {
             if sender.blocking_send(chunk.map_err(failed)).is_err() {
-                return; // Nobody wants the rest.
+                return; // The receiver is gone.
             }
         }
     });
-    // It ends with the file or with whoever reads it.
+    // The task ends with the file, or when the receiver is gone.
     reading.await.ok();
 }
 
-/// What a backup holds, for people.
+/// Summary of a backup, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupView {
-    /// The name of the cluster that it is of.
+    /// Name of the cluster that it was made of.
     pub cluster: String,
-    /// The id of that cluster.
+    /// Id of that cluster.
     pub cluster_id: u128,
-    /// The log index whose state it is.
+    /// Log index of the state that it holds.
     pub index: u64,
-    /// How many records.
+    /// Number of records.
     pub records: u64,
-    /// How long the file is.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// How many sessions were alive.
+    /// Number of sessions that were open.
     pub sessions: u64,
 }
 
-/// Reads all of a backup and says what it holds.
+/// Reads a backup completely and returns its summary.
 ///
 /// # Errors
-/// [`RestoreError::Backup`] where it is damaged, of another format, or no backup.
+/// [`RestoreError::Backup`] if the file is damaged, has another format, or is no backup.
 pub fn examine(file: &Path) -> Result<BackupView, RestoreError> {
     let (snapshot, backup) = opened(file)?;
     Ok(BackupView {
@@ -126,18 +126,18 @@ fn opened(path: &Path) -> Result<(SnapshotFile, Backup), RestoreError> {
     Ok((file, backup))
 }
 
-/// How a backup is restored.
+/// Options of a restore.
 #[derive(Debug, Clone)]
 pub struct Restore {
-    /// The backup.
+    /// Path of the backup file.
     pub file: PathBuf,
-    /// The directory that is made; it must not exist, or be empty.
+    /// Data directory to create; it must not exist, or must be empty.
     pub data: PathBuf,
-    /// Refuse the backup of a cluster with another name.
+    /// Expected name of the cluster; the backup of another cluster is refused.
     pub cluster: Option<String>,
-    /// The first node of the new cluster; `None` takes the backup's member with the lowest id.
+    /// Id of the first node of the new cluster; `None` takes the backup's member with the lowest id.
     pub node: Option<u64>,
-    /// Where that node is reached; `None` takes what the backup says of it.
+    /// Addresses of that node; `None` takes those that the backup has for it.
     pub member: Option<config::Member>,
     /// See [`Restoring::epoch_min`].
     pub epoch_min: u16,
@@ -147,47 +147,48 @@ pub struct Restore {
     pub ttl_ms_max: u64,
 }
 
-/// What a restore made.
+/// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
-    /// What the backup held.
+    /// Summary of the backup.
     pub backup: BackupView,
-    /// The new cluster's id; its nodes know each other by it, too.
+    /// Id of the new cluster; its nodes also recognize each other by it.
     pub cluster_id: u128,
-    /// Its only node.
+    /// Id of its only node.
     pub node: u64,
-    /// Where that is reached.
+    /// Addresses of that node.
     pub member: config::Member,
-    /// The epoch of its tokens.
+    /// Epoch of its fencing tokens.
     pub epoch: u16,
-    /// For how long it grants nothing, in milliseconds.
+    /// Milliseconds in which it grants nothing.
     pub closed_ms: u64,
 }
 
-/// Why nothing was restored.
+/// Why a restore failed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The backup, or the directory.
+    /// The backup file or the data directory cannot be used.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// What was asked for does not fit the backup.
+    /// The options do not fit the backup.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
 impl RestoreError {
-    /// Whether the backup is not what a backup wrote.
+    /// Whether the backup file is damaged.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Backup(BackupError::Damaged { .. }))
     }
 }
 
-/// Makes the data directory of the one node of a new cluster, with the backup's state: all sessions ended, tokens larger
-/// than every earlier one, and nothing granted for as long as an unknown grant may last. The backup itself stays.
+/// Creates the data directory of the only node of a new cluster, with the state of the backup: all sessions ended,
+/// tokens larger than every earlier token, and nothing granted for as long as a grant after the backup may last. The
+/// backup file is not changed.
 ///
 /// # Errors
-/// See [`RestoreError`]; nothing was changed then.
+/// See [`RestoreError`]; nothing is changed then.
 pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, RestoreError> {
     let view = examine(&restore.file)?;
     let (_, backup) = opened(&restore.file)?;
@@ -209,7 +210,7 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
     Ok(Restored { backup: view, cluster_id, node, member, epoch, closed_ms })
 }
 
-/// The first node of the new cluster, and where it is reached.
+/// Returns the id and the addresses of the first node of the new cluster.
 fn first_node(restore: &Restore, backup: &Backup) -> Result<(u64, config::Member), Invalid> {
     let members = backup.members();
     let node = restore.node.or_else(|| members.keys().next().copied()).unwrap_or(1);

@@ -1,4 +1,4 @@
-//! What all parts of a node share.
+//! State that all parts of a node share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::events::{ClaimWaiters, Hub};
 use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
+use super::proposer::replies::DecidedReplies;
 use super::rate_limit::RateLimits;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
@@ -19,33 +20,33 @@ use crate::raft::{Consensus, Member};
 use crate::service::LeaderHint;
 use crate::storage::{DirectoryLock, SyncObserver};
 
-/// Shared by the service, the proposer and the hooks of one node.
+/// State of one node, shared by the service, the proposer and the Raft callbacks.
 pub(super) struct Core {
     pub(super) id: u64,
     pub(super) cluster: String,
     /// See [`Config::peers_id`](crate::config::Config::peers_id).
     pub(super) peers_id: u128,
-    /// What its config says; see [`members`](Self::members).
+    /// Members that the config names; see [`members`](Self::members).
     pub(super) founders: BTreeMap<u64, Member>,
     pub(super) settings: ClusterSettings,
     pub(super) election_max: Duration,
-    /// What this node says of itself.
+    /// What this node reports about itself to the other members.
     pub(super) announcement: Announcement,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) consensus: Consensus,
-    /// The runtime that opened this node: most of its callers run there, servers above all.
+    /// Runtime that opened this node. Most of its callers run there, above all its servers.
     pub(super) callers: tokio::runtime::Handle,
     pub(super) shared: Arc<Shared>,
     pub(super) queue: Arc<ProposalQueue>,
-    /// On what the voters' states agree: goes with the next entry.
+    /// Digest that most voters agree on; the next entry carries it.
     pub(super) agreed: AgreedDigest,
-    /// Bounds how many commands a second enter the queue.
+    /// Limits the commands per second that enter the queue.
     pub(super) rate_limits: RateLimits,
-    /// Who leads, for the servers in front of this node.
+    /// The leader, for the servers on top of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
-    /// Where clients reach the members, for the same.
+    /// Addresses of the members for clients, for the same servers.
     pub(super) endpoints: watch::Sender<Vec<String>>,
-    /// Set once when the node is closed.
+    /// Becomes true when the node is closed.
     pub(super) stop: watch::Sender<bool>,
 }
 
@@ -65,18 +66,20 @@ impl AgreedDigest {
     }
 }
 
-/// What the hooks need before there is a [`Core`].
+/// What the Raft callbacks need before the [`Core`] exists.
 pub(super) struct Shared {
     pub(super) hub: Arc<Hub>,
     pub(super) claim_waiters: ClaimWaiters,
     pub(super) metrics: Metrics,
+    /// Replies that are sent when the events of their entry are published.
+    pub(super) decided: Arc<DecidedReplies>,
     pub(super) clock: Arc<dyn Clock>,
-    /// When this node last applied an entry.
+    /// Time of the clock, in nanoseconds, when this node last applied an entry.
     applied_at: AtomicU64,
     pub(super) core: OnceLock<std::sync::Weak<Core>>,
-    /// Held against other processes as long as anything of the node lives.
+    /// Lock of the data directory against other processes, held until the last part of the node is dropped.
     lock: OnceLock<DirectoryLock>,
-    /// Why Raft stopped, if it did.
+    /// Reason that Raft stopped, if it did.
     pub(super) fatal: watch::Sender<Option<String>>,
 }
 
@@ -92,6 +95,7 @@ impl Shared {
             hub: Arc::new(Hub::new()),
             claim_waiters: ClaimWaiters::default(),
             metrics: Metrics::new(node),
+            decided: Arc::default(),
             applied_at: AtomicU64::new(clock.now().as_nanos()),
             clock,
             core: OnceLock::new(),
@@ -100,19 +104,20 @@ impl Shared {
         }
     }
 
-    /// Holds the directory from now on.
+    /// Keeps the lock of the directory from now on.
     pub(super) fn keep(&self, lock: DirectoryLock) {
-        // A node opens one directory: the slot is empty.
+        // A node opens one directory, so the slot is empty.
         self.lock.set(lock).ok();
     }
 
-    /// An entry was applied.
+    /// Publishes what an applied entry did: its events, then the replies of its callers.
     pub(super) fn applied(&self, applied: &Applied) {
         self.applied_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         self.hub.publish(&applied.events);
         for event in &*applied.events {
             self.claim_waiters.on_event(event);
         }
+        self.decided.send();
         self.metrics.applied(applied);
     }
 
@@ -121,7 +126,7 @@ impl Shared {
     }
 }
 
-/// The time from handing a write to the log until it is durable.
+/// Measures the time from the write of a log entry until it is durable.
 impl SyncObserver for Shared {
     fn started(&self) -> u64 {
         self.clock.now().as_nanos()
@@ -134,7 +139,7 @@ impl SyncObserver for Shared {
 }
 
 impl Core {
-    /// The members as the log has them; before there are any in it, those of the config.
+    /// Returns the members in the log; before the log has any, those of the config.
     pub(super) fn members(&self) -> BTreeMap<u64, Member> {
         let views = self.consensus.watch();
         let members = &views.borrow().members;
@@ -144,27 +149,28 @@ impl Core {
         members.iter().map(|(id, seen)| (*id, seen.member.clone())).collect()
     }
 
-    /// Who leads, as this node sees it, and where clients reach that.
+    /// Returns the leader, as this node sees it, with its address for clients.
     pub(super) fn leader_hint(&self) -> Option<LeaderHint> {
-        // The view is let go before the members are read from it: a reader that waits for itself waits for ever.
+        // The borrow of the view ends before the members are read from the same channel: a second borrow would
+        // deadlock.
         let leader = self.consensus.watch().borrow().leader;
         self.hint(leader)
     }
 
-    /// Where clients reach a node.
+    /// Returns a node as a hint for clients; `None` if it is not a known member.
     pub(super) fn hint(&self, leader: Option<u64>) -> Option<LeaderHint> {
         let node = leader?;
         let client = self.members().remove(&node)?.client;
         Some(LeaderHint { node, client })
     }
 
-    /// How long nobody led before this node did, as far as it can see: since it last applied an entry, where it had
-    /// applied any, but not longer than the elections of this timing take.
+    /// Returns how long the cluster had no leader before this node, as far as this node knows: the time since it last
+    /// applied an entry.
     pub(super) fn leaderless_ms(&self) -> u64 {
         u64::try_from(self.shared.since_applied().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// This node leads since now.
+    /// Records that this node leads since now.
     pub(super) fn leads_since(&self, term: u64) {
         self.shared.metrics.leads(term);
         tracing::info!(node = self.id, term, "this node leads");

@@ -1,4 +1,5 @@
-//! Calls from node to node: a node that does not lead forwards a call to the leader, and to the next leader where that one is gone.
+//! Calls between nodes: a node that does not lead forwards calls to the leader, and to the next leader if that node is
+//! gone.
 
 use std::io;
 use std::time::Duration;
@@ -13,58 +14,58 @@ use crate::model::{Announcement, DigestClaim, Query, QueryReply, Reply, Submissi
 use crate::raft::View;
 use crate::service::{Call, ClaimRef, MemberChange, NotSent, Proof, RenewalCall, ServiceError, Status};
 
-/// A call that another node passes on. New variants are added at the end.
+/// A call that one node sends to another. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Forward {
-    /// A command.
+    /// Put a command through the log.
     Submit(Box<Call>),
-    /// Renewals.
+    /// Renew sessions and leases.
     Renew(Vec<RenewalCall>),
-    /// Where a claim stands, at the latest after so long.
+    /// Wait for the outcome of a claim; answered with its current state after `wait_ms`.
     Settled {
-        /// Which claim.
+        /// Claim to wait for.
         claim: ClaimRef,
-        /// In milliseconds.
+        /// Longest wait, in milliseconds.
         wait_ms: u64,
     },
-    /// A linearizable question.
+    /// Answer a linearizable query.
     Query(Query),
-    /// Hand leadership to this node.
+    /// Transfer leadership to this node.
     Transfer(u64),
-    /// How the cluster is.
+    /// Report the status of the cluster.
     Status,
-    /// What the asked node says of itself: answered by every node, leader or not.
+    /// Report the asked node's announcement. Every node answers, leader or not.
     Hello,
-    /// Raise the feature level.
+    /// Raise the feature level of the cluster.
     RaiseFeatures(u32),
-    /// Change the members.
+    /// Change the members of the cluster.
     ChangeMembers(MemberChange),
-    /// Which digests of its state the asked node remembers: answered by every node, leader or not.
+    /// Report the state digests that the asked node remembers. Every node answers, leader or not.
     Digests,
 }
 
-/// The leader's answer. New variants are added at the end.
+/// The answer to a [`Forward`]. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Forwarded {
-    /// To a command, or to a claim.
+    /// Reply to a command or a claim.
     Reply(Reply),
-    /// To renewals.
+    /// Replies to renewals.
     Replies(Vec<Reply>),
-    /// To a question.
+    /// Answer to a query.
     QueryReply(QueryReply),
-    /// Leadership was handed over.
+    /// Leadership was transferred.
     Transferred,
-    /// It went wrong there.
+    /// The call failed on the asked node.
     Error(ServiceError),
-    /// How the cluster is, as the leader sees it.
+    /// Status of the cluster, as the leader sees it.
     Status(Status),
-    /// What the asked node says of itself.
+    /// Announcement of the asked node.
     Hello(Announcement),
     /// The feature level was raised.
     FeaturesRaised,
     /// The members were changed.
     MembersChanged,
-    /// Which digests of its state the asked node remembers.
+    /// State digests that the asked node remembers.
     Digests(Vec<DigestClaim>),
 }
 
@@ -98,7 +99,7 @@ impl Node {
         Ok(reply)
     }
 
-    /// Passes a call to the leader; `wait_ms` is how long it may take there beyond a usual call.
+    /// Forwards a call to the leader; `wait_ms` is how long the call may take there beyond the usual limit.
     pub(super) async fn send_to_leader(
         &self,
         forward: Forward,
@@ -106,18 +107,19 @@ impl Node {
     ) -> Result<Forwarded, ServiceError> {
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX + wait_ms.unwrap_or_default());
         let idempotent = matches!(forward, Forward::Settled { .. } | Forward::Query(_) | Forward::Status);
-        // What callers ask again by itself. Whether a hand-over went well, only the old leader can say.
+        // Callers repeat these calls automatically. Only the old leader can report whether a transfer of leadership
+        // succeeded.
         let repeatable = idempotent || matches!(forward, Forward::Submit(_) | Forward::Renew(_));
         let payload = forward.encode();
         let mut leader = self.other_leader(None).await?;
         let mut views = self.core.consensus.watch();
         loop {
-            // An answer may be long in coming, and never come: it is asked elsewhere as soon as another node leads.
+            // The answer may take long or never arrive. As soon as another node leads, the call goes there.
             let replaced = async {
                 let elsewhere = |view: &View| repeatable && view.leader.is_some_and(|now| now != leader);
                 let replaced = views.wait_for(elsewhere).await.is_ok();
                 if replaced && !idempotent {
-                    // One that has just handed over still tells what became of it.
+                    // A leader that has just transferred leadership still reports the outcome.
                     tokio::time::sleep(Duration::from_millis(limits::REPLACED_WAIT_MS)).await;
                 }
             };
@@ -128,7 +130,7 @@ impl Node {
                     if idempotent {
                         return Err(self.not_sent(NotSent::NotLeader));
                     }
-                    let why = format!("passed on to node {leader}, which leads no longer");
+                    let why = format!("forwarded to node {leader}, which no longer leads");
                     return Err(ServiceError::Unknown { why, leader: self.core.leader_hint() });
                 }
             };
@@ -137,19 +139,19 @@ impl Node {
                     let answer = Forwarded::decode(&bytes)?;
                     return if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) };
                 }
-                // The leader is gone and has heard nothing of this: the next one is asked as soon as there is one.
+                // The leader is gone and never received this call: send it to the next leader as soon as there is one.
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                     leader = self.other_leader(Some(leader)).await?;
                 }
-                // A question changes nothing: whatever broke, it may be repeated.
+                // A read changes nothing, so it may be repeated after any error.
                 Err(_) if idempotent => return Err(self.not_sent(NotSent::NotLeader)),
-                Err(error) => return Err(ServiceError::unknown(format!("passed on to node {leader}: {error}"))),
+                Err(error) => return Err(ServiceError::unknown(format!("forwarded to node {leader}: {error}"))),
             }
         }
     }
 
-    /// The leader, if it is another node; waits a moment where nobody leads but one that is `gone`, so that a caller need
-    /// not poll.
+    /// Returns the leader, if it is another node than this one. If no node leads except one that is `gone`, waits a
+    /// moment for the next leader, so that the caller need not poll.
     async fn other_leader(&self, gone: Option<u64>) -> Result<u64, ServiceError> {
         let mut views = self.core.consensus.watch();
         let known =
@@ -170,9 +172,9 @@ pub(super) fn unexpected() -> ServiceError {
     ServiceError::Internal("the leader answered another call".to_owned())
 }
 
-/// Passes on what waited when this node, handing leadership over, led no longer. Its callers were told nothing yet, and hear
-/// from the next leader what became of it. Each is on its way by itself, as if its caller had asked there: they may change
-/// places.
+/// Forwards the commands that waited in the queue when this node, transferring leadership, stopped leading. Their
+/// callers have no reply yet, and get it from the next leader. Each command is forwarded by a task of its own, as if
+/// its caller had sent it there: their order may change.
 pub(super) async fn forward_unsent(node: Node) {
     let mut stop = node.core.stop.subscribe();
     loop {
@@ -183,7 +185,7 @@ pub(super) async fn forward_unsent(node: Node) {
         }
         for Waiting { what: Submission { principal, since, command }, answer } in node.core.queue.take_unsent() {
             let (node, call) = (node.clone(), Call { principal, proof: Proof::Trusted, age_ms: 0, since, command });
-            node.clone().own(async move {
+            node.clone().spawn(async move {
                 answer.send(node.submit_to_leader(call).await).ok();
             });
         }
@@ -236,7 +238,7 @@ mod tests {
         ]
     }
 
-    /// Calls that one node passes to another, damaged anywhere under a checksum that fits: values or errors.
+    /// Calls between nodes, damaged at any byte under a valid checksum: decoding returns a value or an error.
     #[test]
     fn hostile_calls_between_nodes_are_values_or_errors() {
         let calls: Vec<_> = calls().iter().map(|call| ("call".to_owned(), call.encode().to_vec())).collect();

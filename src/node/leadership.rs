@@ -4,8 +4,8 @@ use tokio::time::Instant as TokioInstant;
 
 use super::Node;
 
-/// Publishes the leader and the endpoints of the members until the node stops. Wakes calls that wait for a claim whenever
-/// leadership moves: the next leader answers them.
+/// Publishes the leader and the endpoints of the members until the node stops. Wakes calls that wait for a claim
+/// whenever leadership moves: the next leader answers them.
 pub(super) async fn publish(node: Node) {
     let mut views = node.core.consensus.watch();
     let mut stop = node.core.stop.subscribe();
@@ -18,7 +18,7 @@ pub(super) async fn publish(node: Node) {
         node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
         let now = TokioInstant::now();
         if view.leader.is_none() && led.is_some_and(|(led, _)| led) && node.core.queue.is_paused() {
-            // After a transfer the next leader is known in a moment, and clients go straight there.
+            // After a transfer the next leader is known within moments, and clients go straight there.
             until_named.get_or_insert(now + node.core.election_max);
         } else {
             until_named = None;

@@ -1,11 +1,11 @@
-//! What a node tells its metrics recorder. Without a recorder it costs next to nothing.
+//! Metrics of a node. Without a recorder they cost next to nothing.
 
 use metrics::{Counter, Gauge, Histogram};
 
 use crate::machine::Applied;
 use crate::model::{EventKind, Totals, WaitEndReason};
 
-/// A node's instruments, labelled with its id because several nodes may live in one process.
+/// The metrics of one node, labelled with its id because several nodes may run in one process.
 pub(super) struct Metrics {
     grants: Counter,
     releases: Counter,
@@ -31,7 +31,7 @@ pub(super) struct Metrics {
     sessions: Gauge,
     locks: Gauge,
     holders: Gauge,
-    /// Checks for deadlocks that were skipped.
+    /// Deadlock checks that were skipped.
     pub(super) deadlock_checks_skipped: Counter,
     waiters: Gauge,
 }
@@ -96,16 +96,16 @@ impl Metrics {
         }
     }
 
-    /// An entry was applied.
+    /// Counts an applied entry and its events.
     pub(super) fn applied(&self, applied: &Applied) {
         self.entries.increment(1);
         self.commands_an_entry.record((applied.commands.len() + applied.renewals.len()) as f64);
         for event in &*applied.events {
-            self.happened(&event.kind);
+            self.on_event(&event.kind);
         }
     }
 
-    fn happened(&self, kind: &EventKind) {
+    fn on_event(&self, kind: &EventKind) {
         match kind {
             EventKind::Queued { .. } => self.waits.increment(1),
             EventKind::Granted { waited_ms, .. } => {
@@ -146,13 +146,13 @@ impl Metrics {
         }
     }
 
-    /// This node leads in a new term.
+    /// Records that this node leads in a new term.
     pub(super) fn leads(&self, term: u64) {
         self.term.set(term as f64);
         self.leader.set(1.0);
     }
 
-    /// Sizes of the state.
+    /// Records the sizes of the state.
     pub(super) fn sizes(&self, totals: Totals) {
         self.sessions.set(totals.sessions as f64);
         self.locks.set(totals.locks as f64);

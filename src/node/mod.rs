@@ -1,6 +1,6 @@
-//! A node that an application can hold inside itself: storage, consensus, the lock machine, and a lock service on top.
+//! A node that an application can embed: storage, consensus, the lock machine, and the lock service on top of them.
 //!
-//! Knows: everything below, from limits to service. Never: protobuf, HTTP, the command line.
+//! Knows: all modules from limits to service. Never: protobuf, HTTP, the command line.
 //!
 //! ```text
 //! calls ─► service ─► proposal queue ─► proposer ─► consensus ─► machine
@@ -35,51 +35,53 @@ use crate::limits;
 use crate::service::ServerInfo;
 pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 
-/// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) ends it.
+/// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) stops it.
 ///
-/// Killing the process at any moment loses nothing that was acknowledged: a start finds it on disk.
+/// Killing the process at any moment loses nothing that was acknowledged: the next start reads it from disk.
 #[derive(Debug, Clone)]
 pub struct Node {
     core: Arc<Core>,
     tasks: Arc<Tasks>,
 }
 
-/// Everything that runs for a node; it ends with it.
+/// The tasks and the runtime of a node; they end with it.
 struct Tasks {
     running: Mutex<JoinSet<()>>,
     runtime: Mutex<Option<tokio::runtime::Runtime>>,
     handle: tokio::runtime::Handle,
-    /// The runtime that opened the node.
+    /// Runtime of the caller that opened the node.
     callers: tokio::runtime::Handle,
 }
 
 impl Node {
-    /// A handle on the lock service that this node gives.
+    /// Returns a handle on the node's lock service.
     #[must_use]
     pub fn service(&self) -> Self {
         self.clone()
     }
 
-    /// This node's id.
+    /// Returns the id of this node.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.core.id
     }
 
-    /// Whether this node leads and may decide: it has applied an entry of its own term, and a quorum still follows it.
+    /// Whether this node leads and may decide: it has applied an entry of its own term, and a quorum followed it
+    /// recently.
     #[must_use]
     pub fn leads(&self) -> bool {
-        // Twice the longest election timeout: the others have had the time to elect somebody else.
+        // After twice the longest election timeout the others may have elected another leader.
         self.core.consensus.watch().borrow().leads_within(2 * self.core.election_max)
     }
 
-    /// Whether this node serves calls itself, and does not pass them on: it leads, or does in a moment.
+    /// Whether this node serves calls itself instead of forwarding them: it leads, or starts to lead within
+    /// [`limits::LEADER_WAIT_MS`].
     async fn serves(&self) -> bool {
-        (self.leads() && self.core.queue.are_open()) || Box::pin(self.wait_until_serving()).await
+        (self.leads() && self.core.queue.is_open()) || Box::pin(self.wait_until_serving()).await
     }
 
-    /// Waits a moment where this node was elected and does not lead yet, and returns whether it leads then. A client that was
-    /// sent here would otherwise stay at a node that forwards everything, until something sends it elsewhere.
+    /// If this node was elected and does not lead yet, waits until it does. Returns whether it leads then. A client
+    /// that was sent here would otherwise stay at a node that forwards every call, until another node sends it away.
     async fn wait_until_serving(&self) -> bool {
         let elsewhere = |view: &crate::raft::View| view.leader != Some(self.core.id) || view.fatal.is_some();
         let (mut views, mut later) = (self.core.consensus.watch(), self.core.consensus.watch());
@@ -93,22 +95,22 @@ impl Node {
             }
         };
         drop(tokio::time::timeout(Duration::from_millis(limits::LEADER_WAIT_MS), begun).await);
-        self.leads() && self.core.queue.are_open()
+        self.leads() && self.core.queue.is_open()
     }
 
-    /// What this node sees of its cluster, and every change of it.
+    /// Returns the node's view of its cluster; the receiver reports each change.
     #[must_use]
     pub fn views(&self) -> watch::Receiver<crate::raft::View> {
         self.core.consensus.watch()
     }
 
-    /// Becomes true when the node starts to close: servers send their clients elsewhere then.
+    /// Becomes true when the node starts to close: its servers then send their clients to other nodes.
     #[must_use]
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.core.stop.subscribe()
     }
 
-    /// Who this node is: for the servers in front of it.
+    /// Returns what the servers on top of this node report about it.
     #[must_use]
     pub fn info(&self) -> ServerInfo {
         ServerInfo {
@@ -120,13 +122,13 @@ impl Node {
         }
     }
 
-    /// Bounds how many commands a second each namespace may send while this node leads, instead of what its settings
-    /// said. Like those it should be the same on every node.
+    /// Replaces the limits of commands per second for each namespace, which apply while this node leads. They should be
+    /// the same on every node.
     pub fn set_rates(&self, rates: crate::config::Rates) {
         self.core.rate_limits.set(rates);
     }
 
-    /// Waits until something stopped this node that it could not mend, and says what.
+    /// Waits until an error that the node cannot recover from stops it, and returns the reason.
     pub async fn failed(&self) -> String {
         let mut fatal = self.core.shared.fatal.subscribe();
         match fatal.wait_for(Option::is_some).await {
@@ -135,32 +137,33 @@ impl Node {
         }
     }
 
-    /// The index of the newest applied entry and the digest of the state after it: nodes of one index have one digest.
-    /// Checks every invariant of the lock state on the way; the error says which is broken. It walks the whole state,
-    /// and nothing is applied meanwhile.
+    /// Returns the index of the newest applied entry and the digest of the state after it: nodes with the same index
+    /// have the same digest. Also checks every invariant of the lock state; the error names the broken one. This walks
+    /// the whole state, and no entry is applied meanwhile.
     pub fn verified(&self) -> Result<(u64, u128), String> {
         self.core.consensus.verified()
     }
 
-    /// Writes a snapshot file now, and lets the log behind it go but for the margin. It is made in the background; the
-    /// error says that the node has stopped.
+    /// Starts to write a snapshot file in the background, after which the log before it can be purged, but for the
+    /// margin. The error reports that the node has stopped.
     pub async fn write_snapshot(&self) -> Result<(), crate::service::ServiceError> {
         self.core.consensus.snapshot().await.map_err(|_| crate::service::ServiceError::Stopping)
     }
 
     /// Runs a task on the node's runtime until the node closes.
-    fn own(&self, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut running = self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner);
         while running.try_join_next().is_some() {}
         running.spawn_on(task, &self.tasks.handle);
     }
 
-    /// Hands leadership over while everything still works; a stop that is planned costs no failover.
+    /// Transfers leadership to another node, so that a planned stop costs no failover. Does nothing if this node does
+    /// not lead.
     pub async fn hand_over(&self) {
         self.step_aside().await;
     }
 
-    /// Hands leadership over, ends everything that runs for this node, and closes its files.
+    /// Transfers leadership, ends all tasks of this node, and closes its files.
     pub async fn close(&self) {
         self.step_aside().await;
         self.core.stop.send_replace(true);
@@ -179,7 +182,7 @@ impl Node {
 }
 
 impl Tasks {
-    /// How many asynchronous tasks there are, of this node, and of whoever opened it: its servers, their connections and calls.
+    /// Number of asynchronous tasks of this node and of the application that opened it: servers, connections and calls.
     fn alive(&self) -> usize {
         let own = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let of_callers = self.callers.metrics().num_alive_tasks();

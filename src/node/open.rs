@@ -1,4 +1,4 @@
-//! Opens a node: its directory, its log and its state, then consensus, the proposer and the background tasks.
+//! Opens a node: its directory, log and state, then consensus, the proposer and the background tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,27 +22,27 @@ use crate::net::{Connector, Incoming, accepted};
 use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Timing};
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
-/// How a node is opened, beside its settings.
+/// Options of a node that its config does not contain.
 #[derive(Debug)]
 pub struct NodeOptions {
-    /// Its clock and entropy.
+    /// Clock and source of random numbers.
     pub clock: Arc<dyn Clock>,
-    /// Keep nothing: the log and the state live in memory, and a node that stops has lost its data.
+    /// Keep the log and the state in memory: a node that stops loses its data.
     pub ephemeral: bool,
-    /// Keep everything on this disk in memory instead of in the directory: it outlives the node. For simulations.
+    /// Keep the data on this disk in memory instead of in the directory. The disk outlives the node. For simulations.
     pub memory: Option<MemoryDisk>,
-    /// Use a runtime of the node's own, so that an application's blocking task can't delay heartbeats.
+    /// Use a separate runtime for the node, so that a blocking task of the application cannot delay heartbeats.
     pub own_runtime: bool,
-    /// A listener for the other nodes; `None` binds the one that the settings name.
+    /// Listener for the other nodes; `None` binds the address of the config.
     pub peer_listener: Option<std::net::TcpListener>,
-    /// How often checkpoints and snapshot files are made, how much of the log is kept behind them, and what fits an entry.
+    /// Intervals of checkpoints and snapshot files, the part of the log to keep, and the size of an entry.
     pub upkeep: Upkeep,
-    /// Another network than TCP between the nodes; it goes before `peer_listener` and the address of the settings.
+    /// Network between the nodes other than TCP; it overrides `peer_listener` and the address of the config.
     pub peer_network: Option<PeerNetwork>,
 }
 
-/// When a node tidies its disk. The default suits disks and clusters of every usual size; a simulation makes all of it
-/// small, so that it happens often.
+/// When a node writes checkpoints and snapshots and purges its log. The default suits disks and clusters of every usual
+/// size; a simulation uses small values, so that it happens often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upkeep {
     /// Milliseconds between checkpoints, see [`limits::CHECKPOINT_MS`].
@@ -66,9 +66,9 @@ impl Default for Upkeep {
     }
 }
 
-/// A network between nodes: how this one dials the others, and where it hears from them.
+/// A network between nodes: how this node dials the others, and how it accepts their connections.
 pub struct PeerNetwork {
-    /// Dials the addresses that the settings give the members.
+    /// Dials the members' addresses.
     pub connector: Connector,
     /// Connections from the other nodes.
     pub incoming: Incoming,
@@ -97,27 +97,27 @@ impl Default for NodeOptions {
 /// Why a node did not open. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenNodeError {
-    /// Its directory: the text names file, record and the way out.
+    /// The data directory cannot be used; the text names the file, the record and the fix.
     #[error(transparent)]
     Directory(#[from] OpenError),
-    /// An address that it listens on.
+    /// An address cannot be listened on.
     #[error("cannot listen on {address} for the other nodes: {error}")]
     Listen {
-        /// Which.
+        /// Address, `HOST:PORT`.
         address: String,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// Its runtime.
+    /// The threads of the runtime cannot be started.
     #[error("cannot start threads: {0}")]
     Runtime(#[from] io::Error),
-    /// Consensus.
+    /// Consensus cannot start.
     #[error(transparent)]
     Consensus(#[from] StartError),
-    /// Founding the cluster.
+    /// The cluster cannot be founded.
     #[error("the cluster cannot be founded: {0}")]
     Found(#[from] ProposeError),
-    /// Its timing is not the cluster's, or its build is older than the cluster's feature level allows.
+    /// The timing differs from the cluster's, or the build is older than the cluster's feature level.
     #[error("{0}")]
     Unfit(String),
 }
@@ -129,15 +129,15 @@ impl fmt::Debug for Tasks {
 }
 
 impl Node {
-    /// Opens a node from its settings. The first start of all founding members forms the cluster.
+    /// Opens a node with its config. The first start of all founding members forms the cluster.
     ///
-    /// A directory that belongs to another node, is in use, is damaged or was written by a newer build is refused with
-    /// the file, the record and what to do.
+    /// A directory is refused if it belongs to another node, is in use, is damaged, or was written by a newer build.
+    /// The error names the file, the record and the fix.
     pub async fn open(config: Config) -> Result<Self, OpenNodeError> {
         Self::open_with(config, NodeOptions::default()).await
     }
 
-    /// Opens a node with a clock, storage and runtime of the caller's choice.
+    /// Opens a node with the given clock, storage, network and runtime.
     pub async fn open_with(config: Config, options: NodeOptions) -> Result<Self, OpenNodeError> {
         let network = match (options.peer_network, options.peer_listener) {
             (Some(network), _) => Bound::Given(network),
@@ -157,14 +157,14 @@ impl Node {
     }
 }
 
-/// A network of which nothing needs the runtime yet.
+/// A network that does not need the runtime yet.
 enum Bound {
     Tcp(std::net::TcpListener),
     Given(PeerNetwork),
 }
 
 impl Bound {
-    /// On the node's runtime.
+    /// Creates the network; must be called on the node's runtime.
     fn network(self) -> io::Result<PeerNetwork> {
         match self {
             Bound::Tcp(listener) => {
@@ -233,8 +233,8 @@ async fn open_here(
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announcements::own(&config, settings.disk);
     let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
-    node.core.queue.bound_renewals(upkeep.renewals_an_entry_max);
-    node.own(serve_peers(node.clone(), incoming));
+    node.core.queue.set_renewals_an_entry_max(upkeep.renewals_an_entry_max);
+    node.spawn(serve_peers(node.clone(), incoming));
     if let Some(why) = watchdog::unfit(&node) {
         node.close().await;
         return Err(OpenNodeError::Unfit(why));
@@ -245,7 +245,7 @@ async fn open_here(
     Ok(node)
 }
 
-/// Answers the other nodes until this one closes.
+/// Serves the other nodes until this node closes.
 async fn serve_peers(node: Node, incoming: Incoming) {
     let mut stop = node.core.stop.subscribe();
     let stopped = async move { stop.wait_for(|stop| *stop).await.map_or((), |_| ()) };
@@ -258,16 +258,16 @@ fn hooks(shared: &Arc<Shared>, tasks: &Arc<Tasks>) -> Arc<RaftCallbacks> {
     Arc::new(RaftCallbacks { shared: Arc::clone(shared), tasks: Arc::downgrade(tasks) })
 }
 
-/// Opens the node's directory; one that is made anew gets the disk id that was drawn.
+/// Opens the node's directory. A new directory gets the random disk id `disk`.
 async fn open_directory(
     config: &Config,
     settings: &RaftSettings,
-    drawn: u128,
+    disk: u128,
 ) -> Result<storage::Opened, OpenNodeError> {
     let (dir, cluster, node) = (config.data.clone(), config.cluster.clone(), config.node);
     let (peers_id, group_id) = (settings.peers_id, settings.group_id);
     let claim = Claim { cluster: cluster.clone(), node, peers_id: Some(peers_id), group_id: Some(group_id) };
-    let identity = move || Identity::new(cluster, peers_id, group_id, node, drawn);
+    let identity = move || Identity::new(cluster, peers_id, group_id, node, disk);
     let opening = move || storage::open(&dir, &claim, identity, &storage::Options::default());
     Ok(tokio::task::spawn_blocking(opening).await.map_err(io::Error::other)??)
 }
@@ -306,20 +306,21 @@ fn assemble(
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),
     });
-    // A node is assembled once: the slot is empty.
+    // A node is assembled once, so the slot is empty.
     shared.core.set(Arc::downgrade(&core)).ok();
     let node = Node { core: Arc::clone(&core), tasks };
-    node.own(proposer::run(Arc::clone(&core), core.stop.subscribe()));
-    node.own(leadership::publish(node.clone()));
-    node.own(forward::forward_unsent(node.clone()));
-    node.own(watchdog::run(node.clone()));
-    node.own(announcements::keep(node.clone()));
-    node.own(consistency::compare(node.clone()));
+    node.spawn(proposer::run(Arc::clone(&core), core.stop.subscribe()));
+    node.spawn(leadership::publish(node.clone()));
+    node.spawn(forward::forward_unsent(node.clone()));
+    node.spawn(watchdog::run(node.clone()));
+    node.spawn(announcements::keep(node.clone()));
+    node.spawn(consistency::compare(node.clone()));
     node
 }
 
-/// What consensus needs to know. What the nodes know each other by follows from the cluster's name and founding members, so
-/// that the founders agree on it before they have ever spoken to each other; a node that comes later has it in its config.
+/// Returns the settings of consensus. The id by which nodes recognize each other is a hash of the cluster's name and
+/// founding members, so that the founders agree on it before their first contact; a node that joins later has it in its
+/// config.
 fn raft_settings(config: &Config) -> RaftSettings {
     let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };
     let members: BTreeMap<u64, Member> = config.members.iter().map(|(id, of)| (*id, member(of))).collect();

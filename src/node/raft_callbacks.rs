@@ -1,4 +1,4 @@
-//! What consensus calls when something was applied, installed, passed on or stopped.
+//! Callbacks of consensus: an entry was applied, a snapshot installed, a call forwarded, or consensus stopped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::model::Position;
 use crate::raft::Hooks;
 use crate::service::ServiceError;
 
-/// The node's side of consensus.
+/// The node's implementation of the Raft callbacks.
 pub(super) struct RaftCallbacks {
     pub(super) shared: Arc<Shared>,
     pub(super) tasks: Weak<Tasks>,

@@ -1,7 +1,7 @@
-//! How many commands a second each namespace may send: one bucket each, at the leader, before the log.
+//! Limits the commands per second of each namespace: one token bucket each, on the leader, before the log.
 //!
-//! A bucket holds what may be sent within one second. One that is full is as good as none, so only namespaces that sent
-//! something in the last second have one. What gives back or ends something is never refused.
+//! A bucket holds the commands of one second. A full bucket needs no entry, so only namespaces with commands in the
+//! last second have one. Commands that release or end something are never refused.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use crate::limits::RATES_SWEPT_MIN;
 use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, SessionId};
 use crate::service::NotSent;
 
-/// What a full bucket holds, in nanoseconds of its rate.
+/// Capacity of a bucket, in nanoseconds of its rate.
 const BURST_NANOS: u64 = 1_000_000_000;
 
-/// All buckets, and the bounds that fill them.
+/// All buckets, with the limits that fill them.
 #[derive(Debug, Default)]
 pub(super) struct RateLimits {
     on: AtomicBool,
@@ -26,13 +26,13 @@ pub(super) struct RateLimits {
 #[derive(Debug, Default)]
 struct Buckets {
     rates: config::Rates,
-    /// When each bucket will be full again, in nanoseconds of the node's clock.
+    /// Time of the node's clock, in nanoseconds, when each bucket will be full again.
     full_at: HashMap<Namespace, u64>,
-    /// Buckets that were left when they were last swept.
+    /// Number of buckets after the last removal of full ones.
     swept: usize,
 }
 
-/// Whose bucket a command is taken from.
+/// The bucket that a command is taken from.
 enum Source<'a> {
     Namespace(&'a Namespace),
     Session(SessionId),
@@ -43,14 +43,14 @@ impl RateLimits {
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other bounds from now on. What was sent so far still counts.
+    /// Replaces the limits. Commands that were already sent still count.
     pub(super) fn set(&self, rates: config::Rates) {
         let mut buckets = self.buckets();
         self.on.store(!rates.is_off(), Ordering::Relaxed);
         buckets.rates = rates;
     }
 
-    /// Takes one command out of a namespace's bucket, or says how long to wait for it.
+    /// Takes one command out of a namespace's bucket. The error says how long to wait.
     fn take(&self, namespace: &Namespace, now: Instant) -> Result<(), NotSent> {
         let mut buckets = self.buckets();
         let Some(a_second) = buckets.rates.of(namespace) else { return Ok(()) };
@@ -69,8 +69,8 @@ impl RateLimits {
         Ok(())
     }
 
-    /// Takes the command out of the bucket of its namespace. `namespace_of` finds the namespace of an open session; the machine
-    /// answers a command of an ended one. The error says how long to wait.
+    /// Takes the command out of the bucket of its namespace. `namespace_of` finds the namespace of an open session;
+    /// commands of an ended session pass, and the machine refuses them. The error says how long to wait.
     pub(super) fn check(
         &self,
         command: &Command,
@@ -91,7 +91,8 @@ impl RateLimits {
     }
 }
 
-/// Whose command it is; `None` for what gives back, ends, or attaches, and for what nodes and operators do.
+/// Returns the bucket of a command; `None` for commands that release, end or attach, and for those of nodes and
+/// operators.
 fn source(command: &Command) -> Option<Source<'_>> {
     match command {
         Command::OpenSession(open) => Some(Source::Namespace(&open.namespace)),
@@ -140,7 +141,8 @@ mod tests {
         Instant::from_nanos(0).after(Duration::from_millis(ms))
     }
 
-    /// A second's worth may come at once, then one at a time; the refusal names the bound and when to come again.
+    /// The commands of one second may arrive at once, then one at a time; the refusal names the rate and the time to
+    /// wait.
     #[test]
     fn a_bucket_holds_one_second() {
         let rates = rates(Some(10), &[]);
@@ -159,7 +161,8 @@ mod tests {
         assert!(rates.take(&ours, at(2_000)).is_err());
     }
 
-    /// One namespace at its bound takes nothing from another; each has its own bound, and none without one is bounded.
+    /// A namespace at its limit takes nothing from another; each has its own limit, and a namespace without one is
+    /// unlimited.
     #[test]
     fn one_namespace_does_not_slow_another() {
         let rates = rates(None, &[("slow", 1), ("fast", 100)]);
@@ -173,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Namespaces that were quiet for a second leave nothing.
+    /// Namespaces without commands for a second leave no entries.
     #[test]
     fn quiet_namespaces_leave_nothing() {
         let rates = rates(Some(1), &[]);

@@ -1,4 +1,4 @@
-//! The lock service as a node gives it: in-process where it leads, through the leader where it does not.
+//! The lock service of a node: answered in-process on the leader, and forwarded to the leader by other nodes.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::service::{
 impl LockService for Node {
     #[expect(
         clippy::manual_async_fn,
-        reason = "such a function has room for the call twice, as its argument and its variable"
+        reason = "the future of an async fn holds its argument twice: as argument and as variable"
     )]
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
@@ -28,7 +28,7 @@ impl LockService for Node {
             if self.serves().await {
                 return answered(self.propose_here(call)?).await;
             }
-            // Boxed, so that the future of a call that is served here has no room for the way to another node.
+            // Boxed, so that the future of a call that is served here reserves no space for forwarding.
             Box::pin(self.submit_to_leader(call)).await
         }
     }
@@ -47,7 +47,7 @@ impl LockService for Node {
         let wait_ms = limits::SETTLED_WAIT_MS;
         loop {
             let reply = if self.serves().await {
-                self.settled_here(&claim, Duration::from_millis(wait_ms)).await?
+                self.wait_outcome_here(&claim, Duration::from_millis(wait_ms)).await?
             } else {
                 let settled = Forward::Settled { claim: claim.clone(), wait_ms };
                 let Forwarded::Reply(reply) = Box::pin(self.send_to_leader(settled, Some(wait_ms))).await? else {
@@ -92,7 +92,7 @@ impl LockService for Node {
             return self.hold_events(session);
         }
         let (events, feed) = self.core.shared.hub.subscribe(subscription);
-        self.own(feed);
+        self.spawn(feed);
         Ok(events)
     }
 
@@ -101,7 +101,7 @@ impl LockService for Node {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        Ok(self.status_told().await)
+        Ok(self.status_from_leader().await)
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
@@ -149,8 +149,8 @@ impl LockService for Node {
 }
 
 impl Node {
-    /// Serves a call that another node passed on. It is refused where this node does not lead, and passed on again only where
-    /// it waited while leadership was handed over.
+    /// Serves a call that another node forwarded. If this node does not lead, the call is refused; it is forwarded
+    /// again only if it waited here during a transfer of leadership.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
         if !(anywhere || self.serves().await) {
@@ -165,7 +165,7 @@ impl Node {
             Forward::Renew(renewals) => self.renew_here(renewals).await.map(Forwarded::Replies),
             Forward::Settled { claim, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
-                self.settled_here(&claim, wait).await.map(Forwarded::Reply)
+                self.wait_outcome_here(&claim, wait).await.map(Forwarded::Reply)
             }
             Forward::Query(query) => self.query_here(&query).await.map(Forwarded::QueryReply),
             Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
@@ -185,21 +185,21 @@ impl Node {
     }
 
     fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        self.proven(call.command.session(), &call.proof)?;
+        self.check_proof(call.command.session(), &call.proof)?;
         self.core.admits(&call.command)?;
         let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
         let limited = self.core.rate_limits.check(&call.command, &*self.core.clock, namespace_of);
         limited.map_err(ServiceError::not_sent)?;
         let (answer, reply) = oneshot::channel();
-        let since = call.command.is_sessionless().then(|| self.first_sent(&call));
+        let since = call.command.is_sessionless().then(|| self.sent_at(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
         self.core.queue.command(submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
     }
 
-    /// Log time when the caller first sent a sessionless command, or earlier: as the caller knew it then, or else what
-    /// the leader's clock shows now less the age that the caller states.
-    fn first_sent(&self, call: &Call) -> LogTime {
+    /// Returns the log time when the caller first sent a command without a session, or an earlier time: the log time
+    /// that the caller knew, or else the leader's log time less the age that the caller reports.
+    fn sent_at(&self, call: &Call) -> LogTime {
         call.since.unwrap_or_else(|| {
             let now = self.core.queue.log_time().unwrap_or_default();
             LogTime(now.0.saturating_sub(call.age_ms))
@@ -207,7 +207,7 @@ impl Node {
     }
 
     async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let (renewals, refused) = self.all_proven(renewals);
+        let (renewals, refused) = self.check_proofs(renewals);
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
@@ -216,24 +216,24 @@ impl Node {
         for reply in waiting {
             match answered(reply).await {
                 Ok(reply) => replies.push(reply),
-                // Some of the list was applied before: as a whole it is not "never sent".
+                // Some renewals were applied before, so the list as a whole is not "never sent".
                 Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
                     return Err(ServiceError::unknown("only a part of the renewals was applied"));
                 }
                 Err(error) => return Err(error),
             }
         }
-        // By their places, the first one first: so what stands before each is there already.
+        // In ascending order of their places, so that every earlier reply is there already.
         refused.into_iter().for_each(|(place, reply)| replies.insert(place, reply));
         Ok(replies)
     }
 
-    /// The renewals whose proof holds, and the answers to the others with their places: what is wrong with one of them must
-    /// not end what the others renew.
-    fn all_proven(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
+    /// Splits the renewals into those with a valid proof and refusals of the others, with their places: an invalid
+    /// proof must not stop the other renewals.
+    fn check_proofs(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
         let (mut proven, mut refused) = (Vec::with_capacity(renewals.len()), Vec::new());
         for (place, call) in renewals.into_iter().enumerate() {
-            match self.proven(call.target.session(), &call.proof) {
+            match self.check_proof(call.target.session(), &call.proof) {
                 Ok(()) => proven.push(call),
                 Err(refusal) => {
                     let (index, stamp) = self.core.consensus.machine(|machine| (machine.applied(), machine.now()));
@@ -244,17 +244,18 @@ impl Node {
         (proven, refused)
     }
 
-    /// Refuses a proof that is not that session's, before anything reaches the log.
-    fn proven(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), Refusal> {
+    /// Refuses a proof that does not belong to the session, before the command reaches the log.
+    fn check_proof(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), Refusal> {
         let (Some(session), Proof::Handle { handle, namespace }) = (session, proof) else { return Ok(()) };
         self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))
     }
 
-    /// Where a claim stands: at once when it is settled, otherwise when it is, or after `wait` as it stands then.
-    async fn settled_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
+    /// Returns the outcome of a claim: at once if it is decided, otherwise when it is, or after `wait` its state at
+    /// that time.
+    async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
         let deadline = tokio::time::Instant::now() + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
-        let mut proven = false;
+        let mut confirmed = false;
         loop {
             let waiter = self.core.shared.claim_waiters.register(claim.claim);
             if *self.core.stop.borrow() {
@@ -264,10 +265,10 @@ impl Node {
                 return Err(self.not_sent(NotSent::NotLeader));
             }
             let reply = self.core.consensus.machine(|machine| claim_reply(machine, &query, &claim.lock))?;
-            if matches!(reply.outcome, Outcome::Refused(_)) && !proven {
-                // Not to know of a claim may mean to be behind: only a leader that has proven itself may say so.
-                self.prove().await?;
-                proven = true;
+            if matches!(reply.outcome, Outcome::Refused(_)) && !confirmed {
+                // An unknown claim may mean that this node lags: only a leader confirmed by a quorum may say so.
+                self.confirm_leadership().await?;
+                confirmed = true;
                 continue;
             }
             if !matches!(reply.outcome, Outcome::Queued(_)) {
@@ -282,12 +283,12 @@ impl Node {
     }
 
     async fn query_here(&self, query: &Query) -> Result<QueryReply, ServiceError> {
-        self.prove().await?;
+        self.confirm_leadership().await?;
         Ok(self.core.consensus.machine(|machine| machine.query(query)))
     }
 
-    /// Proves by a round to a quorum that this node leads and has applied everything that was ever answered.
-    async fn prove(&self) -> Result<(), ServiceError> {
+    /// Confirms by a round to a quorum that this node leads and has applied everything that was ever answered.
+    async fn confirm_leadership(&self) -> Result<(), ServiceError> {
         match self.core.consensus.read_barrier().await {
             Ok(()) => Ok(()),
             Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
@@ -295,7 +296,7 @@ impl Node {
                 let leader = self.core.hint(leader);
                 Err(ServiceError::NotSent { why: NotSent::NoLeader, leader })
             }
-            // A read changes nothing: whatever broke, it may be repeated.
+            // A read changes nothing, so it may be repeated after any error.
             Err(ProposeError::Unknown(_)) => Err(ServiceError::not_sent(NotSent::NoLeader)),
         }
     }
@@ -306,7 +307,7 @@ impl Node {
     }
 }
 
-/// The answer to what was put into a lane. Without one it is not known whether it was applied.
+/// Waits for the reply to a queued command or renewal. If the sender is dropped, the outcome is unknown.
 async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Result<Reply, ServiceError> {
     reply.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
 }

@@ -1,4 +1,4 @@
-//! What is refused before it reaches the log: values that no machine would take, and commands that only nodes make.
+//! Checks before the log: values out of bounds, and commands that only nodes may submit.
 
 use crate::limits;
 use crate::model::{
@@ -7,7 +7,7 @@ use crate::model::{
 };
 use crate::service::{Call, Scope, ServiceError};
 
-/// Refuses a call whose values are out of bounds, with the field, the bound and the value.
+/// Refuses a call with a value out of bounds. The error names the field, the bound and the value.
 pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
     match &call.command {
         Command::OpenSession(open) => metadata(&open.metadata)?,
@@ -99,8 +99,8 @@ fn text(field: &str, text: &str, bytes_max: usize) -> Result<(), ServiceError> {
     Err(Invalid::new(field, format!("at most {bytes_max} bytes"), format!("{} bytes", text.len())).into())
 }
 
-/// Whether it is one that a node makes for itself, and nobody may pass on.
-pub(super) fn only_nodes_make(command: &Command) -> bool {
+/// Whether only a node may submit the command, for itself. Such a command is never forwarded.
+pub(super) fn is_internal(command: &Command) -> bool {
     matches!(
         command,
         Command::Tick
@@ -123,7 +123,7 @@ fn lease_request(take: LeaseRequestId) -> Result<(), ServiceError> {
     Err(Invalid::new("take", bound, format!("{:032x}", take.0)).into())
 }
 
-/// Within their bounds; a lock has neither permits nor a limit.
+/// Checks permits and limit. A lock has neither.
 fn permits(Access { mode, limit }: Access) -> Result<(), ServiceError> {
     let Mode::Permits(count) = mode else {
         return limit
@@ -206,8 +206,8 @@ mod tests {
         check(&Call::new(Command::Acquire(acquire(access))))
     }
 
-    /// N-CAC-01: A cached hold is one exclusive lock, taken fairly, without owner, parent, lease, value, delay, at_least and
-    /// at_most. The error names the choice that conflicts, and no choice is refused where nothing is cached.
+    /// N-CAC-01: A cached hold is one exclusive lock, taken fairly, without owner, parent, lease, value, delay,
+    /// at_least and at_most. The error names the option that conflicts, and no option is refused without `cached`.
     #[test]
     fn n_cac_01_a_conflict_with_cached_is_refused_by_its_field() {
         let owner = || Owner::parse("job").expect("legal");
@@ -234,7 +234,7 @@ mod tests {
             let asked = |acquire: &Acquire| check(&Call::new(Command::Acquire(acquire.clone())));
             assert_eq!(asked(&acquire), Ok(()), "{field} alone");
             acquire.extras.get_or_insert_default().cached = true;
-            let Err(ServiceError::Invalid(invalid)) = asked(&acquire) else { panic!("{field} may go on") };
+            let Err(ServiceError::Invalid(invalid)) = asked(&acquire) else { panic!("{field} is accepted") };
             assert_eq!((invalid.field.as_str(), acquire.is_cached()), (field, false), "{invalid}");
             assert!(invalid.bound.contains("cached"), "{invalid}");
         }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!((check(&Call::new(Command::Acquire(cached.clone()))), cached.is_cached()), (Ok(()), true));
     }
 
-    /// A limit belongs to permits, and both have bounds.
+    /// A limit needs permits, and both have bounds.
     #[test]
     fn permits_and_limits_are_refused_beyond_their_bounds() {
         let field = |access| match asks(access) {
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(field(Access::permits(limits::PERMITS_MAX + 1, None)), "permits");
     }
 
-    /// What a caller says of itself has bounds, in every command that says it.
+    /// Metadata has bounds in every command that carries it.
     #[test]
     fn metadata_is_refused_beyond_its_bounds() {
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
@@ -303,14 +303,14 @@ mod tests {
                 Command::Document(DocumentCommand::Grab(grab)),
             ] {
                 let Err(ServiceError::Invalid(invalid)) = check(&Call::new(command)) else {
-                    panic!("{field} may go on")
+                    panic!("{field} is accepted")
                 };
                 assert_eq!(invalid.field, field);
             }
         }
     }
 
-    /// A wait has a bound, for a session's acquire, for an upgrade and for a lease alike.
+    /// A wait has a bound, for an acquire, an upgrade and a lease alike.
     #[test]
     fn waits_are_refused_beyond_their_bound() {
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
@@ -353,8 +353,8 @@ mod tests {
         }
     }
 
-    /// Lease request ids whose top 32 bits are all ones are refused before the log, in a take and in its withdrawal; the
-    /// error names the field and the bound. The id before them is taken, and none of them is ever drawn.
+    /// Lease request ids whose top 32 bits are all ones are refused before the log, in a take and in its withdrawal;
+    /// the error names the field and the bound. The id before them is accepted, and no random id is reserved.
     #[test]
     fn reserved_lease_requests_are_refused() {
         let first = limits::LEASE_REQUESTS_RESERVED_FROM;
@@ -375,7 +375,7 @@ mod tests {
             [Command::TakeLease(asks), Command::CancelTake { lock, take, handle }].map(Call::new)
         };
         for refused in [first, u128::MAX].into_iter().flat_map(calls) {
-            let Err(ServiceError::Invalid(invalid)) = check(&refused) else { panic!("{refused:?} may go on") };
+            let Err(ServiceError::Invalid(invalid)) = check(&refused) else { panic!("{refused:?} is accepted") };
             assert_eq!(invalid.field, "take");
             assert!(invalid.bound.contains("ffffffff000000000000000000000000"), "{invalid}");
         }

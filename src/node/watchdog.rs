@@ -40,12 +40,13 @@ pub(super) async fn run(node: Node) {
     }
 }
 
-/// When this node last handed leadership over because its clock had lost too much time.
+/// The last time that this node transferred leadership because its clock had lost too much time.
 #[derive(Debug, Default)]
 struct HandOvers(Option<Instant>);
 
 impl HandOvers {
-    /// Whether it has lost too much again, and its last time is long enough ago. If so, it is this time that counts from now on.
+    /// Whether the clock has lost too much time again, long enough after the last transfer. If so, records `now` as the
+    /// last transfer.
     fn due(&mut self, now: Instant, lost: Duration) -> bool {
         let pause = Duration::from_millis(limits::UNCOUNTED_HANDOVER_MS_MIN);
         let rested = self.0.is_none_or(|at| pause < now.since(at));
@@ -65,12 +66,12 @@ async fn wait_or_stop(stop: &mut watch::Receiver<bool>) -> bool {
     }
 }
 
-/// Why this node must not run in its cluster with its settings and build.
+/// Returns why this node must not run in its cluster with its settings and build.
 pub(super) fn unfit(node: &Node) -> Option<String> {
     timing_differs(node).or_else(|| node.core.build_too_old())
 }
 
-/// A node refuses to run with another timing than the one that its cluster was founded with.
+/// A node must not run with another timing than the one that its cluster was founded with.
 fn timing_differs(node: &Node) -> Option<String> {
     let founded = node.core.consensus.machine(|machine| machine.settings())?;
     let own = node.core.settings;
@@ -88,7 +89,8 @@ fn timing_differs(node: &Node) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A leader that loses more than two seconds hands over, and not again within ten minutes, whatever it loses.
+    /// A leader that loses more than two seconds transfers leadership, and not again within ten minutes, however much
+    /// it loses.
     #[test]
     fn leadership_is_handed_over_for_lost_time_once_in_ten_minutes() {
         let mut hand_overs = HandOvers::default();

@@ -14,7 +14,7 @@ use crate::storage::{self, Head};
 mod generated {
     tonic::include_proto!("lockkeeper.peer.v1");
 
-    pub(crate) type Counted<T, U> = crate::protobuf::Counted<T, U, super::InWords>;
+    pub(crate) type BoundedCodec<T, U> = crate::protobuf::BoundedCodec<T, U, super::InWords>;
 }
 pub(super) use generated::*;
 

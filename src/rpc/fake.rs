@@ -1,4 +1,4 @@
-//! A lock service for the tests of this room: it answers by the lock's name and tells what it was asked.
+//! A lock service for the tests of this module: the name of a lock decides its answer, and tests can read the calls.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -19,7 +19,7 @@ use crate::service::{
 };
 
 pub(super) const SESSION: u64 = 7;
-/// The cluster of a node that is started without another one.
+/// Default cluster of a node.
 pub(super) const CLUSTER: u128 = 0xabc;
 
 type Subscribers = Arc<Mutex<Vec<EventSender>>>;
@@ -33,7 +33,7 @@ pub(super) struct Fake {
     asked: mpsc::UnboundedSender<Call>,
     granted: Arc<watch::Sender<bool>>,
     subscribers: Subscribers,
-    /// So many disconnects are not noted.
+    /// Number of `Disconnected` commands that fail.
     leaderless: Arc<AtomicUsize>,
 }
 
@@ -51,17 +51,17 @@ impl Fake {
         )
     }
 
-    /// Answers so many disconnects that there is no leader, the last of them that what became of it is unknown.
+    /// Fails that many `Disconnected` commands because there is no leader; the outcome of the last one is unknown.
     pub(super) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
     }
 
-    /// Settles every queued acquire.
+    /// Grants every queued acquire.
     pub(super) fn grant(&self) {
         self.granted.send_replace(true);
     }
 
-    /// Tells all subscribers.
+    /// Sends an event to all subscribers.
     pub(super) async fn tell(&self, event: Event) {
         let subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for subscriber in subscribers {
@@ -75,7 +75,7 @@ impl Fake {
         events
     }
 
-    /// Ends all subscriptions, as a reader that is too slow is cut.
+    /// Ends all subscriptions, as for a reader that is too slow.
     pub(super) fn cut(&self) {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -231,7 +231,7 @@ pub(super) fn lock(name: &str) -> crate::model::LockKey {
     crate::model::LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("a legal name") }
 }
 
-/// A node with nothing but its client port.
+/// A node that has only a client port.
 pub(super) struct Node {
     pub(super) service: Fake,
     pub(super) calls: mpsc::UnboundedReceiver<Call>,
@@ -243,12 +243,12 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Serves on a free port; this node leads unless told otherwise.
+    /// Serves on a free port; this node leads at first.
     pub(super) async fn start(id: u64) -> Self {
         Self::start_in(CLUSTER, id, "127.0.0.1:0").await
     }
 
-    /// Serves as a node of this cluster, or of one that has no id yet, at this address.
+    /// Serves as a node of this cluster, or of a cluster without an id yet, at this address.
     pub(super) async fn start_in(cluster_id: impl Into<Option<u128>>, id: u64, address: &str) -> Self {
         let (cluster_id, named) = watch::channel(cluster_id.into());
         let (service, calls) = Fake::new();
@@ -268,14 +268,14 @@ impl Node {
         Self { service, calls, address, cluster_id, leader, stop, serving }
     }
 
-    /// Ends it, and with it its connections; its address is free then. Answers what its service was asked.
+    /// Stops the node and its connections; its address is free then. Returns the calls that its service got.
     pub(super) async fn end(mut self) -> Vec<Call> {
         self.stop.send_replace(true);
         self.serving.await.expect("served");
         std::iter::from_fn(|| self.calls.try_recv().ok()).collect()
     }
 
-    /// The next call that the service was asked.
+    /// Returns the next command that the service got.
     pub(super) async fn asked(&mut self) -> Command {
         self.calls.recv().await.expect("the service lives").command
     }

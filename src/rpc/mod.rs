@@ -1,32 +1,27 @@
-//! The gRPC wire: parses protobuf into model types, serves any [`LockService`](crate::service::LockService) over it,
-//! and is a [`LockService`](crate::service::LockService) over it itself.
+//! gRPC: converts between protobuf and model types, serves any [`LockService`](crate::service::LockService) over gRPC,
+//! and implements [`LockService`](crate::service::LockService) as a gRPC client.
 //!
-//! Knows: limits, model, service, and client for its connect. Never: machine, storage, raft, node.
+//! Knows: limits, model, service, and client for `Client::connect`. Never: machine, storage, raft, node.
 
 pub mod pb;
 
-mod admin;
-mod calls;
+mod background;
+mod client;
 mod connect;
 mod convert;
 #[cfg(test)]
 mod fake;
 mod naming;
-mod remote;
 mod server;
-mod session;
-mod tasks;
 mod tls;
-mod tokens;
-mod unary;
 
-pub use remote::{RemoteService, RemoteSettings};
+pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 pub use tls::TlsSettings;
 
-/// The Raft group that serves every namespace: there is one.
+/// The Raft group that serves every namespace: there is only one.
 const GROUP: u32 = 0;
-/// Oldest protocol of session streams that this version speaks.
+/// Oldest protocol version of session streams that this build supports.
 pub const PROTOCOL_MIN: u32 = 1;
-/// Newest protocol of session streams that this version speaks.
+/// Newest protocol version of session streams that this build supports.
 pub const PROTOCOL_MAX: u32 = 1;

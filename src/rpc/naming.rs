@@ -1,11 +1,11 @@
-//! Every call and every answer names its cluster in its headers, and an error does so, too. So a receiver knows whether to
-//! believe it before anything in it is read.
+//! The headers that name a cluster. Every call, every answer and every error contains them, so that the receiver knows
+//! whether it came from the right cluster before it decodes any other part.
 //!
-//! A call that names another cluster is refused here, before the service sees it. A call that names none is served: other
-//! programs than this crate's client may leave the name out.
+//! A call that names another cluster is refused here, before the service sees it. A call that names none is served:
+//! programs other than this crate's client may omit the header.
 //!
-//! A node whose cluster is being founded has no name to give for a moment. Its answers name the group alone, and to a call that
-//! names a cluster it answers that no node leads yet.
+//! A node whose cluster is being founded has no id for a moment. Its answers name only the group, and a call that names
+//! a cluster gets the error that no node leads yet.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -22,29 +22,29 @@ use super::convert::error_to_status;
 use crate::model::{Invalid, parse_cluster_id};
 use crate::service::{NotSent, ServiceError};
 
-/// Of a call: the cluster that it is meant for. Of an answer: the cluster of the node that gives it.
+/// Header of a call: its target cluster. Header of an answer: the cluster of the answering node.
 pub(super) const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
-/// Of an answer: the Raft group that gives it.
+/// Header of an answer: the Raft group that answers.
 pub(super) const GROUP: HeaderName = HeaderName::from_static("lockkeeper-group");
-/// There is one group.
+/// The only group.
 const GROUP_ID: HeaderValue = HeaderValue::from_static("0");
 
-/// A cluster's id as it stands in a header: 32 hexadecimal digits.
+/// Returns a cluster's id as a header: 32 hexadecimal digits.
 pub(super) fn header_of(cluster_id: u128) -> HeaderValue {
-    HeaderValue::try_from(format!("{cluster_id:032x}")).expect("hexadecimal digits may stand in a header")
+    HeaderValue::try_from(format!("{cluster_id:032x}")).expect("hexadecimal digits are a valid header")
 }
 
-/// The cluster that these headers name; `None` where they name none.
+/// Returns the cluster that the headers name; `None` if they name none.
 pub(super) fn named(headers: &HeaderMap) -> Option<u128> {
     parse_cluster_id(headers.get(CLUSTER)?.to_str().ok()?).ok()
 }
 
-/// Whether these are the headers of an answer of a node whose cluster has no id yet.
+/// Whether these are the headers of an answer from a node whose cluster has no id yet.
 pub(super) fn is_unfounded(headers: &HeaderMap) -> bool {
     headers.contains_key(GROUP) && !headers.contains_key(CLUSTER)
 }
 
-/// A gRPC service of a node.
+/// A gRPC service that adds and checks these headers.
 #[derive(Clone)]
 pub(super) struct Named<S> {
     service: S,
@@ -58,7 +58,7 @@ impl<S> Named<S> {
     }
 }
 
-/// The refusal of a call that is meant for another cluster than this node's, or for one that this node does not know yet.
+/// Returns the refusal of a call for another cluster than this node's, or for a cluster while this node has no id yet.
 fn refused(headers: &HeaderMap, own: Option<&HeaderValue>) -> Option<Status> {
     let meant = headers.get(CLUSTER).filter(|meant| Some(*meant) != own)?;
     let Some(own) = own else { return Some(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))) };
@@ -85,7 +85,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // Read once: a call that was refused because the cluster had no id must not be answered in its name.
+        // Read once: a call that was refused because the cluster had no id must not be answered with its id.
         let own = self.cluster_id.borrow().map(header_of);
         let answering = match refused(request.headers(), own.as_ref()) {
             Some(status) => Either::Left(ready(Ok(status.into_http()))),

@@ -4,8 +4,8 @@
 
 include!(concat!(env!("OUT_DIR"), "/lockkeeper.v1.rs"));
 
-/// How the messages are written, read and refused.
-pub(crate) type Counted<T, U> = crate::protobuf::Counted<T, U, super::convert::AsInvalid>;
+/// Codec of the messages.
+pub(crate) type BoundedCodec<T, U> = crate::protobuf::BoundedCodec<T, U, super::convert::AsInvalid>;
 
 /// Descriptors of all files in `proto/lockkeeper/v1/`, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

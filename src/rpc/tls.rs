@@ -1,4 +1,4 @@
-//! TLS on both sides of the wire.
+//! TLS settings of clients and servers.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::limits;
 /// Certificates and keys, as PEM text.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Who is believed: for a server, the authority of its clients' certificates, which it then demands.
+    /// Certificate authorities to trust. A server with one requires client certificates from it.
     pub ca: Option<Vec<u8>>,
-    /// The own certificate chain. A server must have one.
+    /// Certificate chain of this side. A server must have one.
     pub cert: Option<Vec<u8>>,
-    /// Its private key.
+    /// Private key of that certificate.
     pub key: Option<Vec<u8>>,
 }
 
-/// Never shows a key.
+/// Shows which parts are set, and never a key.
 impl fmt::Debug for TlsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsSettings")
@@ -30,7 +30,8 @@ impl fmt::Debug for TlsSettings {
 }
 
 impl TlsSettings {
-    /// For a server: with an authority, a client without a certificate of it is turned away.
+    /// Returns the settings of a server. With a certificate authority, it refuses clients without a certificate from
+    /// it.
     #[must_use]
     pub fn for_server(&self) -> ServerTlsConfig {
         let mut config = ServerTlsConfig::new().timeout(Duration::from_millis(limits::HANDSHAKE_MS_MAX));
@@ -43,7 +44,8 @@ impl TlsSettings {
         config
     }
 
-    /// For a client: the server's certificate must be the authority's, for the name or address of the endpoint.
+    /// Returns the settings of a client. The server's certificate must come from the authority, for the name or address
+    /// of the endpoint.
     #[must_use]
     pub fn for_client(&self) -> ClientTlsConfig {
         let mut config = ClientTlsConfig::new().timeout(Duration::from_millis(limits::CONNECT_MS_MAX));

@@ -1,28 +1,28 @@
-//! A file on its way from a node.
+//! A file that a node sends in pieces.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::ServiceError;
 
-/// The pieces of a file, in order. Dropping it ends the sending. It says nothing about being complete: the file's own
-/// format does.
+/// The pieces of a file, in order. Dropping it stops the sender. The end of the pieces does not prove that the file is
+/// complete; the file's format does.
 #[derive(Debug)]
 pub struct Download {
     receiver: mpsc::Receiver<Result<Bytes, ServiceError>>,
 }
 
 impl Download {
-    /// From the channel that its service feeds.
+    /// Creates a download from the channel that the service feeds.
     #[must_use]
     pub fn new(receiver: mpsc::Receiver<Result<Bytes, ServiceError>>) -> Self {
         Self { receiver }
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
-    /// Whatever cut it off; nothing comes after.
+    /// The error that interrupted the transfer; no piece follows it.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ServiceError> {
         self.receiver.recv().await.transpose()
     }

@@ -1,90 +1,90 @@
-//! What can go wrong between a caller and the log, sorted by what the caller may do about it.
+//! Errors between a caller and the log, one variant for each thing that the caller can do about them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::{Advice, Word};
+use super::error_table::{Advice, ErrorCode};
 use crate::model::{Invalid, Position, Refusal};
 
-/// Why a service could not answer. "I do not know whether it happened" is never folded into "it did not happen".
+/// Why a service returned no answer. An unknown outcome is never reported as "it did not happen".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum ServiceError {
-    /// It was not sent, and never will be: repeat it freely.
+    /// The command was not sent and never will be: the caller may repeat it freely.
     #[error("not sent: {why}{}", hint(.leader))]
     NotSent {
-        /// Why.
+        /// Reason that nothing was sent.
         why: NotSent,
-        /// Who to ask instead, where that is known.
+        /// Leader to send the command to, if known.
         leader: Option<LeaderHint>,
     },
-    /// It may have happened: repeat it with the same request number, or ask what became of it.
+    /// The command may have been applied: repeat it with the same request number, or query its outcome.
     #[error("outcome unknown: {why}{}", hint(.leader))]
     Unknown {
-        /// What broke.
+        /// Description of the failure.
         why: String,
-        /// Who to ask, where that is known.
+        /// Leader to ask, if known.
         leader: Option<LeaderHint>,
     },
     /// A value was out of bounds; nothing reached the log.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The machine refused; the answer is final.
+    /// The lock machine refused the command; the answer is final.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The caller may not do that.
+    /// The caller lacks the permission.
     #[error("not permitted: {why}")]
     Forbidden {
-        /// What is missing.
+        /// Permission or feature that is missing.
         why: String,
     },
-    /// Events before this position are no longer kept, or a slow reader was cut here: go on from `resume`.
-    #[error("events were missed: {why}; go on from {resume}")]
+    /// Events up to `resume` are no longer kept, or the reader was too slow: continue from `resume`.
+    #[error("events were missed: {why}; continue from {resume}")]
     EventsMissed {
-        /// What happened.
+        /// Reason that events were missed.
         why: String,
-        /// The position after which a new subscription will be complete.
+        /// Position after which a new subscription misses nothing.
         resume: Position,
     },
-    /// The node is going away.
+    /// The node is shutting down.
     #[error("the node is stopping")]
     Stopping,
-    /// Something that should be impossible; the detail says what.
+    /// An internal error, with a description: a bug, or an answer that the protocol does not allow.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
-/// Why nothing was sent.
+/// Why a command was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotSent {
-    /// The node that was asked does not lead and could not pass it on.
+    /// The asked node does not lead and could not forward the command.
     NotLeader,
-    /// Nobody leads at the moment, or the leader has no quorum.
+    /// No node leads at the moment, or the leader has no quorum.
     NoLeader,
-    /// No connection; the text names the endpoints and what each said.
+    /// No endpoint could be reached; the text names each endpoint and its error.
     Unreachable(String),
-    /// Too much waits already; try again after the pause.
+    /// Too many commands are waiting; retry after the pause.
     Overloaded {
-        /// In milliseconds.
+        /// Time to wait before a retry, in milliseconds.
         pause_ms: u64,
     },
-    /// The session has no stream at the moment; attach first.
+    /// The session has no stream at the moment: attach it first.
     Detached,
-    /// The namespace has sent more commands than it may; try again after the pause.
+    /// The namespace has sent more commands than its rate allows; retry after the pause.
     RateExceeded {
-        /// How many it may send a second.
+        /// Allowed commands per second.
         a_second: u32,
-        /// In milliseconds.
+        /// Time to wait before a retry, in milliseconds.
         pause_ms: u64,
     },
 }
 
-/// Where the leader was last seen.
+/// The leader as the answering node last saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderHint {
-    /// Its node id.
+    /// Node id of the leader.
     pub node: u64,
-    /// Where clients reach it.
+    /// Address of the leader for clients.
     pub client: String,
 }
 
@@ -108,45 +108,45 @@ fn hint(leader: &Option<LeaderHint>) -> String {
 }
 
 impl ServiceError {
-    /// An error for a command that was not sent.
+    /// Returns the error of a command that was not sent.
     #[must_use]
     pub fn not_sent(why: NotSent) -> Self {
         ServiceError::NotSent { why, leader: None }
     }
 
-    /// An error for a command whose fate is open.
+    /// Returns the error of a command whose outcome is unknown.
     pub fn unknown(why: impl fmt::Display) -> Self {
         ServiceError::Unknown { why: why.to_string(), leader: None }
     }
 
-    /// Its word in the [table](super::TABLE).
+    /// Returns the code of this error in the [table](super::TABLE).
     #[must_use]
-    pub fn word(&self) -> Word {
+    pub fn word(&self) -> ErrorCode {
         match self {
             ServiceError::NotSent { why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. }, .. } => {
-                Word::Overloaded
+                ErrorCode::Overloaded
             }
-            ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => Word::Unreachable,
+            ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => ErrorCode::Unreachable,
             ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. } => {
-                Word::NoLeader
+                ErrorCode::NoLeader
             }
-            ServiceError::Unknown { .. } => Word::Unknown,
-            ServiceError::Invalid(_) => Word::Invalid,
-            ServiceError::Refused(refusal) => Word::of_refusal(refusal),
-            ServiceError::Forbidden { .. } => Word::NotPermitted,
-            ServiceError::EventsMissed { .. } => Word::EventsMissed,
-            ServiceError::Stopping => Word::Stopping,
-            ServiceError::Internal(_) => Word::Internal,
+            ServiceError::Unknown { .. } => ErrorCode::Unknown,
+            ServiceError::Invalid(_) => ErrorCode::Invalid,
+            ServiceError::Refused(refusal) => ErrorCode::of_refusal(refusal),
+            ServiceError::Forbidden { .. } => ErrorCode::NotPermitted,
+            ServiceError::EventsMissed { .. } => ErrorCode::EventsMissed,
+            ServiceError::Stopping => ErrorCode::Stopping,
+            ServiceError::Internal(_) => ErrorCode::Internal,
         }
     }
 
-    /// What the caller may do about it.
+    /// Returns what the caller may do about the error.
     #[must_use]
     pub fn advice(&self) -> Advice {
         self.word().row().advice
     }
 
-    /// How long the caller is asked to wait before it tries again, in milliseconds; 0 where no pause is asked for.
+    /// Returns how long the caller should wait before a retry, in milliseconds; 0 if the error requests no pause.
     #[must_use]
     pub fn pause_ms(&self) -> u64 {
         match self {
@@ -165,7 +165,7 @@ impl ServiceError {
         }
     }
 
-    /// The leader, where the error names one.
+    /// Returns the leader, if the error names one.
     #[must_use]
     pub fn leader(&self) -> Option<&LeaderHint> {
         let (ServiceError::NotSent { leader, .. } | ServiceError::Unknown { leader, .. }) = self else { return None };

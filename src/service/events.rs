@@ -1,57 +1,57 @@
-//! Events on their way from a service to whoever subscribed.
+//! Events from a service to one subscriber.
 
 use tokio::sync::mpsc;
 
 use super::ServiceError;
 use crate::model::Event;
 
-/// Boxed: a channel has room for 32 of them from its first on, whatever its bound, and most channels carry few.
-type Told = Box<Result<Event, ServiceError>>;
+/// Boxed: a channel allocates space for 32 values at its creation, whatever its capacity, and most channels carry few.
+type Sent = Box<Result<Event, ServiceError>>;
 
-/// A running subscription. Dropping it ends it.
+/// A running subscription. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct Events {
-    receiver: mpsc::Receiver<Told>,
+    receiver: mpsc::Receiver<Sent>,
 }
 
-/// Feeds one subscription. Dropping it without an error means that the service stopped.
+/// The sending side of a subscription. Dropping it without an error reports that the service stopped.
 #[derive(Debug, Clone)]
 pub struct EventSender {
-    sender: mpsc::Sender<Told>,
+    sender: mpsc::Sender<Sent>,
 }
 
 impl Events {
-    /// A subscription and its feed, with room for so many events that were not read yet; 1 at least.
+    /// Creates a subscription that buffers up to `capacity` unread events. Panics if `capacity` is 0.
     #[must_use]
-    pub fn channel(room: usize) -> (EventSender, Self) {
-        let (sender, receiver) = mpsc::channel(room);
+    pub fn channel(capacity: usize) -> (EventSender, Self) {
+        let (sender, receiver) = mpsc::channel(capacity);
         (EventSender { sender }, Self { receiver })
     }
 
-    /// The next event, or why there are no more: the error names the position from which to go on.
+    /// Returns the next event, or the error that ended the subscription. The error names the position to continue from.
     pub async fn next(&mut self) -> Result<Event, ServiceError> {
-        self.receiver.recv().await.map_or(Err(ServiceError::Stopping), |told| *told)
+        self.receiver.recv().await.map_or(Err(ServiceError::Stopping), |sent| *sent)
     }
 }
 
 impl EventSender {
-    /// Waits for room. Whether somebody still listens.
-    pub async fn send(&self, told: Result<Event, ServiceError>) -> bool {
-        self.sender.send(Box::new(told)).await.is_ok()
+    /// Waits until the buffer has space, and sends. Returns false if the subscriber is gone.
+    pub async fn send(&self, event: Result<Event, ServiceError>) -> bool {
+        self.sender.send(Box::new(event)).await.is_ok()
     }
 
-    /// Whether there was room, and somebody listens.
-    pub fn try_send(&self, told: Result<Event, ServiceError>) -> bool {
-        self.sender.try_send(Box::new(told)).is_ok()
+    /// Sends if the buffer has space. Returns false if it is full or the subscriber is gone.
+    pub fn try_send(&self, event: Result<Event, ServiceError>) -> bool {
+        self.sender.try_send(Box::new(event)).is_ok()
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the subscriber is gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Waits until nobody listens any more.
+    /// Waits until the subscriber is gone.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError, HoldState};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode, LockService};
 use lockkeeper::testing::Cluster;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -44,7 +44,7 @@ async fn a_lock_is_granted_in_one_cluster_only() {
     for endpoints in [&mixed, &reversed] {
         let refused = Client::connect(endpoints.clone()).await.expect_err("the endpoints are of two clusters");
         let said = refused.to_string();
-        assert_eq!(refused.word(), Word::Invalid);
+        assert_eq!(refused.word(), ErrorCode::Invalid);
         assert!([id, other_id].iter().all(|id| said.contains(&format!("{id:032x}"))), "{said}");
     }
     let first = Client::connect_with(settings(Some(id), mixed)).await.expect("connected");
@@ -125,7 +125,7 @@ async fn a_client_of_a_replaced_cluster_must_restart() {
     ];
     for error in asked {
         let said = error.to_string();
-        assert_eq!(error.word(), Word::Unreachable, "{said}");
+        assert_eq!(error.word(), ErrorCode::Unreachable, "{said}");
         assert!(said.contains(&format!("{old_id:032x}")) && said.contains("start again"), "{said}");
     }
     assert_ne!(guard.state(), HoldState::Lost);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::client::{ClientError, HoldState, Session, SetGuard};
 use lockkeeper::model::{About, Access, EndReason, Health, Mode, OnDeadlock, Refusal, WaitReason};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode, LockService};
 
 use crate::faulty::Faulty;
 use crate::suite::{LONG, POLL, SHORT, client, in_use, session};
@@ -76,7 +76,7 @@ pub(crate) async fn a_set_has_its_bounds<S: LockService>(service: S) {
         client.locks(["a", "line\nend"]).acquire().await,
     ];
     for refused in wrong {
-        assert_eq!(refused.expect_err("refused").word(), Word::Invalid);
+        assert_eq!(refused.expect_err("refused").word(), ErrorCode::Invalid);
     }
     let many = (0..64).map(|number| format!("n{number}"));
     client.locks(many).acquire().await.expect("the largest allowed set").release().await.expect("released");
@@ -137,7 +137,7 @@ pub(crate) async fn the_leases_of_a_set_are_renewed<S: LockService>(service: S) 
 }
 
 fn cycle(refused: ClientError) -> Vec<(String, String, WaitReason)> {
-    assert_eq!(refused.word(), Word::Deadlock, "{refused}");
+    assert_eq!(refused.word(), ErrorCode::Deadlock, "{refused}");
     let ClientError::Refused(Refusal::Deadlock { cycle }) = refused else { panic!("{refused:?}") };
     cycle.into_iter().map(|link| (link.owner.to_string(), link.lock.name.to_string(), link.why)).collect()
 }
@@ -170,7 +170,7 @@ pub(crate) async fn owners_that_deadlock_are_refused<S: LockService>(service: S)
     assert_eq!(cycle(set).len(), 2);
     in_use(&client, "c", 0, 0).await;
     let waited = two.lock("a").owner("bob").on_deadlock(OnDeadlock::Wait).wait(SHORT).acquire().await;
-    assert_eq!(waited.expect_err("it times out").word(), Word::NotAcquired);
+    assert_eq!(waited.expect_err("it times out").word(), ErrorCode::NotAcquired);
     b.release().await.expect("released");
     waits.await;
     a.release().await.expect("released");
@@ -208,7 +208,7 @@ pub(crate) async fn an_accepted_hold_is_adopted<S: LockService>(service: S) {
     let client = client(service.clone(), "adopt");
     let successor = client.session().accepts_hand_over().open().await.expect("opened");
     let guard = client.lock("a").acquire().await.expect("free");
-    assert_eq!(successor.adopt("a", guard.token()).await.expect_err("not its own").word(), Word::NotHeld);
+    assert_eq!(successor.adopt("a", guard.token()).await.expect_err("not its own").word(), ErrorCode::NotHeld);
     let token = client.hand_over("a", guard.token(), successor.id()).await.expect("it accepts");
     let adopted = successor.adopt("a", token).await.expect("its own");
     assert_eq!((adopted.token(), adopted.session(), adopted.state()), (token, successor.id(), HoldState::Held));

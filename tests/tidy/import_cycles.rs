@@ -7,9 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, is_test, report, sources};
 
-/// Modules that still have cycles. A module without a cycle must not be in this list.
-const WITH_CYCLES: &[&str] = &["rpc"];
-
 type ModulePath = Vec<String>;
 
 /// `src/raft/log_store.rs` is `raft::log_store`, and `src/raft/mod.rs` is `raft`.
@@ -160,11 +157,7 @@ fn no_files_import_each_other() {
     let imports = imports();
     assert!(100 < imports.values().map(BTreeSet::len).sum::<usize>(), "too few imports were found");
     let edges = imports.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to)));
-    let cyclic: Vec<_> = edges.filter(|(from, to)| is_reachable(&imports, to, from)).collect();
-    let known = |file: &ModulePath| WITH_CYCLES.contains(&file[0].as_str());
-    let new = cyclic.iter().filter(|(from, _)| !known(from));
-    let new: Vec<_> = new.map(|(from, to)| format!("{} imports {}", from.join("::"), to.join("::"))).collect();
-    report("files that import each other", &new);
-    let over = WITH_CYCLES.iter().filter(|module| !cyclic.iter().any(|(from, _)| from[0] == **module));
-    report("modules without a cycle that WITH_CYCLES names", &over.map(|m| (*m).to_owned()).collect::<Vec<_>>());
+    let cyclic = edges.filter(|(from, to)| is_reachable(&imports, to, from));
+    let cyclic: Vec<_> = cyclic.map(|(from, to)| format!("{} imports {}", from.join("::"), to.join("::"))).collect();
+    report("files that import each other", &cyclic);
 }

@@ -17,7 +17,7 @@ use crate::cli::error::Failure;
 use crate::client::{ClientError, Session};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::FencingToken;
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode, LockService};
 
 /// What one waiter saw.
 struct Turn {
@@ -90,7 +90,7 @@ async fn one_round<S: LockService>(
     held.release().await?;
     let mut seen = Vec::new();
     while let Some(ended) = turns.join_next().await {
-        seen.push(ended.map_err(|error| Failure::new(Word::Internal, error.to_string()))??);
+        seen.push(ended.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))??);
     }
     let last = seen.iter().map(|turn| turn.released).max().unwrap_or(let_go);
     let looks = [before, full, bench.servers.look()];
@@ -117,8 +117,8 @@ async fn turn<S: LockService>(session: Session<S>, name: String, queued: Arc<Sem
 fn too_early(ended: Result<Result<Turn, ClientError>, tokio::task::JoinError>) -> Failure {
     match ended {
         Ok(Err(error)) => error.into(),
-        Ok(Ok(_)) => Failure::new(Word::Internal, "a waiter was granted a lock that another held"),
-        Err(error) => Failure::new(Word::Internal, error.to_string()),
+        Ok(Ok(_)) => Failure::new(ErrorCode::Internal, "a waiter was granted a lock that another held"),
+        Err(error) => Failure::new(ErrorCode::Internal, error.to_string()),
     }
 }
 

@@ -14,7 +14,7 @@ use super::sessions;
 use crate::cli::error::Failure;
 use crate::client::{ClientError, LockGuard, Session};
 use crate::clock::{Clock, SystemClock};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode, LockService};
 
 /// Takes the locks, makes pairs beside them, and lets go by closing the sessions.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
@@ -61,7 +61,7 @@ async fn take<S: LockService>(
     }
     let (mut guards, mut latencies) = (Vec::new(), Latencies::default());
     while let Some(taken) = takers.join_next().await {
-        for (guard, took) in taken.map_err(|error| Failure::new(Word::Internal, error.to_string()))?? {
+        for (guard, took) in taken.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?? {
             latencies.record(took);
             guards.push(guard);
         }

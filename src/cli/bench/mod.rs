@@ -23,7 +23,7 @@ use super::connect::connect;
 use super::error::{Failure, YES};
 use super::output::Output;
 use crate::clock::{Clock, SystemClock};
-use crate::service::Word;
+use crate::service::ErrorCode;
 
 use self::context::Bench;
 pub(super) use self::options::BenchOptions;
@@ -56,12 +56,12 @@ fn told(report: &Report, output: &Output) -> Result<u8, Failure> {
     }
     if report.violations() != 0 {
         let detail = format!("{} grants broke the promise of one holder and growing tokens", report.violations());
-        return Err(Failure::new(Word::Internal, detail));
+        return Err(Failure::new(ErrorCode::Internal, detail));
     }
     if report.counted() == 0 {
         let first = report.errors.first_error.as_deref().unwrap_or("no request came to its end in time");
         let detail = format!("nothing was answered: there is nothing to measure ({first})");
-        return Err(Failure::new(Word::Unreachable, detail));
+        return Err(Failure::new(ErrorCode::Unreachable, detail));
     }
     Ok(YES)
 }

@@ -14,7 +14,7 @@ use crate::cli::output::Output;
 use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
 use crate::config::{Config, Listen, Member, Profile, Rates};
 use crate::node::Node;
-use crate::service::Word;
+use crate::service::ErrorCode;
 
 /// Node *n* listens for clients on this and *n*.
 const PORT_BASE: u16 = 7600;
@@ -96,7 +96,7 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     let mut watching = JoinSet::new();
     watching.spawn(print_leadership(servers[0].node.clone(), *output));
     let ended = tokio::select! {
-        why = any_failed(&mut servers) => Err(Failure::new(Word::Internal, why)),
+        why = any_failed(&mut servers) => Err(Failure::new(ErrorCode::Internal, why)),
         _ = term.recv() => Ok(YES),
         _ = int.recv() => Ok(YES),
         () = instruments.keep() => Ok(YES),

@@ -15,7 +15,7 @@ use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::config::{Joining, Member};
 use crate::limits;
-use crate::service::{Advice, LockService, MemberChange, NodeStatus, Role, Status, Word};
+use crate::service::{Advice, ErrorCode, LockService, MemberChange, NodeStatus, Role, Status};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum MemberCommand {
@@ -120,7 +120,7 @@ async fn led_status(client: &Client) -> Result<Status, Failure> {
         tries -= 1;
         if tries == 0 {
             let detail = format!("node {} reaches no leader with a quorum", status.node);
-            return Err(Failure::new(Word::NoLeader, detail));
+            return Err(Failure::new(ErrorCode::NoLeader, detail));
         }
         tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
     }
@@ -208,7 +208,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
         Err(_) => {
             let waited = short(milliseconds(options.wait));
             let detail = format!("node {node} has not caught up within {waited}; see `lockkeeper member ls`");
-            return Err(Failure::new(Word::MembersUnfit, detail));
+            return Err(Failure::new(ErrorCode::MembersUnfit, detail));
         }
     }
     let change = MemberChange::Promote { node, instead_of: options.instead_of };

@@ -9,7 +9,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::client::ClientError;
 use crate::model::LockName;
-use crate::service::Word;
+use crate::service::ErrorCode;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReleaseOptions {
@@ -43,7 +43,7 @@ fn release_answer<T>(released: &Result<T, ClientError>) -> Option<Released> {
     match released {
         Ok(_) => Some(Released { released: true, reason: None }),
         Err(ClientError::Refused(refusal)) => {
-            let reason = Some(Word::of_refusal(refusal).row().text.to_owned());
+            let reason = Some(ErrorCode::of_refusal(refusal).row().text.to_owned());
             Some(Released { released: false, reason })
         }
         Err(

@@ -10,7 +10,7 @@ use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::model::{LockName, LockView, Namespace, Refusal};
-use crate::service::Word;
+use crate::service::ErrorCode;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct WaitOptions {
@@ -44,7 +44,7 @@ pub(in crate::cli) async fn run(
         if !client.wait_free_within(name, wait).await? {
             let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };
             let detail = format!("{name} {why}{}", in_the_way(&client, name).await);
-            return Err(Failure::new(Word::NotAcquired, detail));
+            return Err(Failure::new(ErrorCode::NotAcquired, detail));
         }
     } else {
         client.wait_free(name).await?;

@@ -12,7 +12,7 @@ use crate::cli::text::called;
 use crate::client::{Client, ClientError, Session, SetGuard};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::{Parent, Place};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode, LockService};
 
 /// What is held and the session behind it.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ async fn open<S: LockService>(
     let Some(wait) = wait else { return Ok(session.open().await?) };
     match tokio::time::timeout(wait, session.open()).await {
         Ok(opened) => Ok(opened?),
-        Err(_) => Err(Failure::new(Word::NotAcquired, "the wait was over before the cluster answered")),
+        Err(_) => Err(Failure::new(ErrorCode::NotAcquired, "the wait was over before the cluster answered")),
     }
 }
 
@@ -182,7 +182,7 @@ async fn open<S: LockService>(
 fn unreached(error: ClientError) -> Failure {
     match error {
         ClientError::SessionLost { reason: None, .. } => Failure::new(
-            Word::Unreachable,
+            ErrorCode::Unreachable,
             "no node answered until the session ran out, so the place in the queue is gone",
         ),
         error @ (ClientError::SessionLost { .. }

@@ -25,7 +25,7 @@ use super::orders::Ended;
 use super::processes::{adopt_orphans, end_all, own_program};
 use super::shim::SHIM_COMMAND;
 use super::signals;
-use crate::service::Word;
+use crate::service::ErrorCode;
 
 /// Name of the hidden command that is the guardian.
 pub const GUARDIAN_COMMAND: &str = "__guardian";
@@ -58,7 +58,7 @@ pub fn guard(options: &GuardianOptions, json: bool) -> u8 {
         runtime.block_on(watch(options, json, UnixStream::from(socket)))
     });
     // Nothing reads its standard error: the wrapper sees that the socket is closed.
-    if guarded.is_ok() { 0 } else { Word::Internal.row().exit }
+    if guarded.is_ok() { 0 } else { ErrorCode::Internal.row().exit }
 }
 
 async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io::Result<()> {

@@ -20,7 +20,7 @@ use crate::cli::output::Output;
 use crate::client::{RevokeRequest, SetGuard};
 use crate::limits;
 use crate::model::{LockName, Namespace, Principal};
-use crate::service::Word;
+use crate::service::ErrorCode;
 
 /// `lock` without a command: the grant, and its loss.
 #[derive(Debug, Serialize)]
@@ -158,7 +158,7 @@ pub(super) async fn hold(
                 return Ok(YES);
             }
             closed = &mut input => {
-                closed.map_err(|error| Failure::new(Word::Internal, error.to_string()))??;
+                closed.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))??;
                 return Ok(YES);
             }
         }

@@ -39,7 +39,7 @@ use super::error::Failure;
 use super::output::Output;
 use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
-use crate::service::{LockService, Word};
+use crate::service::{ErrorCode, LockService};
 
 /// Runs a command under locks, or holds them, to the exit code.
 pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
@@ -85,7 +85,7 @@ async fn hold_and_run(
             return Ok(signals::exit_code(signal));
         }
         Err(NotHeld::Failed(mut failure)) => {
-            if failure.word == Word::NotAcquired {
+            if failure.word == ErrorCode::NotAcquired {
                 failure.exit = order.run.conflict_exit_code;
             }
             return Err(failure);

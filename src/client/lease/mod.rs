@@ -13,7 +13,7 @@ use crate::clock::{Clock, Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
-use crate::service::{Call, LockService, Proof, RenewalCall, ServiceError, Word};
+use crate::service::{Call, ErrorCode, LockService, Proof, RenewalCall, ServiceError};
 
 /// Creates a call without a session. It contains the age of its request, so that a late duplicate is refused. Also
 /// returns when the call was made.
@@ -85,7 +85,7 @@ impl<S: LockService> Lease<S> {
             Some(token) if token == self.token => Ok((answer, refreshed)),
             Some(_) | None => Err(Refusal::NotHeld { lock: self.lock.clone() }.into()),
         });
-        let gone = |error: &ClientError| matches!(error.word(), Word::NotHeld | Word::HeldByOther);
+        let gone = |error: &ClientError| matches!(error.word(), ErrorCode::NotHeld | ErrorCode::HeldByOther);
         let (mut answer, refreshed) = renewed.inspect_err(|error| {
             if gone(error) {
                 self.validity.end();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fake::{Asked, Fake, Fate, until};
 use crate::model::{Alteration, Command, Query};
-use crate::service::{LockService, REQUEST_WAIT, Word};
+use crate::service::{ErrorCode, LockService, REQUEST_WAIT};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ async fn callers_do_not_wait_for_each_others_patience() {
     let waits = [None, None, None, Some(SECOND), Some(MINUTE)];
     let ended = futures_util::future::join_all(waits.map(tries)).await;
     for ((word, after), wait) in ended.into_iter().zip(waits) {
-        assert!(matches!(word, Word::Unreachable | Word::Unknown), "{word:?}");
+        assert!(matches!(word, ErrorCode::Unreachable | ErrorCode::Unknown), "{word:?}");
         assert!(after <= REQUEST_WAIT.min(wait.unwrap_or(MINUTE)), "{after:?} of {wait:?}");
     }
     fake.rule(|_| Fate::Serve);
@@ -58,7 +58,7 @@ async fn a_take_that_was_never_sent_is_unreachable() {
     let fake = Fake::new();
     silence(&fake, |asked| matches!(asked, Asked::Query(Query::Totals)));
     let error = fake.client().lease("a").wait(SECOND).take().await.map(|_| ()).expect_err("no answer");
-    assert_eq!(error.word(), Word::Unreachable);
+    assert_eq!(error.word(), ErrorCode::Unreachable);
 }
 
 /// A release that is not answered returns an error after the request wait. The session's task continues it under the
@@ -70,7 +70,7 @@ async fn a_release_that_is_not_answered_is_bounded() {
     let guard = session.lock("a").acquire().await.expect("free");
     silence(&fake, is_release);
     let released = tokio::time::timeout(2 * REQUEST_WAIT, guard.release()).await.expect("bounded");
-    assert_eq!(released.expect_err("no answer").word(), Word::Unknown);
+    assert_eq!(released.expect_err("no answer").word(), ErrorCode::Unknown);
     session.lock("b").acquire().await.expect("free").release().await.expect_err("no answer");
     fake.rule(|_| Fate::Serve);
     fake.answers(2).await;
@@ -98,7 +98,7 @@ async fn a_timeout_is_reported_only_once_the_cancel_was_answered() {
     silence(&fake, move |asked| is_cancel(asked) || matches!(asked, Asked::Submit(Command::Acquire(_))));
     let began = tokio::time::Instant::now();
     let error = session.lock("a").wait(SECOND).acquire().await.map(drop).expect_err("no answer");
-    assert_eq!(error.word(), Word::Unknown, "{error}");
+    assert_eq!(error.word(), ErrorCode::Unknown, "{error}");
     assert!(began.elapsed() <= SECOND + 2 * REQUEST_WAIT, "{:?}", began.elapsed());
     let cancels = fake.count(is_cancel);
     fake.rule(|_| Fate::Serve);
@@ -120,7 +120,7 @@ async fn a_change_that_is_not_answered_is_bounded() {
     let guard = session.lock("a").acquire().await.expect("free");
     silence(&fake, |asked| matches!(asked, Asked::Submit(Command::Alter(_))));
     let first = tokio::time::timeout(2 * REQUEST_WAIT, guard.set_value(Some("one"))).await.expect("bounded");
-    assert_eq!(first.expect_err("no answer").word(), Word::Unknown);
+    assert_eq!(first.expect_err("no answer").word(), ErrorCode::Unknown);
     fake.rule(|_| Fate::Serve);
     guard.set_value(Some("two")).await.expect("answered");
     let values = fake.asked(|asked| matches!(asked, Asked::Submit(Command::Alter(_))));
@@ -158,7 +158,7 @@ async fn a_dry_run_submits_nothing() {
         Fate::Serve
     });
     let refused = fake.client().would_break("a", "7".parse().expect("legal")).await.expect_err("it is not held");
-    assert_eq!(refused.word(), Word::NotHeld);
+    assert_eq!(refused.word(), ErrorCode::NotHeld);
     let asked: Vec<String> = asked.try_iter().collect();
     assert!(matches!(&asked[..], [one] if one.contains("WouldBreak")), "{asked:?}");
 }

@@ -1,4 +1,5 @@
-//! What the members say of themselves: the leader asks each and puts what is new into the replicated state.
+//! Announcements of the members: the leader asks each member for its build and addresses, and puts changes into the
+//! replicated state.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::model::{Announcement, Command};
 use crate::node::Node;
 use crate::node::forward::{Forward, Forwarded};
 
-/// What this node says of itself.
+/// Returns what this node announces about itself.
 pub(in crate::node) fn own(config: &Config, disk: u128) -> Announcement {
     Announcement {
         node: config.node,
@@ -21,7 +22,8 @@ pub(in crate::node) fn own(config: &Config, disk: u128) -> Announcement {
     }
 }
 
-/// Where others reach the HTTP port: one that listens everywhere is reached under the host that clients use.
+/// Returns the address at which other hosts reach the HTTP port. A port that listens on all interfaces is reached at
+/// the host that clients use.
 fn http(config: &Config) -> Option<String> {
     let listen = config.listen.http?;
     let host = config.member().and_then(|member| Some(member.client.rsplit_once(':')?.0));
@@ -31,8 +33,8 @@ fn http(config: &Config) -> Option<String> {
     }
 }
 
-/// Asks at the start of each term of this node's, and then every [`limits::WATCH_MS`] while it leads; sooner where what it
-/// says of itself did not arrive, as nothing is proposed for it in the first moment of a term.
+/// Asks the members at the start of each term of this node, and then every [`limits::WATCH_MS`] while it leads. Asks
+/// again sooner if the node's own announcement did not arrive: nothing is proposed for it at the very start of a term.
 pub(in crate::node) async fn keep(node: Node) {
     let mut views = node.core.consensus.watch();
     let mut stop = node.core.stop.subscribe();
@@ -44,7 +46,7 @@ pub(in crate::node) async fn keep(node: Node) {
         }
         if node.leads() {
             tokio::select! {
-                () = node.learn_announcements() => {}
+                () = node.update_announcements() => {}
                 stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
             }
         }
@@ -52,45 +54,45 @@ pub(in crate::node) async fn keep(node: Node) {
             begun = views.wait_for(|view| view.own_term_applied && asked_in != Some(view.term)) => {
                 if begun.is_err() { return }
             }
-            () = tokio::time::sleep(node.next_look()) => {}
+            () = tokio::time::sleep(node.next_request()) => {}
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
     }
 }
 
 impl Node {
-    fn next_look(&self) -> Duration {
+    fn next_request(&self) -> Duration {
         let own = &self.core.announcement;
-        let told = self.core.consensus.machine(|machine| machine.announced(own.node) == Some(own));
-        Duration::from_millis(if told || !self.leads() { limits::WATCH_MS } else { limits::ANNOUNCE_AGAIN_MS })
+        let announced = self.core.consensus.machine(|machine| machine.announced(own.node) == Some(own));
+        Duration::from_millis(if announced || !self.leads() { limits::WATCH_MS } else { limits::ANNOUNCE_AGAIN_MS })
     }
 
-    /// Asks every member at once; one that does not answer is asked again the next time.
-    async fn learn_announcements(&self) {
+    /// Asks every member at once; a member that does not answer is asked again the next time.
+    async fn update_announcements(&self) {
         let members = self.core.consensus.watch().borrow().members.clone();
-        join_all(members.keys().map(|id| self.learn_of(*id))).await;
+        join_all(members.keys().map(|id| self.update_announcement(*id))).await;
     }
 
-    async fn learn_of(&self, voter: u64) {
-        let Some(told) = self.told_by(voter).await else { return };
+    async fn update_announcement(&self, voter: u64) {
+        let Some(announced) = self.announcement_of(voter).await else { return };
         let known = self.core.consensus.machine(|machine| machine.announced(voter).cloned());
-        if known.as_ref() != Some(&told) {
-            tracing::info!(node = voter, version = told.version, features = told.features, "announced");
-            self.core.submit_own(Command::Announce(told));
+        if known.as_ref() != Some(&announced) {
+            tracing::info!(node = voter, version = announced.version, features = announced.features, "announced");
+            self.core.submit_internal(Command::Announce(announced));
         }
     }
 
-    async fn told_by(&self, voter: u64) -> Option<Announcement> {
+    async fn announcement_of(&self, voter: u64) -> Option<Announcement> {
         if voter == self.core.id {
             return Some(self.core.announcement.clone());
         }
         let wait = Duration::from_millis(limits::ANNOUNCE_WAIT_MS);
         let bytes = self.core.consensus.forward(voter, Forward::Hello.encode(), wait).await.ok()?;
-        let Ok(Forwarded::Hello(told)) = Forwarded::decode(&bytes) else { return None };
-        match told.checked() {
-            Ok(told) => (told.node == voter).then_some(told),
+        let Ok(Forwarded::Hello(announced)) = Forwarded::decode(&bytes) else { return None };
+        match announced.checked() {
+            Ok(announced) => (announced.node == voter).then_some(announced),
             Err(invalid) => {
-                tracing::warn!(node = voter, %invalid, "what it announced is refused");
+                tracing::warn!(node = voter, %invalid, "its announcement is refused");
                 None
             }
         }
@@ -110,7 +112,7 @@ mod tests {
         own(&Config::from_toml("n2.toml", &text, []).expect("a good config"), 5).http
     }
 
-    /// The announced HTTP address can be dialled by others: never "everywhere", but the node's own host.
+    /// Other hosts can reach the announced HTTP address: it names the node's own host in place of a wildcard.
     #[test]
     fn the_http_address_can_be_reached_by_others() {
         assert_eq!(announced("http = \"0.0.0.0:7620\"").as_deref(), Some("n2.example:7620"));

@@ -1,9 +1,10 @@
-//! Nodes whose states differ are found: the leader asks every voter for the digests that it remembers, and what most of
-//! them agree on goes with the next entry. Whoever applies that and remembers another digest of the same position stops,
-//! be it the leader itself.
+//! Detects nodes whose states differ. The leader asks every voter for the state digests that it remembers, and the next
+//! entry carries the digest that most voters agree on. A node that applies this entry and remembers another digest for
+//! the same position stops, even if it is the leader.
 //!
-//! All remember the digests of the same entries, because log time chooses them. Two voters that differ are told apart by
-//! nobody: they are reported and go on, since stopping the right one would cost as much as keeping the wrong one.
+//! All nodes remember the digests of the same entries, because log time selects them. If two voters differ and no
+//! majority decides, both are reported and keep running: stopping the correct one would cost as much as keeping the
+//! wrong one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,23 +16,23 @@ use crate::model::{Command, DigestClaim};
 use crate::node::Node;
 use crate::node::forward::{Forward, Forwarded};
 
-/// What the remembered digests of all voters say.
+/// Result of a comparison of all voters' digests.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// There is no position of which enough are known.
+    /// No position is remembered by most voters.
     Unknown,
-    /// Most agree, and nobody who was heard differs.
+    /// Most voters agree, and no voter that answered differs.
     Agree(DigestClaim),
-    /// Most agree, and these differ.
+    /// Most voters agree, and these nodes differ.
     Differ(DigestClaim, Vec<u64>),
-    /// They differ, and no digest has most of them.
+    /// The voters differ at this position, and no digest has a majority.
     Split(u64),
 }
 
-/// Compares while this node leads, until it closes.
+/// Compares the digests while this node leads, until it closes.
 pub(in crate::node) async fn compare(node: Node) {
     let mut stop = node.core.stop.subscribe();
-    let mut told = None;
+    let mut reported = None;
     loop {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(limits::DIGEST_MS)) => {}
@@ -41,57 +42,54 @@ pub(in crate::node) async fn compare(node: Node) {
             continue;
         }
         let verdict = tokio::select! {
-            verdict = node.judge() => verdict,
+            verdict = node.compare_voters() => verdict,
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         };
         match verdict {
             Verdict::Unknown => {}
-            Verdict::Agree(claim) if told == Some(claim) => {}
+            Verdict::Agree(claim) if reported == Some(claim) => {}
             Verdict::Agree(claim) => {
-                told = Some(claim);
+                reported = Some(claim);
                 node.core.agreed.set(claim);
             }
             Verdict::Differ(claim, nodes) => {
-                told = Some(claim);
+                reported = Some(claim);
                 node.core.agreed.set(claim);
                 tracing::error!(?nodes, index = claim.index, "these nodes' states differ from that of most voters");
-                // It must not wait for somebody to ask for something.
-                node.core.submit_own(Command::Tick);
+                // Propose the digest now: without calls there may be no next entry for long.
+                node.core.submit_internal(Command::Tick);
             }
             Verdict::Split(index) => {
-                tracing::error!(
-                    index,
-                    "the voters' states differ, and no majority says whose is right: restore a backup"
-                );
+                tracing::error!(index, "the voters' states differ, and no digest has a majority: restore a backup");
             }
         }
     }
 }
 
 impl Node {
-    /// Asks every voter for what it remembers.
-    async fn judge(&self) -> Verdict {
+    /// Asks every voter for the digests that it remembers, and compares them.
+    async fn compare_voters(&self) -> Verdict {
         let members = self.core.consensus.watch().borrow().members.clone();
         let voters: Vec<u64> = members.iter().filter(|(_, member)| member.voter).map(|(id, _)| *id).collect();
         let asked = voters.iter().map(|voter| async { (*voter, self.digests_of(*voter).await) });
         verdict(&join_all(asked).await)
     }
 
-    /// Nothing where it does not answer.
+    /// Returns the digests of a voter; none if it does not answer.
     async fn digests_of(&self, voter: u64) -> Vec<DigestClaim> {
         if voter == self.core.id {
             return self.core.consensus.digests();
         }
         let wait = Duration::from_millis(limits::DIGEST_WAIT_MS);
-        let told = self.core.consensus.forward(voter, Forward::Digests.encode(), wait).await;
-        match told.ok().map(|bytes| Forwarded::decode(&bytes)) {
+        let answer = self.core.consensus.forward(voter, Forward::Digests.encode(), wait).await;
+        match answer.ok().map(|bytes| Forwarded::decode(&bytes)) {
             Some(Ok(Forwarded::Digests(digests))) => digests,
             Some(_) | None => Vec::new(),
         }
     }
 }
 
-/// Looks at the newest position that most voters remember.
+/// Compares the digests at the newest position that most voters remember.
 fn verdict(voters: &[(u64, Vec<DigestClaim>)]) -> Verdict {
     let mut positions: BTreeMap<u64, Vec<(u64, u128)>> = BTreeMap::new();
     for (voter, digests) in voters {
@@ -127,7 +125,8 @@ mod tests {
 
     const RIGHT: DigestClaim = DigestClaim { index: 20, digest: 7 };
 
-    /// The newest position that most remember decides; whoever differs there is named, whoever is behind is not.
+    /// The newest position that most voters remember decides. A voter that differs there is named; a voter that lags is
+    /// not.
     #[test]
     fn most_voters_decide() {
         assert_eq!(judged(&[&[(10, 5), (20, 7), (30, 9)], &[(10, 5), (20, 7)], &[(10, 5)]]), Verdict::Agree(RIGHT));
@@ -136,9 +135,9 @@ mod tests {
         assert_eq!(judged(&[&[(20, 7)]]), Verdict::Agree(RIGHT));
     }
 
-    /// Where no digest has most voters behind it, nobody is named; where too few are heard, nothing is said.
+    /// If no digest has a majority, no voter is named; if too few voters answered, there is no result.
     #[test]
-    fn without_a_majority_nobody_is_named() {
+    fn without_a_majority_no_voter_is_named() {
         assert_eq!(judged(&[&[(20, 7)], &[(20, 8)]]), Verdict::Split(20));
         assert_eq!(judged(&[&[(20, 7)], &[(20, 8)], &[]]), Verdict::Split(20));
         assert_eq!(judged(&[&[(20, 7)], &[], &[]]), Verdict::Unknown);

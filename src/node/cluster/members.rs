@@ -1,4 +1,5 @@
-//! Changes of the cluster's members: what is refused because it would cost the quorum, and how the rest is made.
+//! Changes of the cluster's members: which changes are refused because they would cost the quorum, and how the others
+//! are made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,25 +12,25 @@ use crate::node::forward::Forward;
 use crate::raft::{Member, MembershipChange, MembershipError, ProposeError, View};
 use crate::service::{MemberChange, NotSent, ServiceError};
 
-/// A member as the leader sees it, as far as a change goes by it.
+/// A member as the leader sees it, with what decides about a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seat {
     member: Member,
     voter: bool,
-    /// It was heard of a moment ago.
+    /// It answered the leader within an election timeout.
     alive: bool,
-    /// How many entries it lacks; `None` where that is not known.
+    /// Number of entries that it lacks; `None` if unknown.
     behind: Option<u64>,
 }
 
 type Seats = BTreeMap<u64, Seat>;
 
-/// What a change comes to.
+/// What has to be done for a change.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
-    /// It is made already.
+    /// Nothing: the change was made before.
     Nothing,
-    /// It is made by Raft.
+    /// A membership change of Raft.
     Make(MembershipChange),
 }
 
@@ -49,21 +50,21 @@ impl Node {
         let Plan::Make(reshape) = plan else { return self.finish_change(&view).await };
         if leaves(&reshape) == Some(self.core.id) {
             self.step_aside().await;
-            return self.left_to_successor(change).await;
+            return self.ask_next_leader(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");
         self.core.consensus.change_membership(reshape).await.map_err(|error| self.change_failed(error))
     }
 
-    /// Who leads next makes the change: a leader that is no member has nobody to lead.
-    async fn left_to_successor(&self, change: MemberChange) -> Result<(), ServiceError> {
+    /// Asks the next leader to make the change: a node that is no longer a member cannot lead.
+    async fn ask_next_leader(&self, change: MemberChange) -> Result<(), ServiceError> {
         let asking = async {
             loop {
                 match self
                     .send_to_leader(Forward::ChangeMembers(change.clone()), Some(limits::MEMBERSHIP_WAIT_MS_MAX))
                     .await
                 {
-                    // Nobody leads yet.
+                    // No node leads yet.
                     Err(ServiceError::NotSent { .. }) => {
                         tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
                     }
@@ -76,7 +77,7 @@ impl Node {
         asked.unwrap_or_else(|_| Err(self.not_sent(NotSent::NoLeader)))
     }
 
-    /// A change that a leader left half-way is brought to its end by asking for it again.
+    /// Finishes a change that an earlier leader left half-way, by requesting it again.
     async fn finish_change(&self, view: &View) -> Result<(), ServiceError> {
         let voter = view.members.iter().find(|(_, member)| member.voter).map(|(node, _)| *node);
         match voter.filter(|_| view.joint) {
@@ -113,7 +114,7 @@ impl Node {
     }
 }
 
-/// Whom a change takes out of the cluster.
+/// Returns the node that a change removes from the cluster.
 fn leaves(reshape: &MembershipChange) -> Option<u64> {
     match reshape {
         MembershipChange::Vote(_, other) => *other,
@@ -140,11 +141,11 @@ fn add(seats: &Seats, node: u64, member: Member, used: bool) -> Result<Plan, Ser
         return Err(unfit(why).into());
     }
     if used {
-        let why = format!("node id {node} was used before: a new disk is a new node, with an id that never was");
+        let why = format!("node id {node} was used before: a new disk is a new node, with an id that was never used");
         return Err(unfit(why).into());
     }
     if limits::MEMBERS_MAX <= seats.len() {
-        return Err(unfit(format!("there are {} members, and no more than that may be", seats.len())).into());
+        return Err(unfit(format!("there are {} members, and no more are allowed", seats.len())).into());
     }
     let taken = |seat: &Seat| {
         let theirs = [&seat.member.client, &seat.member.peer];
@@ -181,7 +182,7 @@ fn promote(seats: &Seats, node: u64, instead_of: Option<u64>) -> Result<Plan, Se
         let lacks = learner.behind.map_or("an unknown number of".to_owned(), |behind| behind.to_string());
         return Err(unfit(format!("node {node} still lacks {lacks} log entries: wait until it has caught up")).into());
     }
-    quorum_lives(seats, Some(node), other)?;
+    check_quorum(seats, Some(node), other)?;
     Ok(Plan::Make(MembershipChange::Vote(node, other)))
 }
 
@@ -195,18 +196,18 @@ fn remove(seats: &Seats, node: u64) -> Result<Plan, ServiceError> {
     }
     if voters == 3 {
         let why = format!(
-            "two voters would be left, and then none may fail: put another one in its place with `lockkeeper member \
+            "two voters would be left, and then none may fail: replace it by another node with `lockkeeper member \
              promote NEW --instead-of {node}`"
         );
         return Err(unfit(why).into());
     }
-    quorum_lives(seats, None, Some(node))?;
+    check_quorum(seats, None, Some(node))?;
     Ok(Plan::Make(MembershipChange::Dismiss(node)))
 }
 
-/// Refuses what would leave voters of which no quorum answers: nothing could be committed any more, not even the change
-/// back.
-fn quorum_lives(seats: &Seats, joins: Option<u64>, leaves: Option<u64>) -> Result<(), Refusal> {
+/// Refuses a change that leaves voters without a quorum that answers: no command could be committed any more, not even
+/// the reverse change.
+fn check_quorum(seats: &Seats, joins: Option<u64>, leaves: Option<u64>) -> Result<(), Refusal> {
     let votes = |(node, seat): &(&u64, &Seat)| (seat.voter || joins == Some(**node)) && leaves != Some(**node);
     let after: Vec<_> = seats.iter().filter(votes).collect();
     let alive = after.iter().filter(|(_, seat)| seat.alive).count();
@@ -225,7 +226,7 @@ mod tests {
         Member { client: format!("n{node}.example:7600"), peer: format!("n{node}.example:7610") }
     }
 
-    /// Voters that live or not, and a learner 9 that lacks so many entries.
+    /// Returns voters that answer or not, and a learner 9 that lacks `behind` entries.
     fn seats(voters: &[(u64, bool)], behind: Option<u64>) -> Seats {
         let voter = |(node, alive): &(u64, bool)| {
             (*node, Seat { member: member(*node), voter: true, alive: *alive, behind: Some(0) })
@@ -241,7 +242,7 @@ mod tests {
         plan.expect_err("refused").to_string()
     }
 
-    /// A new node gets an id that never was and addresses of its own; the same again changes nothing.
+    /// A new node gets an unused id and addresses of its own; the same change again changes nothing.
     #[test]
     fn a_node_is_added_once_under_a_new_id() {
         let seats = seats(&ALL, Some(0));
@@ -253,11 +254,13 @@ mod tests {
         assert!(refused(add(&seats, 0, member(4), false)).contains("node"));
         let nowhere = Member { client: "n4.example".to_owned(), peer: "n4.example:0".to_owned() };
         assert!(refused(add(&seats, 4, nowhere, false)).contains("HOST:PORT"));
-        let crowd: Vec<_> = (10..10 + limits::MEMBERS_MAX as u64).map(|node| (node, true)).collect();
-        assert!(refused(add(&super::tests::seats(&crowd, Some(0)), 4, member(4), false)).contains("no more"));
+        let many: Vec<_> = (10..10 + limits::MEMBERS_MAX as u64).map(|node| (node, true)).collect();
+        assert!(
+            refused(add(&super::tests::seats(&many, Some(0)), 4, member(4), false)).contains("no more are allowed")
+        );
     }
 
-    /// A vote is given to a node that answers and has caught up, alone or in the place of a dead one.
+    /// A vote is given to a node that answers and has caught up, alone or in place of a dead node.
     #[test]
     fn a_vote_needs_a_node_that_has_caught_up() {
         assert_eq!(promote(&seats(&ALL, Some(3)), 9, None), Ok(Plan::Make(MembershipChange::Vote(9, None))));
@@ -276,7 +279,7 @@ mod tests {
         assert!(refused(promote(&silent, 9, None)).contains("start it first"));
     }
 
-    /// Nobody is removed where two voters would be left, none, or too few that live.
+    /// No voter is removed if two voters would be left, none, or too few that answer.
     #[test]
     fn what_would_cost_the_quorum_is_refused() {
         assert!(refused(remove(&seats(&ALL, Some(0)), 3)).contains("--instead-of 3"));

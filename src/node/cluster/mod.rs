@@ -1,5 +1,5 @@
-//! The cluster as one of its nodes sees it: its members and what they say of themselves, who leads next, the feature level, and
-//! whether all states are equal.
+//! The cluster as one node sees it: its members and their announcements, transfers of leadership, the feature level,
+//! and the comparison of state digests.
 
 pub(in crate::node) mod announcements;
 pub(in crate::node) mod consistency;

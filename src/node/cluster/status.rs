@@ -1,4 +1,4 @@
-//! How the cluster is: only the leader knows, so every node asks it.
+//! Status of the cluster: only the leader has the whole view, so every node asks it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::node::forward::{Forward, Forwarded};
 use crate::service::{NodeStatus, Role, Status};
 
 impl Node {
-    /// The leader's view; this node's own where no leader can be reached within [`limits::STATUS_WAIT_MS`].
-    pub(in crate::node) async fn status_told(&self) -> Status {
+    /// Returns the leader's view, or this node's own view if no leader answers within [`limits::STATUS_WAIT_MS`].
+    pub(in crate::node) async fn status_from_leader(&self) -> Status {
         let wait = Duration::from_millis(limits::STATUS_WAIT_MS);
-        let told = tokio::time::timeout(wait, self.leaders_status()).await;
-        told.map_or_else(|_| self.status_here(), |status| Status { node: self.core.id, ..status })
+        let answer = tokio::time::timeout(wait, self.leaders_status()).await;
+        answer.map_or_else(|_| self.status_here(), |status| Status { node: self.core.id, ..status })
     }
 
-    /// Asks whoever leads until a leader has answered.
+    /// Asks the current leader until a leader has answered.
     async fn leaders_status(&self) -> Status {
         let mut views = self.core.consensus.watch();
         loop {
@@ -29,7 +29,8 @@ impl Node {
             if let Ok(Forwarded::Status(status)) = self.send_to_leader(Forward::Status, None).await {
                 return status;
             }
-            // Leadership may have moved, or the way to the leader was interrupted: neither is waited for alone.
+            // Leadership may have moved, or the connection to the leader may have failed: wait for a change, but not
+            // only for that.
             let pause = Duration::from_millis(limits::RETRY_MS_MIN);
             tokio::select! {
                 changed = views.changed() => if changed.is_err() { std::future::pending::<()>().await },
@@ -38,13 +39,13 @@ impl Node {
         }
     }
 
-    /// What this node sees itself. Unless it leads with a quorum behind it, it names no leader and knows only of itself
-    /// how it is.
+    /// Returns this node's own view. Unless it leads with a quorum, the view names no leader and contains the health of
+    /// this node alone.
     pub(in crate::node) fn status_here(&self) -> Status {
         let core = &self.core;
         let leads = self.leads();
         let view = core.consensus.watch().borrow().clone();
-        let announced = |machine: &Machine| machine.announcements().map(|told| (told.node, told.clone())).collect();
+        let announced = |machine: &Machine| machine.announcements().map(|own| (own.node, own.clone())).collect();
         let features = core.consensus.machine(Machine::feature_level);
         let (totals, log_time, announced): (_, _, BTreeMap<u64, Announcement>) =
             core.consensus.machine(|machine| (machine.totals(), machine.now(), announced(machine)));
@@ -53,7 +54,7 @@ impl Node {
         let nodes = members.iter().map(|(id, member)| {
             let progress = view.members.get(id);
             let itself = *id == core.id;
-            let told = announced.get(id);
+            let announcement = announced.get(id);
             let heard = progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max);
             NodeStatus {
                 id: *id,
@@ -64,11 +65,11 @@ impl Node {
                 },
                 client: member.client.clone(),
                 peer: member.peer.clone(),
-                http: told.and_then(|told| told.http.clone()).unwrap_or_default(),
+                http: announcement.and_then(|own| own.http.clone()).unwrap_or_default(),
                 applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
                 healthy: if itself { Some(view.fatal.is_none()) } else { leads.then_some(heard) },
-                version: told.map(|told| told.version.clone()),
-                features: told.map(|told| told.features),
+                version: announcement.map(|own| own.version.clone()),
+                features: announcement.map(|own| own.features),
             }
         });
         Status {

@@ -1,4 +1,5 @@
-//! Handing leadership over: asked for, before a planned stop, or because this node's clock lost too much time.
+//! Transfers of leadership: requested by an operator, before a planned stop, or because this node's clock lost too much
+//! time.
 
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use crate::raft::ProposeError;
 use crate::service::{NotSent, ServiceError};
 
 impl Node {
-    /// Hands leadership to another node, and answers once that node leads. Log time stands still meanwhile.
+    /// Transfers leadership to another node, and returns once that node leads. Log time stands still meanwhile.
     ///
-    /// Only a node that answered within two heartbeats and has the whole log is chosen: handing over to a dead node
+    /// Only a node that answered within two heartbeats and has the whole log is eligible: a transfer to a dead node
     /// would cost a full election.
     pub(in crate::node) async fn transfer_here(&self, to: u64) -> Result<(), ServiceError> {
         if to == self.core.id {
@@ -26,7 +27,7 @@ impl Node {
         handed.unwrap_or(Ok(()))
     }
 
-    /// Hands over to whoever can take over; a node that does not lead, or leads nobody, has nothing to hand over.
+    /// Transfers leadership to any eligible node. Does nothing if this node does not lead or has no followers.
     pub(in crate::node) async fn step_aside(&self) {
         if !self.leads() {
             return;
@@ -37,24 +38,25 @@ impl Node {
         match self.hand_to_one_of(&others).await {
             Ok(handed) => {
                 if let Err(error) = handed {
-                    tracing::warn!(node = self.core.id, %error, "leadership was not handed over as asked");
+                    tracing::warn!(node = self.core.id, %error, "the transfer of leadership failed");
                 }
-                // Another node than the one that was chosen may have taken over.
-                self.until_clients_are_told().await;
+                // Another node than the chosen one may have taken over.
+                self.wait_until_published().await;
             }
-            Err(Unready) => tracing::warn!(node = self.core.id, "nobody could take leadership over"),
+            Err(Unready) => tracing::warn!(node = self.core.id, "no node could take over leadership"),
         }
     }
 
-    /// Waits until this node's servers know that another one leads: who stops before that has nowhere to send its clients.
-    async fn until_clients_are_told(&self) {
-        let mut told = self.core.leader.subscribe();
-        let moved = told.wait_for(|leader| leader.as_ref().is_none_or(|leader| leader.node != self.core.id));
-        // Clients of a node that stops without it find the leader by themselves.
+    /// Waits until this node's servers know that another node leads: a node that stops before cannot send its clients
+    /// there.
+    async fn wait_until_published(&self) {
+        let mut leader = self.core.leader.subscribe();
+        let moved = leader.wait_for(|leader| leader.as_ref().is_none_or(|leader| leader.node != self.core.id));
+        // If it takes too long, clients of this node find the leader without its help.
         let _ = tokio::time::timeout(self.core.election_max, moved).await;
     }
 
-    /// Nothing new is proposed while the candidates catch up; the first that has the whole log takes over.
+    /// Pauses the queue until the first candidate has the whole log, and transfers leadership to it.
     async fn hand_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
         let paused = Paused::new(&self.core);
         let wait = Duration::from_millis(limits::CATCH_UP_WAIT_MS);
@@ -63,12 +65,12 @@ impl Node {
             Ok(None) | Err(_) => Err(Unready),
         };
         if matches!(handed, Ok(Ok(()))) {
-            paused.for_good();
+            paused.keep_paused();
         }
         handed
     }
 
-    /// Waits until one of them can take over.
+    /// Waits until one candidate is ready to take over, and returns it.
     async fn ready_one_of(&self, candidates: &[u64]) -> Option<u64> {
         let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
         let mut views = self.core.consensus.watch();
@@ -96,24 +98,24 @@ impl Node {
 /// caller may have disconnected.
 struct Paused<'a> {
     core: &'a Core,
-    for_good: bool,
+    keep_paused: bool,
 }
 
 impl<'a> Paused<'a> {
     fn new(core: &'a Core) -> Self {
         core.queue.pause();
-        Self { core, for_good: false }
+        Self { core, keep_paused: false }
     }
 
-    fn for_good(mut self) {
-        self.for_good = true;
+    fn keep_paused(mut self) {
+        self.keep_paused = true;
     }
 }
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        if !self.for_good {
-            self.core.queue.go_on(self.core.clock.now());
+        if !self.keep_paused {
+            self.core.queue.resume(self.core.clock.now());
         }
     }
 }

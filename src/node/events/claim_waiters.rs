@@ -1,4 +1,4 @@
-//! Calls that wait for a claim to be settled.
+//! Calls that wait until a claim is granted or its wait ends.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::model::{Claim, Event, EventKind};
 
-/// One registered call. Dropping it takes it out again.
+/// One registered call. Dropping it removes the registration.
 pub(in crate::node) struct ClaimWaiter<'a> {
     waiters: &'a ClaimWaiters,
     claim: Claim,
@@ -15,7 +15,7 @@ pub(in crate::node) struct ClaimWaiter<'a> {
 }
 
 impl ClaimWaiter<'_> {
-    /// Waits until something happened to the claim; a call that was cut off is woken, too.
+    /// Waits until an event concerns the claim, or until all calls are woken.
     pub(in crate::node) async fn notified(mut self) {
         let _ = (&mut self.receiver).await;
     }
@@ -28,8 +28,8 @@ impl Drop for ClaimWaiter<'_> {
     }
 }
 
-/// Wakes calls when something happens to the claim that they wait for. What happened they read from the machine, so a
-/// spurious wake does no harm, and one for good measure after anything that may have hidden an event does good.
+/// Wakes calls when an event concerns the claim that they wait for. A woken call reads the outcome from the machine, so
+/// an extra wake-up does no harm, and all calls are woken after anything that may have hidden an event.
 #[derive(Debug, Default)]
 pub(in crate::node) struct ClaimWaiters {
     calls: Mutex<HashMap<Claim, Vec<oneshot::Sender<()>>>>,
@@ -40,14 +40,14 @@ impl ClaimWaiters {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers; look at the machine only afterwards.
+    /// Registers a call. Read the machine only afterwards, so that no event is missed.
     pub(in crate::node) fn register(&self, claim: Claim) -> ClaimWaiter<'_> {
         let (sender, receiver) = oneshot::channel();
         self.calls().entry(claim).or_default().push(sender);
         ClaimWaiter { waiters: self, claim, receiver }
     }
 
-    /// Forgets calls on this claim that nobody waits for any more.
+    /// Removes the calls for this claim that have been dropped.
     fn forget(&self, claim: Claim) {
         let mut calls = self.calls();
         if let Some(waiting) = calls.get_mut(&claim) {
@@ -58,7 +58,7 @@ impl ClaimWaiters {
         }
     }
 
-    /// Wakes the calls whose claim this event settles.
+    /// Wakes the calls whose claim this event decides.
     pub(in crate::node) fn on_event(&self, event: &Event) {
         match &event.kind {
             EventKind::Granted { .. }
@@ -86,7 +86,8 @@ impl ClaimWaiters {
         }
     }
 
-    /// Wakes everybody: leadership moved, or a snapshot was installed. In order, so that a simulation repeats it.
+    /// Wakes all calls, because leadership moved or a snapshot was installed. In the order of the claims, so that a
+    /// simulation is repeatable.
     pub(in crate::node) fn wake_all(&self) {
         let mut calls: Vec<_> = self.calls().drain().collect();
         calls.sort_unstable_by_key(|(claim, _)| *claim);
@@ -107,9 +108,9 @@ mod tests {
         Claim::Request(RequestId { session: SessionId::new(0, 7), number })
     }
 
-    /// A call that waits is woken by everything that ends its wait, at once, and by nothing that happens to another claim.
+    /// A waiting call is woken at once by every event that ends its wait, and by no event of another claim.
     #[test]
-    fn whatever_ends_a_wait_wakes_its_call() {
+    fn every_event_that_ends_a_wait_wakes_its_call() {
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
         let (token, mode, by) = (FencingToken::new(0, 1), Mode::Exclusive, Principal::default());
         let ending = |claim| {

@@ -1,4 +1,4 @@
-//! The event hub: a bounded window of what happened, read by any number of subscribers at their own pace.
+//! The event hub: a bounded window of recent events, read by any number of subscribers at their own pace.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,8 @@ use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 /// The newest events of a node.
 ///
 /// - In order of their positions, without a gap between `floor` and the newest.
-/// - A subscriber reads it by its own cursor: one that is too slow falls below the floor and is told where to go on.
+/// - Each subscriber has its own cursor. One that is too slow falls below the floor and gets an error that names the
+///   position to continue from.
 #[derive(Debug)]
 pub(in crate::node) struct Hub {
     window: Mutex<Window>,
@@ -26,13 +27,13 @@ pub(in crate::node) struct Hub {
 struct Window {
     /// The events of one entry each; none is empty.
     entries: VecDeque<Arc<[Event]>>,
-    /// How many events that is.
+    /// Number of events in all entries.
     events: usize,
     floor: Position,
 }
 
 impl Window {
-    /// Adds an entry's events, and lets the oldest entries go that are not needed for the bound.
+    /// Adds the events of an entry, and drops the oldest entries that exceed the limit.
     fn push(&mut self, events: Arc<[Event]>) {
         self.events += events.len();
         self.entries.push_back(events);
@@ -45,7 +46,7 @@ impl Window {
         }
     }
 
-    /// The entries with what follows a position, oldest first: a batch at most.
+    /// Returns the oldest entries with events after a position, [`BATCH`] entries at most.
     fn after(&self, cursor: Position) -> Vec<Arc<[Event]>> {
         let newer = |event: &&Event| cursor < event.position;
         let seen = self.entries.partition_point(|events| !events.last().as_ref().is_some_and(newer));
@@ -53,17 +54,17 @@ impl Window {
     }
 }
 
-/// What one reading of the window found.
+/// Result of one read of the window.
 enum Batch {
     Events(Vec<Event>, Position),
     Missed(Position),
 }
 
-/// Events that a subscriber copies out of the window at once.
+/// Most events that a subscriber copies out of the window at once.
 const BATCH: usize = 256;
 
 impl Hub {
-    /// Begins where nothing has happened yet.
+    /// Creates a hub without events.
     pub(in crate::node) fn new() -> Self {
         let floor = Position::default();
         Self {
@@ -83,8 +84,8 @@ impl Hub {
         let Some(last) = events.last() else { return };
         let newest = last.position;
         self.window().push(Arc::clone(events));
-        // A session that ends with this entry is notified of that alone: its client would take the breaks of its holds,
-        // which come before, for breaks in a session that goes on.
+        // A session that ends with this entry is notified of its end alone. Its client would take the breaks of its
+        // holds, which come first, for breaks in a session that continues.
         let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
         ends.for_each(|event| self.holds.on_event(event));
         for event in &**events {
@@ -94,7 +95,8 @@ impl Hub {
         self.newest.send_replace(newest);
     }
 
-    /// A state was loaded, by a start or as a snapshot: events up to its newest were never seen here. Whoever was told of that one misses nothing.
+    /// A state was loaded, at the start or from a snapshot: events up to its newest event were never seen here. A
+    /// subscriber that has received that event misses nothing.
     pub(in crate::node) fn skip_to(&self, floor: Position) {
         *self.window() = Window { entries: VecDeque::new(), events: 0, floor };
         self.ends.missed(floor);
@@ -102,24 +104,24 @@ impl Hub {
         self.newest.send_replace(floor);
     }
 
-    /// Tells of one session's end, from now on.
+    /// Subscribes to one session's end, from now on.
     pub(in crate::node) fn session_end(&self, session: SessionId) -> Events {
         self.ends.subscribe(session)
     }
 
-    /// Tells what becomes of one session's holds, from now on.
+    /// Subscribes to the events of one session's holds, from now on.
     pub(in crate::node) fn hold_events(&self, session: SessionId) -> Events {
         self.holds.subscribe(session)
     }
 
-    /// The end of what is known: a subscriber from here misses nothing.
+    /// Returns the position of the newest known event: a subscriber from here misses nothing.
     fn end(&self) -> Position {
         let window = self.window();
         window.entries.back().and_then(|events| events.last()).map_or(window.floor, |event| event.position)
     }
 
-    /// The window is held only while a few entries are taken from it, for `apply` waits for it: each subscriber looks for
-    /// its own events afterwards.
+    /// The window is locked only while a few entries are taken from it, because `apply` waits for the lock. Each
+    /// subscriber filters its events afterwards.
     fn after(&self, cursor: Position, scope: &Scope) -> Batch {
         let entries = {
             let window = self.window();
@@ -142,7 +144,7 @@ impl Hub {
         Batch::Events(found, end)
     }
 
-    /// Starts a subscription and the task that feeds it, which the caller must own.
+    /// Creates a subscription and the task that feeds it, which the caller must run.
     pub(in crate::node) fn subscribe(
         self: &Arc<Self>,
         subscription: Subscription,
@@ -220,7 +222,7 @@ mod tests {
         Subscription { scope, after, cluster_id: None }
     }
 
-    /// A subscriber that resumes after a position gets what follows, once each and in order, and then what is new.
+    /// A subscriber that resumes after a position gets the later events once each and in order, and then new events.
     #[tokio::test]
     async fn a_subscription_resumes_without_loss_or_repetition() {
         let hub = Arc::new(Hub::new());
@@ -236,8 +238,8 @@ mod tests {
         feed.await.expect("the feed ends with its subscriber");
     }
 
-    /// One entry with more events than a subscriber takes at once, and many entries with few for it, arrive whole and in
-    /// order.
+    /// One entry with more events than a subscriber takes at once, and many entries with few events, arrive complete
+    /// and in order.
     #[tokio::test]
     async fn large_entries_and_many_entries_arrive_whole() {
         let hub = Arc::new(Hub::new());
@@ -255,8 +257,8 @@ mod tests {
         feed.await.expect("the feed ends with its subscriber");
     }
 
-    /// The break of a hold reaches its session, but not where the session ends with the same entry: its client would believe
-    /// that the session goes on.
+    /// The break of a hold is reported to its session, unless the session ends with the same entry: its client would
+    /// believe that the session continues.
     #[tokio::test]
     async fn the_end_of_a_session_hides_the_breaks_of_its_holds() {
         let hub = Hub::new();
@@ -280,9 +282,9 @@ mod tests {
         assert_eq!(ends.next().await.map(|event| event.kind), Ok(ended));
     }
 
-    /// On a node that has seen the log from its first entry on, the beginning is a position like every other.
+    /// On a node that has seen the log from its first entry, the first position is valid like every other.
     #[tokio::test]
-    async fn everybody_may_follow_from_the_beginning() {
+    async fn the_first_position_is_a_valid_start() {
         let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position::default())));
@@ -292,7 +294,7 @@ mod tests {
         feed.await.expect("the feed ends with its subscriber");
     }
 
-    /// Below the window's floor a subscriber is told the new floor, never given a gap.
+    /// A subscriber below the window's floor gets an error with the floor instead of a gap.
     #[tokio::test]
     async fn what_is_no_longer_kept_is_an_error_that_names_the_floor() {
         let hub = Arc::new(Hub::new());
@@ -305,8 +307,8 @@ mod tests {
         feed.await.expect("ends");
     }
 
-    /// A snapshot may skip the news of holds and the ends of sessions: each of their subscribers gets an error that says where
-    /// to go on, at once and whatever happens later.
+    /// A snapshot may skip events of holds and ends of sessions: each of their subscribers gets an error that names the
+    /// position to continue from, at once and whatever happens later.
     #[tokio::test]
     async fn a_skip_ends_the_subscriptions_to_holds_and_ends() {
         let hub = Hub::new();
@@ -321,9 +323,9 @@ mod tests {
         }
     }
 
-    /// Whoever was told of the newest event of a snapshot that is installed has missed nothing, and goes on.
+    /// A subscriber that has received the newest event of an installed snapshot has missed nothing, and continues.
     #[tokio::test]
-    async fn nobody_is_told_of_a_gap_where_none_is() {
+    async fn a_complete_subscriber_survives_a_snapshot() {
         let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0), event(1, 1)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));

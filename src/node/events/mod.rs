@@ -1,5 +1,5 @@
-//! What happened, for its subscribers: streams of events, the end of a session and what others do to its holds, and calls that
-//! wait for a claim.
+//! Notifications about applied entries: streams of events, events of one session and its holds, and calls that wait for
+//! a claim.
 
 mod claim_waiters;
 mod hub;

@@ -1,5 +1,5 @@
-//! Subscribers to what happens to one session: its end, and what others do to its holds. Events of other sessions wake none of
-//! them.
+//! Subscribers to the events of one session: its end, and what happens to its holds. Events of other sessions wake none
+//! of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -174,9 +174,9 @@ mod tests {
         event(hold, EventKind::RevokeRequested { by, why })
     }
 
-    /// A request to a holder reaches its session and nobody else's; a hand-over reaches both sides.
+    /// A revoke request reaches the holder's session and no other; a hand-over reaches both sides.
     #[tokio::test]
-    async fn news_reach_those_whom_they_concern() {
+    async fn hold_events_reach_the_sessions_that_they_concern() {
         let events = HoldEvents::default();
         let (mut one, mut two) = (events.subscribe(session(1)), events.subscribe(session(2)));
         events.on_event(&asked(1));
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((one.next().await, two.next().await), (Ok(handed.clone()), Ok(handed)));
     }
 
-    /// A reader that is too slow is cut, and the end of a session leaves nothing behind.
+    /// The subscription of a slow reader ends, and the end of a session leaves no entry.
     #[tokio::test]
     async fn slow_readers_and_ended_sessions_are_forgotten() {
         let events = HoldEvents::default();
@@ -199,7 +199,7 @@ mod tests {
             events.on_event(&asked(1));
         }
         for _ in 0..HOLD_NEWS_WAITING_MAX {
-            slow.next().await.expect("what there was room for");
+            slow.next().await.expect("a buffered event");
         }
         assert_eq!(slow.next().await, Err(ServiceError::Stopping));
         for number in [1, 2] {
@@ -208,9 +208,9 @@ mod tests {
         assert!(events.0.lock().is_empty());
     }
 
-    /// The end of one session reaches all its streams and nobody else's, and nothing is kept of it.
+    /// The end of one session reaches all its streams and no other session, and leaves no entry.
     #[tokio::test]
-    async fn an_end_reaches_those_whom_it_concerns() {
+    async fn an_end_reaches_all_streams_of_its_session() {
         let ends = SessionEnds::default();
         let (mut one, mut two, mut other) =
             (ends.subscribe(session(1)), ends.subscribe(session(1)), ends.subscribe(session(2)));
@@ -224,7 +224,8 @@ mod tests {
         assert!(ends.0.lock().is_empty());
     }
 
-    /// Subscribers to sessions that have ended already come and go: nothing of them is left, and those who stay are told.
+    /// Subscribers to sessions that have already ended leave no entries, and a subscriber that remains is still
+    /// notified.
     #[tokio::test]
     async fn subscribers_to_ended_sessions_leave_nothing() {
         let table = Subscribers::default();

@@ -1,11 +1,12 @@
-//! How long the proposer lets commands gather before the next entry.
+//! How long the proposer waits for more commands before the next entry.
 //!
-//! An entry costs several times as much as a command in it: a sync on every node, and the messages between them. BatchReplies
-//! who were answered together come back together, a moment later; an entry that leaves before them takes along only those
-//! who came while the last one was on its way, and makes the others wait for the one after. So after an entry that served
-//! many the next one waits for three in four of all callers that there seem to be, those just answered and those who wait
-//! already, but not longer than the last one took: the last of them may come late or not at all, and while the entry is
-//! on its way they are read without anybody waiting for them. A caller who is alone, or nearly so, never waits for others.
+//! An entry costs several times as much as a command in it: an fsync on every node, and the messages between nodes.
+//! Callers that are answered together call again together, a moment later. An entry that leaves before their calls
+//! contains only the calls that arrived while the last entry was in flight, and the others have to wait for the entry
+//! after it. So after an entry with many callers, the next entry waits for three quarters of all expected calls: those
+//! just answered, and those that wait already. It waits no longer than the last entry took: the last calls may be late
+//! or never come, and they can arrive while the entry is in flight. A caller that is alone, or almost alone, never
+//! waits for others.
 
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ pub(super) struct BatchWindow {
 }
 
 impl BatchWindow {
-    /// Nothing: the first that comes is proposed.
+    /// Waits for nothing: the first command is proposed at once.
     pub(super) fn none(now: Instant) -> Self {
         Self { wanted: 1, until: now }
     }
 
-    /// After an entry which served so many and took so long, while so many wait already.
+    /// Returns the window after an entry that served `served` callers and took `took`, while `waiting` calls wait
+    /// already.
     pub(super) fn after(served: usize, waiting: usize, took: Duration, now: Instant) -> Self {
         if served < GATHER_COMMANDS_MIN {
             return Self::none(now);
@@ -34,12 +36,12 @@ impl BatchWindow {
         Self { wanted: (served + waiting) * 3 / 4, until: now + took.min(Duration::from_millis(GATHER_MS_MAX)) }
     }
 
-    /// How many must wait, before the time is over, for the next entry to leave.
+    /// Returns how many calls must wait for the next entry to leave before the window ends.
     pub(super) fn wanted(&self, now: Instant) -> usize {
         if now < self.until { self.wanted } else { 1 }
     }
 
-    /// How much longer it lasts.
+    /// Returns how much longer the window lasts.
     pub(super) fn left(&self, now: Instant) -> Duration {
         self.until.saturating_duration_since(now)
     }
@@ -49,8 +51,8 @@ impl BatchWindow {
 mod tests {
     use super::*;
 
-    /// After many the next entry waits for most of those who asked and those who were answered, as long as the last one took
-    /// and never longer than the bound; after a few it waits for nobody.
+    /// After an entry with many callers, the next one waits for most of them and of the waiting calls, as long as the
+    /// last entry took and never longer than the limit. After an entry with few callers it does not wait.
     #[test]
     fn many_are_waited_for_and_few_are_not() {
         let (now, short) = (Instant::now(), Duration::from_micros(300));

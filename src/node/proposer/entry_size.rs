@@ -1,20 +1,20 @@
-//! What a command or renewal adds to an entry, in bytes: an upper estimate that costs no encoding.
+//! Upper estimate of the bytes that a command or renewal adds to an entry, without encoding it.
 
 use crate::model::{
     Acquire, Alter, Alteration, Command, DocumentCommand, EndSession, Extras, LockKey, LockValue, Manage, Managing,
     Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
 };
 
-/// Numbers, lengths and tags of one command together, whatever it is.
+/// Numbers, lengths and tags of any command.
 const COMMAND_BYTES: usize = 160;
-/// The same of an acquire's further choices.
+/// Numbers, lengths and tags of an acquire's extra options.
 const EXTRAS_BYTES: usize = 64;
-/// The same of one lock that an acquire names.
+/// Numbers, lengths and tags of one lock of an acquire.
 const MEMBER_BYTES: usize = 32;
-/// The same of one renewal.
+/// Numbers, lengths and tags of one renewal.
 const RENEWAL_BYTES: usize = 64;
 
-/// An upper bound of the bytes that a command adds.
+/// Returns an upper bound of the bytes that a command adds.
 pub(super) fn of_command(submission: &Submission) -> usize {
     let texts = match &submission.command {
         Command::OpenSession(OpenSession { namespace, handle, metadata, .. }) => {
@@ -45,7 +45,9 @@ pub(super) fn of_command(submission: &Submission) -> usize {
         Command::Manage(Manage { lock, what }) => of_lock(lock) + of_managing(what),
         Command::Document(command) => of_document(command),
         Command::EndSession(EndSession { namespace, session: _, why }) => namespace.as_str().len() + why.as_str().len(),
-        Command::Announce(told) => told.version.len() + told.http.as_ref().map_or(0, String::len),
+        Command::Announce(announcement) => {
+            announcement.version.len() + announcement.http.as_ref().map_or(0, String::len)
+        }
     };
     COMMAND_BYTES + submission.principal.as_str().len() + texts
 }
@@ -101,7 +103,7 @@ fn of_value(value: Option<&LockValue>) -> usize {
     value.map_or(0, |value| value.as_str().len())
 }
 
-/// An upper bound of the bytes that a renewal adds.
+/// Returns an upper bound of the bytes that a renewal adds.
 pub(super) fn of_renewal(renewal: &Renewal) -> usize {
     let texts = match &renewal.target {
         RenewalTarget::Session(_) => 0,
@@ -133,7 +135,7 @@ mod tests {
         Entry { stamp: LogTime(0), wall: WallTime(0), renewals: vec![], commands: vec![], digest: None }
     }
 
-    /// What each part of an entry really adds is not more than was estimated, for every command that a story tells.
+    /// Each part of an entry adds no more than its estimate, for every command of random scenarios.
     #[test]
     fn no_estimate_is_too_small() {
         let bare = encode_entry(&empty()).len();
@@ -189,7 +191,7 @@ mod tests {
         })
     }
 
-    /// With every choice made, which few acquires do.
+    /// An acquire with every option set.
     fn largest_acquire() -> Command {
         let session = SessionId::from_u64(i64::MAX as u64).expect("legal");
         let owner = Owner::parse(&text(limits::OWNER_BYTES_MAX)).expect("legal");
@@ -238,7 +240,7 @@ mod tests {
         [Command::Document(DocumentCommand::Grab(grab)), Command::Document(swap)]
     }
 
-    /// The largest numbers and the longest texts that there can be are within the estimate, too.
+    /// The largest numbers and the longest texts are within the estimate, too.
     #[test]
     fn the_largest_commands_are_within_their_estimates() {
         for command in

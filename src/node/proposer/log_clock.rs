@@ -1,4 +1,5 @@
-//! The leader's log clock: how log time advances, and when it stands still (the rules of A4 in the manual's page on time).
+//! The leader's log clock: how log time advances, and when it stands still (the rules of A4 in the manual's page on
+//! time).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,13 +9,13 @@ use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::LogTime;
 
-/// Log time as one leader reads it, for one term.
+/// Log time as one leader reads it, during one term.
 ///
-/// - It begins at the machine's stamp when the leader has applied its first entry of the term.
-/// - It advances only when it is read, by at most the cap: a leader that slept or stalled does not make it leap.
-/// - It never runs ahead of the newest applied stamp by more than the cap: what cannot be committed is not counted,
-///   and not caught up later.
-/// - It never outruns real time, and it never goes back.
+/// - It starts at the machine's stamp when the leader has applied its first entry of the term.
+/// - It advances only when it is read, by at most the cap: a pause of the leader does not make it jump.
+/// - It never runs ahead of the newest applied stamp by more than the cap. Time in which nothing can be committed is
+///   lost, and never caught up.
+/// - It never runs faster than real time, and never backwards.
 #[derive(Debug)]
 pub(super) struct LogClock {
     at: Duration,
@@ -25,16 +26,16 @@ pub(super) struct LogClock {
 }
 
 impl LogClock {
-    /// Starts at the machine's stamp. `election_max` is the longest election timeout of the timing profile.
+    /// Starts a clock at the machine's stamp. `election_max` is the longest election timeout of the timing profile.
     pub(super) fn start(stamp: LogTime, now: Instant, election_max: Duration) -> Self {
         let cap = election_max.max(Duration::from_millis(limits::LOG_TIME_CAP_MS_MIN));
         Self { at: Duration::from_millis(stamp.0), read: now, cap, stopped: false, uncounted: VecDeque::new() }
     }
 
-    /// Log time now. `applied` is the newest applied stamp; `timed` says that something has a deadline, so that time
-    /// which is not counted matters.
+    /// Advances the clock and returns log time. `applied` is the newest applied stamp. `timed` means that some deadline
+    /// exists, so that lost time matters.
     pub(super) fn read(&mut self, now: Instant, applied: LogTime, timed: bool) -> LogTime {
-        // A caller that looked at its clock before another read this one must not make that time count twice.
+        // A caller may have taken its time before another caller read this clock: that time must not count twice.
         let elapsed = now.since(self.read);
         self.read = self.read.max(now);
         if self.stopped {
@@ -54,23 +55,23 @@ impl LogClock {
         self.stamp()
     }
 
-    /// The newest reading.
+    /// Returns the result of the last read.
     pub(super) fn stamp(&self) -> LogTime {
         LogTime(u64::try_from(self.at.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Stands still from now on: leadership is being handed over.
+    /// Stops the clock, while leadership is being transferred.
     pub(super) fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Goes on after a hand-over that came to nothing; the time between is not counted.
-    pub(super) fn go_on(&mut self, now: Instant) {
+    /// Starts the clock again after a failed transfer; the time in between does not count.
+    pub(super) fn resume(&mut self, now: Instant) {
         self.stopped = false;
         self.read = self.read.max(now);
     }
 
-    /// Real time of the last minute that did not become log time although something had a deadline.
+    /// Returns the real time of the last minute that did not become log time although some deadline existed.
     pub(super) fn uncounted(&mut self, now: Instant) -> Duration {
         let window = Duration::from_millis(limits::UNCOUNTED_WINDOW_MS);
         while self.uncounted.front().is_some_and(|(at, _)| window < now.since(*at)) {
@@ -92,7 +93,7 @@ mod tests {
         LogClock::start(LogTime(10_000), at_ms(0), Duration::from_millis(300))
     }
 
-    /// Read often, it follows real time.
+    /// A clock that is read often follows real time.
     #[test]
     fn it_follows_real_time() {
         let mut clock = clock();
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(clock.uncounted(at_ms(130_000)), Duration::ZERO);
     }
 
-    /// While nothing can be committed it runs into the newest applied stamp and stands there.
+    /// While nothing can be committed, the clock stops at the newest applied stamp plus the cap.
     #[test]
     fn stalled_commits_stop_it() {
         let mut clock = clock();
@@ -121,10 +122,10 @@ mod tests {
             clock.read(at_ms(ms), LogTime(10_000), true);
         }
         assert_eq!(clock.stamp(), LogTime(10_500));
-        assert_eq!(clock.read(at_ms(10_000), LogTime(10_500), true), LogTime(10_600), "and goes on from there");
+        assert_eq!(clock.read(at_ms(10_000), LogTime(10_500), true), LogTime(10_600), "and continues from there");
     }
 
-    /// A reading that comes late with an older time adds nothing, and nothing is counted twice after it.
+    /// A late read with an older time adds nothing, and no time is counted twice after it.
     #[test]
     fn late_readings_do_not_count_time_twice() {
         let mut clock = clock();
@@ -133,13 +134,13 @@ mod tests {
         assert_eq!(clock.read(at_ms(100), LogTime(10_000), true), LogTime(10_100));
     }
 
-    /// During a hand-over it stands still, and the time between is not counted afterwards.
+    /// During a transfer the clock stands still, and that time does not count afterwards.
     #[test]
     fn a_hand_over_stops_it() {
         let mut clock = clock();
         clock.stop();
         assert_eq!(clock.read(at_ms(200), LogTime(10_000), true), LogTime(10_000));
-        clock.go_on(at_ms(300));
+        clock.resume(at_ms(300));
         assert_eq!(clock.read(at_ms(350), LogTime(10_000), true), LogTime(10_050));
     }
 }

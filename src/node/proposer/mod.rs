@@ -1,19 +1,22 @@
-//! The batching proposer: drains everything that waits into one log entry, and keeps log time going.
+//! The batching proposer: puts all waiting commands and renewals into one log entry, and advances log time.
 //!
-//! One fsync and one consensus round are shared by everything that waits; a lone caller is proposed at once. While one
-//! entry is being committed the next one gathers; behind one that few wait for it leaves at once.
+//! All of them share one fsync and one consensus round; a single command is proposed at once. While an entry is being
+//! committed, the commands of the next one gather. The next entry leaves at once if only a few callers wait for the
+//! entry before it.
 
 mod batch_window;
 mod entry_size;
 mod log_clock;
 pub(super) mod queue;
-mod replies;
+pub(super) mod replies;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant as TokioInstant;
 
 use super::core::Core;
@@ -26,31 +29,31 @@ use batch_window::BatchWindow;
 use queue::{Answer, Batch, Now, Waiting};
 use replies::BatchReplies;
 
-/// What the proposer goes by, out of all that is seen of Raft.
+/// The part of the Raft view that the proposer needs.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct LeaderState {
     /// This node leads and has applied an entry of its own term.
     leads: bool,
     term: u64,
     leader: Option<u64>,
 }
 
-impl Part {
+impl LeaderState {
     fn of(view: &View) -> Self {
         Self { leads: view.own_term_applied, term: view.term, leader: view.leader }
     }
 }
 
-/// What the proposer does next.
+/// Next step of the proposer.
 enum Next {
     /// Propose now.
     Propose,
-    /// Wait for something to happen, at most so long.
+    /// Wait for a notification, at most this long.
     Wait(Duration),
 }
 
 impl Next {
-    /// The same, but what is waited for lasts no longer than this.
+    /// Shortens a wait to at most `longest`.
     fn within(self, longest: Duration) -> Self {
         match self {
             Self::Propose => Self::Propose,
@@ -59,29 +62,29 @@ impl Next {
     }
 }
 
-/// Runs until the node stops: gathers, stamps and proposes while this node leads.
+/// Runs until the node stops: collects, stamps and proposes commands while this node leads.
 pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut views = core.consensus.watch();
-    let mut flights = Flights::default();
+    let mut in_flight = EntriesInFlight::default();
     let mut term = None;
     let mut last = TokioInstant::now();
     let mut window = BatchWindow::none(last);
     while !*stop.borrow() {
-        let part = Part::of(&views.borrow_and_update());
-        let leads = part.leads;
-        if !leads || term != Some(part.term) {
-            follow_term(&core, part, &mut term);
+        let state = LeaderState::of(&views.borrow_and_update());
+        let leads = state.leads;
+        if !leads || term != Some(state.term) {
+            update_term(&core, state, &mut term);
         }
         let pause = if !leads {
             Duration::from_millis(limits::RETRY_MS_MAX)
         } else {
-            match next(&core, &flights, last, window) {
+            match next(&core, &in_flight, last, window) {
                 Next::Wait(pause) => pause,
                 Next::Propose => {
                     last = TokioInstant::now();
                     if let Some(batch) = core.queue.take(core.now()) {
-                        let flight = Flight::submit(&core, part.term, batch).await;
-                        flights.begin(flight, &core);
+                        let entry = EntryInFlight::submit(&core, state.term, batch).await;
+                        in_flight.push(entry, &core);
                     }
                     continue;
                 }
@@ -89,10 +92,9 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
         };
         tokio::select! {
             biased;
-            Some(landed) = flights.landed() => {
+            Some(callers) = in_flight.next_applied() => {
                 let now = TokioInstant::now();
-                let after = |callers: Arc<BatchReplies>| BatchWindow::after(callers.served(), callers.others(), now - last, now);
-                window = landed.map_or(BatchWindow::none(now), after);
+                window = BatchWindow::after(callers.served(), callers.others_waiting(), now - last, now);
             }
             changed = views.changed() => if changed.is_err() { break },
             () = core.queue.wake.notified() => {}
@@ -101,35 +103,35 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
         }
     }
     core.queue.end();
-    while flights.landed().await.is_some() {}
+    while in_flight.next_applied().await.is_some() {}
 }
 
-/// Leadership came or went: log time starts with the first entry of a term, and stops with its end.
-fn follow_term(core: &Arc<Core>, part: Part, term: &mut Option<u64>) {
-    if !part.leads {
-        core.queue.close(core.hint(part.leader));
+/// Leadership has changed: log time starts with the first entry of a term and stops when the term ends.
+fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
+    if !state.leads {
+        core.queue.close(core.hint(state.leader));
         *term = None;
         return;
     }
     let (stamp, unset) = core.consensus.machine(|machine| (machine.now(), machine.settings().is_none()));
     core.queue.close(None);
     core.queue.open(stamp, core.clock.now(), core.election_max);
-    *term = Some(part.term);
-    core.leads_since(part.term);
+    *term = Some(state.term);
+    core.leads_since(state.term);
     if unset {
-        // Drawn here, and not made of what the config says: a cluster that is founded again is another one.
+        // The id is random and does not depend on the config: a cluster that is founded again is another cluster.
         let (settings, cluster_id) = (core.settings, core.clock.random_u128());
-        core.submit_own(Command::Configure { settings, cluster_id });
+        core.submit_internal(Command::Configure { settings, cluster_id });
     }
-    core.submit_own(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
+    core.submit_internal(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }
 
-/// What waits is proposed at once; sessions that are renewed gather for a moment after the last entry, as it is not urgent
-/// for them, and many of them keep a cluster busy that does nothing else. So do, for a far shorter one, acquires that would
-/// only join a queue.
-fn next(core: &Core, flights: &Flights, last: TokioInstant, window: BatchWindow) -> Next {
+/// Decides whether the waiting commands leave now. Renewals of sessions gather for [`limits::RENEWALS_APART_MS`] after
+/// the last entry: they are not urgent, and many sessions would keep an idle cluster busy. Acquires that would only
+/// join a queue gather for [`limits::QUEUERS_APART_MS`].
+fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: BatchWindow) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
-    if !flights.have_room() || core.queue.is_paused() {
+    if !in_flight.may_propose() || core.queue.is_paused() {
         core.queue.waiting(usize::MAX, false);
         return Next::Wait(idle);
     }
@@ -139,90 +141,92 @@ fn next(core: &Core, flights: &Flights, last: TokioInstant, window: BatchWindow)
     let sessions_gather = Duration::from_millis(limits::RENEWALS_APART_MS).saturating_sub(since);
     let waiting = core.queue.waiting(wanted, !sessions_gather.is_zero());
     if wanted <= waiting {
-        return match patience(wanted, since, || only_queue(core, flights)) {
+        return match coalescing_delay(wanted, since, || all_would_queue(core, in_flight)) {
             None => Next::Propose,
-            Some(patience) => tick(core, flights.tasks.is_empty(), since).within(patience),
+            Some(delay) => tick(core, in_flight.entries.is_empty(), since).within(delay),
         };
     }
     if wanted != 1 {
         return Next::Wait(window.left(now));
     }
-    let next = tick(core, flights.tasks.is_empty(), since);
+    let next = tick(core, in_flight.entries.is_empty(), since);
     if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
 }
 
-/// How long what waits may wait for more, so soon after the last entry; `None` where it leaves at once.
-fn patience(wanted: usize, since: Duration, only_queue: impl FnOnce() -> bool) -> Option<Duration> {
+/// Returns how long the waiting commands may wait for more, this soon after the last entry; `None` if they leave at
+/// once.
+fn coalescing_delay(wanted: usize, since: Duration, all_would_queue: impl FnOnce() -> bool) -> Option<Duration> {
     let left = Duration::from_millis(limits::QUEUERS_APART_MS).saturating_sub(since);
-    (wanted == 1 && !left.is_zero() && only_queue()).then_some(left)
+    (wanted == 1 && !left.is_zero() && all_would_queue()).then_some(left)
 }
 
-/// Whether all that waits are a few acquires of locks that others hold. What flies may free their locks.
-fn only_queue(core: &Core, flights: &Flights) -> bool {
-    let may_be_freed = !flights.tasks.is_empty();
+/// Whether only a few acquires of locks that others hold are waiting. An entry in flight may free their locks.
+fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
+    let locks_may_be_freed = !in_flight.entries.is_empty();
     core.consensus.machine(|machine| {
-        core.queue.are_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
+        core.queue.has_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
             let Command::Acquire(acquire) = &submission.command else { return false };
-            if may_be_freed { machine.would_queue_behind_others(acquire) } else { machine.would_queue(acquire) }
+            if locks_may_be_freed { machine.would_queue_behind_others(acquire) } else { machine.would_queue(acquire) }
         })
     })
 }
 
-/// While any deadline exists a stamp is proposed at least every tick, and at once when one has passed.
-fn tick(core: &Core, nothing_flies: bool, since: Duration) -> Next {
+/// Decides when the next stamp is due. While any deadline exists, a stamp is proposed at least every
+/// [`limits::TICK_MS_MAX`], and at once when a deadline has passed.
+fn tick(core: &Core, none_in_flight: bool, since: Duration) -> Next {
     let idle = Duration::from_millis(limits::RETRY_MS_MAX);
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
     let Some(deadline) = deadline else { return Next::Wait(idle) };
-    if due && nothing_flies {
+    if due && none_in_flight {
         return Next::Propose;
     }
     let now = core.queue.log_time().unwrap_or(LogTime(0));
     let tick = Duration::from_millis(limits::TICK_MS_MAX);
     let until = Duration::from_millis(deadline.first_past().ms_since(now).max(1));
     let pause = tick.min(until);
-    if pause <= since && nothing_flies { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
+    if pause <= since && none_in_flight { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
 }
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The batches that are on their way.
+/// The entries that are proposed and not applied yet.
 #[derive(Default)]
-struct Flights {
-    tasks: JoinSet<Arc<BatchReplies>>,
-    /// Who waits for them, all together.
+struct EntriesInFlight {
+    entries: FuturesUnordered<BoxFuture<'static, Arc<BatchReplies>>>,
+    /// Number of callers of all entries.
     callers: usize,
 }
 
-impl Flights {
-    /// Whether another may leave: while a few wait for the first, those who came behind it need not.
-    fn have_room(&self) -> bool {
-        self.tasks.is_empty()
-            || (self.tasks.len() < limits::ENTRIES_IN_FLIGHT_MAX && self.callers <= limits::FEW_IN_FLIGHT)
+impl EntriesInFlight {
+    /// Whether another entry may be proposed: yes while only a few callers wait for the first one, so that later
+    /// callers need not wait for it.
+    fn may_propose(&self) -> bool {
+        self.entries.is_empty()
+            || (self.entries.len() < limits::ENTRIES_IN_FLIGHT_MAX && self.callers <= limits::FEW_IN_FLIGHT)
     }
 
-    fn begin(&mut self, flight: Flight, core: &Arc<Core>) {
-        self.callers += flight.callers.served();
-        self.tasks.spawn(flight.land(Arc::clone(core)));
+    fn push(&mut self, entry: EntryInFlight, core: &Arc<Core>) {
+        self.callers += entry.callers.served();
+        self.entries.push(Box::pin(entry.wait_until_applied(Arc::clone(core))));
     }
 
-    /// Waits until one has landed: its callers, unless it came to grief. `None` where nothing is on its way.
-    async fn landed(&mut self) -> Option<Option<Arc<BatchReplies>>> {
-        let landed = self.tasks.join_next().await?.ok();
-        let told = landed.as_ref().map_or(0, |callers| callers.served());
-        self.callers = if self.tasks.is_empty() { 0 } else { self.callers - told };
-        Some(landed)
+    /// Waits until one has been applied or has failed, and returns its callers. `None` if no entry is in flight.
+    async fn next_applied(&mut self) -> Option<Arc<BatchReplies>> {
+        let applied = self.entries.next().await?;
+        self.callers -= applied.served();
+        Some(applied)
     }
 }
 
-/// A batch on its way through the log, and who waits for it.
-struct Flight {
+/// A proposed batch with its callers.
+struct EntryInFlight {
     callers: Arc<BatchReplies>,
     submitted: Result<Submitted, ProposeError>,
     begun: Instant,
 }
 
-impl Flight {
-    /// Stamps the batch and puts it behind every one before. It stands in the log in that order or not at all.
+impl EntryInFlight {
+    /// Stamps and proposes the batch. Entries are appended in the order of these calls, or not at all.
     async fn submit(core: &Core, term: u64, batch: Batch) -> Self {
         let Batch { stamp, renewals, commands } = batch;
         let (renewals, renewers) = unzip(renewals);
@@ -230,19 +234,20 @@ impl Flight {
         if commands.is_empty() && renewals.is_empty() {
             commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
-        let callers = Arc::new(BatchReplies::new(core.callers.clone(), Arc::clone(&core.queue), renewers, submitters));
-        let listener = callers.are_many().then(|| Arc::clone(&callers) as Arc<dyn Listener>);
+        let (queue, decided) = (Arc::clone(&core.queue), Arc::clone(&core.shared.decided));
+        let callers = Arc::new(BatchReplies::new(core.callers.clone(), queue, decided, renewers, submitters));
+        let listener = Some(Arc::clone(&callers) as Arc<dyn Listener>);
         let digest = core.agreed.take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
         let begun = core.clock.now();
         Self { callers, submitted: core.consensus.submit(term, entry, listener).await, begun }
     }
 
-    /// Tells everybody in it what became of it, as far as they were not told while it was applied.
-    async fn land(self, core: Arc<Core>) -> Arc<BatchReplies> {
+    /// Waits until the entry is applied or has failed, and sends the replies that were not sent while it was applied.
+    async fn wait_until_applied(self, core: Arc<Core>) -> Arc<BatchReplies> {
         let outcome = match self.submitted {
             Ok(submitted) => match submitted.applied().await {
-                // It was queued: a stop afterwards does not say that it will not be applied.
+                // The entry was queued: a stop afterwards does not show that it will never be applied.
                 Err(ProposeError::Stopped) => Err(ProposeError::Unknown("the node stopped".to_owned())),
                 outcome => outcome,
             },
@@ -250,8 +255,8 @@ impl Flight {
         };
         core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());
         match outcome {
-            Ok(applied) => self.callers.tell(&applied, 1),
-            Err(error) => self.callers.fail(&core.service_error(error)),
+            Ok(applied) => self.callers.reply_applied(&applied),
+            Err(error) => self.callers.reply_error(&core.service_error(error)),
         }
         self.callers
     }
@@ -262,13 +267,13 @@ fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<Answer>) {
 }
 
 impl Core {
-    /// What the log clock is read against.
+    /// Returns the inputs for a read of the log clock.
     pub(in crate::node) fn now(&self) -> Now {
         let (applied, timed) = self.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         Now { instant: self.clock.now(), applied, timed }
     }
 
-    /// What a caller is told when an entry did not come back.
+    /// Returns the error for the callers of a failed entry.
     fn service_error(&self, error: ProposeError) -> ServiceError {
         match error {
             ProposeError::NotSent { leader } => {
@@ -280,15 +285,15 @@ impl Core {
         }
     }
 
-    /// Puts a command of the node's own into the next entry; nobody waits for its answer.
-    pub(in crate::node) fn submit_own(&self, command: Command) {
+    /// Puts a command of the node itself into the next entry, and ignores the reply.
+    pub(in crate::node) fn submit_internal(&self, command: Command) {
         if let Err(refusal) = self.admits(&command) {
             tracing::debug!(node = self.id, %refusal, "not proposed");
             return;
         }
         let (answer, _) = tokio::sync::oneshot::channel();
         let submission = Submission { principal: Principal::default(), since: None, command };
-        // A full queue is no reason to worry: these commands only inform.
+        // A full queue may drop these commands: they only report a state.
         self.queue.command(submission, answer).ok();
     }
 }
@@ -299,29 +304,29 @@ mod tests {
 
     use super::*;
 
-    /// Acquires that only queue wait for the rest of a moment after an entry; nobody else does, and nobody who came later or
-    /// completed what was gathered for.
+    /// Acquires that would only queue wait for the rest of the interval after an entry. Other commands do not, and
+    /// neither do commands that arrive later or complete a batch.
     #[test]
-    fn who_only_queues_waits_a_moment() {
+    fn acquires_that_only_queue_wait_briefly() {
         let (all, some) = (Duration::from_millis(limits::QUEUERS_APART_MS), Duration::from_micros(300));
-        assert_eq!(patience(1, some, || true), Some(all - some));
-        assert_eq!(patience(1, some, || false), None);
-        assert_eq!(patience(1, all, || true), None);
-        assert_eq!(patience(48, some, || true), None);
+        assert_eq!(coalescing_delay(1, some, || true), Some(all - some));
+        assert_eq!(coalescing_delay(1, some, || false), None);
+        assert_eq!(coalescing_delay(1, all, || true), None);
+        assert_eq!(coalescing_delay(48, some, || true), None);
     }
 
-    /// A second entry leaves behind one that few wait for, and no third.
+    /// A second entry may be in flight behind a small one, and no third.
     #[tokio::test]
-    async fn a_second_entry_leaves_behind_a_small_one() {
-        let mut flights = Flights::default();
-        assert!(flights.have_room());
-        flights.tasks.spawn(pending());
-        flights.callers = limits::FEW_IN_FLIGHT;
-        assert!(flights.have_room());
-        flights.callers += 1;
-        assert!(!flights.have_room());
-        flights.callers = 0;
-        flights.tasks.spawn(pending());
-        assert!(!flights.have_room());
+    async fn a_second_entry_may_follow_a_small_one() {
+        let mut in_flight = EntriesInFlight::default();
+        assert!(in_flight.may_propose());
+        in_flight.entries.push(Box::pin(pending()));
+        in_flight.callers = limits::FEW_IN_FLIGHT;
+        assert!(in_flight.may_propose());
+        in_flight.callers += 1;
+        assert!(!in_flight.may_propose());
+        in_flight.callers = 0;
+        in_flight.entries.push(Box::pin(pending()));
+        assert!(!in_flight.may_propose());
     }
 }

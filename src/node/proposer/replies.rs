@@ -1,8 +1,9 @@
-//! Those who wait for the outcome of an entry, and how they are told.
+//! Replies to the callers of one log entry.
 //!
-//! Where they are many, the first are told while the last commands are still being executed: the entry is committed by then,
-//! and what was decided stays so. They are told in the runtime that most of them run in: to wake them from another thread
-//! would cost each of them a wake-up across threads.
+//! The callers of a large entry get their replies in portions while its last commands are still being executed: the entry is
+//! committed by then, and a decided command stays decided. These replies are sent from the runtime in which most callers run:
+//! each wake-up from another thread would cost a switch between threads. The callers of a small entry get their replies from
+//! the thread that applies it, as soon as its events are published: no other task runs in between.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,80 +16,111 @@ use crate::model::Reply;
 use crate::raft::Listener;
 use crate::service::ServiceError;
 
-/// The callers of one entry. Each is told once; whoever is left when this is dropped learns that no answer will come.
+/// The callers of one entry. Each gets one reply. Dropping this closes the channels of the callers that have none.
 pub(super) struct BatchReplies {
     runtime: Handle,
     queue: Arc<ProposalQueue>,
+    decided: Arc<DecidedReplies>,
     served: usize,
-    untold: Mutex<Untold>,
+    unanswered: Mutex<Unanswered>,
 }
 
-struct Untold {
+struct Unanswered {
     /// In the order of the entry: its renewals, then its commands.
     answers: std::vec::IntoIter<Answer>,
-    /// How many waited for the next entry when the first of this one was told: later some of this one are among them.
+    /// How many calls waited for the next entry when a large entry sent its first replies. Counted then, because callers of
+    /// this entry are among them later.
     others: Option<usize>,
 }
 
-/// Answers and what they say, told when this is dropped: what is spawned in a runtime that has ended is dropped at once, so
-/// that nobody is left without an answer.
+/// Answers with their replies. Dropping it sends them, so that a runtime that has ended and drops new tasks at once leaves no
+/// caller without a reply.
+#[derive(Debug)]
 struct Replies(Vec<(Reply, Answer)>);
 
+/// Replies of the small entry that is being applied, kept until its events are published: a caller that subscribes after its
+/// reply gets no event of its own command.
+#[derive(Debug, Default)]
+pub(in crate::node) struct DecidedReplies(Mutex<Option<Replies>>);
+
+impl DecidedReplies {
+    fn replace(&self, replies: Option<Replies>) -> Option<Replies> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), replies)
+    }
+
+    /// Sends the replies that are kept.
+    pub(in crate::node) fn send(&self) {
+        drop(self.replace(None));
+    }
+}
+
 impl BatchReplies {
-    /// Those who wait for an entry's renewals and those who wait for its commands. They run in `runtime`, and come again
-    /// into `queue`.
+    /// Takes the callers that wait for an entry's renewals and those that wait for its commands. They run in `runtime`, and
+    /// their next calls go into `queue`.
     pub(super) fn new(
         runtime: Handle,
         queue: Arc<ProposalQueue>,
+        decided: Arc<DecidedReplies>,
         mut renewers: Vec<Answer>,
         submitters: Vec<Answer>,
     ) -> Self {
         renewers.extend(submitters);
         let served = renewers.len();
-        Self { runtime, queue, served, untold: Mutex::new(Untold { answers: renewers.into_iter(), others: None }) }
+        let unanswered = Mutex::new(Unanswered { answers: renewers.into_iter(), others: None });
+        Self { runtime, queue, decided, served, unanswered }
     }
 
-    fn untold(&self) -> MutexGuard<'_, Untold> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many they are, told or not.
+    /// Number of callers, with a reply or without.
     pub(super) fn served(&self) -> usize {
         self.served
     }
 
-    /// How many others waited for the next entry when the first of these was told.
-    pub(super) fn others(&self) -> usize {
-        self.untold().others.unwrap_or(0)
+    /// How many other calls waited for the next entry when a large entry sent its first replies; otherwise 0.
+    pub(super) fn others_waiting(&self) -> usize {
+        self.unanswered().others.unwrap_or(0)
     }
 
-    /// Whether they are so many that it pays to tell them elsewhere, and in portions.
-    pub(super) fn are_many(&self) -> bool {
+    /// Whether there are enough callers to send replies in portions, from the runtime of the callers.
+    fn is_large(&self) -> bool {
         GATHER_COMMANDS_MIN <= self.served
     }
 
-    /// Tells those who have not been told and whose outcome is among these, all of them or at least so many.
-    pub(super) fn tell(&self, applied: &Applied, at_least: usize) {
-        let mut untold = self.untold();
-        let told = self.served - untold.answers.len();
+    /// Takes out the callers that have no reply and whose commands are decided, if there are at least `at_least`.
+    fn take_decided(&self, applied: &Applied, at_least: usize) -> Option<Replies> {
+        let mut unanswered = self.unanswered();
+        let answered = self.served - unanswered.answers.len();
         let decided = applied.renewals.len() + applied.commands.len();
-        if decided < told + at_least {
-            return;
+        if answered == self.served || decided < answered + at_least {
+            return None;
         }
-        if untold.others.is_none() {
-            untold.others = Some(self.queue.waiting(usize::MAX, false));
+        if self.is_large() && unanswered.others.is_none() {
+            unanswered.others = Some(self.queue.waiting(usize::MAX, false));
         }
-        let replies = applied.renewals.iter().chain(&applied.commands).skip(told).cloned();
-        let portion = Replies(replies.zip(&mut untold.answers).collect());
-        drop(untold);
-        if self.are_many() {
-            self.runtime.spawn(async move { drop(portion) });
+        let replies = applied.renewals.iter().chain(&applied.commands).skip(answered).cloned();
+        Some(Replies(replies.zip(&mut unanswered.answers).collect()))
+    }
+
+    fn send(&self, replies: Replies) {
+        if self.is_large() {
+            self.runtime.spawn(async move { drop(replies) });
         }
     }
 
-    /// Tells those who have not been told why they get no answer.
-    pub(super) fn fail(&self, error: &ServiceError) {
-        for answer in &mut self.untold().answers {
+    /// The entry was applied: sends the replies that are left.
+    pub(super) fn reply_applied(&self, applied: &Applied) {
+        if let Some(replies) = self.take_decided(applied, 1) {
+            self.send(replies);
+        }
+    }
+
+    /// Sends this error to the callers without a reply. Commands that were decided before it keep their replies.
+    pub(super) fn reply_error(&self, error: &ServiceError) {
+        self.decided.send();
+        for answer in &mut self.unanswered().answers {
             answer.send(Err(error.clone())).ok();
         }
     }
@@ -96,7 +128,13 @@ impl BatchReplies {
 
 impl Listener for BatchReplies {
     fn decided(&self, so_far: &Applied) {
-        self.tell(so_far, ANSWERS_AT_ONCE);
+        if self.is_large() {
+            if let Some(replies) = self.take_decided(so_far, ANSWERS_AT_ONCE) {
+                self.send(replies);
+            }
+        } else if let Some(replies) = self.take_decided(so_far, self.served) {
+            self.decided.replace(Some(replies));
+        }
     }
 }
 
@@ -120,16 +158,17 @@ mod tests {
     fn callers(renewers: usize, submitters: usize) -> (BatchReplies, Vec<Answered>) {
         let (mut answers, receivers): (Vec<_>, Vec<_>) = (0..renewers + submitters).map(|_| oneshot::channel()).unzip();
         let submitters = answers.split_off(renewers);
-        (BatchReplies::new(Handle::current(), Arc::default(), answers, submitters), receivers)
+        (BatchReplies::new(Handle::current(), Arc::default(), Arc::default(), answers, submitters), receivers)
     }
 
     fn reply(index: usize) -> Reply {
         Reply::new(index as u64, LogTime(0), Outcome::Done)
     }
 
-    /// Everybody is told once, in the order of the entry, a portion at a time; the last when the entry has been applied.
+    /// Every caller of a large entry gets one reply, in the order of the entry, a few at a time; the last callers get
+    /// theirs when the entry has been applied.
     #[tokio::test]
-    async fn portions_are_told_while_the_entry_is_applied() {
+    async fn a_large_entry_is_answered_while_it_is_applied() {
         let (renewers, submitters) = (ANSWERS_AT_ONCE + 3, 2 * ANSWERS_AT_ONCE);
         let (callers, answers) = callers(renewers, submitters);
         let mut applied = Applied::default();
@@ -139,11 +178,52 @@ mod tests {
             callers.decided(&applied);
         }
         tokio::task::yield_now().await;
-        let told = answers.iter().filter(|answer| !answer.is_empty()).count();
-        assert!((submitters..renewers + submitters).contains(&told), "{told} have been told");
-        callers.tell(&applied, 1);
+        let answered = answers.iter().filter(|answer| !answer.is_empty()).count();
+        assert!((submitters..renewers + submitters).contains(&answered), "{answered} have a reply");
+        callers.reply_applied(&applied);
         for (number, answer) in answers.into_iter().enumerate() {
-            assert_eq!(answer.await.expect("told"), Ok(reply(number)));
+            assert_eq!(answer.await.expect("a reply"), Ok(reply(number)));
         }
+    }
+
+    /// The callers of a small entry get their replies when its events are published: after its last command, and before the
+    /// proposer learns that it was applied.
+    #[tokio::test]
+    async fn a_small_entry_is_answered_when_its_events_are_published() {
+        let (callers, answers) = callers(1, 2);
+        let mut applied = Applied::default();
+        applied.renewals.push(reply(0));
+        for number in 1..=2 {
+            applied.commands.push(reply(number));
+            callers.decided(&applied);
+        }
+        assert!(answers.iter().all(oneshot::Receiver::is_empty), "the events are not published yet");
+        callers.reply_applied(&applied);
+        assert!(answers.iter().all(oneshot::Receiver::is_empty), "the replies are kept");
+        callers.decided.send();
+        for (number, mut answer) in answers.into_iter().enumerate() {
+            assert_eq!(answer.try_recv(), Ok(Ok(reply(number))));
+        }
+    }
+
+    /// An error after the last command of a small entry was decided takes no reply back; renewals alone, of which no command
+    /// reports, get their replies when the entry has been applied.
+    #[tokio::test]
+    async fn decided_commands_keep_their_replies() {
+        let (failed, mut answers) = callers(0, 1);
+        let mut applied = Applied::default();
+        applied.commands.push(reply(0));
+        failed.decided(&applied);
+        failed.reply_error(&ServiceError::Stopping);
+        assert_eq!(answers[0].try_recv(), Ok(Ok(reply(0))));
+        let (undecided, mut answers) = callers(1, 1);
+        undecided.decided(&Applied::default());
+        undecided.reply_error(&ServiceError::Stopping);
+        assert_eq!(answers.remove(0).try_recv(), Ok(Err(ServiceError::Stopping)));
+        let (renewed, mut answers) = callers(1, 0);
+        let mut applied = Applied::default();
+        applied.renewals.push(reply(0));
+        renewed.reply_applied(&applied);
+        assert_eq!(answers[0].try_recv(), Ok(Ok(reply(0))));
     }
 }

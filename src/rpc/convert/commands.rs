@@ -2,8 +2,7 @@
 
 use std::iter::once;
 
-use super::scalars::required;
-use super::table::Wire;
+use super::table::{Wire, required};
 use crate::model::{
     Access, Acquire, Alter, Alteration, Attach, Command, DocumentCommand, EndSession, Extras, Grab, Handle, Invalid,
     LockName, Manage, Managing, OpenSession, Release, RenewalTarget, RequestId, SessionId, Setting, SmallMap,

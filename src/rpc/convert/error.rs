@@ -18,7 +18,7 @@ use crate::limits;
 use crate::model::{EndReason, Invalid, LockKey, Outcome, Reply};
 use crate::protobuf::{Refuse, TooMany};
 use crate::rpc::pb;
-use crate::service::{Advice, LeaderHint, NotSent, ServiceError, Word};
+use crate::service::{Advice, ErrorCode, LeaderHint, NotSent, ServiceError};
 
 const WORD: &str = "lockkeeper-error";
 const ADVICE: &str = "lockkeeper-advice";
@@ -54,14 +54,14 @@ pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status
 /// The error of a repeated acquire whose hold has ended since.
 pub(in crate::rpc) fn hold_ended(lock: &LockKey, reason: EndReason) -> Status {
     let text = format!("{} was granted to this request, and the hold has ended since: {reason}", lock.name);
-    let row = Word::Lost.row();
+    let row = ErrorCode::Lost.row();
     let (code, advice) = (row.text.to_owned(), row.advice.word().to_owned());
-    of_wire(Word::Lost, pb::Error { code, advice, ..Default::default() }, text)
+    of_wire(ErrorCode::Lost, pb::Error { code, advice, ..Default::default() }, text)
 }
 
 /// The status of an error, in the size that every client takes: where it is long, first its text is cut, and then what was
 /// exactly in the way is left out.
-fn of_wire(word: Word, mut error: pb::Error, text: String) -> Status {
+fn of_wire(word: ErrorCode, mut error: pb::Error, text: String) -> Status {
     let row = word.row();
     let mut metadata = MetadataMap::new();
     metadata.insert(WORD, MetadataValue::from_static(row.text));
@@ -147,7 +147,7 @@ fn shortened(mut error: ServiceError) -> ServiceError {
 pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
     let pb::Error { code, detail, leader, refusal, .. } = error.clone();
     let leader = LeaderHint::from_wire("leader", leader).ok();
-    match (Wire::from_wire("refusal", refusal), Word::from_text(&code).map(|word| word.row().advice)) {
+    match (Wire::from_wire("refusal", refusal), ErrorCode::from_text(&code).map(|word| word.row().advice)) {
         (Ok(ServiceError::NotSent { why, .. }), _) => ServiceError::NotSent { why, leader },
         (Ok(ServiceError::Unknown { why, .. }), _) => ServiceError::Unknown { why, leader },
         (Ok(error), _) => error,

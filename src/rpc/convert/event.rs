@@ -1,7 +1,7 @@
 //! Events. One message has the parts of all of them; its type says which are set.
 
-use super::scalars::{known, required, unknown};
-use super::table::{Wire, read_set};
+use super::scalars::{known, unknown};
+use super::table::{Wire, read_set, required};
 use crate::model::{Event, EventKind, Invalid, LockKey, LogTime, Namespace, Subject, WallTime};
 use crate::rpc::pb;
 

@@ -21,7 +21,7 @@ pub(super) use error::{
     reply_to_answer,
 };
 pub(super) use queries::Question;
-pub(super) use scalars::{namespace, required};
-pub(super) use table::Wire;
+pub(super) use scalars::namespace;
+pub(super) use table::{Wire, required};
 #[cfg(test)]
 pub(super) use tests::hostile;

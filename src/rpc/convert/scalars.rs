@@ -14,11 +14,6 @@ use crate::model::{
 use crate::rpc::pb;
 use crate::service::{Freshness, Role};
 
-/// A part that must be there.
-pub(in crate::rpc) fn required<T>(field: &str, part: Option<T>) -> Result<T, Invalid> {
-    part.ok_or_else(|| Invalid::new(field, "must be set", "nothing"))
-}
-
 /// A value of an enum that this version knows.
 pub(super) fn known<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Invalid> {
     E::try_from(number).map_err(|_| unknown(field, number))

@@ -2,7 +2,6 @@
 //!
 //! Each row takes both sides apart whole, so a field that one side gains does not compile before the row has it.
 
-use super::scalars::required;
 use crate::model::Invalid;
 
 /// A model type that goes over the wire as `P`.
@@ -42,6 +41,11 @@ impl<T: Wire<P>, P> Wire<P> for Box<T> {
     fn from_wire(field: &'static str, wire: P) -> Result<Self, Invalid> {
         T::from_wire(field, wire).map(Self::new)
     }
+}
+
+/// Returns a part that must be set, or refuses its absence.
+pub(in crate::rpc) fn required<T>(field: &str, part: Option<T>) -> Result<T, Invalid> {
+    part.ok_or_else(|| Invalid::new(field, "must be set", "nothing"))
 }
 
 /// Reads a part that must be set.

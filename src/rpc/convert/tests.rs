@@ -23,8 +23,8 @@ use crate::model::{
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::service::{
-    Call, Freshness, LeaderHint, NotSent, Proof, RenewalCall, Role, Scope, ServiceError, Status, Subscription, TABLE,
-    Word,
+    Call, ErrorCode, Freshness, LeaderHint, NotSent, Proof, RenewalCall, Role, Scope, ServiceError, Status,
+    Subscription, TABLE,
 };
 
 /// What was sent, as it is read.
@@ -306,7 +306,11 @@ fn every_word_survives_without_its_detail() {
         assert_eq!(error_from_wire(&wire).advice(), row.advice, "{}", row.text);
     }
     let unheard = pb::Error { code: "of-tomorrow".to_owned(), ..Default::default() };
-    assert_eq!(error_from_wire(&unheard).word(), Word::Unknown, "an unknown error never says that nothing happened");
+    assert_eq!(
+        error_from_wire(&unheard).word(),
+        ErrorCode::Unknown,
+        "an unknown error never says that nothing happened"
+    );
 }
 
 /// A status from the way, without our metadata, leaves the outcome open.

@@ -1,7 +1,6 @@
 //! What others may know of holders, waiters, sessions, documents and the cluster.
 
-use super::scalars::required;
-use super::table::Wire;
+use super::table::{Wire, required};
 use crate::model::{
     Arrival, BreakReport, Checked, Closing, Document, ExplainedWait, Explanation, GrantFacts, HistoryPage,
     HistoryRecord, HolderView, Invalid, LockSummary, LockView, Obstacle, Page, Participant, ProcessPing, SessionView,

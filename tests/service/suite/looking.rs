@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use lockkeeper::model::{EventKind, ListShow, TokenState};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode, LockService};
 
 use super::{LONG, SHORT, client, in_use, session};
 use crate::changes::lose;
@@ -134,5 +134,5 @@ pub(crate) async fn a_watch_of_another_cluster_is_refused<S: LockService>(servic
     let (cluster_id, after) = (watch.cluster_id(), watch.position());
     client.watch_of(cluster_id, "", after).next().await.expect("the next event");
     let foreign = client.watch_of(cluster_id ^ 1, "", after).next().await.expect_err("of another cluster");
-    assert_eq!(foreign.word(), Word::Invalid);
+    assert_eq!(foreign.word(), ErrorCode::Invalid);
 }

@@ -16,7 +16,7 @@ use crate::model::{
     SessionId, WaitReason,
 };
 use crate::rpc::pb;
-use crate::service::{LeaderHint, NotSent, ServiceError, TABLE, Word};
+use crate::service::{ErrorCode, LeaderHint, NotSent, ServiceError, TABLE};
 
 /// Text of this length that is escaped wherever that is possible.
 fn long(bytes: usize) -> String {
@@ -144,7 +144,7 @@ fn in_headers(status: &tonic::Status) -> usize {
 /// fits the eight kibibytes that every client takes. `lost` alone is not sent so: our client finds it by its own clock.
 #[test]
 fn every_error_reads_back_and_fits() {
-    let (mut words, mut largest) = (BTreeSet::from([Word::Lost.row().text]), 0);
+    let (mut words, mut largest) = (BTreeSet::from([ErrorCode::Lost.row().text]), 0);
     let (mut kinds, mut refused, mut not_sent) = (HashSet::new(), HashSet::new(), HashSet::new());
     for error in all() {
         let (status, wire) = (error_to_status(&error), error_to_wire(&error));
@@ -209,7 +209,7 @@ fn details_are_those_of_google() {
         let pauses = [(1_250, (1, 250_000_000)), (90, (0, 90_000_000))];
         let asked =
             pauses.into_iter().find(|(ms, _)| *ms == error_to_wire(&error).retry_after_ms).map(|(_, delay)| delay);
-        assert_eq!(asked.is_some(), error.word() == Word::Overloaded, "{error}");
+        assert_eq!(asked.is_some(), error.word() == ErrorCode::Overloaded, "{error}");
         assert_eq!(pause, asked, "{error}");
         assert!(of("lockkeeper.v1.Error").is_some());
     }

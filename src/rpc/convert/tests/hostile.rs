@@ -15,11 +15,11 @@ use super::*;
 use crate::codec::hostile::{Sample, attack, frugal, held, kept};
 use crate::limits;
 use crate::protobuf;
-use crate::rpc::admin::Admin;
 use crate::rpc::fake::Fake;
 use crate::rpc::pb::admin_server::Admin as _;
 use crate::rpc::pb::locks_server::Locks as _;
-use crate::rpc::unary::Locks;
+use crate::rpc::server::admin::Admin;
+use crate::rpc::server::locks::Locks;
 use crate::service::MemberChange;
 use crate::service::ServerInfo;
 

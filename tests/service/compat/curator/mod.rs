@@ -8,7 +8,7 @@ mod semaphore;
 
 use lockkeeper::compat::curator::{CuratorError, CuratorFramework};
 use lockkeeper::model::Namespace;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode, LockService};
 
 use crate::suite::BACKEND;
 
@@ -27,7 +27,7 @@ async fn short_curator<S: LockService>(service: S, name: &str) -> CuratorFramewo
     builder.session_timeout(std::time::Duration::from_millis(ttl_ms)).start().await.expect("started")
 }
 
-fn word(error: &CuratorError) -> Option<Word> {
+fn word(error: &CuratorError) -> Option<ErrorCode> {
     match error {
         CuratorError::Client(error) => Some(error.word()),
         CuratorError::IllegalMonitorState { .. } | CuratorError::IllegalState { .. } => None,

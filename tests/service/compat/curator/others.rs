@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use lockkeeper::client::Client;
 use lockkeeper::compat::curator::{InterProcessMutex, LeaderLatch};
 use lockkeeper::model::TokenState;
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode, LockService};
 
 use super::{curator, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
@@ -32,7 +32,7 @@ async fn r_ns_01_namespaces_are_separate<S: LockService>(service: S) {
     assert_eq!(check(orders.client(), token).await, TokenState::Valid);
     assert_eq!(check(orders.client(), foreign).await, TokenState::Stale);
     let refused = orders.client().break_hold("a", foreign, "not ours").await.expect_err("not here");
-    assert_eq!(refused.word(), Word::HeldByOther);
+    assert_eq!(refused.word(), ErrorCode::HeldByOther);
     assert!(other.is_owned_by(&next));
     mutex.release(&task).await.expect("held");
     other.release(&next).await.expect("held");

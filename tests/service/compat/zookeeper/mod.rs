@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use lockkeeper::client::{Client, ClientError, Session, Watch};
 use lockkeeper::compat::zookeeper::WriteLock;
 use lockkeeper::model::{Claim, Event, EventKind};
-use lockkeeper::service::{LockService, Word};
+use lockkeeper::service::{ErrorCode, LockService};
 use tokio::task::JoinSet;
 
 use super::probe::Probe;
@@ -138,7 +138,7 @@ async fn r_zkf_02_a_waiter_that_dies_grants_nothing<S: LockService>(service: S) 
     holder.lock().await.expect("free");
     let waits = async {
         let died = middle.lock().await.expect_err("its session ends");
-        assert_eq!(died.word(), Word::SessionEnded);
+        assert_eq!(died.word(), ErrorCode::SessionEnded);
     };
     let dies = async {
         in_use(&client, "a", 1, 1).await;

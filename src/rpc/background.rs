@@ -1,0 +1,26 @@
+//! Owner of the background tasks of a server or client: the tasks end with it at the latest.
+
+use std::future::Future;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::JoinSet;
+
+/// Background tasks of one server or client. Dropping the last clone aborts those that still run.
+#[derive(Clone, Default)]
+pub(super) struct Tasks(Arc<Mutex<JoinSet<()>>>);
+
+impl Tasks {
+    /// Runs a task until it ends, or until its owner is dropped. Removes the tasks that have ended.
+    pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while running.try_join_next().is_some() {}
+        running.spawn(task);
+    }
+
+    /// Waits until all tasks have ended. Dropping the returned future aborts the others.
+    pub(super) async fn ended(&self) {
+        let mut running = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        while running.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,48 @@
+//! Calls of the `Admin` service.
+
+use tokio::sync::mpsc;
+
+use super::RemoteService;
+use super::endpoints::{self, Effect};
+use crate::rpc::convert::{Wire, error_from_status};
+use crate::rpc::pb;
+use crate::service::{Download, MemberChange, ServiceError};
+
+impl RemoteService {
+    pub(super) async fn change_members_unary(&self, change: MemberChange) -> Result<(), ServiceError> {
+        let ask = |change: MemberChange, at| async move {
+            let change: pb::ChangeMembersRequest = change.to_wire();
+            let asked = endpoints::admin(at).change_members(change).await;
+            asked.map(|_| ()).map_err(|status| error_from_status(&status))
+        };
+        self.shared.endpoints.ask(Effect::Changes, change, ask).await
+    }
+
+    /// Downloads a file at the speed of its reader, without a time limit.
+    pub(super) async fn download(&self) -> Result<Download, ServiceError> {
+        let begin = |(), at| async move {
+            let begun = endpoints::admin(at).backup(pb::BackupRequest {}).await;
+            begun.map_err(|status| error_from_status(&status))
+        };
+        let mut wire = self.shared.endpoints.ask(Effect::Reads, (), begin).await?.into_inner();
+        let (sender, receiver) = mpsc::channel(2);
+        self.shared.tasks.run(async move {
+            loop {
+                let next = tokio::select! {
+                    () = sender.closed() => return,
+                    next = wire.message() => next,
+                };
+                let next = match next {
+                    Ok(Some(piece)) => Ok(piece.bytes),
+                    Ok(None) => return,
+                    Err(status) => Err(error_from_status(&status)),
+                };
+                let last = next.is_err();
+                if sender.send(next).await.is_err() || last {
+                    return;
+                }
+            }
+        });
+        Ok(Download::new(receiver))
+    }
+}

@@ -1,0 +1,60 @@
+//! Unary calls: commands without a stream, renewals, and queries.
+
+use tonic::{Response, Status};
+
+use super::RemoteService;
+use super::endpoints::{At, Effect, locks};
+use crate::model::{Query, QueryReply, Reply};
+use crate::rpc::convert::{Question, Wire, command, error_from_status, not_understood};
+use crate::rpc::pb;
+use crate::service::{Call, ClaimRef, Freshness, RenewalCall, ServiceError};
+
+impl RemoteService {
+    /// Sends a command as a unary call, with its proof.
+    pub(super) async fn submit_unary(&self, call: &Call) -> Result<Reply, ServiceError> {
+        let send = |asked, at| async move { reply(locks(at).submit(asked).await) };
+        self.shared.endpoints.ask(Effect::Repeats, command(call, &call.proof)?, send).await
+    }
+
+    pub(super) async fn unary_renewal(&self, renewal: RenewalCall) -> Result<Reply, ServiceError> {
+        let asked = pb::RenewRequest { renewals: vec![renewal.to_wire()] };
+        let call = |asked, at| async move {
+            let answered = locks(at).renew(asked).await;
+            let replies = answered.map_err(|status| error_from_status(&status))?.into_inner().replies;
+            let missing = || ServiceError::Internal("a renewal was not answered".to_owned());
+            Reply::from_wire("reply", replies.into_iter().next().ok_or_else(missing)?).map_err(not_understood)
+        };
+        self.shared.endpoints.ask(Effect::Repeats, asked, call).await
+    }
+
+    /// Waits for an outcome with a unary call. The wait has no limit; keepalive detects a node that is gone.
+    pub(super) async fn unary_outcome(&self, claim: &ClaimRef) -> Result<Reply, ServiceError> {
+        let asked: pb::WaitOutcomeRequest = claim.to_wire();
+        let at = self.shared.endpoints.ask(Effect::Reads, (), |(), at: At| async move { Ok(at) }).await?;
+        let address = at.address.clone();
+        let settled = reply(locks(at).wait_outcome(asked).await);
+        if let Err(error @ (ServiceError::NotSent { .. } | ServiceError::Unknown { .. } | ServiceError::Stopping)) =
+            &settled
+        {
+            self.shared.endpoints.forget(&address);
+            if let Some(leader) = error.leader() {
+                self.shared.endpoints.prefer(&leader.client);
+            }
+        }
+        settled
+    }
+
+    pub(super) async fn question(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        let send = |asked: pb::QueryRequest, at| async move {
+            let answered = locks(at).query(asked).await.map_err(|status| error_from_status(&status))?;
+            QueryReply::from_wire("reply", answered.into_inner()).map_err(not_understood)
+        };
+        self.shared.endpoints.ask(Effect::Reads, Question { query, freshness }.to_wire(), send).await
+    }
+}
+
+/// Converts the answer to a command.
+fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
+    let reply = answered.map_err(|status| error_from_status(&status))?.into_inner();
+    Reply::from_wire("reply", reply).map_err(not_understood)
+}

@@ -1,0 +1,98 @@
+//! Discovery: asks new connections and all endpoints which cluster they belong to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout;
+use tonic::transport::Channel;
+
+use super::endpoints::Endpoints;
+use super::pin::{Found, PinnedChannel, Unfit, cluster_of};
+use crate::limits;
+use crate::service::ServiceError;
+
+/// A connection with the cluster of its node: `None` if that has no id yet.
+type Greeted = Result<(Channel, Option<u128>), Unfit>;
+
+impl Endpoints {
+    /// Asks all endpoints for the cluster to accept. Once one has answered, the others have [`limits::CLUSTER_LOOK_MS`]
+    /// left: if they belong to two clusters, each could grant the same lock.
+    pub(super) async fn find_cluster(&self) -> Result<(), ServiceError> {
+        let _alone = self.cluster.looking.lock().await;
+        if self.cluster.pinned().is_some() {
+            return Ok(());
+        }
+        let look = |address| async move { (address, self.greeted(address).await) };
+        let mut looks: FuturesUnordered<_> = self.addresses().iter().map(|address| look(address.as_str())).collect();
+        let mut greeted: BTreeMap<&str, Greeted> = BTreeMap::new();
+        while let Some((address, found)) = looks.next().await {
+            let enough = matches!(found, Ok((_, Some(cluster_id))) if self.cluster.accepts(cluster_id));
+            greeted.insert(address, found);
+            if enough {
+                break;
+            }
+        }
+        let rest = async {
+            while let Some((address, found)) = looks.next().await {
+                greeted.insert(address, found);
+            }
+        };
+        let _ = timeout(Duration::from_millis(limits::CLUSTER_LOOK_MS), rest).await;
+        let found = |address: &String| match greeted.get(address.as_str()) {
+            Some(Ok((_, cluster_id))) => cluster_id.ok_or(Unfit::Unfounded),
+            Some(Err(unfit)) => Err(unfit.clone()),
+            None => Err(late()),
+        };
+        let found: Vec<(&str, Found)> =
+            self.addresses().iter().map(|address| (address.as_str(), found(address))).collect();
+        let pinned = self.cluster.decide(&found)?;
+        // One connection is enough until another one is needed.
+        let first = found.iter().find(|(_, found)| *found == Ok(pinned));
+        if let Some((address, _)) = first
+            && let Some(Ok((channel, _))) = greeted.remove(address)
+        {
+            self.keep(address, channel);
+            self.prefer(address);
+        }
+        Ok(())
+    }
+
+    /// Opens a new connection to the accepted cluster. The error is for display.
+    pub(super) async fn connected(&self, address: &str) -> Result<PinnedChannel, String> {
+        let greeted = self.greeted(address).await;
+        let found = match &greeted {
+            Ok((_, cluster_id)) => cluster_id.ok_or(Unfit::Unfounded),
+            Err(unfit) => Err(unfit.clone()),
+        };
+        self.cluster.note(address, &found);
+        match greeted {
+            Ok((channel, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, channel)),
+            // This node refuses calls that name a cluster until it belongs to that cluster.
+            Ok((channel, None)) => Ok(self.keep(address, channel)),
+            Ok((_, Some(cluster_id))) => Err(Unfit::Foreign(cluster_id).about(address)),
+            Err(unfit) => Err(unfit.about(address)),
+        }
+    }
+
+    /// Connects and asks for the cluster. If the connection ends without an answer, the node may just be stopping: then
+    /// a second attempt is refused. Otherwise it shows that another service answers there.
+    async fn greeted(&self, address: &str) -> Greeted {
+        let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
+        let mut before = None;
+        loop {
+            let channel = self.dial(address).await.map_err(Unfit::Unreached)?;
+            let answered = timeout(longest, cluster_of(channel.clone())).await;
+            match (answered.map_err(|_| late())?, before) {
+                (Ok(cluster_id), _) => return Ok((channel, cluster_id)),
+                (Err(why), None) => before = Some(why),
+                (Err(why), Some(_)) => return Err(Unfit::NoClientPort(why)),
+            }
+        }
+    }
+}
+
+fn late() -> Unfit {
+    Unfit::Unreached("no answer in time".to_owned())
+}

@@ -1,0 +1,368 @@
+//! The cluster's endpoints: one connection each, the best one first, and each is tried before a call fails.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+
+use super::pin::{ClusterPin, PinnedChannel, cause};
+use super::settings::RemoteSettings;
+use crate::limits;
+use crate::model::Invalid;
+use crate::net::{CoalescingConnector, Connector};
+use crate::rpc::pb::admin_client::AdminClient;
+use crate::rpc::pb::locks_client::LocksClient;
+use crate::rpc::tls::TlsSettings;
+use crate::service::{LeaderHint, NotSent, ServiceError};
+
+/// Effect of a call whose answer is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// None: the next endpoint may get the same call.
+    Reads,
+    /// A change that the caller repeats: it is harmless, or an id of its own identifies it. The call is not sent to
+    /// another endpoint here, but fails early enough for the caller to do that.
+    Repeats,
+    /// A change that must not be repeated: no other endpoint gets the call, and the answer has the whole time.
+    Changes,
+}
+
+/// The endpoints of one client and their connections.
+pub(super) struct Endpoints {
+    configured: Vec<String>,
+    /// Members that a node reported, in addition to the configured ones: members that joined later are found this way.
+    learned: Mutex<Vec<String>>,
+    pub(super) cluster: Arc<ClusterPin>,
+    tls: Option<TlsSettings>,
+    connector: Option<Connector>,
+    pub(super) request_wait: Duration,
+    /// Endpoint of the last answer, or the reported leader.
+    preferred: Mutex<Option<String>>,
+    /// Index of the configured endpoint that comes first without a preferred one; advances with every failure.
+    first: AtomicUsize,
+    channels: Mutex<BTreeMap<String, PinnedChannel>>,
+}
+
+/// A connected endpoint.
+pub(super) struct At {
+    pub(super) address: String,
+    pub(super) channel: PinnedChannel,
+}
+
+/// Result of a call at one endpoint.
+enum Step<T> {
+    Answered(T),
+    /// The call was not sent, or is harmless: try the next endpoint.
+    Next {
+        why: String,
+        error: Option<ServiceError>,
+        leader: Option<LeaderHint>,
+    },
+    Final(ServiceError),
+}
+
+impl Endpoints {
+    /// Checks the endpoints. Refuses addresses that no connection could be made to.
+    pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
+        let RemoteSettings { endpoints: configured, cluster, on_left_out, tls, request_wait, connector } = settings;
+        if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
+            let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);
+            return Err(Invalid::new("endpoints", bound, configured.len()));
+        }
+        let endpoints = Self {
+            configured,
+            learned: Mutex::default(),
+            cluster: Arc::new(ClusterPin::new(cluster, on_left_out)),
+            tls,
+            connector,
+            request_wait,
+            preferred: Mutex::default(),
+            first: AtomicUsize::new(0),
+            channels: Mutex::default(),
+        };
+        for address in &endpoints.configured {
+            let refused = || Invalid::new("endpoints", "HOST:PORT each", format!("{address:?}"));
+            let endpoint = endpoints.endpoint(address).map_err(|_| refused())?;
+            if address.contains('/') || endpoint.uri().port().is_none() {
+                return Err(refused());
+            }
+        }
+        Ok(endpoints)
+    }
+
+    pub(super) fn addresses(&self) -> &[String] {
+        &self.configured
+    }
+
+    /// Like [`ask_but_last`](Self::ask_but_last), without an endpoint that comes last.
+    pub(super) async fn ask<M, T, F, C>(&self, effect: Effect, asked: M, call: C) -> Result<T, ServiceError>
+    where
+        M: Clone,
+        C: Fn(M, At) -> F,
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        self.ask_but_last(None, effect, asked, call).await
+    }
+
+    /// Sends the call to one endpoint after the other until one answers: the preferred one first, then the reported
+    /// leader, and all of them before the error "unreachable". All attempts together take at most the time of one
+    /// request.
+    pub(super) async fn ask_but_last<M, T, F, C>(
+        &self,
+        last_choice: Option<&str>,
+        effect: Effect,
+        asked: M,
+        call: C,
+    ) -> Result<T, ServiceError>
+    where
+        M: Clone,
+        C: Fn(M, At) -> F,
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        let mut limit = pin!(sleep(self.request_wait));
+        if self.cluster.pinned().is_none() {
+            tokio::select! {
+                found = Box::pin(self.find_cluster()) => found?,
+                () = &mut limit => return Err(self.cluster.unserved("no endpoint answered in time".to_owned())),
+            }
+        }
+        let mut candidates = self.candidates();
+        if let Some(address) = last_choice {
+            candidates.retain(|candidate| candidate != address);
+            candidates.push_back(address.to_owned());
+        }
+        let mut tries: HashMap<String, u32> = HashMap::new();
+        let mut failures = Vec::new();
+        let mut last = None;
+        while let Some(address) = candidates.pop_front() {
+            let tried = tries.entry(address.clone()).or_default();
+            *tried += 1;
+            if *tried > 2 {
+                continue;
+            }
+            let first_try = *tried == 1;
+            let call = |at| call(asked.clone(), at);
+            match self.step(&address, effect, call, limit.as_mut()).await {
+                Step::Answered(answer) => {
+                    self.prefer(&address);
+                    return Ok(answer);
+                }
+                Step::Final(error) => return Err(error),
+                Step::Next { why, error, leader } => {
+                    failures.push(if why.starts_with(&address) { why } else { format!("{address}: {why}") });
+                    last = error.or(last);
+                    if let Some(leader) = leader
+                        && first_try
+                    {
+                        if leader.client == address {
+                            // It was elected, and starts to lead in a moment.
+                            sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
+                        }
+                        candidates.push_back(address);
+                        candidates.push_front(leader.client);
+                    }
+                }
+            }
+            if limit.is_elapsed() {
+                break;
+            }
+        }
+        Err(last.unwrap_or_else(|| self.cluster.unserved(failures.join("; "))))
+    }
+
+    async fn step<T, F>(
+        &self,
+        address: &str,
+        effect: Effect,
+        call: impl FnOnce(At) -> F,
+        mut limit: Pin<&mut Sleep>,
+    ) -> Step<T>
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        let next = |why: String, error, leader| Step::Next { why, error, leader };
+        let channel = tokio::select! {
+            channel = self.channel(address) => channel,
+            () = &mut limit => Err("not connected in time".to_owned()),
+        };
+        let channel = match channel {
+            Ok(channel) => channel,
+            Err(why) => {
+                self.forget(address);
+                return next(why, None, None);
+            }
+        };
+        let late = || Err(ServiceError::unknown(format!("{address} did not answer in time")));
+        let answered = tokio::select! {
+            answered = timeout(self.share(effect), call(At { address: address.to_owned(), channel })) => {
+                answered.unwrap_or_else(|_| late())
+            }
+            () = &mut limit => late(),
+        };
+        let error = match answered {
+            Ok(answer) => return Step::Answered(answer),
+            Err(error) => error,
+        };
+        match (&error, effect) {
+            (ServiceError::NotSent { why: NotSent::Unreachable(why), leader }, _) => {
+                self.forget(address);
+                next(why.clone(), None, leader.clone())
+            }
+            (ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader, leader }, _) => {
+                self.unprefer(address);
+                let leader = leader.clone();
+                next(error.to_string(), Some(error), leader)
+            }
+            (ServiceError::Stopping, _) => {
+                self.forget(address);
+                next(error.to_string(), Some(error), None)
+            }
+            (ServiceError::Unknown { .. }, Effect::Reads) => {
+                self.forget(address);
+                next(error.to_string(), Some(error), None)
+            }
+            (ServiceError::Unknown { .. }, Effect::Repeats | Effect::Changes) => {
+                self.forget(address);
+                Step::Final(error)
+            }
+            (
+                ServiceError::NotSent {
+                    why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. } | NotSent::Detached,
+                    ..
+                }
+                | ServiceError::Invalid(_)
+                | ServiceError::Refused(_)
+                | ServiceError::Forbidden { .. }
+                | ServiceError::EventsMissed { .. }
+                | ServiceError::Internal(_),
+                _,
+            ) => Step::Final(error),
+        }
+    }
+
+    /// Returns the time that one endpoint gets for a call. A hanging node looks like a slow one; if another endpoint
+    /// can serve the same call, half of the time is kept for it.
+    fn share(&self, effect: Effect) -> Duration {
+        match effect {
+            Effect::Reads | Effect::Repeats => {
+                (self.request_wait / 2).max(Duration::from_millis(limits::ENDPOINT_WAIT_MS_MIN))
+            }
+            Effect::Changes => self.request_wait,
+        }
+    }
+
+    /// Stores the addresses of the members that a node has reported. The configured endpoints are kept: they may be the
+    /// only reachable ones.
+    pub(super) fn learn(&self, members: &[String]) {
+        let room = limits::ENDPOINTS_MAX;
+        let new = members.iter().filter(|member| !self.configured.contains(member)).take(room);
+        *self.learned.lock().unwrap_or_else(PoisonError::into_inner) = new.cloned().collect();
+    }
+
+    fn candidates(&self) -> VecDeque<String> {
+        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known: Vec<_> = self.configured.iter().chain(&learned).collect();
+        let first = self.first.load(Ordering::Relaxed);
+        let mut all: VecDeque<String> =
+            (0..known.len()).map(|step| known[(first + step) % known.len()].clone()).collect();
+        if let Some(preferred) = self.preferred().clone() {
+            all.retain(|address| *address != preferred);
+            all.push_front(preferred);
+        }
+        all
+    }
+
+    /// Prefers this endpoint from now on.
+    pub(super) fn prefer(&self, address: &str) {
+        let mut preferred = self.preferred();
+        if preferred.as_deref() != Some(address) {
+            *preferred = Some(address.to_owned());
+        }
+    }
+
+    fn unprefer(&self, address: &str) {
+        let mut preferred = self.preferred();
+        if preferred.as_deref() == Some(address) {
+            *preferred = None;
+        }
+        self.first.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Drops the connection after a failure, so that the next call makes a new one and starts with another endpoint.
+    pub(super) fn forget(&self, address: &str) {
+        self.channels().remove(address);
+        self.unprefer(address);
+    }
+
+    /// Returns the shared connection to an endpoint, or connects. The error is for display.
+    async fn channel(&self, address: &str) -> Result<PinnedChannel, String> {
+        if let Some(channel) = self.channels().get(address) {
+            return Ok(channel.clone());
+        }
+        Box::pin(self.connected(address)).await
+    }
+
+    /// Stores a connection so that calls share it.
+    pub(super) fn keep(&self, address: &str, channel: Channel) -> PinnedChannel {
+        let channel = PinnedChannel::new(channel, address, Arc::clone(&self.cluster));
+        self.channels().insert(address.to_owned(), channel.clone());
+        channel
+    }
+
+    /// Opens a new connection. The error is for display.
+    pub(super) async fn dial(&self, address: &str) -> Result<Channel, String> {
+        let endpoint = self.endpoint(address).map_err(|error| cause(&error))?;
+        let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
+        let connecting = async {
+            match self.connector.clone() {
+                Some(connector) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
+                None => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
+            }
+        };
+        let connected = timeout(longest, connecting).await.map_err(|_| "no connection in time")?;
+        connected.map_err(|error| cause(&error))
+    }
+
+    fn endpoint(&self, address: &str) -> Result<Endpoint, tonic::transport::Error> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+            .connect_timeout(Duration::from_millis(limits::CONNECT_MS_MAX))
+            .http2_keep_alive_interval(Duration::from_millis(limits::KEEPALIVE_MS))
+            .keep_alive_timeout(Duration::from_millis(limits::KEEPALIVE_WAIT_MS))
+            .keep_alive_while_idle(true)
+            .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
+            .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES);
+        match &self.tls {
+            Some(tls) => endpoint.tls_config(tls.for_client()),
+            None => Ok(endpoint),
+        }
+    }
+
+    fn preferred(&self) -> MutexGuard<'_, Option<String>> {
+        self.preferred.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, PinnedChannel>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns a `Locks` client with its size limits.
+pub(super) fn locks(at: At) -> LocksClient<PinnedChannel> {
+    LocksClient::new(at.channel)
+        .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
+        .max_encoding_message_size(limits::FRAME_BYTES_MAX)
+}
+
+/// Returns an `Admin` client with its size limits.
+pub(super) fn admin(at: At) -> AdminClient<PinnedChannel> {
+    AdminClient::new(at.channel)
+        .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
+        .max_encoding_message_size(limits::FRAME_BYTES_MAX)
+}

@@ -1,0 +1,125 @@
+//! Events of a session's holds, between its stream and their reader.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limits::HOLD_NEWS_WAITING_MAX;
+use crate::model::{Event, Position};
+use crate::service::{EventSender, Events, NotSent, ServiceError};
+
+/// Events that a stream has received, since its start or since the last gap.
+pub(super) struct HoldEvents(Mutex<Feed>);
+
+/// One channel, with its receiver until a reader takes it. The sender is `None` once the stream is over.
+struct Feed {
+    sender: Option<EventSender>,
+    unread: Option<Events>,
+}
+
+impl Feed {
+    fn new() -> Self {
+        let (sender, events) = Events::channel(HOLD_NEWS_WAITING_MAX);
+        Self { sender: Some(sender), unread: Some(events) }
+    }
+}
+
+impl HoldEvents {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Feed::new()))
+    }
+
+    fn feed(&self) -> MutexGuard<'_, Feed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends an event to the reader. The subscription of a reader that is too slow ends.
+    pub(super) fn push(&self, event: Event) {
+        if self.feed().sender.as_ref().is_some_and(|sender| !sender.try_send(Ok(event))) {
+            self.missed();
+        }
+    }
+
+    /// Events were missed: the reader's subscription ends, and it subscribes again. A reader that subscribes later gets
+    /// an error first.
+    pub(super) fn missed(&self) {
+        let mut feed = self.feed();
+        if feed.sender.is_none() {
+            return;
+        }
+        let unread = feed.unread.is_some();
+        *feed = Feed::new();
+        if let Some(sender) = feed.sender.as_ref().filter(|_| unread) {
+            let why = "the events of the session's holds had a gap".to_owned();
+            sender.try_send(Err(ServiceError::EventsMissed { why, resume: Position::default() }));
+        }
+    }
+
+    /// The stream is over.
+    pub(super) fn close(&self) {
+        self.feed().sender = None;
+    }
+
+    /// Returns the events that no reader has taken yet, and all later ones.
+    pub(super) fn subscribe(&self) -> Result<Events, ServiceError> {
+        let mut feed = self.feed();
+        if let Some(unread) = feed.unread.take() {
+            return Ok(unread);
+        }
+        if feed.sender.is_none() {
+            return Err(ServiceError::not_sent(NotSent::Detached));
+        }
+        *feed = Feed::new();
+        feed.unread.take().ok_or_else(|| ServiceError::not_sent(NotSent::Detached))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EventKind, LogTime, Subject, WallTime};
+
+    fn event(index: u64) -> Event {
+        Event {
+            position: Position { index, n: 0 },
+            at: LogTime(1),
+            wall: WallTime(0),
+            namespace: None,
+            subject: Subject::Cluster,
+            kind: EventKind::Recalled,
+        }
+    }
+
+    /// The first reader gets the events from before it; a later reader gets only later events.
+    #[tokio::test]
+    async fn events_wait_for_their_first_reader() {
+        let feed = HoldEvents::new();
+        feed.push(event(1));
+        let mut first = feed.subscribe().expect("open");
+        feed.push(event(2));
+        assert_eq!((first.next().await, first.next().await), (Ok(event(1)), Ok(event(2))));
+        let mut second = feed.subscribe().expect("open");
+        feed.push(event(3));
+        assert_eq!((first.next().await, second.next().await), (Err(ServiceError::Stopping), Ok(event(3))));
+        feed.close();
+        assert_eq!(second.next().await, Err(ServiceError::Stopping));
+        assert!(matches!(feed.subscribe(), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
+    }
+
+    /// A gap is reported to the current reader by the end of its events, and otherwise to the next one, even if only
+    /// too many events caused it.
+    #[tokio::test]
+    async fn a_gap_is_reported() {
+        let feed = HoldEvents::new();
+        for index in 0..=HOLD_NEWS_WAITING_MAX as u64 {
+            feed.push(event(index));
+        }
+        let mut late = feed.subscribe().expect("open");
+        assert!(matches!(late.next().await, Err(ServiceError::EventsMissed { .. })));
+        let mut reader = feed.subscribe().expect("open");
+        feed.missed();
+        assert_eq!(reader.next().await, Err(ServiceError::Stopping));
+        feed.close();
+        feed.missed();
+        assert!(feed.subscribe().expect("the feed after the gap").next().await.is_err());
+        assert!(matches!(feed.subscribe(), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
+    }
+}

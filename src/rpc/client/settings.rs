@@ -1,0 +1,39 @@
+//! How a client reaches its cluster.
+
+use std::time::Duration;
+
+use crate::net::Connector;
+use crate::rpc::tls::TlsSettings;
+
+/// How to reach a cluster.
+#[derive(Debug, Clone)]
+pub struct RemoteSettings {
+    /// Addresses of its nodes, `HOST:PORT` each; one that answers is enough.
+    pub endpoints: Vec<String>,
+    /// Id of the only cluster to accept; endpoints of others are left out. With `None` it is the cluster that the
+    /// endpoints name first, and two different ones are an error. A client never changes its cluster.
+    pub cluster: Option<u128>,
+    /// Called with a sentence about each endpoint that is left out because another cluster or another service answers
+    /// there.
+    pub on_left_out: Option<fn(&str)>,
+    /// TLS settings; `None` for plain text.
+    pub tls: Option<TlsSettings>,
+    /// Time limit for connecting and one request. Waits for locks have no limit of their own.
+    pub request_wait: Duration,
+    /// Connector for another transport than TCP; `None` for TCP.
+    pub connector: Option<Connector>,
+}
+
+impl RemoteSettings {
+    /// Returns settings for plain text with the default time limit.
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            cluster: None,
+            on_left_out: None,
+            tls: None,
+            request_wait: crate::service::REQUEST_WAIT,
+            connector: None,
+        }
+    }
+}

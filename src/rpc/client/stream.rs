@@ -1,0 +1,389 @@
+//! The client side of one session's stream.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::OptionFuture;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant as TokioInstant, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::endpoints::{At, Endpoints, locks};
+use super::hello::{check_hello, led_elsewhere};
+use super::hold_events::HoldEvents;
+use super::send_queue::{Answer, OutgoingFrame, PendingReply, SendQueue, Sending, Unanswered, wait_for_capacity};
+use crate::limits;
+use crate::model::{Event, LockKey, Namespace, Outcome, Reply};
+use crate::rpc::background::Tasks;
+use crate::rpc::convert::{Wire, error_from_status, error_from_wire, not_understood};
+use crate::rpc::pb::client_frame::Body;
+use crate::rpc::pb::server_frame::Body as ServerBody;
+use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
+use crate::service::{LeaderHint, NotSent, ServiceError};
+
+/// A stream, for its callers. It ends when its last handle is dropped, or when a frame stays unanswered for too long.
+pub(super) struct StreamHandle {
+    queue: Arc<Mutex<SendQueue>>,
+    /// Takes the frames that find no capacity in the queue.
+    pub(super) overflow: mpsc::Sender<OutgoingFrame>,
+    results: Arc<Mutex<WaitResults>>,
+    replaced: Arc<Notify>,
+    /// False once the stream is over.
+    pub(super) alive: watch::Receiver<bool>,
+    pub(super) hold_events: Arc<HoldEvents>,
+    /// Endpoint of the stream.
+    pub(super) address: String,
+    /// Attempt number of the attach that bound it; 0 if the session was opened on it.
+    pub(super) attempt: u64,
+}
+
+/// A stream after the exchange of hellos.
+pub(super) struct Opened {
+    pub(super) stream: StreamHandle,
+    /// The leader, if it is another node.
+    pub(super) led_elsewhere: Option<LeaderHint>,
+}
+
+/// Queued acquires of a stream: those that wait, and the most recent outcomes that no caller has read yet.
+#[derive(Default)]
+struct WaitResults {
+    waiting: HashMap<u64, watch::Receiver<Option<Reply>>>,
+    finished: VecDeque<(u64, Reply)>,
+}
+
+impl StreamHandle {
+    /// Opens a stream and exchanges the hellos. If this fails, no command was sent.
+    pub(super) async fn open(
+        endpoints: &Arc<Endpoints>,
+        tasks: &Tasks,
+        at: At,
+        namespace: Namespace,
+    ) -> Result<Opened, ServiceError> {
+        let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
+        let hello = pb::ClientHello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            features: Vec::new(),
+            namespace: namespace.to_string(),
+            cluster_id: at.channel.cluster_id().to_wire(),
+        };
+        let address = at.address.clone();
+        let opened_at = address.clone();
+        let unreachable = |why: String| ServiceError::not_sent(NotSent::Unreachable(why));
+        let greeted = async {
+            let frame = pb::ClientFrame { number: 0, body: Some(Body::Hello(hello)) };
+            outgoing.send(frame).await.map_err(|_| unreachable("the stream closed".to_owned()))?;
+            let opened = locks(at).session(ReceiverStream::new(frames)).await;
+            let mut incoming = opened.map_err(|status| never_sent(error_from_status(&status)))?.into_inner();
+            match incoming.message().await.map_err(|status| never_sent(error_from_status(&status)))? {
+                Some(pb::ServerFrame { body: Some(ServerBody::Hello(hello)), .. }) => Ok((incoming, hello)),
+                Some(_) => Err(ServiceError::Internal(format!("{address} did not begin with a hello"))),
+                None => Err(unreachable("the stream ended before the hello".to_owned())),
+            }
+        };
+        let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
+        let (incoming, hello) =
+            timeout(longest, greeted).await.map_err(|_| unreachable("no hello in time".to_owned()))??;
+
+        check_hello(&hello)?;
+
+        let (overflow, overflowed) = mpsc::channel(limits::STREAM_ASKS_WAITING_MAX);
+        let results = Arc::new(Mutex::default());
+        let queue = Arc::new(Mutex::new(SendQueue::new(outgoing, &hello)));
+        let replaced = Arc::new(Notify::new());
+        let (living, alive) = watch::channel(true);
+        let hold_events = Arc::new(HoldEvents::new());
+        let stream = Stream {
+            endpoints: Arc::clone(endpoints),
+            queue: Arc::clone(&queue),
+            overflow: overflowed,
+            unsent: None,
+            longest: endpoints.request_wait,
+            results: Arc::clone(&results),
+            queued: BTreeMap::new(),
+            replaced: Arc::clone(&replaced),
+            alive: living,
+            hold_events: Arc::clone(&hold_events),
+        };
+        endpoints.learn(&hello.endpoints);
+        let led_elsewhere = led_elsewhere(&hello);
+        tasks.run(stream.run(incoming));
+        let stream =
+            StreamHandle { queue, overflow, results, replaced, alive, hold_events, address: opened_at, attempt: 0 };
+        Ok(Opened { stream, led_elsewhere })
+    }
+
+    /// Whether the stream is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.overflow.is_closed()
+    }
+
+    /// Sends a frame and waits for its answer. A stream that leaves a frame unanswered for the time of a request ends,
+    /// and its session attaches again.
+    pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> Answer {
+        self.send(body, request).answer(&self.overflow).await
+    }
+
+    /// Sends a frame at once if there is capacity: a detour over the stream's task would cost a wake-up for each frame.
+    pub(super) fn send(&self, body: Body, request: Option<u64>) -> PendingReply {
+        let (answer, answered) = oneshot::channel();
+        let sending = locked(&self.queue).send(OutgoingFrame { body, request, answer, sent: None });
+        let unsent = match sending {
+            Sending::Sent => None,
+            Sending::Waits(frame) | Sending::Full(frame, _) => Some(Box::new(frame)),
+        };
+        PendingReply { answered, unsent }
+    }
+
+    /// Waits for the outcome of an acquire that was queued on an earlier stream. The wait has no limit, and does not
+    /// count as an unanswered frame.
+    pub(super) async fn wait_result(&self, request: u64, lock: &LockKey) -> Answer {
+        let lock = lock.name.to_string();
+        self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
+    }
+
+    /// Ends the stream because its session has a newer one. Callers that wait on it get an error; if the node has sent
+    /// the stream away, they have a moment left.
+    pub(super) fn replaced(&self) {
+        self.replaced.notify_one();
+    }
+
+    /// Returns the outcome of a queued acquire of this stream; `None` if the stream does not know it.
+    pub(super) async fn result(&self, request: u64) -> Option<Reply> {
+        let mut waiting = {
+            let mut results = locked(&self.results);
+            if let Some(position) = results.finished.iter().position(|(number, _)| *number == request) {
+                return results.finished.remove(position).map(|(_, reply)| reply);
+            }
+            results.waiting.get(&request)?.clone()
+        };
+        let reply = waiting.wait_for(Option::is_some).await.ok()?.clone();
+        locked(&self.results).finished.retain(|(number, _)| *number != request);
+        reply
+    }
+}
+
+/// Converts an error before the first command: nothing was sent.
+fn never_sent(error: ServiceError) -> ServiceError {
+    let ServiceError::Unknown { why, leader } = error else { return error };
+    ServiceError::NotSent { why: NotSent::Unreachable(why), leader }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The task of a stream. It ends with the stream, its handles, or its owner.
+struct Stream {
+    endpoints: Arc<Endpoints>,
+    queue: Arc<Mutex<SendQueue>>,
+    overflow: mpsc::Receiver<OutgoingFrame>,
+    /// Oldest frame that found no capacity.
+    unsent: Option<OutgoingFrame>,
+    /// Longest time that a frame may be unanswered.
+    longest: Duration,
+    results: Arc<Mutex<WaitResults>>,
+    /// Queued acquires by frame: request number, and sender of the outcome.
+    queued: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
+    /// Notified when the session has a newer stream.
+    replaced: Arc<Notify>,
+    alive: watch::Sender<bool>,
+    hold_events: Arc<HoldEvents>,
+}
+
+impl Stream {
+    async fn run(mut self, mut incoming: Streaming<pb::ServerFrame>) {
+        let over = self.serve(&mut incoming).await;
+        let (unanswered, result_waits) = {
+            let mut queue = locked(&self.queue);
+            queue.outgoing = None;
+            (std::mem::take(&mut queue.unanswered), std::mem::take(&mut queue.result_waits))
+        };
+        // Closed before any caller gets its answer: a caller that looks for the stream then finds that it is over.
+        self.close();
+        // In order, so that a simulation is repeatable.
+        for caller in unanswered.into_values().map(|sent| sent.answer).chain(result_waits.into_values()) {
+            let _ = caller.send(Err(over.clone()));
+        }
+        self.reject_unsent().await;
+        locked(&self.results).waiting.clear();
+    }
+
+    /// Stops accepting frames.
+    fn close(&mut self) {
+        self.overflow.close();
+        self.hold_events.close();
+        self.alive.send_replace(false);
+    }
+
+    /// Fails the frames that were not sent, and accepts no more.
+    async fn reject_unsent(&mut self) {
+        self.close();
+        if let Some(frame) = self.unsent.take() {
+            let _ = frame.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
+        }
+        while let Some(frame) = self.overflow.recv().await {
+            let _ = frame.answer.send(Err(ServiceError::not_sent(NotSent::Detached)));
+        }
+    }
+
+    /// The node sends the stream to another node: closes the outgoing side. If the next leader is known, unanswered
+    /// frames may still be answered, but only for a moment, as the node may already hang.
+    async fn move_away(
+        &mut self,
+        leader: Option<LeaderHint>,
+        incoming: &mut Streaming<pb::ServerFrame>,
+    ) -> ServiceError {
+        locked(&self.queue).outgoing = None;
+        self.reject_unsent().await;
+        if let Some(leader) = &leader {
+            self.endpoints.prefer(&leader.client);
+            let last_answers = async {
+                while !locked(&self.queue).unanswered.is_empty() {
+                    let Ok(Some(frame)) = incoming.message().await else { break };
+                    if self.on_frame(frame).is_err() {
+                        break;
+                    }
+                }
+            };
+            let _ = timeout(2 * Duration::from_millis(limits::LAST_ANSWERS_MS_MAX), last_answers).await;
+        }
+        ServiceError::Unknown { why: "the node sends its streams to other nodes".to_owned(), leader }
+    }
+
+    /// Serves the stream until it is over. The error is for the unanswered frames.
+    async fn serve(&mut self, incoming: &mut Streaming<pb::ServerFrame>) -> ServiceError {
+        // One timer for all frames: it checks the oldest one.
+        let mut check = pin!(sleep(self.longest));
+        let replaced = Arc::clone(&self.replaced);
+        let mut full_since = None;
+        loop {
+            // Frames are read even while the transport is full: the node may send before it reads more.
+            let outgoing = self.send_unsent();
+            full_since = outgoing.as_ref().map(|_| full_since.unwrap_or_else(TokioInstant::now));
+            let capacity =
+                outgoing.zip(full_since).map(|(outgoing, since)| Box::pin(wait_for_capacity(outgoing, since)));
+            let mut capacity = OptionFuture::from(capacity);
+            tokio::select! {
+                biased;
+                frame = incoming.message() => match frame {
+                    Ok(Some(pb::ServerFrame { body: Some(ServerBody::MoveTo(pb::MoveTo { leader })), .. })) => {
+                        return Box::pin(self.move_away(LeaderHint::from_wire("leader", leader).ok(), incoming)).await;
+                    }
+                    Ok(Some(frame)) => {
+                        if let Err(over) = self.on_frame(frame) {
+                            return over;
+                        }
+                    }
+                    Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
+                    Err(status) => return broken(&error_from_status(&status)),
+                },
+                frame = self.overflow.recv(), if self.unsent.is_none() => match frame {
+                    Some(frame) => self.unsent = Some(frame),
+                    None => return ServiceError::unknown("the session's stream was dropped"),
+                },
+                Some(has_capacity) = &mut capacity => {
+                    if !has_capacity {
+                        return ServiceError::unknown("the session's stream accepts no more frames");
+                    }
+                    full_since = None;
+                }
+                () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
+                () = &mut check => {
+                    let now = TokioInstant::now();
+                    let due = locked(&self.queue).oldest().unwrap_or(now) + self.longest;
+                    if due <= now {
+                        return ServiceError::unknown("the session's stream did not answer in time");
+                    }
+                    check.as_mut().reset(due);
+                }
+            }
+        }
+    }
+
+    /// Sends the frame that found no capacity before, if the node allows it now. Returns the transport's sender if it
+    /// is full.
+    fn send_unsent(&mut self) -> Option<mpsc::Sender<pb::ClientFrame>> {
+        let sending = locked(&self.queue).send(self.unsent.take()?);
+        let (frame, outgoing) = match sending {
+            Sending::Sent => return None,
+            Sending::Waits(frame) => (frame, None),
+            Sending::Full(frame, outgoing) => (frame, Some(outgoing)),
+        };
+        self.unsent = Some(frame);
+        outgoing
+    }
+
+    fn on_frame(&mut self, frame: pb::ServerFrame) -> Result<(), ServiceError> {
+        let number = frame.number;
+        match frame.body {
+            Some(ServerBody::Reply(reply)) => {
+                let reply = Reply::from_wire("reply", reply).map_err(not_understood);
+                self.on_reply(number, reply);
+            }
+            Some(ServerBody::Error(error)) => {
+                self.queued.remove(&number).inspect(|(request, _)| {
+                    locked(&self.results).waiting.remove(request);
+                });
+                self.on_reply(number, Err(error_from_wire(&error)));
+            }
+            Some(ServerBody::Settled(reply)) => {
+                let reply = Reply::from_wire("reply", reply).map_err(not_understood);
+                if let Some((request, settled)) = self.queued.remove(&number) {
+                    self.on_result(request, &settled, reply.ok());
+                } else if let Some(caller) = locked(&self.queue).result_waits.remove(&number) {
+                    let _ = caller.send(reply);
+                }
+            }
+            Some(ServerBody::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
+            Some(ServerBody::HoldEvent(event)) => match Event::from_wire("event", event) {
+                Ok(event) => self.hold_events.push(event),
+                Err(_) => self.hold_events.missed(),
+            },
+            Some(ServerBody::HoldEventsMissed(_)) => self.hold_events.missed(),
+            Some(ServerBody::Hello(_) | ServerBody::MoveTo(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    fn on_reply(&mut self, number: u64, answer: Answer) {
+        let (known, result_wait) = {
+            let mut queue = locked(&self.queue);
+            (queue.unanswered.remove(&number), queue.result_waits.remove(&number))
+        };
+        if let Some(caller) = result_wait {
+            let _ = caller.send(answer);
+            return;
+        }
+        let Some(Unanswered { request, answer: caller, .. }) = known else { return };
+        if let (Ok(Reply { outcome: Outcome::Queued(_), .. }), Some(request)) = (&answer, request) {
+            let (settled, waiting) = watch::channel(None);
+            locked(&self.results).waiting.insert(request, waiting);
+            self.queued.insert(number, (request, settled));
+        }
+        let _ = caller.send(answer);
+    }
+
+    /// Stores an outcome for the callers that wait for it or will ask for it soon. An outcome that could not be decoded
+    /// is left to another query.
+    fn on_result(&self, request: u64, settled: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
+        let mut results = locked(&self.results);
+        results.waiting.remove(&request);
+        let Some(reply) = reply else {
+            return;
+        };
+        if results.finished.len() == limits::STREAM_FRAMES_IN_FLIGHT_MAX {
+            results.finished.pop_front();
+        }
+        results.finished.push_back((request, reply.clone()));
+        settled.send_replace(Some(reply));
+    }
+}
+
+/// Returns the error for unanswered frames of a broken stream: their outcome is unknown, whatever the status says.
+fn broken(error: &ServiceError) -> ServiceError {
+    ServiceError::Unknown { why: format!("the session's stream broke: {error}"), leader: error.leader().cloned() }
+}

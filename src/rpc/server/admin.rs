@@ -1,0 +1,69 @@
+//! The `Admin` service: calls about the cluster.
+
+use std::pin::Pin;
+
+use futures_util::Stream;
+use tonic::{Request, Response, Status};
+
+use crate::rpc::convert::{Wire, error_to_status};
+use crate::rpc::pb;
+use crate::service::{Download, LockService, MemberChange};
+
+/// The `Admin` service on top of a lock service.
+pub(in crate::rpc) struct Admin<S> {
+    pub(in crate::rpc) service: S,
+}
+
+#[tonic::async_trait]
+impl<S: LockService> pb::admin_server::Admin for Admin<S> {
+    async fn status(&self, _: Request<pb::StatusRequest>) -> Result<Response<pb::StatusReply>, Status> {
+        let status = self.service.status().await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(status.to_wire()))
+    }
+
+    async fn transfer(&self, request: Request<pb::TransferRequest>) -> Result<Response<pb::TransferReply>, Status> {
+        let to = request.into_inner().to;
+        self.service.transfer(to).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pb::TransferReply {}))
+    }
+
+    async fn raise_features(
+        &self,
+        request: Request<pb::RaiseFeaturesRequest>,
+    ) -> Result<Response<pb::RaiseFeaturesReply>, Status> {
+        let to = request.into_inner().to;
+        self.service.raise_features(to).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pb::RaiseFeaturesReply {}))
+    }
+
+    async fn change_members(
+        &self,
+        request: Request<pb::ChangeMembersRequest>,
+    ) -> Result<Response<pb::ChangeMembersReply>, Status> {
+        let change = MemberChange::from_wire("change", request.into_inner())
+            .map_err(|invalid| error_to_status(&invalid.into()))?;
+        self.service.change_members(change).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pb::ChangeMembersReply {}))
+    }
+
+    type BackupStream = Pieces;
+
+    async fn backup(&self, _: Request<pb::BackupRequest>) -> Result<Response<Pieces>, Status> {
+        let download = self.service.backup().await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pieces(download)))
+    }
+}
+
+/// A file as a stream of pieces.
+pub(super) type Pieces = Pin<Box<dyn Stream<Item = Result<pb::BackupPiece, Status>> + Send>>;
+
+fn pieces(download: Download) -> Pieces {
+    Box::pin(futures_util::stream::unfold(Some(download), |download| async move {
+        let mut download = download?;
+        match download.next().await {
+            Ok(Some(bytes)) => Some((Ok(pb::BackupPiece { bytes }), Some(download))),
+            Ok(None) => None,
+            Err(error) => Some((Err(error_to_status(&error)), None)),
+        }
+    }))
+}

@@ -1,0 +1,544 @@
+//! The calls of programs without a stream: what the node fills in for them, an acquire that waits within its call, and answers
+//! that name what the caller may believe.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+
+use crate::client::{Retry, default_ttl_ms, submit_and_wait};
+use crate::clock::{Clock, SystemClock};
+use crate::limits;
+use crate::model::{
+    Acquire, Claim, Command, Grant, Handle, Invalid, LeaseRequestId, LockKey, LogTime, Outcome, Place, Query, Refusal,
+    Reply, TakeLease,
+};
+use crate::rpc::background::Tasks;
+use crate::rpc::convert::{Wire, call, error_to_status, hold_ended, namespace, proven, reply_to_answer, required};
+use crate::rpc::pb;
+use crate::rpc::pb::acquire_request::Holder;
+use crate::rpc::pb::command::Command as Asked;
+use crate::rpc::pb::renewal::Target;
+use crate::rpc::pb::{refresh_request, release_request};
+use crate::service::{
+    Advice, Call, ClaimRef, Freshness, LockService, NotSent, Proof, REQUEST_WAIT, RenewalCall, ServiceError,
+};
+
+/// So many nodes draw numbers that no other one draws.
+const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
+
+/// What unary calls of one node share.
+pub(super) struct Calls<S> {
+    service: S,
+    tasks: Tasks,
+    clock: Arc<dyn Clock>,
+    /// Acquires that wait, and cancels of those whose callers went away: together they are bounded.
+    claims: Arc<Semaphore>,
+    /// The newest number that was drawn for a session's request.
+    drawn: AtomicU64,
+    /// What the numbers of this node end with.
+    node: u64,
+}
+
+fn status(error: ServiceError) -> Status {
+    error_to_status(&error)
+}
+
+fn refused(invalid: Invalid) -> Status {
+    status(ServiceError::Invalid(invalid))
+}
+
+/// Refuses a field that only an acquire in a session has.
+fn only_in_a_session(field: &str, is_set: bool) -> Result<(), Status> {
+    if is_set { Err(refused(Invalid::new(field, "absent for a lease", "a value"))) } else { Ok(()) }
+}
+
+/// Refuses a field that only a lease has.
+fn only_for_a_lease(field: &str, is_set: bool) -> Result<(), Status> {
+    if is_set { Err(refused(Invalid::new(field, "absent in a session", "a value"))) } else { Ok(()) }
+}
+
+/// The namespace of a session's lock. A call that names another one than the session's is refused.
+fn of_session(session: &pb::SessionProof, asked: &str) -> Result<String, Status> {
+    let own = namespace(&session.namespace).map_err(refused)?;
+    if asked.is_empty() || asked == own.as_str() {
+        return Ok(own.to_string());
+    }
+    Err(refused(Invalid::new("namespace", format!("that of the session, {own}"), asked)))
+}
+
+impl<S: LockService> Calls<S> {
+    pub(super) fn new(service: S, tasks: Tasks, node: u64) -> Self {
+        let claims = Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX));
+        let node = node % NODES;
+        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn: AtomicU64::new(node), node }
+    }
+
+    /// A number for a request of a session whose program names none. Numbers grow with log time, so that the cluster may forget
+    /// the lowest ones. Those of this node grow by themselves; those of two nodes end otherwise; and the random part keeps those
+    /// after a start apart from those before, where log time stood still.
+    async fn draw(&self) -> Result<u64, ServiceError> {
+        let LogTime(now_ms) = self.service.query(Query::Totals, Freshness::Stale).await?.now;
+        let random = self.clock.random_below(1 << limits::DRAWN_REQUEST_RANDOM_BITS);
+        let number = (now_ms << limits::DRAWN_REQUEST_RANDOM_BITS | random) * NODES + self.node;
+        let next = |drawn: u64| number.max(drawn + NODES);
+        let update = |drawn| Some(next(drawn));
+        let before = self.drawn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).unwrap_or_default();
+        Ok(next(before))
+    }
+
+    /// Opens a session, with what the caller left out.
+    pub(super) async fn open(&self, mut asked: pb::OpenSession) -> Result<pb::OpenSessionReply, Status> {
+        if asked.handle.is_empty() {
+            asked.handle = Handle::from_random(self.clock.random_u128()).reveal().to_owned();
+        }
+        if asked.instance.is_empty() {
+            asked.instance = "0".repeat(32);
+        }
+        if asked.ttl_ms == 0 {
+            asked.ttl_ms = default_ttl_ms(self.service.status().await.map_err(status)?.ttl_ms_min);
+        }
+        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
+        let handle = asked.handle.clone();
+        let reply = self.decided(read(Asked::OpenSession(asked))?).await?;
+        let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else { return Err(unexpected(&reply)) };
+        Ok(pb::OpenSessionReply {
+            index: reply.index,
+            stamp_ms: reply.stamp.0,
+            session: Some(pb::SessionProof { id: session.as_u64(), handle, namespace }),
+            ttl_ms,
+            deadline_ms: deadline.0,
+            valid_ms: valid_ms(reply.stamp, deadline),
+        })
+    }
+
+    /// Renews a session.
+    pub(super) async fn keep_alive(&self, asked: pb::KeepAliveRequest) -> Result<pb::KeepAliveReply, Status> {
+        let session = required("session", asked.session).map_err(refused)?;
+        self.renewed(Target::Session(session), asked.attempt, None).await
+    }
+
+    /// Renews the lease of a hold.
+    pub(super) async fn refresh(&self, asked: pb::RefreshRequest) -> Result<pb::KeepAliveReply, Status> {
+        let pb::RefreshRequest { holder, namespace, lock, token, lease_ms, attempt } = asked;
+        let lease_ms = if lease_ms == 0 { limits::TTL_MS_DEFAULT_MIN } else { lease_ms };
+        let (target, held) = match required("holder", holder).map_err(refused)? {
+            refresh_request::Holder::Session(session) => {
+                let lock = Some(pb::LockKey { namespace: of_session(&session, &namespace)?, name: lock });
+                let hold = pb::HoldTarget { lock, session: Some(session), token, lease_ms };
+                (Target::Hold(hold), Some(token))
+            }
+            refresh_request::Holder::Handle(handle) => {
+                only_in_a_session("token", token != 0)?;
+                let lock = Some(pb::LockKey { namespace, name: lock });
+                (Target::Lease(pb::LeaseTarget { lock, handle, lease_ms }), None)
+            }
+        };
+        self.renewed(target, attempt, held).await
+    }
+
+    /// Renews a session or a hold. A session's hold keeps the token that the caller names.
+    async fn renewed(&self, target: Target, attempt: u64, held: Option<u64>) -> Result<pb::KeepAliveReply, Status> {
+        let asked = pb::Renewal { target: Some(target), attempt };
+        let renewal = RenewalCall::from_wire("renewal", asked).map_err(refused)?;
+        let mut replies = self.service.renew(vec![renewal]).await.map_err(status)?;
+        let unanswered = || status(ServiceError::Internal("a renewal was not answered".to_owned()));
+        let reply = replies.pop().ok_or_else(unanswered)?;
+        reply_to_answer(&reply)?;
+        let Outcome::Renewed { deadline, token, .. } = reply.outcome else { return Err(unexpected(&reply)) };
+        Ok(pb::KeepAliveReply {
+            index: reply.index,
+            stamp_ms: reply.stamp.0,
+            token: token.map(|token| token.as_u64()).or(held),
+            deadline_ms: deadline.0,
+            valid_ms: valid_ms(reply.stamp, deadline),
+        })
+    }
+
+    /// Releases a lock of a session, under a number that is drawn where the caller names none, or a lease.
+    pub(super) async fn release(&self, asked: pb::ReleaseRequest) -> Result<pb::Reply, Status> {
+        let pb::ReleaseRequest { holder, namespace, lock, token, request, age_ms, since_ms } = asked;
+        let asked = match required("holder", holder).map_err(refused)? {
+            release_request::Holder::Session(session) => {
+                of_session(&session, &namespace)?;
+                only_for_a_lease("age_ms", age_ms != 0)?;
+                only_for_a_lease("since_ms", since_ms.is_some())?;
+                let request = self.numbered(&request).await?;
+                Asked::Release(pb::Release { session: Some(session), request, answered_below: 0, lock, token })
+            }
+            release_request::Holder::Handle(handle) => {
+                only_in_a_session("token", token != 0)?;
+                only_in_a_session("request", !request.is_empty())?;
+                let lock = Some(pb::LockKey { namespace, name: lock });
+                Asked::DropLease(pb::DropLease { lock, handle, age_ms, since_ms })
+            }
+        };
+        self.answered(asked).await
+    }
+
+    /// What a command comes to, at once. A refusal is the call's error.
+    pub(super) async fn answered(&self, asked: Asked) -> Result<pb::Reply, Status> {
+        Ok(self.decided(read(asked)?).await?.to_wire())
+    }
+
+    /// What a command comes to, at once. A refusal is an answer.
+    pub(super) async fn submit(&self, asked: Asked) -> Result<pb::Reply, Status> {
+        if let Asked::Attach(_) = &asked {
+            let invalid = Invalid::new("command", "one that needs no stream", "attach");
+            return Err(refused(invalid));
+        }
+        Ok(self.service.submit(read(asked)?).await.map_err(status)?.to_wire())
+    }
+
+    /// Submits a call. A refusal is an error.
+    async fn decided(&self, call: Call) -> Result<Reply, Status> {
+        let reply = self.service.submit(call).await.map_err(status)?;
+        reply_to_answer(&reply)?;
+        Ok(reply)
+    }
+
+    /// The number of a session's request; a drawn one if the caller names none.
+    async fn numbered(&self, request: &str) -> Result<u64, Status> {
+        if request.is_empty() {
+            return self.draw().await.map_err(status);
+        }
+        let number = request.parse().ok().filter(|number| (1..limits::OWN_REQUESTS_MIN).contains(number));
+        number.ok_or_else(|| {
+            let bound = format!("a decimal number from 1 to {}", limits::OWN_REQUESTS_MIN - 1);
+            refused(Invalid::new("request", bound, request))
+        })
+    }
+
+    /// Acquires a lock, in a session or as a lease, and waits for it.
+    pub(super) async fn acquire(
+        &self,
+        asked: pb::AcquireRequest,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<pb::AcquireReply, Status> {
+        let named = !asked.request.is_empty();
+        match required("holder", asked.holder.clone()).map_err(refused)? {
+            Holder::Session(session) => {
+                let asked = self.in_session(session, asked).await?;
+                let request = asked.request.to_string();
+                let reply = self.held(read(Asked::Acquire(asked))?, named, stopped).await?;
+                Ok(pb::AcquireReply { request, ..reply })
+            }
+            Holder::Handle(handle) => {
+                let asked = self.as_lease(handle, asked)?;
+                let (request, handle) = (asked.take.clone(), asked.handle.clone());
+                let reply = self.held(read(Asked::TakeLease(asked))?, named, stopped).await?;
+                Ok(pb::AcquireReply { request, handle, ..reply })
+            }
+        }
+    }
+
+    /// The command of an acquire in a session, with a number if the caller names none.
+    async fn in_session(&self, session: pb::SessionProof, asked: pb::AcquireRequest) -> Result<pb::Acquire, Status> {
+        of_session(&session, &asked.namespace)?;
+        only_for_a_lease("age_ms", asked.age_ms != 0)?;
+        only_for_a_lease("since_ms", asked.since_ms.is_some())?;
+        Ok(pb::Acquire {
+            session: Some(session),
+            request: self.numbered(&asked.request).await?,
+            answered_below: 0,
+            lock: asked.lock,
+            mode: asked.mode,
+            limit: asked.limit,
+            others: Vec::new(),
+            owner: asked.owner,
+            wait_ms: asked.wait_ms,
+            metadata: asked.metadata,
+            lease_ms: asked.lease_ms,
+            extras: asked.extras,
+        })
+    }
+
+    /// The command of an acquire as a lease, with what the caller left out.
+    fn as_lease(&self, handle: String, asked: pb::AcquireRequest) -> Result<pb::TakeLease, Status> {
+        only_in_a_session("owner", asked.owner.is_some())?;
+        only_in_a_session("extras", asked.extras.is_some())?;
+        if handle.is_empty() && !asked.request.is_empty() {
+            let invalid = Invalid::new("handle", "set where `request` is: a retry needs both", "nothing");
+            return Err(refused(invalid));
+        }
+        let drawn = || LeaseRequestId::from_random(self.clock.random_u128()).to_wire();
+        let secret = || Handle::from_random(self.clock.random_u128()).reveal().to_owned();
+        Ok(pb::TakeLease {
+            lock: Some(pb::LockKey { namespace: asked.namespace, name: asked.lock }),
+            take: if asked.request.is_empty() { drawn() } else { asked.request },
+            handle: if handle.is_empty() { secret() } else { handle },
+            mode: asked.mode,
+            limit: asked.limit,
+            lease_ms: asked.lease_ms.unwrap_or(limits::TTL_MS_DEFAULT_MIN),
+            wait_ms: asked.wait_ms.or(Some(0)),
+            metadata: asked.metadata,
+            age_ms: asked.age_ms,
+            since_ms: asked.since_ms,
+        })
+    }
+
+    /// Takes what is asked for, and waits for it until `stopped` says that the node stops. The answer lacks what names the request.
+    ///
+    /// Its claim is given up where the caller goes away. An error that leaves the outcome open gives it up only where the
+    /// program named no request: one that did keeps its place, and asks again.
+    async fn held(
+        &self,
+        call: Call,
+        named: bool,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<pb::AcquireReply, Status> {
+        let no_claim = || status(ServiceError::Internal("a call that claims nothing".to_owned()));
+        let (claim, cancel) = claimed(&call).ok_or_else(no_claim)?;
+        let Ok(permit) = Arc::clone(&self.claims).try_acquire_owned() else {
+            let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
+            return Err(status(ServiceError::not_sent(overloaded)));
+        };
+        let mut cancel = CancelOnDrop {
+            service: self.service.clone(),
+            tasks: self.tasks.clone(),
+            clock: Arc::clone(&self.clock),
+            open: Some((cancel, permit)),
+        };
+        let (first, arrived, mut ahead) = (OnceLock::new(), AtomicBool::new(false), None);
+        let attempt = || {
+            let (answer, first, arrived) = (self.service.submit(call.clone()), &first, &arrived);
+            async move {
+                let answer = answer.await;
+                arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
+                let reply = answer?;
+                first.get_or_init(|| reply.stamp);
+                Ok(reply)
+            }
+        };
+        let mut retry = Retry::new(Arc::clone(&self.clock), REQUEST_WAIT);
+        let queued = |place: &Place| ahead = Some(place.clone());
+        let answered = tokio::select! {
+            answered = submit_and_wait(&self.service, &claim, &mut retry, attempt, queued) => answered,
+            () = stopped => Err(ServiceError::Stopping),
+        };
+        let reply = match answered {
+            Ok(settled) => settled.reply,
+            Err(error) => {
+                if (named && error.advice() != Advice::GiveUp) || !arrived.into_inner() {
+                    cancel.open = None;
+                }
+                return Err(status(error));
+            }
+        };
+        cancel.open = None;
+        let stamp = first.into_inner().unwrap_or(reply.stamp);
+        let grant = granted(&claim.lock, &reply, ahead)?;
+        let deadline = [grant.deadline, grant.ends].into_iter().flatten().min();
+        Ok(pb::AcquireReply {
+            index: reply.index,
+            stamp_ms: stamp.0,
+            token: grant.token.as_u64(),
+            waited_ms: grant.waited_ms,
+            deadline_ms: deadline.map(|deadline| deadline.0),
+            valid_ms: deadline.map(|deadline| valid_ms(stamp, deadline)),
+            ..Default::default()
+        })
+    }
+}
+
+/// Whether an attempt may have left a claim behind.
+fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
+    match answer {
+        Ok(_) | Err(ServiceError::Unknown { .. } | ServiceError::Stopping | ServiceError::Internal(_)) => true,
+        Err(
+            ServiceError::NotSent { .. }
+            | ServiceError::Invalid(_)
+            | ServiceError::Refused(_)
+            | ServiceError::Forbidden { .. }
+            | ServiceError::EventsMissed { .. },
+        ) => false,
+    }
+}
+
+/// A command as a call of its own, which shows its session's proof.
+fn read(asked: Asked) -> Result<Call, Status> {
+    call(pb::Command { command: Some(asked) }, proven).map_err(refused)
+}
+
+/// What an acquire or a take claims, and the call that gives it up.
+fn claimed(call: &Call) -> Option<(ClaimRef, Call)> {
+    let (lock, claim, command) = match (&call.command, &call.proof) {
+        (Command::Acquire(Acquire { request, locks, .. }), Proof::Handle { namespace, .. }) => {
+            let lock = LockKey { namespace: namespace.clone(), name: locks.keys().next()?.clone() };
+            (lock, Claim::Request(*request), Command::Cancel { request: *request })
+        }
+        (Command::TakeLease(TakeLease { lock, take, handle, .. }), _) => {
+            let cancel = Command::CancelTake { lock: lock.clone(), take: *take, handle: handle.clone() };
+            (lock.clone(), Claim::Lease(*take), cancel)
+        }
+        (_, _) => return None,
+    };
+    Some((ClaimRef { lock, claim }, Call { command, ..call.clone() }))
+}
+
+fn unexpected(reply: &Reply) -> Status {
+    status(ServiceError::Internal(format!("the service answered another command: {:?}", reply.outcome)))
+}
+
+/// For how long the caller may believe in this end, counted from before it sent its call: log time had not reached the stamp
+/// of the first entry then, and is never faster than real time.
+fn valid_ms(stamp: LogTime, deadline: LogTime) -> u64 {
+    deadline.ms_since(stamp).saturating_mul(1_000 - limits::DRIFT_MARGIN_PERMILLE) / 1_000
+}
+
+/// The grant in a final outcome, or the error that says why there is none.
+fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>) -> Result<&'a Grant, Status> {
+    match &reply.outcome {
+        Outcome::Granted(grant) => Ok(grant),
+        Outcome::TimedOut | Outcome::Withdrawn => {
+            let holder = ahead.and_then(|place| place.held_by);
+            Err(status(Refusal::Held { lock: lock.clone(), holder, closed: None }.into()))
+        }
+        Outcome::HoldEnded { reason } => Err(hold_ended(lock, *reason)),
+        Outcome::Refused(_) => Err(reply_to_answer(reply).err().unwrap_or_else(|| unexpected(reply))),
+        Outcome::Opened { .. }
+        | Outcome::Attached { .. }
+        | Outcome::Closed
+        | Outcome::Renewed { .. }
+        | Outcome::GrantedSet(_)
+        | Outcome::Queued(_)
+        | Outcome::Released { .. }
+        | Outcome::Downgraded
+        | Outcome::Done
+        | Outcome::Broken(_)
+        | Outcome::HandedOver { .. }
+        | Outcome::Freed { .. } => Err(unexpected(reply)),
+    }
+}
+
+/// Gives a claim up where its call ends without an answer: a task of the server repeats the cancel until it is answered.
+struct CancelOnDrop<S: LockService> {
+    service: S,
+    tasks: Tasks,
+    clock: Arc<dyn Clock>,
+    open: Option<(Call, OwnedSemaphorePermit)>,
+}
+
+impl<S: LockService> Drop for CancelOnDrop<S> {
+    fn drop(&mut self) {
+        let Some((cancel, permit)) = self.open.take() else { return };
+        if tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let (service, mut retry) = (self.service.clone(), Retry::for_ever(Arc::clone(&self.clock)));
+        self.tasks.run(async move {
+            if let Err(error) = retry.until_answered(|| service.submit(cancel.clone())).await {
+                tracing::debug!(%error, "the claim of a cancelled call could not be withdrawn");
+            }
+            drop(permit);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::rpc::fake::Fake;
+
+    fn asked(lock: &str, request: &str) -> pb::AcquireRequest {
+        let (id, handle) = (crate::rpc::fake::SESSION, "secret".to_owned());
+        let holder = Some(Holder::Session(pb::SessionProof { id, handle, namespace: String::new() }));
+        pb::AcquireRequest { holder, lock: lock.to_owned(), request: request.to_owned(), ..Default::default() }
+    }
+
+    /// A call that ends while it waits gives its claim up, also where the grant is there already and the call was not looked at
+    /// since; one that was answered gives up nothing.
+    #[tokio::test]
+    async fn a_call_that_goes_away_gives_its_claim_up() {
+        for granted in [false, true] {
+            let (service, mut asks) = Fake::new();
+            let calls = Calls::new(service.clone(), Tasks::default(), 1);
+            let mut waits = Box::pin(calls.acquire(asked("busy", "3"), pending()));
+            assert!(waits.as_mut().now_or_never().is_none(), "queued");
+            assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
+            if granted {
+                service.grant();
+            }
+            drop(waits);
+            let longest = std::time::Duration::from_millis(limits::REQUEST_MS_DEFAULT);
+            let cancel = tokio::time::timeout(longest, asks.recv()).await.expect("cancelled").expect("asked").command;
+            assert!(matches!(cancel, Command::Cancel { request } if request.number == 3), "{cancel:?}");
+
+            let got = calls.acquire(asked("free", "4"), pending()).await.expect("granted");
+            assert_eq!(got.request, "4");
+            assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
+            assert!(asks.try_recv().is_err(), "an answered call cancels nothing");
+        }
+    }
+
+    /// Numbers that two nodes draw for one session never meet, and those of one node grow, also where log time stands still.
+    #[tokio::test]
+    async fn drawn_numbers_never_meet() {
+        let service = Fake::new().0;
+        let nodes = [1, 2].map(|node| Calls::new(service.clone(), Tasks::default(), node));
+        let mut drawn = [Vec::new(), Vec::new()];
+        for _ in 0..1_000 {
+            for (calls, drawn) in nodes.iter().zip(&mut drawn) {
+                drawn.push(calls.draw().await.expect("drawn"));
+            }
+        }
+        assert!(drawn.iter().all(|drawn| drawn.is_sorted_by(|one, next| one < next)));
+        assert!(drawn.iter().flatten().all(|number| *number < limits::OWN_REQUESTS_MIN));
+        let all: std::collections::BTreeSet<_> = drawn.iter().flatten().collect();
+        assert_eq!(all.len(), 2_000);
+    }
+
+    /// A call that the service turns away before anything happened cancels nothing.
+    #[tokio::test]
+    async fn a_call_that_never_arrived_cancels_nothing() {
+        let (service, mut asks) = Fake::new();
+        let calls = Calls::new(service, Tasks::default(), 1);
+        let status = calls.acquire(asked("forbidden", "3"), pending()).await.expect_err("turned away");
+        assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+        assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
+        tokio::task::yield_now().await;
+        assert!(asks.try_recv().is_err(), "a cancel of nothing");
+    }
+
+    /// A node that stops keeps the place of a request that its program can repeat at another node, and gives up one that only this
+    /// node knows by name.
+    #[tokio::test]
+    async fn a_request_with_a_name_keeps_its_place_where_the_node_stops() {
+        let (service, mut asks) = Fake::new();
+        let calls = Calls::new(service, Tasks::default(), 1);
+        for (request, cancelled) in [("3", false), ("", true)] {
+            // Whichever of the two is looked at first, the call has asked before it ends.
+            let stopped = async {
+                tokio::task::yield_now().await;
+                ready(()).await;
+            };
+            let status = calls.acquire(asked("busy", request), stopped).await.expect_err("stopped");
+            assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+            assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
+            tokio::task::yield_now().await;
+            let next = asks.try_recv().map(|call| matches!(call.command, Command::Cancel { .. }));
+            assert_eq!(next.unwrap_or(false), cancelled, "{request:?}");
+        }
+    }
+
+    /// The acquires of one node that wait are bounded, the cancels of those that went away included.
+    #[tokio::test]
+    async fn waits_within_calls_are_bounded() {
+        let (service, _asks) = Fake::new();
+        let calls = Calls { claims: Arc::new(Semaphore::new(1)), ..Calls::new(service, Tasks::default(), 1) };
+        let mut waits = Box::pin(calls.acquire(asked("busy", "1"), pending()));
+        assert!(waits.as_mut().now_or_never().is_none(), "queued");
+        let status = calls.acquire(asked("free", "2"), pending()).await.expect_err("one too many");
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
+        drop(waits);
+        let longest = std::time::Duration::from_millis(limits::REQUEST_MS_DEFAULT);
+        let cancelled = tokio::time::timeout(longest, calls.claims.acquire()).await;
+        drop(cancelled.expect("the cancel is answered").expect("open"));
+        calls.acquire(asked("free", "3"), pending()).await.expect("there is a place again");
+    }
+}

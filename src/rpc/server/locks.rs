@@ -1,0 +1,223 @@
+//! The `Locks` service: each call parsed, passed on and answered; streams get a task of their own.
+
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use futures_util::future::{Either, pending};
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::calls::Calls;
+use super::stream::{Outgoing, SessionStream};
+use super::token_watch::{TokenStream, token_stream};
+use crate::limits;
+use crate::model::{Invalid, LockKey, Query, QueryReply, QueryResult};
+use crate::rpc::background::Tasks;
+use crate::rpc::convert::{Question, Wire, error_to_status, required};
+use crate::rpc::pb;
+use crate::rpc::pb::command::Command as Asked;
+use crate::rpc::pb::query_request::Query as AskedQuery;
+use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription};
+
+/// `Locks` over any service.
+pub(in crate::rpc) struct Locks<S> {
+    service: S,
+    info: ServerInfo,
+    /// True once the node stops: what waits without a bound of its own ends then.
+    stop: watch::Receiver<bool>,
+    tasks: Tasks,
+    calls: Calls<S>,
+}
+
+type Answers<T> = Result<Response<T>, Status>;
+
+impl<S: LockService> Locks<S> {
+    pub(in crate::rpc) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
+        let calls = Calls::new(service.clone(), tasks.clone(), info.node);
+        Self { service, info, stop, tasks, calls }
+    }
+
+    /// Runs what has no deadline of its own until the node stops.
+    async fn until_stopped<T>(&self, work: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Status> {
+        let mut stop = self.stop.clone();
+        let answered = tokio::select! {
+            answered = work => answered,
+            _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
+        };
+        answered.map_err(|error| error_to_status(&error))
+    }
+
+    /// Answers a question as of now.
+    async fn answered(&self, query: AskedQuery) -> Answers<pb::QueryReply> {
+        self.questioned(pb::QueryRequest { query: Some(query), ..Default::default() }).await
+    }
+
+    async fn questioned(&self, asked: pb::QueryRequest) -> Answers<pb::QueryReply> {
+        let question = Question::from_wire("question", asked);
+        let Question { query, freshness } = question.map_err(refused)?;
+        let answered = self.service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(answered.to_wire()))
+    }
+
+    /// The state of a lock as soon as it is free, or when the time is over. It is looked at again only after something happened
+    /// to it.
+    async fn free(&self, lock: LockKey, longest: Option<Duration>) -> Result<QueryReply, ServiceError> {
+        let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
+        let subscription = || Subscription { scope: scope.clone(), after: None, cluster_id: None };
+        // It begins now, and not with the first look.
+        let mut over = pin!(longest.map_or(Either::Right(pending()), |longest| Either::Left(sleep(longest))));
+        let mut events = self.service.subscribe(subscription()).await?;
+        loop {
+            let query = Query::Inspect { lock: lock.clone() };
+            let answered = self.service.query(query, Freshness::Linearizable).await?;
+            if matches!(&answered.answer, QueryResult::Lock(view) if view.free) {
+                return Ok(answered);
+            }
+            let missed = tokio::select! {
+                biased;
+                () = &mut over => return Ok(answered),
+                freed = may_be_free(&mut events, &lock) => !freed?,
+            };
+            if missed {
+                events = self.service.subscribe(subscription()).await?;
+            }
+        }
+    }
+}
+
+/// Waits until the lock may have become free; false where events were missed and the subscription is over.
+async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, ServiceError> {
+    loop {
+        match events.next().await {
+            Ok(event) if event.may_free(lock) => return Ok(true),
+            Ok(_) => {}
+            Err(ServiceError::EventsMissed { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits until the node stops.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+fn refused(invalid: Invalid) -> Status {
+    error_to_status(&ServiceError::Invalid(invalid))
+}
+
+/// Events as they come, until the subscription is cut or the node stops.
+fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
+    Box::pin(stream::unfold(Some((events, stop)), |running| async move {
+        let (mut events, mut stop) = running?;
+        let next = tokio::select! {
+            next = events.next() => next,
+            _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
+        };
+        Some(match next {
+            Ok(event) => (Ok(event.to_wire()), Some((events, stop))),
+            Err(error) => (Err(error_to_status(&error)), None),
+        })
+    }))
+}
+
+/// The frames of a session's stream as they are written.
+type Frames = stream::Map<ReceiverStream<Outgoing>, fn(Outgoing) -> Result<pb::ServerFrame, Status>>;
+
+type EventStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl<S: LockService> pb::locks_server::Locks for Locks<S> {
+    type SessionStream = Frames;
+    type WatchStream = EventStream;
+    type WatchTokensStream = TokenStream;
+
+    async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
+        let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
+        let stream = SessionStream::new(self.service.clone(), self.info.clone(), self.stop.clone(), outgoing);
+        self.tasks.run(stream.run(request.into_inner()));
+        Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
+    }
+
+    async fn open_session(&self, request: Request<pb::OpenSession>) -> Answers<pb::OpenSessionReply> {
+        self.calls.open(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn keep_alive(&self, request: Request<pb::KeepAliveRequest>) -> Answers<pb::KeepAliveReply> {
+        self.calls.keep_alive(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::AcquireReply> {
+        self.calls.acquire(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
+    }
+
+    async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::KeepAliveReply> {
+        self.calls.refresh(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::Reply> {
+        self.calls.release(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn close_session(&self, request: Request<pb::CloseSession>) -> Answers<pb::Reply> {
+        self.calls.answered(Asked::CloseSession(request.into_inner())).await.map(Response::new)
+    }
+
+    async fn check(&self, request: Request<pb::TokenOf>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::Check(request.into_inner())).await
+    }
+
+    async fn inspect(&self, request: Request<pb::LockKey>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::Inspect(request.into_inner())).await
+    }
+
+    async fn list(&self, request: Request<pb::ListFilter>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::List(request.into_inner())).await
+    }
+
+    async fn explain(&self, request: Request<pb::About>) -> Answers<pb::QueryReply> {
+        self.answered(AskedQuery::Explain(request.into_inner())).await
+    }
+
+    async fn submit(&self, request: Request<pb::Command>) -> Answers<pb::Reply> {
+        let asked = required("command", request.into_inner().command).map_err(refused)?;
+        self.calls.submit(asked).await.map(Response::new)
+    }
+
+    async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
+        let renewals = Wire::from_wire("renewals", request.into_inner().renewals).map_err(refused)?;
+        let replies = self.service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
+        Ok(Response::new(pb::RenewReply { replies: replies.to_wire() }))
+    }
+
+    async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
+        let claim = ClaimRef::from_wire("claim", request.into_inner()).map_err(refused)?;
+        let reply = self.until_stopped(self.service.wait_outcome(claim)).await?;
+        Ok(Response::new(reply.to_wire()))
+    }
+
+    async fn query(&self, request: Request<pb::QueryRequest>) -> Answers<pb::QueryReply> {
+        self.questioned(request.into_inner()).await
+    }
+
+    async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
+        let lock = Wire::from_wire("lock", request.into_inner().lock).map_err(refused)?;
+        Ok(Response::new(token_stream(self.service.clone(), lock, self.stop.clone())))
+    }
+
+    async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
+        let subscription = Subscription::from_wire("watch", request.into_inner()).map_err(refused)?;
+        let events = self.until_stopped(self.service.subscribe(subscription)).await?;
+        Ok(Response::new(event_stream(events, self.stop.clone())))
+    }
+
+    async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {
+        let pb::WaitRequest { lock, wait_ms } = request.into_inner();
+        let lock = Wire::from_wire("lock", lock).map_err(refused)?;
+        let waiting = self.free(lock, wait_ms.map(Duration::from_millis));
+        Ok(Response::new(self.until_stopped(waiting).await?.to_wire()))
+    }
+}

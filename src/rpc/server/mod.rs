@@ -1,0 +1,176 @@
+//! The gRPC server: all services with the limits of the transport, until the node stops.
+
+pub(in crate::rpc) mod admin;
+mod calls;
+pub(in crate::rpc) mod locks;
+mod stream;
+mod token_watch;
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::Server;
+use tonic::transport::server::{Connected, Router};
+
+use self::admin::Admin;
+use self::locks::Locks;
+use super::background::Tasks;
+use super::naming::Named;
+use super::pb;
+use super::pb::admin_server::AdminServer;
+use super::pb::locks_server::LocksServer;
+use super::tls::TlsSettings;
+use crate::limits;
+use crate::net::{CoalescedWrites, Port, arrivals};
+use crate::service::{LockService, ServerInfo};
+
+/// Why a server did not start, or ended for another reason than the stop signal.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The transport failed, or its certificates cannot be used.
+    #[error("the client port cannot be served: {}", chain(.0))]
+    Transport(#[from] tonic::transport::Error),
+    /// The reflection service refused the protobuf descriptors.
+    #[error("the reflection service cannot be built: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// The services of one node, ready to serve, and the tasks of their streams.
+pub struct Routes {
+    router: Router,
+    streams: Tasks,
+}
+
+/// Returns the services on top of a lock service: `Locks`, `Admin`, health and reflection, with all limits set.
+///
+/// When `stop` becomes true, streams end with `move_to` and waiting calls with an error; then the connections close.
+pub async fn routes<S: LockService>(
+    service: S,
+    info: ServerInfo,
+    stop: watch::Receiver<bool>,
+    tls: Option<&TlsSettings>,
+) -> Result<Routes, ServeError> {
+    let streams = Tasks::default();
+    let cluster_id = info.cluster_id.clone();
+    let locks = Locks::new(service.clone(), info, stop, streams.clone());
+    let locks = LocksServer::new(locks)
+        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
+        .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let admin = AdminServer::new(Admin { service })
+        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
+        .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<LocksServer<Locks<S>>>().await;
+    health.set_serving::<AdminServer<Admin<S>>>().await;
+    // Clients of some languages use only the older name of this service.
+    let (reflection, older_reflection) = (reflected().build_v1()?, reflected().build_v1alpha()?);
+    let mut server = bounded_server();
+    if let Some(tls) = tls {
+        server = server.tls_config(tls.for_server())?;
+    }
+    let router = server
+        .add_service(Named::new(locks, cluster_id.clone()))
+        .add_service(Named::new(admin, cluster_id.clone()))
+        .add_service(Named::new(health_service, cluster_id.clone()))
+        .add_service(Named::new(reflection, cluster_id.clone()))
+        .add_service(Named::new(older_reflection, cluster_id));
+    Ok(Routes { router, streams })
+}
+
+/// Returns the reflection service: it describes all that clients may call, and none of the calls between nodes.
+fn reflected() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name(pb::locks_server::SERVICE_NAME)
+        .with_service_name(pb::admin_server::SERVICE_NAME)
+        .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
+}
+
+/// Returns a transport with a limit on every resource. There is no time limit for a call and no age limit for a
+/// connection: streams and waits may last, and keepalive detects peers that are gone.
+fn bounded_server() -> Server {
+    Server::builder()
+        .max_concurrent_streams(limits::STREAMS_A_CONNECTION_MAX)
+        .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(limits::PENDING_RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(limits::ERROR_RESETS_MAX))
+        .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES)
+        .http2_keepalive_interval(Some(Duration::from_millis(limits::KEEPALIVE_MS)))
+        .http2_keepalive_timeout(Some(Duration::from_millis(limits::KEEPALIVE_WAIT_MS)))
+        .tcp_nodelay(true)
+}
+
+/// Serves a TCP listener until the stop signal.
+pub async fn serve(routes: Routes, listener: TcpListener, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
+    let incoming = arrivals(listener, Port::Client).map(Ok::<_, std::convert::Infallible>);
+    serve_incoming(routes, incoming, stop).await
+}
+
+/// Serves connections of any transport until the stop signal. Then it sends the streams to other nodes and ends the
+/// connections within [`limits::DRAIN_MS_MAX`].
+pub async fn serve_incoming<I, IO, IE>(
+    routes: Routes,
+    incoming: I,
+    stop: watch::Receiver<bool>,
+) -> Result<(), ServeError>
+where
+    I: Stream<Item = Result<IO, IE>>,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    IE: Into<tonic::codegen::StdError>,
+{
+    let Routes { router, streams } = routes;
+    let incoming = incoming.map(|accepted| accepted.map(CoalescedWrites::new));
+    let serving = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
+    let bounded = async {
+        stopped(stop).await;
+        tokio::time::sleep(Duration::from_millis(limits::DRAIN_MS_MAX)).await;
+    };
+    let served = tokio::select! {
+        served = serving => served.map_err(ServeError::from),
+        () = bounded => Ok(()),
+    };
+    // Streams that break at the end still report it to the service; a service that does not answer is not waited for.
+    let _ = timeout(Duration::from_millis(limits::DRAIN_MS_MAX), streams.ended()).await;
+    served
+}
+
+/// Waits for the stop signal, or until its sender is dropped.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::rpc::fake::Node;
+
+    /// The client port closes a connection on which the client sends nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_is_closed() {
+        let node = Node::start(1).await;
+        let mut silent = TcpStream::connect(&node.address).await.expect("connected");
+        let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
+        let mut greeting = Vec::new();
+        // It ends with the end of the stream or with a reset.
+        let _ = timeout(longest, silent.read_to_end(&mut greeting)).await.expect("closed in time");
+    }
+}

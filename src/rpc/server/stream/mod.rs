@@ -1,0 +1,379 @@
+//! The server side of one session's stream: reads frames, writes replies and notifications, until the stream breaks or
+//! the node ends it.
+
+mod redirect;
+mod frames;
+mod hello;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant as TokioInstant, sleep, timeout};
+use tonic::{Status, Streaming};
+
+use self::redirect::Redirect;
+use crate::limits;
+use crate::model::{Attachment, Command, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
+use crate::rpc::convert::{Wire, error_to_status, error_to_wire};
+use crate::rpc::pb;
+use crate::rpc::pb::server_frame::Body;
+use crate::service::{Advice, Call, ClaimRef, Events, LeaderHint, LockService, ServerInfo, ServiceError};
+
+/// A frame to the client. Boxed: a channel allocates space for 32 values at its creation, and most streams are idle.
+pub(in crate::rpc::server) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
+
+/// The stream of at most one session.
+///
+/// - The first open or attach that succeeds binds it to its session.
+/// - Commands go to the service in the order of their frames, and are answered as they complete.
+/// - When the stream breaks, the service gets a `Disconnected` command. When the node ends it with `move_to`, it does
+///   not.
+pub(in crate::rpc::server) struct SessionStream<S> {
+    service: S,
+    info: ServerInfo,
+    stop: watch::Receiver<bool>,
+    outgoing: mpsc::Sender<Outgoing>,
+    /// Frames for which the channel had no space, oldest first: those of one step at most.
+    unsent: Vec<Outgoing>,
+    namespace: Namespace,
+    bound: Option<Bound>,
+    /// An open or attach is in progress.
+    binding: bool,
+    /// Frame numbers in use: unanswered, or waiting for the outcome of a queued acquire.
+    numbers: HashSet<u64>,
+    /// Number of unanswered frames.
+    unanswered: usize,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>>,
+}
+
+/// The session of a stream.
+#[derive(Clone, Copy)]
+struct Bound {
+    session: SessionId,
+    attachment: Attachment,
+    /// Time without a renewal after which the session has ended, in milliseconds.
+    ttl_ms: u64,
+}
+
+/// Result of a future that runs for the stream.
+enum Done {
+    /// An open or attach has a result. `attaching` is the session of an attach.
+    Bound { number: u64, attaching: Option<SessionId>, result: Result<Reply, ServiceError> },
+    /// Any other frame has a result. With a claim, a queued reply is followed by the claim's outcome.
+    Replied { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
+    /// A queued acquire has an outcome, or still waits.
+    Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
+    /// The session has ended.
+    SessionEnded { session: SessionId, reason: EndReason, why: Option<Reason> },
+    /// The session's events cannot be read; its renewals will show its end.
+    EventsOver,
+    /// An event of a hold of the session; more may follow.
+    HoldEvent { session: SessionId, event: Box<Event>, events: Events },
+    /// Some events of the session's holds were missed.
+    HoldEventsMissed { session: SessionId },
+}
+
+/// Why a stream ends.
+enum StreamEnd {
+    /// The client closed its side and has all replies, or it is gone.
+    Broken,
+    /// The client violated a rule of the protocol.
+    Refused(Invalid),
+    /// A frame could not be read or cannot be served yet, or the client is gone and no frame reaches it.
+    Unread(Box<Status>),
+    /// The node stops, or another node leads now.
+    Moved(Option<LeaderHint>),
+}
+
+impl<S: LockService> SessionStream<S> {
+    pub(in crate::rpc::server) fn new(
+        service: S,
+        info: ServerInfo,
+        stop: watch::Receiver<bool>,
+        outgoing: mpsc::Sender<Outgoing>,
+    ) -> Self {
+        Self {
+            service,
+            info,
+            stop,
+            outgoing,
+            unsent: Vec::new(),
+            namespace: Namespace::default(),
+            bound: None,
+            binding: false,
+            numbers: HashSet::new(),
+            unanswered: 0,
+            running: FuturesUnordered::new(),
+        }
+    }
+
+    /// Serves the stream until it ends.
+    ///
+    /// Ten thousand of these streams may be idle. An async block holds its captures once, where an `async fn` holds its
+    /// arguments twice, and futures that are rarely awaited are boxed: so an idle stream needs little more memory than
+    /// its state.
+    pub(in crate::rpc::server) fn run(self, incoming: Streaming<pb::ClientFrame>) -> impl Future<Output = ()> + Send {
+        let (mut stream, mut incoming) = (self, incoming);
+        async move {
+            let mut redirect = Redirect::new(&stream.info, stream.stop.clone());
+            let end = match Box::pin(stream.greet(&mut incoming)).await {
+                Ok(()) => stream.serve(&mut incoming, redirect.due()).await,
+                Err(end) => end,
+            };
+            if let StreamEnd::Moved(Some(leader)) = &end {
+                return Box::pin(stream.leave(leader, &mut incoming)).await;
+            }
+            Box::pin(stream.over(end)).await;
+        }
+    }
+
+    /// Sends the stream to the next leader, and serves it until its client has closed it and has all replies. Forwarded
+    /// commands are answered within moments; a client without a reply knows nothing about its command, pauses, and
+    /// retries.
+    async fn leave(&mut self, leader: &LeaderHint, incoming: &mut Streaming<pb::ClientFrame>) {
+        if self.send_away(Some(leader)).is_ok() && self.hand_over().await.is_ok() {
+            let longest = Duration::from_millis(limits::LAST_ANSWERS_MS_MAX);
+            let _ = timeout(longest, self.serve(incoming, std::future::pending())).await;
+        }
+    }
+
+    fn send_away(&mut self, leader: Option<&LeaderHint>) -> Result<(), StreamEnd> {
+        self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(LeaderHint::to_wire) }))
+    }
+
+    /// Sends the reason for the end to the client, and reports the end to the service unless the node ended the stream.
+    async fn over(&mut self, end: StreamEnd) {
+        let (last, gone) = match end {
+            StreamEnd::Moved(leader) => (self.send_away(leader.as_ref()), false),
+            StreamEnd::Refused(invalid) => (self.send(Err(error_to_status(&invalid.into()))), true),
+            StreamEnd::Unread(status) => (self.send(Err(*status)), true),
+            StreamEnd::Broken => (Err(StreamEnd::Broken), true),
+        };
+        if last.is_ok() {
+            let _ = self.hand_over().await;
+        }
+        if gone {
+            self.disconnected().await;
+        }
+    }
+
+    /// Serves frames until the stream ends or `due` completes.
+    async fn serve(
+        &mut self,
+        incoming: &mut Streaming<pb::ClientFrame>,
+        due: impl Future<Output = Option<LeaderHint>>,
+    ) -> StreamEnd {
+        let mut reading = true;
+        let outgoing = self.outgoing.clone();
+        let mut closed = pin!(outgoing.closed());
+        let mut due = pin!(due);
+        loop {
+            if !reading && self.unanswered == 0 {
+                return StreamEnd::Broken;
+            }
+            let step = tokio::select! {
+                // The branch that is ready most often comes first.
+                biased;
+                Some(done) = self.running.next() => self.finished(done),
+                frame = incoming.message(), if reading => match frame {
+                    Ok(Some(frame)) => self.frame(frame),
+                    Ok(None) => {
+                        reading = false;
+                        Ok(())
+                    }
+                    Err(status) => Err(StreamEnd::Unread(Box::new(status))),
+                },
+                leader = &mut due => Err(StreamEnd::Moved(leader)),
+                () = &mut closed => Err(StreamEnd::Broken),
+            };
+            if let Err(end) = step {
+                return end;
+            }
+            if !self.unsent.is_empty()
+                && let Err(end) = Box::pin(self.hand_over()).await
+            {
+                return end;
+            }
+        }
+    }
+
+    fn finished(&mut self, done: Done) -> Result<(), StreamEnd> {
+        match done {
+            Done::Bound { number, attaching, result } => {
+                self.bind(attaching, result.as_ref().ok());
+                self.answer(number, result)
+            }
+            Done::Replied { number, claim: Some(claim), result: Ok(reply) }
+                if matches!(reply.outcome, Outcome::Queued(_)) =>
+            {
+                self.unanswered -= 1;
+                self.settle(number, claim);
+                self.reply(number, &reply)
+            }
+            Done::Replied { number, claim: _, result } => {
+                if matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. })) {
+                    self.bound = None;
+                }
+                self.answer(number, result)
+            }
+            // The service answers long waits several times; the client only gets the final outcome.
+            Done::Settled { number, claim, result: Ok(Reply { outcome: Outcome::Queued(_), .. }) } => {
+                self.settle(number, claim);
+                Ok(())
+            }
+            Done::Settled { number, claim: _, result } => {
+                self.numbers.remove(&number);
+                let body = match result {
+                    Ok(reply) => Body::Settled(reply.to_wire()),
+                    Err(error) => Body::Error(error_to_wire(&error)),
+                };
+                self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
+            }
+            Done::SessionEnded { session, reason, why } if self.bound.is_some_and(|bound| bound.session == session) => {
+                self.bound = None;
+                let (session, reason, why) = (session.to_wire(), reason.to_wire(), why.to_wire());
+                self.push(Body::SessionEnded(pb::SessionEnded { session, reason, why }))
+            }
+            Done::HoldEvent { session, event, events } if self.bound.is_some_and(|bound| bound.session == session) => {
+                self.watch_holds(session, events);
+                // If the channel is full, this frame waits behind the others, and the next event behind it.
+                let of_a_hold = event.subject.token().is_some();
+                if of_a_hold { self.push(Body::HoldEvent(event.to_wire())) } else { Ok(()) }
+            }
+            // Events are subscribed again before the client learns of the gap, so that a hold that it reads then has no
+            // second gap.
+            Done::HoldEventsMissed { session } if self.bound.is_some_and(|bound| bound.session == session) => {
+                self.follow_holds(session);
+                self.push(Body::HoldEventsMissed(pb::HoldEventsMissed {}))
+            }
+            Done::SessionEnded { .. } | Done::HoldEvent { .. } | Done::HoldEventsMissed { .. } | Done::EventsOver => {
+                Ok(())
+            }
+        }
+    }
+
+    /// Records the result of an open or attach.
+    fn bind(&mut self, attaching: Option<SessionId>, reply: Option<&Reply>) {
+        self.binding = false;
+        let bound = match (reply.map(|reply| &reply.outcome), attaching) {
+            (Some(Outcome::Opened { session, ttl_ms, .. }), _) => {
+                Bound { session: *session, attachment: Attachment::default(), ttl_ms: *ttl_ms }
+            }
+            (Some(Outcome::Attached { attachment, deadline }), Some(session)) => {
+                let ttl_ms = reply.map_or(0, |reply| deadline.ms_since(reply.stamp));
+                Bound { session, attachment: *attachment, ttl_ms }
+            }
+            (Some(_) | None, _) => return,
+        };
+        self.bound = Some(bound);
+        self.watch_session(bound.session);
+        self.follow_holds(bound.session);
+    }
+
+    /// Subscribes to the events of the session's holds, from now on.
+    fn follow_holds(&mut self, session: SessionId) {
+        if let Ok(events) = self.service.hold_events(session) {
+            self.watch_holds(session, events);
+        }
+    }
+
+    fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), StreamEnd> {
+        self.unanswered -= 1;
+        self.numbers.remove(&number);
+        match result {
+            Ok(reply) => self.reply(number, &reply),
+            Err(error) => {
+                let body = Some(Body::Error(error_to_wire(&error)));
+                self.send(Ok(pb::ServerFrame { number, body }))
+            }
+        }
+    }
+
+    fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), StreamEnd> {
+        self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.to_wire())) }))
+    }
+
+    fn push(&mut self, body: Body) -> Result<(), StreamEnd> {
+        self.send(Ok(pb::ServerFrame { number: 0, body: Some(body) }))
+    }
+
+    /// Sends a frame to the client's connection, behind the frames that wait for space in the channel.
+    fn send(&mut self, frame: Result<pb::ServerFrame, Status>) -> Result<(), StreamEnd> {
+        let frame = frame.map(Box::new);
+        if !self.unsent.is_empty() {
+            self.unsent.push(frame);
+            return Ok(());
+        }
+        match self.outgoing.try_send(frame) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(StreamEnd::Broken),
+            Err(TrySendError::Full(frame)) => {
+                self.unsent.push(frame);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until the channel has taken all frames. A peer that takes no frame for [`limits::STREAM_SEND_MS_MAX`]
+    /// counts as gone, so that its session does not depend on it.
+    async fn hand_over(&mut self) -> Result<(), StreamEnd> {
+        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+        for frame in std::mem::take(&mut self.unsent) {
+            match timeout(longest, self.outgoing.send(frame)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Err(StreamEnd::Broken),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports to the service that the session's stream broke. Waits for an open or attach in progress first: it would
+    /// leave an attachment whose end is never reported.
+    async fn disconnected(&mut self) {
+        let longest = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
+        let _ = timeout(longest, async {
+            while self.binding
+                && let Some(done) = self.running.next().await
+            {
+                if let Done::Bound { attaching, result, .. } = done {
+                    self.bind(attaching, result.as_ref().ok());
+                }
+            }
+        })
+        .await;
+        if let Some(bound) = self.bound.take() {
+            self.note_break(bound).await;
+        }
+    }
+
+    /// Puts a `Disconnected` command for this attachment into the log. Retries while there is no leader: otherwise the
+    /// session would last for its whole TTL although its client is gone. Each retry is the same command, which has no
+    /// effect on a newer attachment. After a TTL the session has ended anyway.
+    async fn note_break(&mut self, Bound { session, attachment, ttl_ms }: Bound) {
+        let ends = TokioInstant::now() + Duration::from_millis(ttl_ms);
+        let mut pause = Duration::from_millis(limits::RETRY_MS_MIN);
+        loop {
+            let call = Call::new(Command::Disconnected { session, attachment });
+            let Err(error) = self.service.submit(call).await else { return };
+            if error.advice() == Advice::GiveUp || ends <= TokioInstant::now() {
+                tracing::debug!(%session, %error, "a broken stream could not be reported; the session lasts for its TTL");
+                return;
+            }
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = self.stop.wait_for(|stopped| *stopped) => return,
+            }
+            pause = (2 * pause).min(Duration::from_millis(limits::RETRY_MS_MAX));
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Changes of the cluster's members.
+
+use serde::{Deserialize, Serialize};
+
+/// A change of the cluster's members. Repeating it changes nothing more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberChange {
+    /// Adds a node that receives the log and has no vote. Its id must never have been used in this cluster.
+    Add {
+        /// Id of the new node.
+        node: u64,
+        /// Its address for clients: `host:port`.
+        client: String,
+        /// Its address for other nodes: `host:port`.
+        peer: String,
+    },
+    /// Gives a vote to a node that has caught up; another voter can be removed in the same step.
+    Promote {
+        /// Node that gets the vote.
+        node: u64,
+        /// Voter that leaves the cluster.
+        instead_of: Option<u64>,
+    },
+    /// Removes a node. Its id can never be used again.
+    Remove {
+        /// Node that leaves the cluster.
+        node: u64,
+    },
+}
