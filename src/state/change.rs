@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 /// How an index changes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Change {
-    /// What it lists is new.
+    /// The item was added.
     Came,
-    /// What it lists has ended.
+    /// The item was removed.
     Went,
 }
 

@@ -21,26 +21,26 @@ use crate::model::{
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) globals: Globals,
-    /// Boxed, as sessions are: a tree whose keys come in order is half empty.
+    /// Boxed, as sessions are: a tree whose keys are inserted in order is half empty.
     pub(crate) locks: BTreeMap<LockKey, Box<Lock>>,
     pub(crate) sessions: BTreeMap<SessionId, Box<Session>>,
     pub(crate) tombstones: BTreeMap<SessionId, Tombstone>,
-    /// Takes that are over.
+    /// Takes that have finished.
     pub(crate) finished_leases: BTreeMap<(LockKey, LeaseRequestId), FinishedLease>,
     /// Documents of names without a holder whose last holder held them as documents.
     pub(crate) documents: BTreeMap<LockKey, FreeDocument>,
     /// Processes that gave signs of life.
     pub(crate) processes: BTreeMap<(Namespace, ProcessId), ProcessRecord>,
-    /// What nodes said of themselves, by id.
+    /// Announcements of nodes, by node id.
     pub(crate) nodes: BTreeMap<u64, Announcement>,
     /// What happened to the holders of locks.
     pub(crate) history: History,
     pub(crate) index: Indexes,
-    /// Records touched since they were last taken.
+    /// Records that changed since they were last taken.
     pub(crate) dirty: DirtyKeys,
 }
 
-/// Look-ups.
+/// Look-ups, which change nothing.
 impl State {
     pub(crate) fn lock(&self, key: &LockKey) -> Option<&Lock> {
         self.locks.get(key).map(Box::as_ref)
@@ -59,7 +59,7 @@ impl State {
         self.locks.get(key)?.holders.get(&token).map(Box::as_ref)
     }
 
-    /// A hold, for a change that [`mark`](Self::mark) follows.
+    /// A hold to be changed. A call of [`mark`](Self::mark) must follow.
     pub(crate) fn holder_mut(&mut self, key: &LockKey, token: FencingToken) -> Option<&mut Holder> {
         self.locks.get_mut(key)?.holders.get_mut(&token).map(Box::as_mut)
     }
@@ -83,26 +83,26 @@ impl State {
         self.sessions.get(&request.session).into_iter().flat_map(move |session| session.claims_of(request.number))
     }
 
-    /// The locks of a set that waits, under this place.
+    /// The locks for which a set waits under this sequence number.
     pub(crate) fn members_waiting(&self, request: RequestId, place: u64) -> Vec<LockKey> {
         let waiting = self.claims_of(request).filter(|(_, claim)| *claim == ClaimState::Waiting(place));
         waiting.map(|(key, _)| key.clone()).collect()
     }
 
-    /// How much of its quotas a namespace has used.
+    /// How much of its quotas a namespace uses.
     pub(crate) fn used(&self, namespace: &Namespace) -> Usage {
         self.index.usage.get(namespace).copied().unwrap_or_default()
     }
 }
 
-/// Changes.
+/// Functions that change records.
 impl State {
-    /// This record is, was, or may be another one than before.
+    /// Marks a record as changed, added or removed.
     pub(crate) fn mark(&mut self, key: RecordKey) {
         self.dirty.touched(key);
     }
 
-    /// The lock under this name, made where it was free.
+    /// The lock with this name, created if the name was free.
     pub(crate) fn lock_or_new(&mut self, key: &LockKey, kind: Kind, limit: Option<u32>) -> &mut Lock {
         // Only a semaphore has a limit.
         let limit = limit.filter(|_| kind == Kind::Semaphore);
@@ -124,7 +124,7 @@ impl State {
         self.index.change_lock(key, Change::Went);
     }
 
-    /// A new holder of a lock, under a token that no other hold ever had.
+    /// Adds a holder to a lock. No other hold ever had this token.
     pub(crate) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Box<Holder>) {
         holder.claims().for_each(|claim| self.add_claim(key, claim, ClaimState::Holding(token)));
         self.index.change_holder(key, token, &holder, Change::Came);
@@ -135,7 +135,7 @@ impl State {
         self.dirty.born(RecordKey::Holder(key.clone(), token));
     }
 
-    /// Takes a hold out of its lock. Its requests stand there until [`remove_claim`](Self::remove_claim).
+    /// Removes a hold from its lock. Its requests keep their claims until [`remove_claim`](Self::remove_claim).
     pub(crate) fn remove_holder(&mut self, key: &LockKey, token: FencingToken) -> Option<Box<Holder>> {
         let lock = self.locks.get_mut(key)?;
         let holder = lock.holders.remove(&token)?;
@@ -145,7 +145,7 @@ impl State {
         Some(holder)
     }
 
-    /// A new waiter in the queue of a lock.
+    /// Adds a waiter to the queue of a lock.
     pub(crate) fn insert_waiter(&mut self, key: &LockKey, place: u64, waiter: Waiter) {
         let (claim, purpose) = (waiter.request.claim, waiter.purpose);
         self.index.change_waiter(key, place, &waiter, Change::Came);
@@ -159,7 +159,7 @@ impl State {
         self.add_claim(key, claim, ClaimState::Waiting(place));
     }
 
-    /// Takes a waiter out of its queue. Its request stands there until [`remove_claim`](Self::remove_claim).
+    /// Removes a waiter from its queue. Its request keeps its claim until [`remove_claim`](Self::remove_claim).
     pub(crate) fn remove_waiter(&mut self, key: &LockKey, place: u64) -> Option<Waiter> {
         let queue = &mut self.locks.get_mut(key)?.queue;
         let waiter = queue.remove(place)?;
@@ -171,7 +171,7 @@ impl State {
         Some(waiter)
     }
 
-    /// Something that an ended hold keeps closed.
+    /// Adds an ended hold that keeps something closed.
     pub(crate) fn insert_delay(&mut self, key: &LockKey, token: FencingToken, delayed: Delayed) {
         let Some(lock) = self.locks.get_mut(key) else { return };
         lock.permits_reserved += delayed.holder.request.mode.permits();
@@ -189,7 +189,7 @@ impl State {
         Some(delayed)
     }
 
-    /// Notes with the claim's session or lock where it stands now.
+    /// Records the claim's new state with its session or lock.
     pub(crate) fn add_claim(&mut self, key: &LockKey, claim: Claim, state: ClaimState) {
         match claim {
             Claim::Request(RequestId { session: id, number }) => {
@@ -208,7 +208,8 @@ impl State {
         }
     }
 
-    /// The request has ended at this lock. Returns whether its session lives and the request waits for another lock or holds one.
+    /// Ends a request's claim to this lock. Returns whether its session lives and the request waits for another lock or
+    /// holds one.
     pub(crate) fn remove_claim(&mut self, request: RequestId, key: &LockKey) -> bool {
         let Some(session) = self.sessions.get_mut(&request.session) else { return false };
         let had_several = session.has_several();
@@ -225,7 +226,7 @@ impl State {
         self.mark(RecordKey::Session(id));
     }
 
-    /// Takes a session out, with its remembered answers.
+    /// Removes a session with its remembered answers.
     pub(crate) fn remove_session(&mut self, id: SessionId) -> Option<Box<Session>> {
         let session = self.sessions.remove(&id)?;
         self.index.change_session(id, &session.record, Change::Went);

@@ -7,9 +7,9 @@ use crate::model::{FencingToken, LeaseRequestId, LockKey, Namespace, ProcessId, 
 pub(crate) enum DeadlineOf {
     /// A session, with everything that it holds or waits for.
     Session(SessionId),
-    /// A token lease.
+    /// The lease of a take.
     Lease(LockKey, FencingToken),
-    /// A waiter's patience.
+    /// The patience of a waiter.
     Wait(LockKey, u64),
     /// The time for which an ended hold keeps its name closed.
     Delay(LockKey, FencingToken),
@@ -21,7 +21,7 @@ pub(crate) enum DeadlineOf {
     Process(Namespace, ProcessId),
     /// The time without grants after a restore.
     Opening,
-    /// Documents that a command freed and did not go through.
+    /// The next part of a command that frees many documents.
     Unlocking,
     /// The longest time that a hold asked for.
     AtMost(LockKey, FencingToken),

@@ -8,19 +8,19 @@ use super::documents::FreeDocument;
 use super::holder::Holder;
 use crate::model::{DocumentId, FencingToken, LockKey, LockName, Namespace};
 
-/// Where documents are found; derived.
+/// Finds documents by `ts`, process and age. Derived.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct DocumentIndex {
     /// Names by the `ts` of their documents, free or held.
     by_stamp: BTreeSet<(Namespace, DocumentId, LockName)>,
-    /// Held documents by process.
+    /// Held documents by their process.
     by_process: BTreeMap<(Namespace, Arc<str>), BTreeMap<LockName, FencingToken>>,
     /// Free documents of a namespace by their last grant.
     by_age: BTreeMap<Namespace, BTreeMap<FencingToken, LockName>>,
 }
 
 impl DocumentIndex {
-    /// Names whose documents have this `ts`, from one on.
+    /// Names whose documents have this `ts`, beginning at a name.
     pub(crate) fn stamped<'a>(
         &'a self,
         namespace: &Namespace,
@@ -32,12 +32,12 @@ impl DocumentIndex {
         first.take_while(move |(of, stamp, _)| *of == namespace && *stamp == ts).map(|(_, _, name)| name)
     }
 
-    /// What a process holds as documents; `None` where it is nothing.
+    /// The documents that a process holds; `None` if it holds none.
     pub(crate) fn held_by(&self, namespace: &Namespace, process: &str) -> Option<&BTreeMap<LockName, FencingToken>> {
         self.by_process.get(&(namespace.clone(), process.into()))
     }
 
-    /// The oldest free document where there are more than so many.
+    /// The oldest free document if there are more than `bound`.
     pub(crate) fn oldest_beyond(&self, namespace: &Namespace, bound: u64) -> Option<LockKey> {
         let ages = self.by_age.get(namespace).filter(|ages| bound < ages.len() as u64)?;
         let (_, name) = ages.first_key_value()?;

@@ -247,7 +247,7 @@ impl Holder {
         }
     }
 
-    /// Its owner, where only a release ends the hold.
+    /// Its owner, if only a release ends the hold.
     pub(crate) fn endless_owner(&self) -> Option<OwnerKey> {
         self.request.owner_key().filter(|_| !self.ends_by_itself())
     }

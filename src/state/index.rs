@@ -35,7 +35,7 @@ pub(crate) struct Indexes {
     pub(crate) documents: DocumentIndex,
 }
 
-/// How much of a namespace's quotas is used.
+/// How much of its quotas a namespace uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Usage {
     /// Live sessions and tombstones.
@@ -51,7 +51,7 @@ pub(crate) struct Usage {
 }
 
 impl Indexes {
-    /// Moves an end; `None` on either side is no end.
+    /// Moves a deadline; `None` on either side means that there is none.
     pub(crate) fn move_deadline(&mut self, from: Option<LogTime>, to: Option<LogTime>, due: DeadlineOf) {
         if let Some(from) = from {
             self.deadlines.remove(&(from, due.clone()));
@@ -136,7 +136,7 @@ impl Indexes {
     fn change_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
-        // The hold may end by itself once it is granted, though the run goes on.
+        // Once it is granted, such a hold may end although the run continues.
         let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
         self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }

@@ -150,7 +150,7 @@ pub(super) fn derive_claims(
 }
 
 impl Indexes {
-    /// The indexes as the records say that they should be.
+    /// The indexes that the records of this state give.
     pub(super) fn of(state: &State) -> Self {
         let mut index = Self::default();
         for (id, session) in &state.sessions {

@@ -136,7 +136,8 @@ impl Lock {
         holds.chain(self.queue.iter().map(|(place, waiter)| (waiter.request.claim, ClaimState::Waiting(*place))))
     }
 
-    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it is for.
+    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it
+    /// upgrades.
     pub(crate) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
         let lasts = match waiter.purpose {
             Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),

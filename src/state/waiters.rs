@@ -70,12 +70,12 @@ impl Waiter {
         self.lease.as_ref().and_then(|lease| lease.handle.clone())
     }
 
-    /// Whether the hold that it is to get ends by itself.
+    /// Whether its hold will have a deadline.
     pub(crate) fn is_for_a_while(&self) -> bool {
         self.lease.is_some() || self.request.choices().at_most_ms.is_some()
     }
 
-    /// Whether its wait ends by itself. Not where only a grant or a cancel ends it.
+    /// Whether its wait ends without a grant or a cancel: it has a deadline, or its owner waits for its own hold.
     pub(super) fn ends_by_itself(&self) -> bool {
         self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
     }

@@ -5,13 +5,13 @@ thread_local! {
     static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// A search looked at one more waiter, claim, lock or owner.
+/// Counts one more waiter, claim, lock or owner that a search looked at.
 pub(crate) fn looked_at() {
     #[cfg(test)]
     LOOKED_AT.with(|count| count.set(count.get() + 1));
 }
 
-/// How much was looked at meanwhile, on this thread.
+/// Runs a closure and returns how many items searches looked at meanwhile, on this thread.
 #[cfg(test)]
 pub(crate) fn count_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = LOOKED_AT.with(std::cell::Cell::get);

@@ -4,7 +4,6 @@ use std::future::Future;
 
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
-use lockkeeper::rpc::pb::query_request::Query;
 use lockkeeper::rpc::pb::{acquire_request, refresh_request, release_request};
 use lockkeeper::service::LockService;
 use lockkeeper::testing::Cluster;
@@ -21,7 +20,7 @@ async fn connected(endpoint: &str) -> Locks {
 }
 
 /// A client of the node at this index of the shared cluster.
-async fn locks(place: usize) -> Locks {
+pub(super) async fn locks(place: usize) -> Locks {
     crate::shared().cluster.leader().await;
     connected(&crate::shared().cluster.endpoints()[place]).await
 }
@@ -39,7 +38,7 @@ where
     }
 }
 
-async fn opened(locks: &Locks) -> pb::SessionProof {
+pub(super) async fn opened(locks: &Locks) -> pb::SessionProof {
     let asked = pb::OpenSession { ttl_ms: 300_000, ..Default::default() };
     let open = || {
         let (mut locks, asked) = (locks.clone(), asked.clone());
@@ -50,7 +49,7 @@ async fn opened(locks: &Locks) -> pb::SessionProof {
 
 /// What holds a lock: a session by its proof, or a lease by its handle.
 #[derive(Clone)]
-enum Holder {
+pub(super) enum Holder {
     Session(pb::SessionProof),
     Lease(String),
 }
@@ -59,11 +58,11 @@ fn shared() -> Option<pb::Mode> {
     Some(pb::Mode { how: Some(pb::mode::How::Shared(pb::Empty {})) })
 }
 
-fn key(lock: &str) -> pb::LockKey {
+pub(super) fn key(lock: &str) -> pb::LockKey {
     pb::LockKey { namespace: String::new(), name: lock.to_owned() }
 }
 
-fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> pb::AcquireRequest {
+pub(super) fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> pb::AcquireRequest {
     let holder = Some(match holder.clone() {
         Holder::Session(session) => acquire_request::Holder::Session(session),
         Holder::Lease(handle) => acquire_request::Holder::Handle(handle),
@@ -72,15 +71,15 @@ fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> pb::AcquireReque
 }
 
 /// The acquire under this identity, with which it may be repeated.
-fn named(asked: pb::AcquireRequest, request: &str) -> pb::AcquireRequest {
+pub(super) fn named(asked: pb::AcquireRequest, request: &str) -> pb::AcquireRequest {
     pb::AcquireRequest { request: request.to_owned(), ..asked }
 }
 
-fn lease(handle: &str) -> Holder {
+pub(super) fn lease(handle: &str) -> Holder {
     Holder::Lease(handle.to_owned())
 }
 
-async fn acquired(locks: &Locks, asked: pb::AcquireRequest) -> Result<pb::AcquireReply, Status> {
+pub(super) async fn acquired(locks: &Locks, asked: pb::AcquireRequest) -> Result<pb::AcquireReply, Status> {
     answered(|| {
         let (mut locks, asked) = (locks.clone(), asked.clone());
         async move { locks.acquire(asked).await }
@@ -94,7 +93,7 @@ fn waiting(locks: &Locks, asked: pb::AcquireRequest) -> tokio::task::JoinHandle<
     tokio::spawn(async move { acquired(&locks, asked).await })
 }
 
-fn release_of(lock: &str, holder: &Holder, token: u64) -> pb::ReleaseRequest {
+pub(super) fn release_of(lock: &str, holder: &Holder, token: u64) -> pb::ReleaseRequest {
     let (holder, token) = match holder.clone() {
         Holder::Session(session) => (release_request::Holder::Session(session), token),
         Holder::Lease(handle) => (release_request::Holder::Handle(handle), 0),
@@ -103,7 +102,7 @@ fn release_of(lock: &str, holder: &Holder, token: u64) -> pb::ReleaseRequest {
 }
 
 /// How often the lock is still entered after its release.
-async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Result<u32, Status> {
+pub(super) async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Result<u32, Status> {
     let asked = release_of(lock, holder, token);
     let reply = answered(|| {
         let (mut locks, asked) = (locks.clone(), asked.clone());
@@ -127,7 +126,7 @@ async fn shown(locks: &Locks, lock: &str) -> pb::LockView {
 }
 
 /// Waits until the lock has this many holders and waiters.
-async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: usize) {
+pub(super) async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: usize) {
     let met = async {
         loop {
             let shown = shown(locks, lock).await;
@@ -143,7 +142,7 @@ async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: usize) {
 }
 
 /// The name and the advice of an error, as a client without our messages reads them.
-fn said(status: &Status) -> (&str, &str) {
+pub(super) fn said(status: &Status) -> (&str, &str) {
     let text = |key: &str| status.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     (text("lockkeeper-error"), text("lockkeeper-advice"))
 }
@@ -179,9 +178,9 @@ async fn five_calls_are_enough() {
         assert_eq!((got.valid_ms, got.deadline_ms), (None, None), "it lasts as long as its session");
         assert_eq!(got.handle, "", "the session's secret is not answered again");
         let holders: Vec<_> = shown(&locks, &lock).await.holders.into_iter().map(|h| (h.session, h.token)).collect();
-        assert_eq!(holders, [(Some(session.id), grant.token)]);
+        assert_eq!(holders, [(Some(session.id), got.token)]);
 
-        assert_eq!(released(&locks, &lock, &holder, grant.token).await.expect("released"), 0);
+        assert_eq!(released(&locks, &lock, &holder, got.token).await.expect("released"), 0);
         assert!(shown(&locks, &lock).await.holders.is_empty());
         let closed = pb::CloseSession { session: Some(session), ..Default::default() };
         locks.close_session(closed).await.expect("closed");
@@ -410,70 +409,6 @@ async fn a_lease_is_kept_alive() {
     }
     let stranger = of_hold(hold.token + 1, 50_000);
     assert_eq!(said(&locks.refresh(stranger).await.expect_err("another grant")).0, "not-held");
-}
-
-/// A field that only a session or only a lease has is refused by its name for the other one, before anything happens; so is a call
-/// that names no holder, or another namespace than its session's.
-#[tokio::test]
-async fn a_field_of_the_other_kind_of_holder_is_refused() {
-    let mut locks = locks(2).await;
-    let session = Holder::Session(opened(&locks).await);
-    let of_session = || wanted("misplaced", &session, Some(0));
-    let of_lease = || wanted("misplaced", &lease("misplaced"), Some(0));
-    let acquires = [
-        ("holder", pb::AcquireRequest { holder: None, ..of_lease() }),
-        ("owner", pb::AcquireRequest { owner: Some("thread-1".to_owned()), ..of_lease() }),
-        ("extras", pb::AcquireRequest { extras: Some(pb::Extras::default()), ..of_lease() }),
-        ("age_ms", pb::AcquireRequest { age_ms: 1, ..of_session() }),
-        ("since_ms", pb::AcquireRequest { since_ms: Some(1), ..of_session() }),
-        ("namespace", pb::AcquireRequest { namespace: "billing".to_owned(), ..of_session() }),
-        ("request", named(of_session(), "first")),
-        ("request", named(of_session(), "0")),
-        ("take", named(of_lease(), "first")),
-    ];
-    for (field, asked) in acquires {
-        let status = locks.acquire(asked).await.expect_err(field);
-        assert_eq!(said(&status), ("invalid", "give_up"), "{field}: {status:?}");
-        assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
-    }
-    let released = |holder| release_of("misplaced", holder, 7);
-    let releases = [
-        ("holder", pb::ReleaseRequest { holder: None, ..released(&session) }),
-        ("token", pb::ReleaseRequest { token: 7, ..released(&lease("misplaced")) }),
-        ("request", pb::ReleaseRequest { request: "1".to_owned(), ..released(&lease("misplaced")) }),
-        ("age_ms", pb::ReleaseRequest { age_ms: 1, ..released(&session) }),
-        ("since_ms", pb::ReleaseRequest { since_ms: Some(1), ..released(&session) }),
-        ("namespace", pb::ReleaseRequest { namespace: "billing".to_owned(), ..released(&session) }),
-    ];
-    for (field, asked) in releases {
-        let status = locks.release(asked).await.expect_err(field);
-        assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
-    }
-    in_use(&locks, "misplaced", 0, 0).await;
-}
-
-/// The calls with the names of their questions answer as `Query` does.
-#[tokio::test]
-async fn questions_have_calls_of_their_names() {
-    let mut locks = locks(1).await;
-    let session = Holder::Session(opened(&locks).await);
-    let held = acquired(&locks, wanted("named/question", &session, None)).await.expect("free");
-    let token = pb::TokenOf { lock: Some(key("named/question")), token: held.token };
-    let filter = pb::ListFilter { prefix: "named/".to_owned(), ..Default::default() };
-    let about = pb::About { about: Some(pb::about::About::Lock(key("named/question"))) };
-    let pairs = [
-        (locks.check(token.clone()).await, Query::Check(token)),
-        (locks.inspect(key("named/question")).await, Query::Inspect(key("named/question"))),
-        (locks.list(filter.clone()).await, Query::List(filter)),
-        (locks.explain(about.clone()).await, Query::Explain(about)),
-    ];
-    for (answer, query) in pairs {
-        let answer = answer.expect("answered").into_inner().answer;
-        let asked = pb::QueryRequest { query: Some(query), ..Default::default() };
-        assert_eq!(answer, locks.query(asked).await.expect("answered").into_inner().answer);
-        assert!(answer.is_some());
-    }
-    released(&locks, "named/question", &session, held.token).await.expect("released");
 }
 
 /// Closing a session ends the waits of its acquires.

@@ -5,6 +5,7 @@
 #[macro_use]
 mod backends;
 mod alone;
+mod call_fields;
 mod calls;
 mod changes;
 mod clusters;

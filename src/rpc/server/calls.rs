@@ -4,26 +4,22 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tonic::Status;
 
+use super::claim::{CancelOnDrop, claimed, granted, may_have_happened, status, unexpected};
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
-use crate::model::{
-    Acquire, Claim, Command, Grant, Handle, Invalid, LeaseRequestId, LockKey, LogTime, Outcome, Place, Query, Refusal,
-    Reply, TakeLease,
-};
+use crate::model::{Handle, Invalid, LeaseRequestId, LogTime, Outcome, Place, Query, Reply};
 use crate::rpc::background::Tasks;
-use crate::rpc::convert::{Wire, call, error_to_status, hold_ended, namespace, proven, reply_to_answer, required};
+use crate::rpc::convert::{Wire, call, namespace, proven, reply_to_answer, required};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
-use crate::service::{
-    Advice, Call, ClaimRef, Freshness, LockService, NotSent, Proof, REQUEST_WAIT, RenewalCall, ServiceError,
-};
+use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
 
 /// So many nodes draw numbers that no other one draws.
 const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
@@ -39,10 +35,6 @@ pub(super) struct Calls<S> {
     drawn: AtomicU64,
     /// What the numbers of this node end with.
     node: u64,
-}
-
-fn status(error: ServiceError) -> Status {
-    error_to_status(&error)
 }
 
 fn refused(invalid: Invalid) -> Status {
@@ -342,98 +334,15 @@ impl<S: LockService> Calls<S> {
     }
 }
 
-/// Whether an attempt may have left a claim behind.
-fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
-    match answer {
-        Ok(_) | Err(ServiceError::Unknown { .. } | ServiceError::Stopping | ServiceError::Internal(_)) => true,
-        Err(
-            ServiceError::NotSent { .. }
-            | ServiceError::Invalid(_)
-            | ServiceError::Refused(_)
-            | ServiceError::Forbidden { .. }
-            | ServiceError::EventsMissed { .. },
-        ) => false,
-    }
-}
-
 /// A command as a call of its own, which shows its session's proof.
 fn read(asked: Asked) -> Result<Call, Status> {
     call(pb::Command { command: Some(asked) }, proven).map_err(refused)
-}
-
-/// What an acquire or a take claims, and the call that gives it up.
-fn claimed(call: &Call) -> Option<(ClaimRef, Call)> {
-    let (lock, claim, command) = match (&call.command, &call.proof) {
-        (Command::Acquire(Acquire { request, locks, .. }), Proof::Handle { namespace, .. }) => {
-            let lock = LockKey { namespace: namespace.clone(), name: locks.keys().next()?.clone() };
-            (lock, Claim::Request(*request), Command::Cancel { request: *request })
-        }
-        (Command::TakeLease(TakeLease { lock, take, handle, .. }), _) => {
-            let cancel = Command::CancelTake { lock: lock.clone(), take: *take, handle: handle.clone() };
-            (lock.clone(), Claim::Lease(*take), cancel)
-        }
-        (_, _) => return None,
-    };
-    Some((ClaimRef { lock, claim }, Call { command, ..call.clone() }))
-}
-
-fn unexpected(reply: &Reply) -> Status {
-    status(ServiceError::Internal(format!("the service answered another command: {:?}", reply.outcome)))
 }
 
 /// For how long the caller may believe in this end, counted from before it sent its call: log time had not reached the stamp
 /// of the first entry then, and is never faster than real time.
 fn valid_ms(stamp: LogTime, deadline: LogTime) -> u64 {
     deadline.ms_since(stamp).saturating_mul(1_000 - limits::DRIFT_MARGIN_PERMILLE) / 1_000
-}
-
-/// The grant in a final outcome, or the error that says why there is none.
-fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>) -> Result<&'a Grant, Status> {
-    match &reply.outcome {
-        Outcome::Granted(grant) => Ok(grant),
-        Outcome::TimedOut | Outcome::Withdrawn => {
-            let holder = ahead.and_then(|place| place.held_by);
-            Err(status(Refusal::Held { lock: lock.clone(), holder, closed: None }.into()))
-        }
-        Outcome::HoldEnded { reason } => Err(hold_ended(lock, *reason)),
-        Outcome::Refused(_) => Err(reply_to_answer(reply).err().unwrap_or_else(|| unexpected(reply))),
-        Outcome::Opened { .. }
-        | Outcome::Attached { .. }
-        | Outcome::Closed
-        | Outcome::Renewed { .. }
-        | Outcome::GrantedSet(_)
-        | Outcome::Queued(_)
-        | Outcome::Released { .. }
-        | Outcome::Downgraded
-        | Outcome::Done
-        | Outcome::Broken(_)
-        | Outcome::HandedOver { .. }
-        | Outcome::Freed { .. } => Err(unexpected(reply)),
-    }
-}
-
-/// Gives a claim up where its call ends without an answer: a task of the server repeats the cancel until it is answered.
-struct CancelOnDrop<S: LockService> {
-    service: S,
-    tasks: Tasks,
-    clock: Arc<dyn Clock>,
-    open: Option<(Call, OwnedSemaphorePermit)>,
-}
-
-impl<S: LockService> Drop for CancelOnDrop<S> {
-    fn drop(&mut self) {
-        let Some((cancel, permit)) = self.open.take() else { return };
-        if tokio::runtime::Handle::try_current().is_err() {
-            return;
-        }
-        let (service, mut retry) = (self.service.clone(), Retry::for_ever(Arc::clone(&self.clock)));
-        self.tasks.run(async move {
-            if let Err(error) = retry.until_answered(|| service.submit(cancel.clone())).await {
-                tracing::debug!(%error, "the claim of a cancelled call could not be withdrawn");
-            }
-            drop(permit);
-        });
-    }
 }
 
 #[cfg(test)]
@@ -443,6 +352,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::model::Command;
     use crate::rpc::fake::Fake;
 
     fn asked(lock: &str, request: &str) -> pb::AcquireRequest {

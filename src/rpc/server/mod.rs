@@ -2,6 +2,7 @@
 
 pub(in crate::rpc) mod admin;
 mod calls;
+mod claim;
 pub(in crate::rpc) mod locks;
 mod stream;
 mod token_watch;

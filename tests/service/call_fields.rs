@@ -1,0 +1,70 @@
+//! Fields of the calls without a stream: which holder has them, and the calls with the names of their questions.
+
+use lockkeeper::rpc::pb;
+use lockkeeper::rpc::pb::query_request::Query;
+
+use super::calls::{Holder, acquired, in_use, key, lease, locks, named, opened, release_of, released, said, wanted};
+
+/// A field that only a session or only a lease has is refused by its name for the other one, before anything happens; so is a call
+/// that names no holder, or another namespace than its session's.
+#[tokio::test]
+async fn a_field_of_the_other_kind_of_holder_is_refused() {
+    let mut locks = locks(2).await;
+    let session = Holder::Session(opened(&locks).await);
+    let of_session = || wanted("misplaced", &session, Some(0));
+    let of_lease = || wanted("misplaced", &lease("misplaced"), Some(0));
+    let acquires = [
+        ("holder", pb::AcquireRequest { holder: None, ..of_lease() }),
+        ("owner", pb::AcquireRequest { owner: Some("thread-1".to_owned()), ..of_lease() }),
+        ("extras", pb::AcquireRequest { extras: Some(pb::Extras::default()), ..of_lease() }),
+        ("age_ms", pb::AcquireRequest { age_ms: 1, ..of_session() }),
+        ("since_ms", pb::AcquireRequest { since_ms: Some(1), ..of_session() }),
+        ("namespace", pb::AcquireRequest { namespace: "billing".to_owned(), ..of_session() }),
+        ("request", named(of_session(), "first")),
+        ("request", named(of_session(), "0")),
+        ("take", named(of_lease(), "first")),
+    ];
+    for (field, asked) in acquires {
+        let status = locks.acquire(asked).await.expect_err(field);
+        assert_eq!(said(&status), ("invalid", "give_up"), "{field}: {status:?}");
+        assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
+    }
+    let released = |holder| release_of("misplaced", holder, 7);
+    let releases = [
+        ("holder", pb::ReleaseRequest { holder: None, ..released(&session) }),
+        ("token", pb::ReleaseRequest { token: 7, ..released(&lease("misplaced")) }),
+        ("request", pb::ReleaseRequest { request: "1".to_owned(), ..released(&lease("misplaced")) }),
+        ("age_ms", pb::ReleaseRequest { age_ms: 1, ..released(&session) }),
+        ("since_ms", pb::ReleaseRequest { since_ms: Some(1), ..released(&session) }),
+        ("namespace", pb::ReleaseRequest { namespace: "billing".to_owned(), ..released(&session) }),
+    ];
+    for (field, asked) in releases {
+        let status = locks.release(asked).await.expect_err(field);
+        assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
+    }
+    in_use(&locks, "misplaced", 0, 0).await;
+}
+
+/// The calls with the names of their questions answer as `Query` does.
+#[tokio::test]
+async fn questions_have_calls_of_their_names() {
+    let mut locks = locks(1).await;
+    let session = Holder::Session(opened(&locks).await);
+    let held = acquired(&locks, wanted("named/question", &session, None)).await.expect("free");
+    let token = pb::TokenOf { lock: Some(key("named/question")), token: held.token };
+    let filter = pb::ListFilter { prefix: "named/".to_owned(), ..Default::default() };
+    let about = pb::About { about: Some(pb::about::About::Lock(key("named/question"))) };
+    let pairs = [
+        (locks.check(token.clone()).await, Query::Check(token)),
+        (locks.inspect(key("named/question")).await, Query::Inspect(key("named/question"))),
+        (locks.list(filter.clone()).await, Query::List(filter)),
+        (locks.explain(about.clone()).await, Query::Explain(about)),
+    ];
+    for (answer, query) in pairs {
+        let answer = answer.expect("answered").into_inner().answer;
+        let asked = pb::QueryRequest { query: Some(query), ..Default::default() };
+        assert_eq!(answer, locks.query(asked).await.expect("answered").into_inner().answer);
+        assert!(answer.is_some());
+    }
+    released(&locks, "named/question", &session, held.token).await.expect("released");
+}
