@@ -67,7 +67,7 @@ impl<S: LockService> Election<S> {
         let watch = self.client.watch(&self.name, None).await?;
         // An observer must not keep a candidate's session alive.
         let election = Election { client: self.client.without_session(), name: self.name.clone() };
-        Ok(Observer { election, name, watch, told: None, due: true })
+        Ok(Observer { election, name, watch, reported: None, due: true })
     }
 }
 
@@ -132,7 +132,7 @@ pub struct Observer<S: LockService> {
     election: Election<S>,
     name: LockName,
     watch: Watch<S>,
-    told: Option<Option<Leader>>,
+    reported: Option<Option<Leader>>,
     /// An event occurred after the last read of the leader.
     due: bool,
 }
@@ -144,8 +144,8 @@ impl<S: LockService> Observer<S> {
             if self.due {
                 let leader = self.election.leader().await?;
                 self.due = false;
-                if self.told.as_ref() != Some(&leader) {
-                    self.told = Some(leader.clone());
+                if self.reported.as_ref() != Some(&leader) {
+                    self.reported = Some(leader.clone());
                     return Ok(leader);
                 }
             }
@@ -172,6 +172,6 @@ impl<S: LockService> fmt::Debug for Campaign<S> {
 
 impl<S: LockService> fmt::Debug for Observer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("name", &self.name).field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("Observer").field("name", &self.name).field("reported", &self.reported).finish_non_exhaustive()
     }
 }

@@ -110,8 +110,8 @@ impl Retry {
     /// Waits before the next attempt, or returns the error. `began` is when the failed attempt began. Without an answer
     /// the outage began then. An answer that the node does not lead starts the outage now, however late it arrived.
     async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
-        let told = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
-        let since = *self.failing_since.get_or_insert_with(|| if told { self.clock.now() } else { began });
+        let answered = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
+        let since = *self.failing_since.get_or_insert_with(|| if answered { self.clock.now() } else { began });
         if error.advice() == Advice::GiveUp || self.clock.now().since(since) >= self.patience {
             // The caller learns of this outage. A later call has the whole patience again.
             self.failing_since = None;

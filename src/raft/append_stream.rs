@@ -35,7 +35,7 @@ pub(super) struct AppendStream<S> {
     held: Option<Held>,
     waiting: VecDeque<Sent>,
     /// The answer to the front of `waiting`. Merged appends at the front are answered with it first.
-    told: Option<messages::AppendResponse>,
+    answer: Option<messages::AppendResponse>,
     connection: Borrowed,
 }
 
@@ -52,17 +52,17 @@ struct Sent {
     deadline: TokioInstant,
     /// True if the append was not sent, because the one after it contains the same information. It shares that one's
     /// answer.
-    rode_along: bool,
+    merged: bool,
     /// Vote of the leader whose entries it contains; `None` if it has no entries.
-    brought: Option<RaftVote>,
+    leader: Option<RaftVote>,
 }
 
 impl Sent {
-    fn new(request: &AppendEntriesRequest<Types>, rode_along: bool) -> Self {
+    fn new(request: &AppendEntriesRequest<Types>, merged: bool) -> Self {
         let last = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
         let deadline = TokioInstant::now() + Duration::from_millis(APPEND_MS_MAX);
-        let brought = request.entries.last().map(|_| request.vote);
-        Self { previous: request.prev_log_id, last, deadline, rode_along, brought }
+        let leader = request.entries.last().map(|_| request.vote);
+        Self { previous: request.prev_log_id, last, deadline, merged, leader }
     }
 }
 
@@ -93,7 +93,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
                 incoming,
                 held: None,
                 waiting,
-                told: None,
+                answer: None,
                 connection,
             })
         };
@@ -105,12 +105,12 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
     /// stream ends.
     pub(super) async fn next(mut self) -> Option<(Result<Answer, String>, Option<Self>)> {
         loop {
-            if let Some(told) = self.told.take() {
-                let answer = self.read(told);
-                let goes_on = matches!(answer, Ok(Ok(_)));
-                return Some((answer, goes_on.then_some(self)));
+            if let Some(answer) = self.answer.take() {
+                let answer = self.read(answer);
+                let continues = matches!(answer, Ok(Ok(_)));
+                return Some((answer, continues.then_some(self)));
             }
-            let in_flight = self.waiting.iter().filter(|sent| !sent.rode_along).count();
+            let in_flight = self.waiting.iter().filter(|sent| !sent.merged).count();
             let may_send = !self.input_ended && in_flight < APPENDS_IN_FLIGHT_MAX;
             let deadline = self.waiting.front().map(|sent| sent.deadline);
             let held_until = self.held.as_ref().map(|held| held.until);
@@ -127,7 +127,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
                     None => self.input_ended = true,
                 },
                 answer = answered(&mut self.incoming, deadline), if deadline.is_some() => match answer {
-                    Ok(answer) => self.told = Some(answer),
+                    Ok(answer) => self.answer = Some(answer),
                     Err(error) => return Some((Err(error), None)),
                 },
                 () = reached(held_until), if held_until.is_some() => if let Err(error) = self.send_held().await {
@@ -171,31 +171,31 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
 
     /// Applies an answer to the front of the unanswered appends. A merged append leaves the answer for the next one.
     fn read(&mut self, answer: messages::AppendResponse) -> Result<Answer, String> {
-        use messages::append_response::Result as Told;
-        let Some(Sent { previous, last, rode_along, brought, .. }) = self.waiting.pop_front() else {
+        use messages::append_response::Result as Outcome;
+        let Some(Sent { previous, last, merged, leader, .. }) = self.waiting.pop_front() else {
             return Err("an answer without a request".to_owned());
         };
-        let told = answer.result.ok_or_else(|| "an answer without a result".to_owned())?;
-        if rode_along && matches!(told, Told::Accepted(_) | Told::Partly(_)) {
-            self.told = Some(messages::AppendResponse { result: Some(told) });
+        let outcome = answer.result.ok_or_else(|| "an answer without a result".to_owned())?;
+        if merged && matches!(outcome, Outcome::Accepted(_) | Outcome::Partly(_)) {
+            self.answer = Some(messages::AppendResponse { result: Some(outcome) });
             return Ok(Ok(last));
         }
-        let durable = match &told {
-            Told::Accepted(_) => last,
-            Told::Partly(id) => Some(messages::read_log_id(id)),
-            Told::Conflict(_) | Told::HigherVote(_) => None,
+        let durable = match &outcome {
+            Outcome::Accepted(_) => last,
+            Outcome::Partly(id) => Some(messages::read_log_id(id)),
+            Outcome::Conflict(_) | Outcome::HigherVote(_) => None,
         };
-        if let (Some(vote), Some(upto)) = (brought, durable) {
+        if let (Some(vote), Some(upto)) = (leader, durable) {
             self.network.acknowledged.note(self.target, &vote, &upto);
         }
-        Ok(match told {
-            Told::Accepted(_) => Ok(last),
-            Told::Partly(id) => Ok(Some(messages::read_log_id(&id))),
-            Told::Conflict(_) => {
+        Ok(match outcome {
+            Outcome::Accepted(_) => Ok(last),
+            Outcome::Partly(id) => Ok(Some(messages::read_log_id(&id))),
+            Outcome::Conflict(_) => {
                 let previous = previous.ok_or_else(|| "a conflict although no entry comes before".to_owned())?;
                 Err(StreamAppendError::Conflict(previous))
             }
-            Told::HigherVote(vote) => {
+            Outcome::HigherVote(vote) => {
                 let vote = messages::read_ballot(Some(&vote)).map_err(|status| status.message().to_owned())?;
                 Err(StreamAppendError::HigherVote(vote))
             }

@@ -69,7 +69,7 @@ impl<S: LockService> ScopedLock<S> {
                     }
                     continue;
                 }
-                told => told?,
+                next => next?,
             };
             let mine = event.subject.token() == Some(self.token);
             #[allow(clippy::wildcard_enum_match_arm, reason = "every other event is about something else")]

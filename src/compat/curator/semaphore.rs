@@ -80,11 +80,11 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
 
     /// Returns leases to the semaphore. All of them are tried; the result is the first error.
     pub async fn return_all(&self, leases: Vec<SemaphoreLease>) -> Result<(), CuratorError> {
-        let mut told = Ok(());
+        let mut first = Ok(());
         for mut lease in leases {
-            told = told.and(lease.close().await);
+            first = first.and(lease.close().await);
         }
-        told
+        first
     }
 
     /// The holders of leases and the waiters, in order.

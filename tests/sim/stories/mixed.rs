@@ -13,7 +13,7 @@ use crate::world::World;
 
 /// Number of contending clients; the last host is reserved for the driver.
 const CLIENTS: usize = 4;
-const TROUBLE: Duration = Duration::from_secs(10);
+const FAULT_TIME: Duration = Duration::from_secs(10);
 /// Number of node crashes in every run.
 const CRASHES: usize = 3;
 
@@ -31,8 +31,8 @@ enum Remedy {
 /// Faults that every run has before the random ones.
 const FIRST: [u64; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12];
 
-/// Kinds of fault that must take effect in every run, and their numbers in [`trouble`].
-const BITING: [(bites::Kind, u64); 5] = [
+/// Kinds of fault that must take effect in every run, and their numbers in [`inject`].
+const EFFECTIVE: [(bites::Kind, u64); 5] = [
     (bites::NODES_APART, 2),
     (bites::ONE_WAY, 3),
     (bites::HELD, 4),
@@ -40,7 +40,7 @@ const BITING: [(bites::Kind, u64); 5] = [
     (bites::NODE_CLOCK_STANDS, 12),
 ];
 /// How often such a fault is injected again.
-const STRIKES: usize = 5;
+const INJECTIONS_MAX: usize = 5;
 
 pub(super) fn tell(world: &mut World) {
     for client in 0..CLIENTS {
@@ -51,7 +51,7 @@ pub(super) fn tell(world: &mut World) {
     world.pass(Duration::from_millis(300));
     let mut remedies: Vec<(Duration, Remedy)> = Vec::new();
     let mut first = FIRST.to_vec();
-    let end = world.now() + TROUBLE;
+    let end = world.now() + FAULT_TIME;
     while world.now() < end || !first.is_empty() {
         let pause = world.random.ms(200, 1_200);
         pass(world, &mut remedies, pause);
@@ -61,15 +61,15 @@ pub(super) fn tell(world: &mut World) {
             let next = world.random.below(first.len() as u64) as usize;
             first.swap_remove(next)
         };
-        trouble(world, kind, &mut remedies);
+        inject(world, kind, &mut remedies);
     }
-    all_mended(world, &mut remedies);
+    all_ended(world, &mut remedies);
     // A crash of a node that was not running does not count.
     while world.deeds.crashes < CRASHES {
-        trouble(world, 0, &mut remedies);
-        all_mended(world, &mut remedies);
+        inject(world, 0, &mut remedies);
+        all_ended(world, &mut remedies);
     }
-    all_bite(world, &mut remedies);
+    all_take_effect(world, &mut remedies);
     one_expires(world);
     world.healed = world.now();
     settle(world, CLIENTS);
@@ -77,21 +77,21 @@ pub(super) fn tell(world: &mut World) {
 }
 
 /// Repeats faults of these kinds without effect, because a node may have been down at the random time.
-fn all_bite(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
-    for (kind, nth) in BITING {
-        for _ in 0..STRIKES {
+fn all_take_effect(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
+    for (kind, nth) in EFFECTIVE {
+        for _ in 0..INJECTIONS_MAX {
             world.look_at_clocks();
             if world.run.notes().bites.counts().get(kind).is_none_or(|(_, bitten)| 0 < *bitten) {
                 break;
             }
-            trouble(world, nth, remedies);
-            all_mended(world, remedies);
+            inject(world, nth, remedies);
+            all_ended(world, remedies);
         }
     }
 }
 
 /// Runs until all faults have ended.
-fn all_mended(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
+fn all_ended(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
     while !remedies.is_empty() {
         pass(world, remedies, Duration::from_millis(10));
     }
@@ -105,12 +105,12 @@ fn pass(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>, time: Duratio
         let now = world.now();
         while let Some(due) = remedies.iter().position(|(at, _)| *at <= now) {
             let (_, remedy) = remedies.remove(due);
-            mend(world, remedy);
+            undo(world, remedy);
         }
     }
 }
 
-fn mend(world: &mut World, remedy: Remedy) {
+fn undo(world: &mut World, remedy: Remedy) {
     match remedy {
         Remedy::Restart(node) => world.restart(node),
         Remedy::Join(pairs) => pairs.into_iter().for_each(|(one, other)| world.mend(one, other)),
@@ -121,7 +121,7 @@ fn mend(world: &mut World, remedy: Remedy) {
 }
 
 /// Injects one fault of this kind, more often on the leader than on others.
-fn trouble(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>) {
+fn inject(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>) {
     let leader = world.leader().unwrap_or_else(|| world.random.below(NODES as u64) as usize);
     let other = (leader + 1 + world.random.below(NODES as u64 - 1) as usize) % NODES;
     let victim = if world.random.below(100) < 60 { leader } else { other };
@@ -274,7 +274,7 @@ fn cover(world: &mut World) {
     let words: Vec<String> = counts.iter().map(|(kind, (tried, bitten))| format!("{kind}={tried}/{bitten}")).collect();
     println!("FAULTS {}", words.join(" "));
     // Other kinds may have no effect in one run; they must have had one in all runs together.
-    for (kind, _) in BITING {
+    for (kind, _) in EFFECTIVE {
         if let Some((tried, 0)) = counts.get(kind) {
             world.run.found(coverage::NAME, format!("{kind}: injected {tried} times without effect"));
         }
