@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Every list of a request is bounded, and no element of a list has a list of its own.
+    /// Every list of a request is bounded, and no element of a list contains another list.
     #[test]
     fn every_list_of_a_request_is_counted() {
         let (messages, requests) = described();

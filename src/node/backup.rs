@@ -91,7 +91,7 @@ async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceErro
 pub struct BackupView {
     /// Name of the cluster that it was made of.
     pub cluster: String,
-    /// Id of that cluster.
+    /// Id of that cluster, unchanged.
     pub cluster_id: u128,
     /// Log index of the state that it holds.
     pub index: u64,
@@ -139,11 +139,11 @@ pub struct Restore {
     pub node: Option<u64>,
     /// Addresses of that node; `None` takes those that the backup has for it.
     pub member: Option<config::Member>,
-    /// See [`Restoring::epoch_min`].
+    /// Lowest epoch of tokens, see [`Restoring::epoch_min`].
     pub epoch_min: u16,
-    /// See [`Restoring::at_once`].
+    /// Whether to grant at once, see [`Restoring::at_once`].
     pub at_once: bool,
-    /// See [`Restoring::ttl_ms_max`].
+    /// Longest TTL and lease, see [`Restoring::ttl_ms_max`].
     pub ttl_ms_max: u64,
 }
 

@@ -24,7 +24,7 @@ use crate::storage::{DirectoryLock, SyncObserver};
 pub(super) struct Core {
     pub(super) id: u64,
     pub(super) cluster: String,
-    /// See [`Config::peers_id`](crate::config::Config::peers_id).
+    /// Id of the cluster among its nodes, see [`Config::peers_id`](crate::config::Config::peers_id).
     pub(super) peers_id: u128,
     /// Members that the config names; see [`members`](Self::members).
     pub(super) founders: BTreeMap<u64, Member>,

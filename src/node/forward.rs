@@ -173,8 +173,8 @@ pub(super) fn unexpected() -> ServiceError {
 }
 
 /// Forwards the commands that waited in the queue when this node, transferring leadership, stopped leading. Their
-/// callers have no reply yet, and get it from the next leader. Each command is forwarded by a task of its own, as if
-/// its caller had sent it there: their order may change.
+/// callers have no reply yet, and get it from the next leader. Each command is forwarded by a separate task, as if its
+/// caller had sent it there: their order may change.
 pub(super) async fn forward_unsent(node: Node) {
     let mut stop = node.core.stop.subscribe();
     loop {

@@ -103,7 +103,7 @@ pub enum OpenNodeError {
     /// An address cannot be listened on.
     #[error("cannot listen on {address} for the other nodes: {error}")]
     Listen {
-        /// Address, `HOST:PORT`.
+        /// Address as `HOST:PORT`, which could not be bound.
         address: String,
         /// Error of the operating system.
         error: io::Error,

@@ -23,7 +23,7 @@ pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
             permits(*access)?;
             wait(*patience)?;
             if *patience == Patience::Session {
-                return Err(Invalid::new("wait", "a duration: no session bounds this wait", "for ever").into());
+                return Err(Invalid::new("wait", "a duration: no session bounds this wait", "none").into());
             }
         }
         Command::CancelTake { take, .. } => lease_request(*take)?,
@@ -157,7 +157,8 @@ mod tests {
         LockValue, Namespace, OnDeadlock, OpenSession, Owner, Parent, RequestId, SessionId,
     };
 
-    /// The prefix of a list or a subscription, and a process, are refused beyond their bounds, with the field and the bound.
+    /// The prefix of a list or a subscription, and a process, are refused beyond their bounds, with the field and the
+    /// bound.
     #[test]
     fn long_texts_of_queries_are_refused() {
         let list = |bytes: usize| {

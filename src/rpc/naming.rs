@@ -26,7 +26,7 @@ use crate::service::{NotSent, ServiceError};
 pub(super) const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
 /// Header of an answer: the Raft group that answers.
 pub(super) const GROUP: HeaderName = HeaderName::from_static("lockkeeper-group");
-/// The only group.
+/// The only Raft group.
 const GROUP_ID: HeaderValue = HeaderValue::from_static("0");
 
 /// Returns a cluster's id as a header: 32 hexadecimal digits.
@@ -48,7 +48,7 @@ pub(super) fn is_unfounded(headers: &HeaderMap) -> bool {
 #[derive(Clone)]
 pub(super) struct Named<S> {
     service: S,
-    /// See [`ServerInfo::cluster_id`](crate::service::ServerInfo::cluster_id).
+    /// Id of the node's cluster, see [`ServerInfo::cluster_id`](crate::service::ServerInfo::cluster_id).
     cluster_id: watch::Receiver<Option<u128>>,
 }
 

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::ServiceError;
 use crate::model::Event;
 
-/// Boxed: a channel allocates space for 32 values at its creation, whatever its capacity, and most channels carry few.
+/// Boxed: a channel allocates space for 32 values at its creation, with any capacity, and most channels carry few.
 type Sent = Box<Result<Event, ServiceError>>;
 
 /// A running subscription. Dropping it ends the subscription.

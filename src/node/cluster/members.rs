@@ -242,7 +242,7 @@ mod tests {
         plan.expect_err("refused").to_string()
     }
 
-    /// A new node gets an unused id and addresses of its own; the same change again changes nothing.
+    /// A new node gets an unused id and separate addresses; the same change again changes nothing.
     #[test]
     fn a_node_is_added_once_under_a_new_id() {
         let seats = seats(&ALL, Some(0));

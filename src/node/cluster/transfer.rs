@@ -94,8 +94,8 @@ impl Node {
     }
 }
 
-/// Pauses the proposal queue during a transfer of leadership. Dropping it resumes the queue: the transfer may fail, or its
-/// caller may have disconnected.
+/// Pauses the proposal queue during a transfer of leadership. Dropping it resumes the queue: the transfer may fail, or
+/// its caller may have disconnected.
 struct Paused<'a> {
     core: &'a Core,
     keep_paused: bool,

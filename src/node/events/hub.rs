@@ -308,7 +308,7 @@ mod tests {
     }
 
     /// A snapshot may skip events of holds and ends of sessions: each of their subscribers gets an error that names the
-    /// position to continue from, at once and whatever happens later.
+    /// position to continue from, at once and without further events.
     #[tokio::test]
     async fn a_skip_ends_the_subscriptions_to_holds_and_ends() {
         let hub = Hub::new();

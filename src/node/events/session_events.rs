@@ -11,8 +11,8 @@ use crate::service::{EventSender, Events, ServiceError};
 
 /// Senders by session.
 ///
-/// The end of a session removes its entry. A subscription to a session that had ended before leaves an entry that no end
-/// removes: once its subscribers are gone, such an entry is removed the next time that the table has doubled.
+/// The end of a session removes its entry. A subscription to a session that had ended before leaves an entry that no
+/// end removes: once its subscribers are gone, such an entry is removed the next time that the table has doubled.
 #[derive(Debug, Default)]
 struct Subscribers {
     senders: Mutex<HashMap<SessionId, Vec<EventSender>>>,
@@ -127,7 +127,8 @@ impl HoldEvents {
         let Some(session) = session else { return };
         let mut table = self.0.lock();
         if let Some(senders) = table.get_mut(&session) {
-            // Dropping the sender of a full channel ends its subscription; the client subscribes again and reads its holds.
+            // Dropping the sender of a full channel ends its subscription; the client subscribes again and reads its
+            // holds.
             senders.retain(|sender| sender.try_send(Ok(event.clone())));
         }
     }

@@ -46,7 +46,7 @@ impl LeaderState {
 
 /// Next step of the proposer.
 enum Next {
-    /// Propose now.
+    /// Propose an entry now.
     Propose,
     /// Wait for a notification, at most this long.
     Wait(Duration),

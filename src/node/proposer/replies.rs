@@ -1,9 +1,10 @@
 //! Replies to the callers of one log entry.
 //!
-//! The callers of a large entry get their replies in portions while its last commands are still being executed: the entry is
-//! committed by then, and a decided command stays decided. These replies are sent from the runtime in which most callers run:
-//! each wake-up from another thread would cost a switch between threads. The callers of a small entry get their replies from
-//! the thread that applies it, as soon as its events are published: no other task runs in between.
+//! The callers of a large entry get their replies in portions while its last commands are still being executed: the
+//! entry is committed by then, and a decided command stays decided. These replies are sent from the runtime in which
+//! most callers run: each wake-up from another thread would cost a switch between threads. The callers of a small entry
+//! get their replies from the thread that applies it, as soon as its events are published: no other task runs in
+//! between.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,18 +29,18 @@ pub(super) struct BatchReplies {
 struct Unanswered {
     /// In the order of the entry: its renewals, then its commands.
     answers: std::vec::IntoIter<Answer>,
-    /// How many calls waited for the next entry when a large entry sent its first replies. Counted then, because callers of
-    /// this entry are among them later.
+    /// How many calls waited for the next entry when a large entry sent its first replies. Counted then, because
+    /// callers of this entry are among them later.
     others: Option<usize>,
 }
 
-/// Answers with their replies. Dropping it sends them, so that a runtime that has ended and drops new tasks at once leaves no
-/// caller without a reply.
+/// Answers with their replies. Dropping it sends them, so that a runtime that has ended and drops new tasks at once
+/// leaves no caller without a reply.
 #[derive(Debug)]
 struct Replies(Vec<(Reply, Answer)>);
 
-/// Replies of the small entry that is being applied, kept until its events are published: a caller that subscribes after its
-/// reply gets no event of its own command.
+/// Replies of the small entry that is being applied, kept until its events are published: a caller that subscribes
+/// after its reply gets no event of its own command.
 #[derive(Debug, Default)]
 pub(in crate::node) struct DecidedReplies(Mutex<Option<Replies>>);
 
@@ -55,8 +56,8 @@ impl DecidedReplies {
 }
 
 impl BatchReplies {
-    /// Takes the callers that wait for an entry's renewals and those that wait for its commands. They run in `runtime`, and
-    /// their next calls go into `queue`.
+    /// Takes the callers that wait for an entry's renewals and those that wait for its commands. They run in `runtime`,
+    /// and their next calls go into `queue`.
     pub(super) fn new(
         runtime: Handle,
         queue: Arc<ProposalQueue>,
@@ -186,8 +187,8 @@ mod tests {
         }
     }
 
-    /// The callers of a small entry get their replies when its events are published: after its last command, and before the
-    /// proposer learns that it was applied.
+    /// The callers of a small entry get their replies when its events are published: after its last command, and before
+    /// the proposer learns that it was applied.
     #[tokio::test]
     async fn a_small_entry_is_answered_when_its_events_are_published() {
         let (callers, answers) = callers(1, 2);
@@ -206,8 +207,8 @@ mod tests {
         }
     }
 
-    /// An error after the last command of a small entry was decided takes no reply back; renewals alone, of which no command
-    /// reports, get their replies when the entry has been applied.
+    /// An error after the last command of a small entry was decided takes no reply back; renewals alone, of which no
+    /// command reports, get their replies when the entry has been applied.
     #[tokio::test]
     async fn decided_commands_keep_their_replies() {
         let (failed, mut answers) = callers(0, 1);

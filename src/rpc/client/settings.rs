@@ -18,7 +18,7 @@ pub struct RemoteSettings {
     pub on_left_out: Option<fn(&str)>,
     /// TLS settings; `None` for plain text.
     pub tls: Option<TlsSettings>,
-    /// Time limit for connecting and one request. Waits for locks have no limit of their own.
+    /// Time limit for connecting and one request. It does not limit waits for locks.
     pub request_wait: Duration,
     /// Connector for another transport than TCP; `None` for TCP.
     pub connector: Option<Connector>,

@@ -383,7 +383,7 @@ impl Stream {
     }
 }
 
-/// Returns the error for unanswered frames of a broken stream: their outcome is unknown, whatever the status says.
+/// Returns the error for unanswered frames of a broken stream: their outcome is unknown with any status.
 fn broken(error: &ServiceError) -> ServiceError {
     ServiceError::Unknown { why: format!("the session's stream broke: {error}"), leader: error.leader().cloned() }
 }

@@ -58,8 +58,8 @@ wire_oneof! {
 wire_oneof! { Setting = change_setting::Setting in ChangeSetting.setting { TtlMax(ttl_max) } }
 
 wire_leaves! {
-    // The first lock of an acquire stands in it; the others of a set follow. The node checks how many there may be, for callers
-    // of every kind.
+    // The first lock of an acquire is in the message itself; the others of a set follow. The node checks their number,
+    // for all callers.
     SmallMap<LockName, Access>: (String, Option<pb::Mode>, Option<u32>, Vec<pb::SetMember>), locks => {
         let mut members = locks.iter().map(|(lock, Access { mode, limit })| {
             pb::SetMember { lock: lock.to_wire(), mode: mode.to_wire(), limit: *limit }
@@ -109,29 +109,30 @@ wire_leaves! {
     };
 }
 
-/// The session that a message proves, and its proof.
+/// Returns the session of a proof, and the proof.
 pub(in crate::rpc) fn proven(session: Option<pb::SessionProof>) -> Result<(SessionId, Proof), Invalid> {
     let pb::SessionProof { id, handle, namespace } = required("session", session)?;
     let (handle, namespace) = (Handle::parse(&handle)?, Wire::from_wire("namespace", namespace)?);
     Ok((SessionId::from_u64(id)?, Proof::Handle { handle, namespace }))
 }
 
-/// The same as it is sent; nothing where the way to the node proves it.
+/// Returns the proof as it is sent; `None` if the path to the node is the proof.
 fn shown(session: SessionId, proof: &Proof) -> Option<pb::SessionProof> {
     let Proof::Handle { handle, namespace } = proof else { return None };
     Some(pb::SessionProof { id: session.as_u64(), handle: handle.to_wire(), namespace: namespace.to_wire() })
 }
 
-/// `Variant shape = { fields of the message; (several fields): together }`, where the shape is a pattern and an expression at
-/// once: first the commands of a session, then those whose late copies are refused by their age, then those that are a whole
-/// message.
+/// `Variant shape = { fields of the message; (several fields): together }`, in which the shape is both a pattern and an
+/// expression: first the commands of a session, then those whose late copies are refused by their age, then those that
+/// are a whole message.
 macro_rules! wire_commands {
     (
         $session:ident { $($variant:ident $shape:tt = { $($field:ident),* $(; ($($part:ident),+): $whole:ident)? })* }
         $age_ms:ident, $since_ms:ident { $($aged:ident $aged_shape:tt = { $($aged_field:ident),* })* }
         $($plain:ident),*
     ) => {
-        /// The call for a command that came in. The session of one that needs it is `proven` by its message or by its stream.
+        /// Converts a received command. The session of a command that needs one is `proven` by its message or by its
+        /// stream.
         pub(in crate::rpc) fn call(
             asked: pb::Command,
             proven: impl FnOnce(Option<pb::SessionProof>) -> Result<(SessionId, Proof), Invalid>,
@@ -152,7 +153,7 @@ macro_rules! wire_commands {
             })
         }
 
-        /// A call as it is sent with this proof; refused where only a node makes its command.
+        /// Converts a call to a message with this proof; refused if only a node may make its command.
         pub(in crate::rpc) fn command(call: &Call, proof: &Proof) -> Result<pb::Command, ServiceError> {
             let asked = asked(call, proof).map(|command| pb::Command { command: Some(command) });
             asked.ok_or_else(|| ServiceError::Forbidden { why: "only a node makes this command".to_owned() })

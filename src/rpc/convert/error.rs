@@ -1,7 +1,7 @@
-//! Errors as gRPC statuses with details and metadata, and as messages on the stream; rebuilt on the other side.
+//! Converts errors to gRPC statuses with details and metadata, and to messages on a stream, and back.
 //!
-//! The details are what every language reads: a `google.rpc.Status` with a `google.rpc.ErrorInfo`, a `google.rpc.RetryInfo` and our
-//! own `Error`.
+//! Clients of every language can read the details: a `google.rpc.Status` with a `google.rpc.ErrorInfo`, a
+//! `google.rpc.RetryInfo` and this crate's own `Error`.
 
 use std::error::Error;
 use std::iter::successors;
@@ -23,16 +23,16 @@ use crate::service::{Advice, ErrorCode, LeaderHint, NotSent, ServiceError};
 const WORD: &str = "lockkeeper-error";
 const ADVICE: &str = "lockkeeper-advice";
 const LEADER: &str = "lockkeeper-leader";
-/// Who defines the reasons in an `ErrorInfo`.
+/// Domain of the reasons in an `ErrorInfo`.
 const DOMAIN: &str = "lockkeeper";
 
-/// An error as a call's status.
+/// Converts an error to the status of a call.
 pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
     let wire = pb::Error { detail: String::new(), ..error_to_wire(error) };
     of_wire(error.word(), wire, error.to_string())
 }
 
-/// A list that is too long is refused like any other input that is out of bounds.
+/// Refuses a list that is too long like any other value out of bounds.
 pub(crate) struct AsInvalid;
 
 impl Refuse for AsInvalid {
@@ -42,8 +42,8 @@ impl Refuse for AsInvalid {
     }
 }
 
-/// A reply as a call's answer: a refusal is the call's error.
-#[allow(clippy::result_large_err)] // tonic's handlers answer so.
+/// Converts a reply to the answer of a call: a refusal is the error of the call.
+#[allow(clippy::result_large_err)] // The error type of tonic's handlers.
 pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status> {
     if let Outcome::Refused(refusal) = &reply.outcome {
         return Err(error_to_status(&ServiceError::Refused(refusal.clone())));
@@ -51,7 +51,7 @@ pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status
     Ok(reply.to_wire())
 }
 
-/// The error of a repeated acquire whose hold has ended since.
+/// Returns the error of a repeated acquire whose hold has ended since.
 pub(in crate::rpc) fn hold_ended(lock: &LockKey, reason: EndReason) -> Status {
     let text = format!("{} was granted to this request, and the hold has ended since: {reason}", lock.name);
     let row = ErrorCode::Lost.row();
@@ -59,8 +59,8 @@ pub(in crate::rpc) fn hold_ended(lock: &LockKey, reason: EndReason) -> Status {
     of_wire(ErrorCode::Lost, pb::Error { code, advice, ..Default::default() }, text)
 }
 
-/// The status of an error, in the size that every client takes: where it is long, first its text is cut, and then what was
-/// exactly in the way is left out.
+/// Returns the status of an error, at most as large as every client accepts: if it is too large, its text is cut first,
+/// and then the details of the obstacle are left out.
 fn of_wire(word: ErrorCode, mut error: pb::Error, text: String) -> Status {
     let row = word.row();
     let mut metadata = MetadataMap::new();
@@ -88,13 +88,14 @@ fn of_wire(word: ErrorCode, mut error: pb::Error, text: String) -> Status {
     Status::with_details_and_metadata(code, message, details.into(), metadata)
 }
 
-/// How many bytes of a call's headers the message and the details take: the one is escaped, the others are in base 64.
+/// Returns the size of the message and the details in the headers of a call: the message is escaped, the details are in
+/// base 64.
 pub(super) fn bytes_in_headers(message: &str, details: &[u8]) -> usize {
     let escaped = |byte: &u8| if matches!(byte, b' '..=b'~') && *byte != b'%' { 1 } else { 3 };
     message.as_bytes().iter().map(escaped).sum::<usize>() + details.len().div_ceil(3) * 4 + limits::ERROR_REST_BYTES
 }
 
-/// The details of a status.
+/// Returns the details of a status.
 fn rich(code: Code, message: &str, error: &pb::Error) -> Vec<u8> {
     let any = |name: &str, value| Any { type_url: format!("type.googleapis.com/{name}"), value };
     let reason = error.code.to_uppercase().replace('-', "_");
@@ -109,7 +110,7 @@ fn rich(code: Code, message: &str, error: &pb::Error) -> Vec<u8> {
     RichStatus { code: code as i32, message: message.to_owned(), details }.encode_to_vec()
 }
 
-/// An error as a message on the stream.
+/// Converts an error to a message on the stream.
 pub(in crate::rpc) fn error_to_wire(error: &ServiceError) -> pb::Error {
     let row = error.word().row();
     pb::Error {
@@ -122,13 +123,13 @@ pub(in crate::rpc) fn error_to_wire(error: &ServiceError) -> pb::Error {
     }
 }
 
-/// Cuts a text to at most so many bytes, between two characters.
+/// Cuts a text to at most `bytes_max` bytes, between two characters.
 fn truncate(text: &mut String, bytes_max: usize) {
     let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or_default());
 }
 
-/// The error with the texts of other programs in the length that a message has a place for.
+/// Cuts the texts of other programs in an error to the length that a message allows.
 fn shortened(mut error: ServiceError) -> ServiceError {
     let cut = |text: &mut String| truncate(text, limits::ERROR_TEXT_BYTES_MAX);
     match &mut error {
@@ -143,7 +144,7 @@ fn shortened(mut error: ServiceError) -> ServiceError {
     error
 }
 
-/// The error in a message of the stream. What a newer node says in terms that this version does not know keeps its advice.
+/// Converts a message on the stream to an error. An error of a newer node with unknown details keeps its advice.
 pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
     let pb::Error { code, detail, leader, refusal, .. } = error.clone();
     let leader = LeaderHint::from_wire("leader", leader).ok();
@@ -157,8 +158,8 @@ pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
     }
 }
 
-/// The error in a status. One without our metadata comes from the way: the request was certainly not sent
-/// only where no connection came about or it was turned away whole.
+/// Converts a status to an error. A status without this crate's metadata comes from the transport: the request was
+/// certainly not sent only if there was no connection or the call was refused as a whole.
 pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     if let Some(wire) = wire(status) {
         return error_from_wire(&wire);
@@ -179,17 +180,17 @@ pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     ServiceError::unknown(why)
 }
 
-/// What lies behind a status, the innermost cause last: that is what helps.
+/// Returns the sources of a status, the innermost one last: it is the most useful.
 fn causes(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
     successors(status.source(), |&cause| cause.source())
 }
 
-/// The error for an answer that this version cannot read.
+/// Returns the error for an answer that this version cannot decode.
 pub(in crate::rpc) fn not_understood(invalid: Invalid) -> ServiceError {
     ServiceError::Internal(format!("the node's answer was not understood: {invalid}"))
 }
 
-/// Our own part of a status' details, with the status' message as its text.
+/// Returns this crate's own part of the details of a status, with the status message as its text.
 fn wire(status: &Status) -> Option<pb::Error> {
     let details = RichStatus::decode(status.details()).ok()?.details;
     let own = details.iter().find(|any| any.type_url.ends_with("/lockkeeper.v1.Error"))?;

@@ -1,12 +1,12 @@
-//! Events. One message has the parts of all of them; its type says which are set.
+//! Events. One message has the fields of all types; the type determines which are set.
 
 use super::scalars::{known, unknown};
 use super::table::{Wire, read_set, required};
 use crate::model::{Event, EventKind, Invalid, LockKey, LogTime, Namespace, Subject, WallTime};
 use crate::rpc::pb;
 
-/// `Variant of subject { field of the message: field of the variant }`, after the fields that not every event has: a new one does
-/// not compile before it is named here.
+/// `Variant of subject { field of the message: field of the variant }`, after the fields that not every event has: a
+/// new field does not compile until it is named here.
 macro_rules! wire_events {
     ($($some:ident),*; $($kind:ident of $subject:ident { $($field:ident: $part:ident),* })*) => {
         wire_leaves! {
@@ -65,7 +65,7 @@ wire_events! {
     LeaderlessGap of Cluster { gap_ms: gap_ms }
 }
 
-/// What an event is about.
+/// Subject of an event.
 enum About {
     Wait,
     Hold,

@@ -1,4 +1,5 @@
-//! Between protobuf and model types, both ways. What is out of bounds, missing or unknown is refused by its field.
+//! Converts between protobuf and model types. A value that is out of bounds, missing or unknown is refused by its
+//! field.
 
 #[macro_use]
 mod table;

@@ -46,7 +46,7 @@ wire_leaves! {
         let ServiceError::Refused(refusal) = error else { return Err(Invalid::new(field, "a known refusal", error)) };
         Ok(refusal)
     };
-    // What became of a claim, without the place where it was decided.
+    // The outcome of a claim without the position of its decision.
     Outcome: pb::Reply, outcome => pb::Reply { outcome: outcome.to_wire(), ..Default::default() },
         (field, wire) => Reply::from_wire(field, wire).map(|reply| reply.outcome);
 }

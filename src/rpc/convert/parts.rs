@@ -1,4 +1,4 @@
-//! The small messages that many others have: locks, claims, modes, what a caller says of itself.
+//! Small messages that many others contain: locks, claims, modes and metadata.
 
 use super::table::Wire;
 use crate::model::{Claim, Invalid, LockKey, Metadata, Mode, Parent, Patience, Position, RequestId, Totals};
@@ -10,17 +10,17 @@ wire_messages! {
     Position = Position { index, n }
     RequestId = RequestId { session, number }
     Totals = Totals { sessions, locks, holders, waiters, grants }
-    // A caller need not say anything of itself. Its bounds are the node's to check, for callers of every kind.
+    // Metadata is optional. The node checks its bounds, for all callers.
     Metadata = Metadata { who, why, host, pid, process, trace } || default
 }
 
-// How a lock is held; exclusive where nothing is said.
+// Mode of a lock; exclusive if it is not set.
 wire_oneof! { Mode = mode::How in Mode.how || default { Exclusive, Shared, Permits(permits) } }
 
 wire_oneof! { Claim = claim::Who in Claim.who { Request(request), Lease(lease) } }
 
 wire_leaves! {
-    // How long to wait: 0 is a try, and nothing means as long as the session lives.
+    // Time to wait: 0 is a try; if it is not set, the request waits as long as the session lives.
     Patience: Option<u64>, patience => match *patience {
         Patience::Try => Some(0),
         Patience::For { ms } => Some(ms),

@@ -1,11 +1,11 @@
-//! Questions, their answers, and subscriptions.
+//! Queries, their answers, and subscriptions.
 
 use super::table::Wire;
 use crate::model::{About, Invalid, ListFilter, Query, QueryReply, QueryResult, WhichDocuments, WhichPings};
 use crate::rpc::pb;
 use crate::service::{Freshness, Scope, Subscription};
 
-/// A question with how true its answer has to be.
+/// A query with the consistency of its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::rpc) struct Question {
     pub(in crate::rpc) query: Query,

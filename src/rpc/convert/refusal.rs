@@ -1,4 +1,4 @@
-//! What exactly was in the way, as errors carry it, both ways.
+//! Details of errors, in both directions.
 
 use super::table::Wire;
 use crate::model::{DeadlockLink, Invalid, Refusal};

@@ -1,4 +1,4 @@
-//! Numbers, names and other texts, and enums: the parts that are no messages.
+//! Numbers, texts and enums: the parts that are not messages.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -14,17 +14,17 @@ use crate::model::{
 use crate::rpc::pb;
 use crate::service::{Freshness, Role};
 
-/// A value of an enum that this version knows.
+/// Converts a value of an enum; an unknown value is refused.
 pub(super) fn known<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Invalid> {
     E::try_from(number).map_err(|_| unknown(field, number))
 }
 
-/// The refusal of an unspecified or unknown value.
+/// Returns the refusal of an unspecified or unknown value.
 pub(super) fn unknown(field: &str, value: impl Debug) -> Invalid {
     Invalid::new(field, "a value that this version knows", format!("{value:?}"))
 }
 
-/// The namespace of a request; empty means the default one.
+/// Converts the namespace of a request; empty means the default one.
 pub(in crate::rpc) fn namespace(text: &str) -> Result<Namespace, Invalid> {
     if text.is_empty() { Ok(Namespace::default()) } else { Namespace::parse(text) }
 }
@@ -48,14 +48,14 @@ wire_leaves! {
     Reason: String, why => why.as_str().to_owned(), (_, text) => Self::parse(&text);
     LockValue: String, value => value.to_string(), (_, text) => Self::parse(&text);
     Handle: String, handle => handle.reveal().to_owned(), (_, text) => Self::parse(&text);
-    // Empty means none.
+    // An empty text means none.
     Option<LockName>: String, name => name.as_ref().map(LockName::to_string).unwrap_or_default(),
         (_, text) => (!text.is_empty()).then(|| LockName::parse(&text)).transpose();
-    // Empty means none.
+    // An empty text means none.
     Option<Arc<str>>: String, text => text.as_deref().unwrap_or_default().to_owned(),
         (_, text) => Ok((!text.is_empty()).then(|| text.into()));
     u128: String, number => format!("{number:032x}"), (field, text) => hex(field, &text);
-    // Empty means none.
+    // An empty text means none.
     Option<u128>: String, number => number.as_ref().map(u128::to_wire).unwrap_or_default(),
         (field, text) => (!text.is_empty()).then(|| hex(field, &text)).transpose();
     Instance: String, instance => instance.0.to_wire(), (field, text) => hex(field, &text).map(Self);
@@ -71,23 +71,23 @@ wire_leaves! {
 }
 must_be_set!(FencingToken: u64, u64: u64, u32: u32, Principal: String, Reason: String);
 
-/// One allocation for a text, none for an empty one.
+/// Converts a text with one allocation, or none if it is empty.
 fn shared(text: String) -> Arc<str> {
     if text.is_empty() { Arc::default() } else { text.into() }
 }
 
-/// A 128-bit number as 32 hexadecimal digits.
+/// Parses a 128-bit number of 32 hexadecimal digits.
 fn hex(field: &str, text: &str) -> Result<u128, Invalid> {
     named(field, parse_cluster_id(text))
 }
 
-/// A 128-bit number as a UUID with or without hyphens.
+/// Parses a 128-bit number as a UUID with or without hyphens.
 fn uuid(field: &str, text: &str) -> Result<u128, Invalid> {
     let hyphens: Vec<_> = text.match_indices('-').map(|(at, _)| at).collect();
     if text.len() == 36 && hyphens == [8, 13, 18, 23] { hex(field, &text.replace('-', "")) } else { hex(field, text) }
 }
 
-/// A value whose refusal names the field of the message.
+/// Sets the field of the message in a refusal.
 fn named<T>(field: &str, read: Result<T, Invalid>) -> Result<T, Invalid> {
     read.map_err(|invalid| Invalid { field: field.to_owned(), ..invalid })
 }

@@ -1,15 +1,16 @@
-//! The table of conversions: a trait between a model type and its form on the wire, and macros whose rows name the fields.
+//! The table of conversions: a trait between a model type and its protobuf type, and macros whose rows name the fields.
 //!
-//! Each row takes both sides apart whole, so a field that one side gains does not compile before the row has it.
+//! Each row destructures both sides completely, so a field that is added on one side does not compile until the row
+//! names it.
 
 use crate::model::Invalid;
 
-/// A model type that goes over the wire as `P`.
+/// A model type that is sent as the protobuf type `P`.
 pub(in crate::rpc) trait Wire<P>: Sized {
-    /// This value as it is sent.
+    /// Converts this value to its protobuf type.
     fn to_wire(&self) -> P;
 
-    /// The value that was sent. Refused with the name of the field and its bound.
+    /// Converts a protobuf value. The error names the field and its bound.
     fn from_wire(field: &'static str, wire: P) -> Result<Self, Invalid>;
 }
 
@@ -48,12 +49,12 @@ pub(in crate::rpc) fn required<T>(field: &str, part: Option<T>) -> Result<T, Inv
     part.ok_or_else(|| Invalid::new(field, "must be set", "nothing"))
 }
 
-/// Reads a part that must be set.
+/// Converts a part that must be set.
 pub(super) fn read_set<T: Wire<P>, P>(field: &'static str, wire: Option<P>) -> Result<T, Invalid> {
     T::from_wire(field, required(field, wire)?)
 }
 
-/// `Model: wire type, value => how it is written, (field, wire) => how it is read`.
+/// `Model: wire type, value => conversion to it, (field, wire) => conversion from it`.
 macro_rules! wire_leaves {
     ($($model:ty: $wire:ty, $value:pat => $written:expr, ($field:pat, $read:pat) => $parsed:expr;)*) => { $(
         impl Wire<$wire> for $model {
@@ -69,7 +70,7 @@ macro_rules! wire_leaves {
     )* };
 }
 
-/// A part of a message that must be set.
+/// Conversions of a part that must be set.
 macro_rules! must_be_set {
     ($($model:ty: $wire:ty),* $(,)?) => {
         wire_leaves! { $(
@@ -79,8 +80,8 @@ macro_rules! must_be_set {
     };
 }
 
-/// `Model = Message { fields of the same name; wire name: model name }`. The part of a message must be set, or stands for the
-/// model's default where a `|| default` follows.
+/// `Model = Message { fields with the same name; wire name: model name }`. The part of a message must be set; with `||
+/// default`, its absence is the model's default.
 macro_rules! wire_messages {
     (@absent $model:ty: $wire:ty) => { must_be_set!($model: $wire); };
     (@absent $model:ty: $wire:ty, default) => {
@@ -105,9 +106,9 @@ macro_rules! wire_messages {
     )* };
 }
 
-/// `Model = module::Oneof { Variant, Variant(part), Variant { field }, Variant = Message { as above } }`. A variant without
-/// anything is an empty message. `in Message.field` is a message that has nothing but the choice. A field after a `+` is not in
-/// the message: its reader adds it.
+/// `Model = module::Oneof { Variant, Variant(part), Variant { field }, Variant = Message { as above } }`. A variant
+/// without fields is an empty message. `in Message.field` is a message that contains only the choice. A field after a
+/// `+` is not in the message: the code that reads it adds it.
 macro_rules! wire_oneof {
     (@to) => { pb::Empty {} };
     (@to ($value:ident)) => { Wire::to_wire($value) };
@@ -163,8 +164,7 @@ macro_rules! wire_oneof {
     };
 }
 
-/// `Model { values }`: enums that stand for each other value by value. The wire's 0 is refused, or stands for the value
-/// after `||`.
+/// `Model { values }`: enums with the same values. The wire's 0 is refused, or is the value after `||`.
 macro_rules! wire_enums {
     ($($model:ident { $($value:ident),* } $(|| $unspecified:ident)?)*) => { $(
         wire_leaves! {

@@ -1,4 +1,5 @@
-//! What goes over the wire comes back the same; what this version does not know is refused by its field.
+//! Values are unchanged after a conversion to the wire and back; values that this version does not know are refused by
+//! their field.
 
 mod documents;
 mod errors;
@@ -27,7 +28,7 @@ use crate::service::{
     Subscription, TABLE,
 };
 
-/// What was sent, as it is read.
+/// Converts a value to the wire and back.
 fn over<T: Wire<P>, P>(sent: &T) -> Result<T, Invalid> {
     T::from_wire("message", sent.to_wire())
 }
@@ -35,7 +36,7 @@ fn over<T: Wire<P>, P>(sent: &T) -> Result<T, Invalid> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// A reply reads back as it was written, refusals included.
+    /// A reply is unchanged after a round trip, including refusals.
     #[test]
     fn replies_read_back(
         (index, stamp) in (any::<u64>(), any::<u64>()),
@@ -46,7 +47,7 @@ proptest! {
         prop_assert_eq!(over::<Reply, pb::Reply>(&reply), Ok(reply));
     }
 
-    /// A refusal as the status of a call reads back.
+    /// A refusal is unchanged after a round trip as the status of a call.
     #[test]
     fn refusals_read_back_from_a_status(refusal in refusal()) {
         let reply = Reply::new(7, LogTime(8), Outcome::Refused(refusal.clone()));
@@ -54,13 +55,13 @@ proptest! {
         prop_assert_eq!(error_from_status(&status), ServiceError::Refused(refusal));
     }
 
-    /// A refusal is a message of its own, which reads back as it was written.
+    /// A refusal is a separate message, which is unchanged after a round trip.
     #[test]
     fn refusals_read_back(refusal in refusal()) {
         prop_assert_eq!(over::<Refusal, pb::Refused>(&refusal), Ok(refusal));
     }
 
-    /// An event reads back as it was written.
+    /// An event is unchanged after a round trip.
     #[test]
     fn events_read_back(index in any::<u64>(), n in any::<u32>(), at in any::<u64>(), what in happening()) {
         let (subject, kind) = what;
@@ -70,7 +71,7 @@ proptest! {
         prop_assert_eq!(over::<Event, pb::Event>(&event), Ok(event));
     }
 
-    /// A question arrives as it was asked, with the namespace of its names.
+    /// A query arrives unchanged, with the namespace of its names.
     #[test]
     fn questions_read_back(
         (lock, session, token) in (lock(), session(), token()),
@@ -104,7 +105,7 @@ proptest! {
         }
     }
 
-    /// A subscription arrives as it was asked for.
+    /// A subscription arrives unchanged.
     #[test]
     fn subscriptions_read_back(
         (lock, session) in (lock(), session()),
@@ -126,14 +127,14 @@ proptest! {
         prop_assert_eq!(Subscription::from_wire("watch", pb::WatchRequest::default()).expect_err("refused").field, "scope");
     }
 
-    /// An answer reads back as it was written.
+    /// An answer is unchanged after a round trip.
     #[test]
     fn answers_read_back(index in any::<u64>(), now in any::<u64>(), answer in answer()) {
         let answered = QueryReply { index, now: LogTime(now), answer };
         prop_assert_eq!(over::<QueryReply, pb::QueryReply>(&answered), Ok(answered));
     }
 
-    /// A change of a hold and an act from outside arrive as they were asked, on a stream and as calls.
+    /// Changes of holds and operations on locks arrive unchanged, on a stream and as calls.
     #[test]
     fn changes_and_acts_read_back(
         (session, number, answered_below, lock) in (session(), any::<u64>(), any::<u64>(), lock()),
@@ -149,7 +150,7 @@ proptest! {
         reads_back(Call::new(Command::Manage(Manage { lock, what: managing })))?;
     }
 
-    /// What a caller asks for arrives as it was asked, on a stream and as a call.
+    /// Commands arrive unchanged, on a stream and as calls.
     #[test]
     fn commands_read_back(
         (session, number, below, token) in (session(), any::<u64>(), any::<u64>(), token()),
@@ -194,7 +195,7 @@ proptest! {
         }
     }
 
-    /// A renewal arrives as it was asked, with the proof of what it is for.
+    /// A renewal arrives unchanged, with its proof.
     #[test]
     fn renewals_read_back(
         (session, token, lock) in (session(), token(), lock()),
@@ -214,14 +215,14 @@ proptest! {
     }
 }
 
-/// The call is sent as it is, and read back.
+/// Converts a call to the wire and back.
 fn reads_back(call: Call) -> Result<(), TestCaseError> {
     let asked = super::command(&call, &call.proof).expect("a caller's command");
     prop_assert_eq!(super::call(asked, super::proven), Ok(call));
     Ok(())
 }
 
-/// The command of this session is sent and read back: over a stream, where nothing proves it, and as a call with its proof.
+/// Converts a session's command to the wire and back: over a stream, without a proof, and as a call with its proof.
 fn reads_back_in(
     session: SessionId,
     handle: &str,
@@ -241,8 +242,8 @@ fn reads_back_in(
     reads_back(Call { proof, ..on_stream })
 }
 
-/// What only a node makes is never sent, and a session's command, renewal or hold without its proof is never taken for a trusted
-/// one.
+/// Commands that only a node makes are never sent, and a session's command, renewal or hold without its proof is never
+/// treated as trusted.
 #[test]
 fn what_is_not_proven_is_refused() {
     let session = SessionId::new(0, 1);
@@ -277,7 +278,8 @@ fn one_error_of_each_kind() -> Vec<ServiceError> {
     ]
 }
 
-/// An error reads back exactly, from a status and from a frame; its code, word, advice and leader are the table's.
+/// An error is unchanged after a round trip, as a status and as a frame; its gRPC code, error code, advice and leader
+/// are those of the table.
 #[test]
 fn errors_read_back_and_follow_the_table() {
     for error in one_error_of_each_kind() {
@@ -297,7 +299,7 @@ fn errors_read_back_and_follow_the_table() {
     }
 }
 
-/// Every row of the table has a gRPC code that is an error, and a word alone still carries its advice.
+/// Every row of the table has a gRPC code of an error, and an error code alone still carries its advice.
 #[test]
 fn every_word_survives_without_its_detail() {
     for row in TABLE {
@@ -313,7 +315,7 @@ fn every_word_survives_without_its_detail() {
     );
 }
 
-/// A status from the way, without our metadata, leaves the outcome open.
+/// A status from the transport, without this crate's metadata, leaves the outcome unknown.
 #[test]
 fn a_foreign_status_is_unknown() {
     let cut = tonic::Status::unavailable("connection reset");
@@ -397,7 +399,7 @@ fn sample_status() -> Status {
     }
 }
 
-/// The cluster's status reads back as it was written.
+/// The cluster's status is unchanged after a round trip.
 #[test]
 fn status_reads_back() {
     let status = sample_status();
@@ -406,7 +408,7 @@ fn status_reads_back() {
     }
 }
 
-/// A change of the members reads back.
+/// A change of the members is unchanged after a round trip.
 #[test]
 fn member_changes_read_back() {
     use crate::service::MemberChange;
@@ -418,7 +420,7 @@ fn member_changes_read_back() {
     assert!(MemberChange::from_wire("change", pb::ChangeMembersRequest { change: None }).is_err());
 }
 
-/// An event has the parts that its type says; a type that this version does not know is refused, too.
+/// An event must have the fields of its type; an unknown type is refused, too.
 #[test]
 fn an_event_without_a_part_of_its_type_is_refused_by_its_field() {
     let position = Some(pb::Position { index: 3, n: 0 });
@@ -450,7 +452,8 @@ fn an_event_without_a_part_of_its_type_is_refused_by_its_field() {
     without("type", |event| event.r#type = 99);
 }
 
-/// An acquire and the answer to it take memory for their texts only, whichever way they go: a conversion adds nothing.
+/// An acquire and its reply allocate memory only for their texts, in both directions: the conversion allocates nothing
+/// more.
 #[test]
 fn an_acquire_and_its_answer_are_converted_without_further_allocations() {
     let counted = |work: &mut dyn FnMut()| allocation_counter::measure(work).count_total;

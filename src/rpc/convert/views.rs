@@ -1,4 +1,4 @@
-//! What others may know of holders, waiters, sessions, documents and the cluster.
+//! What other callers may know of holders, waiters, sessions, documents and the cluster.
 
 use super::table::{Wire, required};
 use crate::model::{

@@ -218,7 +218,7 @@ async fn something_else(says: Option<&'static str>) -> String {
 
 /// An answer counts only if its headers name the accepted cluster. An answer of another cluster counts as if nothing
 /// had been sent; if the headers name no cluster, which a proxy may have caused, the outcome is unknown. Neither is
-/// decoded, whatever it contains.
+/// decoded.
 #[test]
 fn an_answer_is_checked_by_its_headers() {
     let pin = ClusterPin::new(Some(CLUSTER), None);

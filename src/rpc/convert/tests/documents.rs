@@ -1,4 +1,4 @@
-//! Documents arrive as they were asked for and as they are.
+//! Documents are unchanged after a round trip.
 
 use proptest::option;
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ fn command() -> impl Strategy<Value = DocumentCommand> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
-    /// A change arrives as it was asked for.
+    /// A change of a document arrives unchanged.
     #[test]
     fn changes_of_documents_read_back(command in command(), age_ms in any::<u64>(), since in option::of(any::<u64>())) {
         let since = since.map(LogTime);
@@ -89,7 +89,7 @@ proptest! {
         super::reads_back(call)?;
     }
 
-    /// A question arrives as it was asked. No process has an empty name: "after" it is the same as from the first one on.
+    /// A query arrives unchanged. No process has an empty name: "after" the empty name means from the first one.
     #[test]
     fn questions_for_documents_read_back(lock in lock(), ts in ts(), process in "[a-zé:]{1,40}".prop_map(std::sync::Arc::<str>::from), rows in 1..=1000_u32) {
         let LockKey { namespace, name } = lock;

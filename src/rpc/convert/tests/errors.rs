@@ -1,4 +1,4 @@
-//! Errors: every kind reads back, and the largest fits the headers that every client takes.
+//! Errors: every kind is unchanged after a round trip, and the largest fits the headers that every client accepts.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::discriminant;
@@ -18,7 +18,7 @@ use crate::model::{
 use crate::rpc::pb;
 use crate::service::{ErrorCode, LeaderHint, NotSent, ServiceError, TABLE};
 
-/// Text of this length that is escaped wherever that is possible.
+/// Returns a text of this length in which every character is escaped.
 fn long(bytes: usize) -> String {
     "ä".repeat(bytes / 2) + &"x".repeat(bytes % 2)
 }
@@ -63,7 +63,7 @@ fn cycle() -> Vec<DeadlockLink> {
     vec![link; limits::CYCLE_LINKS_MAX]
 }
 
-/// One of every refusal, each as large as it can be.
+/// Returns one of every refusal, each as large as possible.
 fn refusals() -> Vec<Refusal> {
     let (lock, session, number) = (lock(), session(), u64::MAX);
     let closing = Closing { token: token(), who: long(200).into(), until: LogTime(number), left_ms: number / 2 };
@@ -109,7 +109,7 @@ fn refusals() -> Vec<Refusal> {
     ]
 }
 
-/// One of every error that is none of these.
+/// Returns one of every error that is not a refusal.
 fn faults() -> Vec<ServiceError> {
     let text = || long(limits::ERROR_TEXT_BYTES_MAX);
     let leader = || Some(LeaderHint { node: u64::MAX, client: "h".repeat(255) + ":65535" });
@@ -134,14 +134,15 @@ fn all() -> Vec<ServiceError> {
     faults().into_iter().chain(refusals().into_iter().map(ServiceError::Refused)).collect()
 }
 
-/// What the headers of a call's status take, as a client in another language counts them: names, values, and 32 for each.
+/// Returns the size of a status in the headers of a call, as clients of other languages count them: names, values, and
+/// 32 bytes for each.
 fn in_headers(status: &tonic::Status) -> usize {
     let headers = status.clone().into_http::<()>().into_parts().0.headers;
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
 }
 
-/// Every error of the table reads back exactly, from a status and from a frame, be it as large as it can be; and its status
-/// fits the eight kibibytes that every client takes. `lost` alone is not sent so: our client finds it by its own clock.
+/// Every error of the table is unchanged after a round trip, as a status and as a frame, even the largest; and its
+/// status fits the 8 KiB that every client accepts. Only `lost` is never sent: the client detects it by its own clock.
 #[test]
 fn every_error_reads_back_and_fits() {
     let (mut words, mut largest) = (BTreeSet::from([ErrorCode::Lost.row().text]), 0);
@@ -177,7 +178,7 @@ fn every_error_reads_back_and_fits() {
     assert_eq!(tried, all, "a kind was not tried");
 }
 
-/// A text that has no end is cut, between two characters; nothing else of its error is lost.
+/// A text without an end is cut between two characters; the rest of its error is kept.
 #[test]
 fn a_text_without_an_end_is_cut() {
     for error in [ServiceError::unknown(long(100_001)), ServiceError::Internal(long(100_000))] {
@@ -189,8 +190,8 @@ fn a_text_without_an_end_is_cut() {
     }
 }
 
-/// The details are what clients of every language read: the code and the text of the status, the error's word as a reason, the
-/// pause where one is asked for, and our own message.
+/// Clients of every language can read the details: the code and the text of the status, the error code as a reason, the
+/// pause if one is requested, and this crate's own message.
 #[test]
 fn details_are_those_of_google() {
     for error in all() {
@@ -215,7 +216,8 @@ fn details_are_those_of_google() {
     }
 }
 
-/// A client that knows none of our messages has the word, the advice and the leader in plain metadata, and a sentence.
+/// A client that knows none of this crate's messages gets the error code, the advice and the leader as plain metadata,
+/// and a sentence.
 #[test]
 fn a_client_without_our_messages_reads_words() {
     for error in all() {

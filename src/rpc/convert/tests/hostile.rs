@@ -1,5 +1,5 @@
-//! Messages of clients, and answers to them, that somebody damaged or made up: refused or understood, without a panic and
-//! without memory beyond ten times their length. Requests go through the calls of the server themselves.
+//! Damaged and synthetic messages of clients, and answers to them: they are refused or accepted, without a panic and
+//! without more memory than ten times their length. Requests go through the handlers of the server.
 
 use std::future::Future;
 
@@ -27,13 +27,13 @@ mod commands;
 mod lists;
 pub(in crate::rpc) use lists::full_of_elements;
 
-/// How many answers and events are drawn to have some of each kind.
+/// Number of random answers and events, so that some of each kind occur.
 const DRAWN: usize = 120;
 
 struct Server {
     locks: Locks<Fake>,
     admin: Admin<Fake>,
-    /// While it is there, the node does not stop.
+    /// Keeps the node running.
     _running: watch::Sender<bool>,
 }
 
@@ -55,7 +55,7 @@ impl Server {
         }
     }
 
-    /// Whether a request was understood: answered, or on its way to be.
+    /// Whether a request was accepted: it was answered or submitted.
     fn understands(&self, name: &str, bytes: &[u8]) -> bool {
         let Self { locks, admin, .. } = self;
         match name {
@@ -121,7 +121,7 @@ fn patient() -> Option<u64> {
     Some(30_000)
 }
 
-/// Everything that an acquire may say beside its lock.
+/// Every extra option of an acquire.
 pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     let parent = Some(pb::Parent { session: 9, owner: "main".to_owned() });
     let value = Some("n1".to_owned());
@@ -139,7 +139,7 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     })
 }
 
-/// An acquire with everything that it may say. Its session is the stream's.
+/// An acquire with every field set. Its session is the stream's.
 pub(in crate::rpc) fn full_acquire() -> pb::Acquire {
     pb::Acquire {
         session: None,
@@ -157,13 +157,13 @@ pub(in crate::rpc) fn full_acquire() -> pb::Acquire {
     }
 }
 
-/// The same of several locks.
+/// An acquire of several locks with every field set.
 pub(in crate::rpc) fn full_set() -> pb::Acquire {
     let member = |lock: &str| pb::SetMember { lock: lock.to_owned(), mode: permits(), limit: Some(5) };
     pb::Acquire { lock: "a".to_owned(), others: vec![member("b"), member("c")], ..full_acquire() }
 }
 
-/// A session that is opened with everything that it may say.
+/// An open of a session with every field set.
 pub(in crate::rpc) fn full_open() -> pb::OpenSession {
     pb::OpenSession {
         namespace: "default".to_owned(),
@@ -192,7 +192,7 @@ pub(in crate::rpc) fn full_alterations() -> Vec<pb::Alter> {
     changes.map(alter).into()
 }
 
-/// What proves the session.
+/// The proof of the session.
 fn proof() -> Option<pb::SessionProof> {
     Some(pb::SessionProof { id: SESSION, handle: HANDLE.to_owned(), namespace: String::new() })
 }
@@ -209,7 +209,7 @@ fn claim() -> Option<pb::Claim> {
     Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session: SESSION, number: 12 })) })
 }
 
-/// Calls that act on what others hold, on the cluster, or on several things at once.
+/// Operations on holds of others, on the cluster, or on several objects at once.
 fn acts() -> Vec<Sample> {
     use pb::command::Command as Asked;
     use pb::manage::What;
@@ -240,7 +240,7 @@ fn acts() -> Vec<Sample> {
     ]
 }
 
-/// Questions.
+/// One of every query.
 fn questions() -> Vec<Sample> {
     use pb::query_request::Query as Asked;
     let (namespace, name, _) = texts();
@@ -298,7 +298,7 @@ fn questions() -> Vec<Sample> {
     samples
 }
 
-/// Locks as documents.
+/// One of every change of documents.
 fn documents() -> Vec<Sample> {
     use pb::document::What;
     let (namespace, name, handle) = texts();
@@ -323,7 +323,7 @@ fn documents() -> Vec<Sample> {
     changes.map(|what| command(pb::command::Command::Document(asked(what)))).into()
 }
 
-/// Every kind of request that a node serves.
+/// One of every request that a node serves.
 #[tokio::test]
 async fn hostile_requests_of_clients_are_served_or_refused() {
     let today: Vec<Sample> = [commands::samples(), acts(), questions(), documents()].concat();
@@ -331,7 +331,7 @@ async fn hostile_requests_of_clients_are_served_or_refused() {
     attack(6, &kept("requests-of-clients.bin", &today), |name, bytes| server.understands(name, bytes));
 }
 
-/// Whether an answer of a node is understood by its client.
+/// Whether a client accepts an answer of a node.
 fn understood(name: &str, bytes: &[u8]) -> bool {
     match name {
         "Reply" => read::<pb::Reply, Reply>(bytes),
@@ -343,7 +343,7 @@ fn understood(name: &str, bytes: &[u8]) -> bool {
     }
 }
 
-/// Some of each kind, drawn the same each time.
+/// Random values of each kind, the same each time.
 fn answers() -> Vec<Sample> {
     let mut runner = TestRunner::deterministic();
     let mut samples = Vec::new();
@@ -370,13 +370,13 @@ fn answers() -> Vec<Sample> {
     samples
 }
 
-/// Every kind of answer and event that a client reads.
+/// One of every answer and event that a client reads.
 #[test]
 fn hostile_answers_to_clients_are_values_or_errors() {
     attack(7, &kept("answers-to-clients.bin", &answers()), understood);
 }
 
-/// Lengths that are not there cost nothing, whichever field of a request they are in.
+/// A length beyond the end of a request allocates nothing, in any of its fields.
 #[tokio::test]
 async fn a_huge_length_in_a_request_takes_no_memory() {
     let server = Server::new();

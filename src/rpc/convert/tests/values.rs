@@ -1,4 +1,4 @@
-//! Values of every kind, drawn at random.
+//! Random values of every kind.
 
 mod events;
 mod history;
@@ -367,7 +367,7 @@ fn explained_wait() -> impl Strategy<Value = ExplainedWait> {
     )
 }
 
-/// Answers of every kind; rows carry their request's namespace, which the reply names once.
+/// Answers of every kind; rows have the namespace of their request, which the reply names once.
 pub(super) fn answer() -> impl Strategy<Value = QueryResult> {
     let kind = || prop_oneof![Just(Kind::Lock), Just(Kind::Semaphore)];
     let state = prop_oneof![Just(TokenState::Valid), Just(TokenState::Stale), Just(TokenState::UnknownEpoch)];

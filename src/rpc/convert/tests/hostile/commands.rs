@@ -1,8 +1,8 @@
-//! Calls of clients that ask for a change, with every field set.
+//! Calls of clients that change the state, with every field set.
 
 use super::*;
 
-/// Calls that ask for a change, without a session and with one.
+/// Calls that change the state, with and without a session.
 pub(super) fn samples() -> Vec<Sample> {
     use pb::command::Command as Asked;
     let (take, handle) = ("0123456789abcdef0123456789abcdef".to_owned(), HANDLE.to_owned());
@@ -51,7 +51,7 @@ pub(super) fn samples() -> Vec<Sample> {
     samples
 }
 
-/// The calls of programs without a stream, each of a session and of a lease.
+/// The calls of programs without a stream, each for a session and for a lease.
 fn calls_of_holders() -> Vec<Sample> {
     use pb::{acquire_request, refresh_request, release_request};
     let session = || proof().expect("a proof");

@@ -1,8 +1,8 @@
-//! Lists of the shortest elements that there are, whose places in memory are not taken before they are counted.
+//! Lists of the shortest possible elements, which are counted before memory is allocated for them.
 
 use super::*;
 
-/// The request that repeats the shortest element of a list, inside the fields that lead to the list.
+/// Returns a request that repeats the shortest element of a list, inside the fields that lead to the list.
 pub(in crate::rpc) fn full_of_elements(path: &[u8], elements: usize) -> Vec<u8> {
     let (list, around) = path.split_last().expect("a field");
     let bytes = [list << 3 | 2, 0].repeat(elements);
@@ -13,8 +13,8 @@ pub(in crate::rpc) fn full_of_elements(path: &[u8], elements: usize) -> Vec<u8> 
     })
 }
 
-/// Lists of the shortest elements, as long as they may be and as long as a request can be: the place that each element has in
-/// memory is not taken before they are counted.
+/// Lists of the shortest elements, as long as allowed and as long as a request can be: they are counted before memory
+/// is allocated for their elements.
 #[tokio::test]
 async fn many_short_elements_take_no_more_memory_than_others() {
     let server = Server::new();
@@ -35,7 +35,7 @@ async fn many_short_elements_take_no_more_memory_than_others() {
     assert_eq!(error_from_status(&refused), ServiceError::Invalid(invalid), "as any other input out of bounds");
 }
 
-/// The same for an answer: a page is as long as the longest that can be asked for.
+/// An answer with the longest page that can be requested.
 #[test]
 fn many_short_records_of_an_answer_are_counted() {
     let answer = full_of_elements(&[10, 1], 50_000);
