@@ -1,5 +1,5 @@
-//! The calls of programs without a stream: what the node fills in for them, an acquire that waits within its call, and answers
-//! that name what the caller may believe.
+//! Calls of programs without a stream: defaults that the node fills in, acquires that wait within their call, and
+//! answers that contain how long the caller may rely on them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,19 +21,19 @@ use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
 use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
 
-/// So many nodes draw numbers that no other one draws.
+/// Number of nodes that generate different request numbers.
 const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
 
-/// What unary calls of one node share.
+/// State that all unary calls of one node share.
 pub(super) struct Calls<S> {
     service: S,
     tasks: Tasks,
     clock: Arc<dyn Clock>,
-    /// Acquires that wait, and cancels of those whose callers went away: together they are bounded.
+    /// Limits the acquires that wait, together with the cancels of calls whose clients disconnected.
     claims: Arc<Semaphore>,
-    /// The newest number that was drawn for a session's request.
+    /// Newest number that was generated for a session's request.
     drawn: AtomicU64,
-    /// What the numbers of this node end with.
+    /// Lowest bits of the numbers of this node.
     node: u64,
 }
 
@@ -51,7 +51,7 @@ fn only_for_a_lease(field: &str, is_set: bool) -> Result<(), Status> {
     if is_set { Err(refused(Invalid::new(field, "absent in a session", "a value"))) } else { Ok(()) }
 }
 
-/// The namespace of a session's lock. A call that names another one than the session's is refused.
+/// Returns the namespace of a session's lock. A call with another namespace than the session's is refused.
 fn of_session(session: &pb::SessionProof, asked: &str) -> Result<String, Status> {
     let own = namespace(&session.namespace).map_err(refused)?;
     if asked.is_empty() || asked == own.as_str() {
@@ -67,9 +67,10 @@ impl<S: LockService> Calls<S> {
         Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn: AtomicU64::new(node), node }
     }
 
-    /// A number for a request of a session whose program names none. Numbers grow with log time, so that the cluster may forget
-    /// the lowest ones. Those of this node grow by themselves; those of two nodes end otherwise; and the random part keeps those
-    /// after a start apart from those before, where log time stood still.
+    /// Generates the number of a session's request whose program names none. Numbers grow with log time, so that the
+    /// cluster may forget the lowest ones. The numbers of one node always grow, those of two nodes differ in their
+    /// lowest bits, and the random part separates the numbers after a restart from those before it if log time stood
+    /// still.
     async fn draw(&self) -> Result<u64, ServiceError> {
         let LogTime(now_ms) = self.service.query(Query::Totals, Freshness::Stale).await?.now;
         let random = self.clock.random_below(1 << limits::DRAWN_REQUEST_RANDOM_BITS);
@@ -80,7 +81,7 @@ impl<S: LockService> Calls<S> {
         Ok(next(before))
     }
 
-    /// Opens a session, with what the caller left out.
+    /// Opens a session, with defaults for the fields that the caller left out.
     pub(super) async fn open(&self, mut asked: pb::OpenSession) -> Result<pb::OpenSessionReply, Status> {
         if asked.handle.is_empty() {
             asked.handle = Handle::from_random(self.clock.random_u128()).reveal().to_owned();
@@ -130,7 +131,7 @@ impl<S: LockService> Calls<S> {
         self.renewed(target, attempt, held).await
     }
 
-    /// Renews a session or a hold. A session's hold keeps the token that the caller names.
+    /// Renews a session or a hold. A session's hold keeps the token in the request.
     async fn renewed(&self, target: Target, attempt: u64, held: Option<u64>) -> Result<pb::KeepAliveReply, Status> {
         let asked = pb::Renewal { target: Some(target), attempt };
         let renewal = RenewalCall::from_wire("renewal", asked).map_err(refused)?;
@@ -148,7 +149,7 @@ impl<S: LockService> Calls<S> {
         })
     }
 
-    /// Releases a lock of a session, under a number that is drawn where the caller names none, or a lease.
+    /// Releases a lock of a session, under a generated number if the caller names none, or a lease.
     pub(super) async fn release(&self, asked: pb::ReleaseRequest) -> Result<pb::Reply, Status> {
         let pb::ReleaseRequest { holder, namespace, lock, token, request, age_ms, since_ms } = asked;
         let asked = match required("holder", holder).map_err(refused)? {
@@ -169,12 +170,12 @@ impl<S: LockService> Calls<S> {
         self.answered(asked).await
     }
 
-    /// What a command comes to, at once. A refusal is the call's error.
+    /// Submits a command and returns its reply without waiting. A refusal is the error of the call.
     pub(super) async fn answered(&self, asked: Asked) -> Result<pb::Reply, Status> {
         Ok(self.decided(read(asked)?).await?.to_wire())
     }
 
-    /// What a command comes to, at once. A refusal is an answer.
+    /// Submits a command and returns its reply without waiting. A refusal is a reply.
     pub(super) async fn submit(&self, asked: Asked) -> Result<pb::Reply, Status> {
         if let Asked::Attach(_) = &asked {
             let invalid = Invalid::new("command", "one that needs no stream", "attach");
@@ -190,7 +191,7 @@ impl<S: LockService> Calls<S> {
         Ok(reply)
     }
 
-    /// The number of a session's request; a drawn one if the caller names none.
+    /// Returns the number of a session's request; a generated one if the caller names none.
     async fn numbered(&self, request: &str) -> Result<u64, Status> {
         if request.is_empty() {
             return self.draw().await.map_err(status);
@@ -225,7 +226,7 @@ impl<S: LockService> Calls<S> {
         }
     }
 
-    /// The command of an acquire in a session, with a number if the caller names none.
+    /// Returns the command of an acquire in a session, with a generated number if the caller names none.
     async fn in_session(&self, session: pb::SessionProof, asked: pb::AcquireRequest) -> Result<pb::Acquire, Status> {
         of_session(&session, &asked.namespace)?;
         only_for_a_lease("age_ms", asked.age_ms != 0)?;
@@ -246,7 +247,7 @@ impl<S: LockService> Calls<S> {
         })
     }
 
-    /// The command of an acquire as a lease, with what the caller left out.
+    /// Returns the command of an acquire as a lease, with defaults for the fields that the caller left out.
     fn as_lease(&self, handle: String, asked: pb::AcquireRequest) -> Result<pb::TakeLease, Status> {
         only_in_a_session("owner", asked.owner.is_some())?;
         only_in_a_session("extras", asked.extras.is_some())?;
@@ -270,10 +271,11 @@ impl<S: LockService> Calls<S> {
         })
     }
 
-    /// Takes what is asked for, and waits for it until `stopped` says that the node stops. The answer lacks what names the request.
+    /// Submits an acquire or take, and waits for its outcome until `stopped` completes because the node stops. The
+    /// answer lacks the identity of the request.
     ///
-    /// Its claim is given up where the caller goes away. An error that leaves the outcome open gives it up only where the
-    /// program named no request: one that did keeps its place, and asks again.
+    /// The claim is cancelled if the client disconnects. An error that leaves the outcome unknown cancels it only if
+    /// the program named no request: a program that named one keeps its place and retries.
     async fn held(
         &self,
         call: Call,
@@ -334,13 +336,13 @@ impl<S: LockService> Calls<S> {
     }
 }
 
-/// A command as a call of its own, which shows its session's proof.
+/// Converts a command of a unary call, which contains its session's proof.
 fn read(asked: Asked) -> Result<Call, Status> {
     call(pb::Command { command: Some(asked) }, proven).map_err(refused)
 }
 
-/// For how long the caller may believe in this end, counted from before it sent its call: log time had not reached the stamp
-/// of the first entry then, and is never faster than real time.
+/// Returns how long the caller may rely on this deadline, counted from before it sent its call: at that time, log time
+/// had not reached the stamp of the first entry, and it never runs faster than real time.
 fn valid_ms(stamp: LogTime, deadline: LogTime) -> u64 {
     deadline.ms_since(stamp).saturating_mul(1_000 - limits::DRIFT_MARGIN_PERMILLE) / 1_000
 }
@@ -361,10 +363,10 @@ mod tests {
         pb::AcquireRequest { holder, lock: lock.to_owned(), request: request.to_owned(), ..Default::default() }
     }
 
-    /// A call that ends while it waits gives its claim up, also where the grant is there already and the call was not looked at
-    /// since; one that was answered gives up nothing.
+    /// A call that ends while it waits cancels its claim, even if the grant has arrived and was not read yet; a call
+    /// that was answered cancels nothing.
     #[tokio::test]
-    async fn a_call_that_goes_away_gives_its_claim_up() {
+    async fn a_dropped_call_cancels_its_claim() {
         for granted in [false, true] {
             let (service, mut asks) = Fake::new();
             let calls = Calls::new(service.clone(), Tasks::default(), 1);
@@ -386,9 +388,10 @@ mod tests {
         }
     }
 
-    /// Numbers that two nodes draw for one session never meet, and those of one node grow, also where log time stands still.
+    /// Numbers that two nodes generate for one session never collide, and the numbers of one node grow, even if log
+    /// time stands still.
     #[tokio::test]
-    async fn drawn_numbers_never_meet() {
+    async fn generated_numbers_never_collide() {
         let service = Fake::new().0;
         let nodes = [1, 2].map(|node| Calls::new(service.clone(), Tasks::default(), node));
         let mut drawn = [Vec::new(), Vec::new()];
@@ -403,26 +406,26 @@ mod tests {
         assert_eq!(all.len(), 2_000);
     }
 
-    /// A call that the service turns away before anything happened cancels nothing.
+    /// A call that the service refuses before it does anything cancels nothing.
     #[tokio::test]
     async fn a_call_that_never_arrived_cancels_nothing() {
         let (service, mut asks) = Fake::new();
         let calls = Calls::new(service, Tasks::default(), 1);
-        let status = calls.acquire(asked("forbidden", "3"), pending()).await.expect_err("turned away");
+        let status = calls.acquire(asked("forbidden", "3"), pending()).await.expect_err("refused");
         assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
         assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
         tokio::task::yield_now().await;
         assert!(asks.try_recv().is_err(), "a cancel of nothing");
     }
 
-    /// A node that stops keeps the place of a request that its program can repeat at another node, and gives up one that only this
-    /// node knows by name.
+    /// A node that stops keeps the claim of a request that its program can repeat at another node, and cancels one that
+    /// only this node knows.
     #[tokio::test]
-    async fn a_request_with_a_name_keeps_its_place_where_the_node_stops() {
+    async fn a_named_request_keeps_its_place_when_the_node_stops() {
         let (service, mut asks) = Fake::new();
         let calls = Calls::new(service, Tasks::default(), 1);
         for (request, cancelled) in [("3", false), ("", true)] {
-            // Whichever of the two is looked at first, the call has asked before it ends.
+            // The call has submitted its command before it ends, in either order of polling.
             let stopped = async {
                 tokio::task::yield_now().await;
                 ready(()).await;
@@ -436,7 +439,7 @@ mod tests {
         }
     }
 
-    /// The acquires of one node that wait are bounded, the cancels of those that went away included.
+    /// The waiting acquires of one node are limited, together with the cancels of dropped ones.
     #[tokio::test]
     async fn waits_within_calls_are_bounded() {
         let (service, _asks) = Fake::new();

@@ -77,7 +77,8 @@ pub(super) fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>
     }
 }
 
-/// Withdraws the claim of a call that ends without an answer. A task of the server repeats the cancel until it is answered.
+/// Withdraws the claim of a call that ends without an answer. A task of the server repeats the cancel until it is
+/// answered.
 pub(super) struct CancelOnDrop<S: LockService> {
     pub(super) service: S,
     pub(super) tasks: Tasks,

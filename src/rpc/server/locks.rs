@@ -1,4 +1,4 @@
-//! The `Locks` service: each call parsed, passed on and answered; streams get a task of their own.
+//! The `Locks` service: converts each call, submits it, and converts the answer; each stream gets its own task.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
 use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription};
 
-/// `Locks` over any service.
+/// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
     service: S,
     info: ServerInfo,
-    /// True once the node stops: what waits without a bound of its own ends then.
+    /// True once the node stops: then calls without a time limit end.
     stop: watch::Receiver<bool>,
     tasks: Tasks,
     calls: Calls<S>,
@@ -40,7 +40,7 @@ impl<S: LockService> Locks<S> {
         Self { service, info, stop, tasks, calls }
     }
 
-    /// Runs what has no deadline of its own until the node stops.
+    /// Runs a call without a deadline until the node stops.
     async fn until_stopped<T>(&self, work: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Status> {
         let mut stop = self.stop.clone();
         let answered = tokio::select! {
@@ -50,7 +50,7 @@ impl<S: LockService> Locks<S> {
         answered.map_err(|error| error_to_status(&error))
     }
 
-    /// Answers a question as of now.
+    /// Answers a query with a linearizable read.
     async fn answered(&self, query: AskedQuery) -> Answers<pb::QueryReply> {
         self.questioned(pb::QueryRequest { query: Some(query), ..Default::default() }).await
     }
@@ -62,12 +62,12 @@ impl<S: LockService> Locks<S> {
         Ok(Response::new(answered.to_wire()))
     }
 
-    /// The state of a lock as soon as it is free, or when the time is over. It is looked at again only after something happened
-    /// to it.
+    /// Returns the state of a lock once it is free, or when the time is over. It is read again only after an event of
+    /// the lock.
     async fn free(&self, lock: LockKey, longest: Option<Duration>) -> Result<QueryReply, ServiceError> {
         let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
         let subscription = || Subscription { scope: scope.clone(), after: None, cluster_id: None };
-        // It begins now, and not with the first look.
+        // The time starts now, and not with the first read.
         let mut over = pin!(longest.map_or(Either::Right(pending()), |longest| Either::Left(sleep(longest))));
         let mut events = self.service.subscribe(subscription()).await?;
         loop {
@@ -88,7 +88,7 @@ impl<S: LockService> Locks<S> {
     }
 }
 
-/// Waits until the lock may have become free; false where events were missed and the subscription is over.
+/// Waits until the lock may have become free; returns false if events were missed and the subscription has ended.
 async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, ServiceError> {
     loop {
         match events.next().await {
@@ -109,7 +109,7 @@ fn refused(invalid: Invalid) -> Status {
     error_to_status(&ServiceError::Invalid(invalid))
 }
 
-/// Events as they come, until the subscription is cut or the node stops.
+/// Streams events until the subscription ends or the node stops.
 fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
     Box::pin(stream::unfold(Some((events, stop)), |running| async move {
         let (mut events, mut stop) = running?;
@@ -124,7 +124,7 @@ fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
     }))
 }
 
-/// The frames of a session's stream as they are written.
+/// The outgoing frames of a session's stream.
 type Frames = stream::Map<ReceiverStream<Outgoing>, fn(Outgoing) -> Result<pb::ServerFrame, Status>>;
 
 type EventStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
