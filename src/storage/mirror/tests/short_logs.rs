@@ -68,7 +68,7 @@ fn a_log_that_was_cut_below_the_snapshot_file_is_refused() {
     assert_eq!(refused(dir.path()).0, dir.path().join("wal"));
 }
 
-/// The mirror was written of what the log had synced; a log that was shortened since by a record of its own contradicts it.
+/// The log had synced everything in the mirror; a log that a later record shortened contradicts the mirror.
 #[test]
 fn a_log_that_was_truncated_below_the_mirror_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn a_received_snapshot_proves_something_once_the_log_has_gone_beyond_it() {
 }
 
 /// A mirror whose entry has the same index in the log and is of another leader or term holds what the log does not: it is
-/// set aside, and the snapshot file counts.
+/// quarantined, and the snapshot file is used.
 #[test]
 fn a_mirror_of_another_entry_at_its_index_does_not_count() {
     for (term, node) in [(2, 1), (1, 2)] {
