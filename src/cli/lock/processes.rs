@@ -1,4 +1,4 @@
-//! The processes of a run, as `/proc` shows them, and their end. Where there is no `/proc`, none are seen.
+//! Finds the processes of a run in `/proc`, and kills them. Without `/proc` it finds none.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,13 +16,13 @@ pub(super) struct Process {
     pub(super) pid: Pid,
     /// The first characters of its program's name.
     pub(super) name: String,
-    /// Ended, and not yet asked for its exit code.
+    /// Ended, but its exit code was not read yet.
     zombie: bool,
     parent: i32,
     group: i32,
 }
 
-/// Every process of this namespace. A `/proc` of another namespace has other ids: it is not believed.
+/// Every process of this namespace. A `/proc` of another namespace is not used, because its ids differ.
 fn all() -> Vec<Process> {
     let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     if own != Some(getpid().as_raw_nonzero().get()) {
@@ -53,7 +53,7 @@ pub(super) fn of_group(leader: Pid) -> Vec<Process> {
     all().into_iter().filter(|process| process.group == group && !process.zombie).collect()
 }
 
-/// Makes this process the parent of its descendants once they are orphans: it can wait for them, and it finds them.
+/// Makes this process the parent of its orphaned descendants, so that it can find them and wait for them.
 pub(super) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
