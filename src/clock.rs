@@ -80,8 +80,8 @@ enum Suspend {
 }
 
 impl SystemClock {
-    /// The clock of clients. It counts the time while the machine is suspended, if the system has such a clock: a lease also runs
-    /// out then.
+    /// The clock of clients. It counts the time while the machine is suspended, if the system has such a clock: a lease
+    /// also runs out then.
     #[must_use]
     pub fn new() -> Self {
         Self { suspend: Suspend::Counted }
@@ -174,8 +174,8 @@ impl Clock for ManualClock {
 /// The random numbers of this process, if they follow from a seed.
 static SEEDED: Mutex<Option<u64>> = Mutex::new(None);
 
-/// Makes the random numbers of code without a [`Clock`] (Raft's election timeouts) follow from this seed. Only a simulation,
-/// which runs in a separate process, calls it.
+/// Makes the random numbers of code without a [`Clock`] (Raft's election timeouts) follow from this seed. Only a
+/// simulation, which runs in a separate process, calls it.
 pub fn seed_draws(seed: u64) {
     *SEEDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(seed);
 }

@@ -26,8 +26,9 @@ pub use timing::{Profile, Timing};
 pub struct Config {
     /// The cluster's name, the same on every node.
     pub cluster: String,
-    /// The id by which the nodes of the cluster recognize each other, for a node that joins or was restored. `None` for a founding
-    /// member: there it follows from the cluster's name and members. Clients use another id, the `cluster_id`.
+    /// The id by which the nodes of the cluster recognize each other, for a node that joins or was restored. `None` for
+    /// a founding member: there it follows from the cluster's name and members. Clients use another id, the
+    /// `cluster_id`.
     pub peers_id: Option<u128>,
     /// This node's id; one of the members.
     pub node: u64,
@@ -118,7 +119,8 @@ impl Config {
     }
 
     /// Checks a text, whose name in errors is `name`. Each of `variables` for a scalar key (`LOCKKEEPER_NODE`,
-    /// `LOCKKEEPER_LISTEN__PEER`) replaces the value of the text. Others are ignored, except those that name an unknown key.
+    /// `LOCKKEEPER_LISTEN__PEER`) replaces the value of the text. Others are ignored, except those that name an unknown
+    /// key.
     pub fn from_toml(
         name: &str,
         text: &str,

@@ -146,7 +146,7 @@ mod tests {
 
     /// Each bug has a unique word, and none is planted unless the environment names one.
     #[test]
-    fn each_has_its_word_and_none_is_on_by_itself() {
+    fn each_has_its_word_and_none_is_on_by_default() {
         let words: std::collections::BTreeSet<_> = Fault::ALL.into_iter().map(Fault::word).collect();
         assert_eq!(words.len(), Fault::ALL.len());
         assert!(std::env::var(VARIABLE).is_ok() || Fault::ALL.into_iter().all(|fault| !on(fault)));
@@ -154,7 +154,7 @@ mod tests {
 
     /// The test of a rule detects its bug within one module. The simulation and the crash test detect the others.
     #[test]
-    fn each_planted_in_one_room_is_caught_there() {
+    fn each_planted_in_one_module_is_caught_there() {
         let caught = [
             (Fault::UncappedLogTime, "node::proposer::log_clock::tests::stalled_commits_stop_it"),
             (Fault::ExpiryOneEarly, "machine::tests::scripts::scripts_end_as_written"),

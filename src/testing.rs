@@ -16,7 +16,8 @@
 //! # }
 //! ```
 //!
-//! With a clock that moves by hand a test says how much log time passes, to the millisecond, however slow the machine is:
+//! With a clock that moves by hand a test says how much log time passes, to the millisecond, however slow the machine
+//! is:
 //!
 //! ```no_run
 //! #![recursion_limit = "256"]
@@ -58,8 +59,8 @@ use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc;
 use crate::service::{Call, LockService, ServiceError};
 
-/// Real nodes in one process: consensus over sockets, and logs on disk if a directory is given. Dropping the cluster stops the
-/// nodes at once; [`close`](Self::close) is a planned stop.
+/// Real nodes in one process: consensus over sockets, and logs on disk if a directory is given. Dropping the cluster
+/// stops the nodes at once; [`close`](Self::close) is a planned stop.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -75,8 +76,8 @@ pub struct ClusterOptions {
     pub nodes: u64,
     /// Directory of the data; without one, data is kept in memory.
     pub directory: Option<PathBuf>,
-    /// The clock of log time on every node; the clock of the system by default. Elections and timeouts always use the clock of
-    /// the system.
+    /// The clock of log time on every node; the clock of the system by default. Elections and timeouts always use the
+    /// clock of the system.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -161,8 +162,8 @@ impl Cluster {
         // Subscribed before the first check, so that no change is missed between a check and the wait for the next one.
         let mut views: Vec<_> = self.nodes.iter().map(Node::views).collect();
         loop {
-            // A closed node may consider itself the leader for a while. A node that has not applied the first entry of the cluster
-            // answers no client.
+            // A closed node may consider itself the leader for a while. A node that has not applied the first entry of
+            // the cluster answers no client.
             let founded = |node: &Node| node.info().cluster_id.borrow().is_some();
             let leads = |node: &&Node| node.leads() && founded(node) && !*node.closing().borrow();
             if let Some(node) = self.nodes.iter().find(leads) {
@@ -187,9 +188,9 @@ impl Cluster {
         follower.unwrap_or(&self.nodes[0]).clone()
     }
 
-    /// Advances log time on a cluster that was started with this clock, and returns when it has passed: exact to the millisecond
-    /// while the same node leads. Log time moves in small steps, each with a log entry (about 2,000 entries and a few seconds for
-    /// a quarter of an hour).
+    /// Advances log time on a cluster that was started with this clock, and returns when it has passed: exact to the
+    /// millisecond while the same node leads. Log time moves in small steps, each with a log entry (about 2,000 entries
+    /// and a few seconds for a quarter of an hour).
     ///
     /// # Errors
     /// The error of the first step that the cluster did not answer. The steps before it took effect.

@@ -57,8 +57,8 @@ pub(super) struct HoldArgs {
 /// The secret of a lease.
 #[derive(Debug, Args)]
 pub(super) struct HandleOption {
-    /// Secret of the lease, as `acquire` printed it; `-` reads it from standard input. Other users of this machine can see
-    /// arguments, but neither the variable nor standard input
+    /// Secret of the lease, as `acquire` printed it; `-` reads it from standard input. Other users of this machine can
+    /// see arguments, but neither the variable nor standard input
     #[arg(value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true)]
     handle: Handle,
 }
@@ -214,8 +214,8 @@ mod tests {
         assert!(port_base("0").is_err());
     }
 
-    /// A handle from standard input is its first line, with or without a line end; more than a handle may have is refused,
-    /// and not read to its end.
+    /// A handle from standard input is its first line, with or without a line end; more than a handle may have is
+    /// refused, and not read to its end.
     #[test]
     fn a_handle_is_read_from_standard_input() {
         let read = |text: &[u8]| read_handle(text).map(|handle| handle.reveal().to_owned());

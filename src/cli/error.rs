@@ -52,7 +52,8 @@ impl Failure {
         Self::new(ErrorCode::Invalid, detail)
     }
 
-    /// A grant whose line could not be written, and which was therefore released. Here a closed standard output is an error.
+    /// A grant whose line could not be written, and which was therefore released. Here a closed standard output is an
+    /// error.
     pub(crate) fn unprinted(self) -> Self {
         let detail = format!("the grant could not be printed, so it was released: {}", self.detail);
         Self { detail, silent: false, says_next: true, ..self }

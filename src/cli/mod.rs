@@ -151,8 +151,8 @@ fn ask(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<u8, Failure>) 
     on_runtime(runtime::anywhere()?, async { work(&connect(common)?).await })
 }
 
-/// Runs the work on this thread, with worker threads. Work that is left at the end, such as a read of standard input, ends
-/// with the process.
+/// Runs the work on this thread, with worker threads. Work that is left at the end, such as a read of standard input,
+/// ends with the process.
 fn on_runtime(runtime: Runtime, work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let code = runtime.block_on(work);
     runtime.shutdown_background();

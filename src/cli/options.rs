@@ -96,7 +96,7 @@ pub(super) enum Command {
     Show(ShowOptions),
     /// Explain which session waits for which, why, and what would end the wait
     Explain(ExplainOptions),
-    /// List sessions
+    /// List the sessions of the namespace
     Sessions,
     /// Act on a session of another client
     #[command(subcommand)]

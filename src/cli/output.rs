@@ -180,8 +180,8 @@ fn sentences(failure: &Failure) -> Vec<String> {
     std::iter::once(first).chain(links).collect()
 }
 
-/// The text on one line, with escapes for characters that would act on a terminal: control characters, line ends, and marks
-/// that change the direction of writing.
+/// The text on one line, with escapes for characters that would act on a terminal: control characters, line ends, and
+/// marks that change the direction of writing.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let acts = |c: char| {
         c.is_control()
@@ -223,7 +223,8 @@ impl Columns {
     }
 }
 
-/// Waits until the reader of standard output has closed it (`watch | head`). Never returns if standard output is a file.
+/// Waits until the reader of standard output has closed it (`watch | head`). Never returns if standard output is a
+/// file.
 pub(crate) async fn reader_gone() {
     let gone = tokio::task::spawn_blocking(|| {
         let out = io::stdout();
@@ -246,7 +247,7 @@ pub(crate) async fn reader_gone() {
 mod tests {
     use super::*;
 
-    /// Columns stand under each other, whatever they hold, and no line ends in blanks.
+    /// Columns are aligned for any content, and no line ends in blanks.
     #[test]
     fn tables_are_aligned() {
         let mut columns = Columns::default();
@@ -260,7 +261,8 @@ mod tests {
         assert_eq!(columns.aligned(&cells(&rows[0])), "nightly        zoë");
     }
 
-    /// Names, reasons and values cannot add escape sequences, lines or reversed text. Text of all languages stays unchanged.
+    /// Names, reasons and values cannot add escape sequences, lines or reversed text. Text of all languages stays
+    /// unchanged.
     #[test]
     fn what_would_act_on_a_terminal_is_escaped() {
         for (text, shown) in [

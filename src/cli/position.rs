@@ -37,8 +37,8 @@ impl FromStr for After {
     }
 }
 
-/// The id of the cluster, and the position to continue after. A position of another cluster is refused: here it means another
-/// event, and events would be missed silently.
+/// The id of the cluster, and the position to continue after. A position of another cluster is refused: here it means
+/// another event, and events would be missed silently.
 pub(super) async fn of_this_cluster(
     client: &Client,
     from: Option<&After>,

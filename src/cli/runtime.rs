@@ -1,10 +1,10 @@
 //! The runtimes of commands.
 //!
 //! On a machine with two processors the workers of `serve`, `dev` and `bench` keep to one each. Where few processors
-//! are busy, Linux wakes a thread next to the one that woke it and seldom uses an idle processor, so that all workers of
-//! a node and of its clients run on one processor while the other is idle. The cluster then served a quarter fewer locks, and
-//! the same with other programs on both processors. Commands that start other programs are not bound, because those would
-//! inherit the binding.
+//! are busy, Linux wakes a thread next to the one that woke it and seldom uses an idle processor, so that all workers
+//! of a node and of its clients run on one processor while the other is idle. The cluster then served a quarter fewer
+//! locks, and the same with other programs on both processors. Commands that start other programs are not bound,
+//! because those would inherit the binding.
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -41,8 +41,8 @@ pub(super) fn spread() -> Result<Runtime, Failure> {
 #[cfg(not(target_os = "linux"))]
 pub(super) use anywhere as spread;
 
-/// Whether each processor gets one worker. With a smaller share of their time (a control group), or a configured number of
-/// workers, Tokio decides.
+/// Whether each processor gets one worker. With a smaller share of their time (a control group), or a configured number
+/// of workers, Tokio decides.
 #[cfg(target_os = "linux")]
 fn spreads(processors: usize) -> bool {
     let share = std::thread::available_parallelism().map_or(1, usize::from);

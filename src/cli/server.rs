@@ -31,7 +31,8 @@ pub(super) struct Instruments {
     handle: PrometheusHandle,
 }
 
-/// Raises the soft limit of file descriptors to the hard limit: each connection takes one, and the usual soft limit is small.
+/// Raises the soft limit of file descriptors to the hard limit: each connection takes one, and the usual soft limit is
+/// small.
 pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

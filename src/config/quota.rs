@@ -7,8 +7,8 @@ use super::draft::{At, Draft};
 use crate::limits;
 use crate::model::Namespace;
 
-/// Commands a second that a namespace may send. The leader applies the values of its own file, so they should be the same on
-/// every node. All other quotas are settings of the cluster.
+/// Commands a second that a namespace may send. The leader applies the values of its own file, so they should be the
+/// same on every node. All other quotas are settings of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rates {
     /// Rate of every namespace that is not listed; `None` is no bound.

@@ -19,8 +19,8 @@ pub struct Joining<'a> {
     pub data: &'a Path,
     /// The addresses of the node.
     pub member: &'a Member,
-    /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` where the node's
-    /// cluster has none yet.
+    /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` where the
+    /// node's cluster has none yet.
     pub timing_ms: Option<[u64; 3]>,
 }
 

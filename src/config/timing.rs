@@ -10,7 +10,7 @@ pub enum Profile {
     Lan,
     /// Loopback and tests.
     Fast,
-    /// Between sites.
+    /// Nodes in several sites.
     Wan,
 }
 

@@ -18,7 +18,7 @@ pub enum BackupError {
     /// The file is not a complete backup.
     #[error("{} is not a whole backup: {what}; use another one", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The offset, and what was found there.
         what: String,
@@ -26,7 +26,7 @@ pub enum BackupError {
     /// The directory has entries already.
     #[error("{} is not empty: a backup is restored into an empty directory; name another one, or move this one away", path.display())]
     NotEmpty {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
     },
     /// The system returned an error.
@@ -62,8 +62,8 @@ pub fn open_backup(path: &Path) -> Result<SnapshotFile, BackupError> {
     })
 }
 
-/// Creates a node's directory with this state and an empty log. The identity file is written last: no node opens a directory
-/// without one.
+/// Creates a node's directory with this state and an empty log. The identity file is written last: no node opens a
+/// directory without one.
 ///
 /// # Errors
 /// [`BackupError::NotEmpty`] if the directory has any entry.

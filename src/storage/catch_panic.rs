@@ -28,8 +28,8 @@ pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 /// A value whose drop may panic or block: sled waits without a bound for data that it could not write.
 ///
-/// A separate thread drops the value. The owner waits for that thread for at most [`MIRROR_CLOSE_WAIT_MS`]. After that the
-/// thread continues alone, and the files of the value stay open until the process ends.
+/// A separate thread drops the value. The owner waits for that thread for at most [`MIRROR_CLOSE_WAIT_MS`]. After that
+/// the thread continues alone, and the files of the value stay open until the process ends.
 #[derive(Debug)]
 pub(super) struct DropCaught<T: Send + 'static> {
     /// `Some` until the drop.

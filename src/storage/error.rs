@@ -36,15 +36,15 @@ pub enum OpenError {
         path: PathBuf,
         /// Whose it is.
         found: String,
-        /// Who asked.
+        /// The node that tried to open it.
         expected: String,
     },
     /// A newer build wrote the file.
     #[error("{} was written by a newer lockkeeper: format {found}, this build reads 1 to {readable}; install the newer build", path.display())]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         found: u32,
         /// The newest format this build reads.
         readable: u32,
@@ -52,7 +52,7 @@ pub enum OpenError {
     /// The content of a file is not what was written to it.
     #[error("{} is damaged at offset {offset}: {what}; it may have been acknowledged, so nothing was cut. {}", path.display(), NEXT_STEP)]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Offset of the damage, in bytes.
         offset: u64,
@@ -62,7 +62,7 @@ pub enum OpenError {
     /// The data does not make a complete state.
     #[error("{} cannot be recovered: {what}. {}", path.display(), NEXT_STEP)]
     Incomplete {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// What is missing.
         what: String,
@@ -117,7 +117,8 @@ pub(super) fn invalid_data(what: impl Into<String>) -> io::Error {
 mod tests {
     use super::*;
 
-    /// A full disk, a read-only one, a failing one and a limit of open files each have a line with what, where and the next step.
+    /// A full disk, a read-only one, a failing one and a limit of open files each have a line with what, where and the
+    /// next step.
     #[test]
     fn each_kind_names_the_next_step() {
         let line =

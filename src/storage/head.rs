@@ -70,7 +70,8 @@ impl Head {
         bytes
     }
 
-    /// Decodes [`encode`](Self::encode). The caller has verified a checksum, so an error means that another program wrote the bytes.
+    /// Decodes [`encode`](Self::encode). The caller has verified a checksum, so an error means that another program
+    /// wrote the bytes.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         const FIXED_BYTES: usize = 1 + 4 * 8 + 16;
         if bytes.len() < FIXED_BYTES || bytes[0] > 1 {

@@ -22,7 +22,7 @@ pub struct Identity {
     pub peers_id: u128,
     /// The Raft group.
     pub group_id: u64,
-    /// The node.
+    /// Id of the node.
     pub node: u64,
     /// Random id of this directory. The cluster recognizes the node by it, and detects a node that lost its directory.
     pub disk: u128,
@@ -33,7 +33,7 @@ pub struct Identity {
 pub struct Claim {
     /// The cluster's name.
     pub cluster: String,
-    /// The node.
+    /// Id of the node.
     pub node: u64,
     /// What its nodes know each other by, where that is known.
     pub peers_id: Option<u128>,

@@ -31,7 +31,7 @@ impl fmt::Display for LogId {
 pub struct Vote {
     /// The term voted in.
     pub term: u64,
-    /// The candidate.
+    /// Id of the candidate.
     pub node: u64,
     /// Whether a quorum granted it, so that the candidate leads.
     pub committed: bool,

@@ -1,5 +1,5 @@
-//! A disk in memory, for simulation and for nodes without persistent data. It outlives its node, and loses what a real disk
-//! would lose in a power cut.
+//! A disk in memory, for simulation and for nodes without persistent data. It outlives its node, and loses what a real
+//! disk would lose in a power cut.
 
 use std::io;
 
@@ -37,8 +37,8 @@ impl MemoryDisk {
         self.state.crash();
     }
 
-    /// A second disk with the same id and the data that is durable now, like a copy of a directory. For tests in which a node
-    /// starts from an older copy.
+    /// A second disk with the same id and the data that is durable now, like a copy of a directory. For tests in which
+    /// a node starts from an older copy.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self { wal: self.wal.copy(), state: self.state.copy(), id: self.id }

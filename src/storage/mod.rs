@@ -1,5 +1,5 @@
-//! What a node keeps on disk: a write-ahead log, snapshot files, a mirror of the state, and the identity of its directory.
-//! Knows: limits, bytes and log ids. Never: what the bytes mean, Raft, clocks, networks.
+//! What a node keeps on disk: a write-ahead log, snapshot files, a mirror of the state, and the identity of its
+//! directory. Knows: limits, bytes and log ids. Never: what the bytes mean, Raft, clocks, networks.
 //!
 //! The log and the newest snapshot file are the truth. The mirror (sled) only makes starts fast and snapshot files
 //! cheap: a start verifies it first, and discards it when it is wrong.

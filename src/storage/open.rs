@@ -39,7 +39,7 @@ pub struct DirectoryLock {
 pub struct Opened {
     /// The cluster and the node that it belongs to.
     pub identity: Identity,
-    /// The log.
+    /// The write-ahead log.
     pub wal: DiskWal,
     /// Mirror and snapshot files.
     pub state: DiskState,
@@ -49,7 +49,8 @@ pub struct Opened {
     pub lock: DirectoryLock,
 }
 
-/// Opens `dir`, or creates it with the identity that `create` returns. A start finishes an interrupted install of a snapshot.
+/// Opens `dir`, or creates it with the identity that `create` returns. A start finishes an interrupted install of a
+/// snapshot.
 pub fn open(
     dir: &Path,
     claim: &Claim,
@@ -138,8 +139,8 @@ fn remove_leftovers(dir: &Path, snapshots: &Path) -> io::Result<()> {
     if old.exists() { fs::remove_dir_all(old) } else { Ok(()) }
 }
 
-/// Returns the newest snapshot file, read and verified completely, and whether it was received from another node. Older files
-/// are removed.
+/// Returns the newest snapshot file, read and verified completely, and whether it was received from another node. Older
+/// files are removed.
 fn newest_snapshot(snapshots: &Path) -> Result<Option<(SnapshotFile, bool)>, OpenError> {
     let entries = fs::read_dir(snapshots).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(|error| OpenError::io("list", snapshots, error))?;

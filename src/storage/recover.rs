@@ -36,8 +36,8 @@ pub struct Recovered {
 /// Head and records of the mirror, or the reason why the mirror is not used.
 pub(super) type MirrorFound = Result<(Head, Vec<(Bytes, Bytes)>), String>;
 
-/// Decides which state a node starts from. An interrupted install is finished: a log that ends before the snapshot, or has a
-/// different entry at its index, is cut and purged up to it. `Err` names what is missing.
+/// Decides which state a node starts from. An interrupted install is finished: a log that ends before the snapshot, or
+/// has a different entry at its index, is cut and purged up to it. `Err` names what is missing.
 pub(super) fn recover(
     wal: &impl Wal,
     mirror: MirrorFound,

@@ -151,8 +151,8 @@ mod tests {
         assert!(baton.granted(0, token(8), at(10)).violated, "an old token");
     }
 
-    /// A time in which no client is served is an outage. A single client that waits is none. An outage that has not ended counts
-    /// until the end.
+    /// A time in which no client is served is an outage. A single client that waits is none. An outage that has not
+    /// ended counts until the end.
     #[test]
     fn outages_end_for_the_clients_that_waited() {
         let outages = Outages::new(ms(100), at(0));

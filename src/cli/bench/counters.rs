@@ -45,7 +45,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
 /// Requests that failed.
 #[derive(Debug, Default, Clone, Serialize)]
 pub(super) struct Errors {
-    /// How many.
+    /// Number of failed requests.
     pub(super) errors: u64,
     /// Text of the first error.
     pub(super) first_error: Option<String>,

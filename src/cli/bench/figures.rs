@@ -187,7 +187,7 @@ impl DrainFigures {
     }
 }
 
-/// Idle sessions.
+/// Figures of idle sessions.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SessionFigures {
     pub(super) ttl_ms: u64,

@@ -65,8 +65,8 @@ pub(in crate::cli) struct BenchOptions {
     /// Length of the warm-up, which does not count
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) warm_up: Duration,
-    /// Begin this number of pairs a second in total, even if answers are slow (open loop); latency then counts from the time at
-    /// which a pair was due [default: each client begins the next pair when the last one was answered]
+    /// Begin this number of pairs a second in total, even if answers are slow (open loop); latency then counts from the
+    /// time at which a pair was due [default: each client begins the next pair when the last one was answered]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_RATE_MAX)), value_name = "COUNT")]
     pub(in crate::cli) rate: Option<u32>,
     /// Number of pairs that each client has in flight, each on a separate lock
@@ -84,8 +84,8 @@ pub(in crate::cli) struct BenchOptions {
     /// Time to live of a session after its last renewal [default: as for any client]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) ttl: Option<Duration>,
-    /// Processes of the nodes, whose CPU and memory are reported [default: those of this machine that listen on the nodes'
-    /// addresses]
+    /// Processes of the nodes, whose CPU and memory are reported [default: those of this machine that listen on the
+    /// nodes' addresses]
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pub(in crate::cli) pids: Vec<u32>,
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn refusal(arguments: &[&str]) -> Option<String> {
-        let line = Line::try_parse_from(["bench"].iter().chain(arguments)).expect("each option is legal by itself");
+        let line = Line::try_parse_from(["bench"].iter().chain(arguments)).expect("each option is legal on its own");
         line.options.checked().err().map(|invalid| invalid.to_string())
     }
 

@@ -1,5 +1,5 @@
-//! When the next request begins: when the last one was answered (closed loop), or when it is due by the requested rate (open
-//! loop).
+//! When the next request begins: when the last one was answered (closed loop), or when it is due by the requested rate
+//! (open loop).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,8 +71,8 @@ impl Turns {
         (SystemClock::new().now() < self.span.end).then_some(due)
     }
 
-    /// Releases turns when they are due, until the end. A thread sleeps, because timers of the runtime have a resolution of a
-    /// millisecond. Returns how many turns were due and never taken.
+    /// Releases turns when they are due, until the end. A thread sleeps, because timers of the runtime have a
+    /// resolution of a millisecond. Returns how many turns were due and never taken.
     pub(super) async fn keep_time(self: Arc<Self>) -> u64 {
         if self.pace.is_none() {
             return 0;

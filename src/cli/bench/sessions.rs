@@ -10,7 +10,8 @@ use crate::client::{Client, ClientError, HoldState, Session};
 use crate::limits::BENCH_OPENING_MAX;
 use crate::service::LockService;
 
-/// Opens this number of sessions, many at a time. All use the TTL of the first one, so that only the first request asks for it.
+/// Opens this number of sessions, many at a time. All use the TTL of the first one, so that only the first request asks
+/// for it.
 pub(super) async fn open<S: LockService>(
     clients: &[Client<S>],
     count: u32,

@@ -132,7 +132,7 @@ fn used(pid: u32) -> Option<(u64, u64)> {
 /// CPU in milliseconds and resident memory in bytes.
 fn used_by(process: &Path) -> Option<(u64, u64)> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // The name stands in brackets and may hold anything; behind it are numbers.
+    // The name is in brackets and may hold any character; numbers follow it.
     let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = number(11)? + number(12)?;

@@ -1,4 +1,5 @@
-//! Clients that acquire and release. A lane makes one pair after the other; a client has as many lanes as it has pairs in flight.
+//! Clients that acquire and release. A lane makes one pair after the other; a client has as many lanes as it has pairs
+//! in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,8 +108,8 @@ impl<S: LockService> Lane<S> {
         Ok(Some(Made { granted, ended: clock.now() }))
     }
 
-    /// Counts pairs that were answered after the warm-up, even if they were due before. The rate covers pairs that were answered
-    /// before the end.
+    /// Counts pairs that were answered after the warm-up, even if they were due before. The rate covers pairs that were
+    /// answered before the end.
     fn count(&self, due: Instant, made: &Made) {
         let span = self.load.span;
         if made.ended < span.counted {

@@ -41,9 +41,9 @@ pub(in crate::cli) struct AcquireOptions {
 /// Modes of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LeaseMode {
-    /// Alone.
+    /// Hold the lock alone.
     Exclusive,
-    /// With others.
+    /// Share the lock with other shared holders.
     Shared,
 }
 

@@ -33,8 +33,8 @@ struct BackupLine<'a> {
     sessions: u64,
 }
 
-/// Writes a backup of a running cluster. The file is verified before it gets its name, so a file with that name is complete.
-/// On standard output only the exit code says whether the backup is complete.
+/// Writes a backup of a running cluster. The file is verified before it gets its name, so a file with that name is
+/// complete. On standard output only the exit code says whether the backup is complete.
 pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output: &Output) -> Result<u8, Failure> {
     let file = &options.file;
     if file == Path::new("-") {
@@ -160,8 +160,8 @@ fn sync_parent(file: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// Two runs that write the same backup use different files. The first to end gets the name; the other one is refused, and
-    /// removes its file.
+    /// Two runs that write the same backup use different files. The first to end gets the name; the other one is
+    /// refused, and removes its file.
     #[test]
     fn two_runs_never_share_a_file() {
         let folder = tempfile::tempdir().unwrap();

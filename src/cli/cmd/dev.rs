@@ -226,8 +226,8 @@ mod tests {
         assert_eq!(second.members[&3].peer, "127.0.0.1:7613");
     }
 
-    /// The first line about leadership names a leader: a cluster that starts has none yet. A loss of it is printed, and nothing
-    /// twice.
+    /// The first line about leadership names a leader: a cluster that starts has none yet. A loss of it is printed, and
+    /// nothing twice.
     #[test]
     fn the_first_news_is_a_leader() {
         let (none, first) = (leadership(None, 0), leadership(Some(2), 1));

@@ -260,7 +260,7 @@ mod tests {
 
     /// A name that only an ended hold keeps closed opens automatically: no holder has anything to give back.
     #[test]
-    fn a_closed_name_opens_by_itself() {
+    fn a_closed_name_opens_automatically() {
         let closed = at("a", WaitReason::Closed, None, who("bob", 2, Some(5), 0));
         let lines = drawn("a", &Explanation { chain: vec![], freed_by: vec![closed], more: false }, LogTime(20_000));
         let expected =
@@ -268,9 +268,9 @@ mod tests {
         assert_eq!(lines, expected);
     }
 
-    /// A cycle and an unused name have lines of their own.
+    /// The lines say when there is a cycle, and when no client uses the name.
     #[test]
-    fn cycles_and_free_names_are_told() {
+    fn cycles_and_free_names_have_lines() {
         let ann = at("b", WaitReason::Holds, None, who("bob", 2, Some(2), 0));
         let bob = at("a", WaitReason::Holds, None, who("ann", 1, Some(1), 0));
         let chain =

@@ -15,7 +15,8 @@ pub(in crate::cli) struct HistoryOptions {
     /// Name of the lock [default: all of the namespace]
     #[arg(value_parser = lock_name)]
     name: Option<LockName>,
-    /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: all that is kept]
+    /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: all that is
+    /// kept]
     #[arg(long, value_parser = after, value_name = "INDEX.N[@CLUSTER]")]
     from: Option<After>,
 }

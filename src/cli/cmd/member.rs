@@ -108,8 +108,8 @@ pub(in crate::cli) async fn run(client: &Client, command: MemberCommand, output:
     }
 }
 
-/// The status from the leader: only the leader knows which nodes have caught up. A node that was just removed, or has just lost
-/// its leader, knows of no leader; then another node is asked.
+/// The status from the leader: only the leader knows which nodes have caught up. A node that was just removed, or has
+/// just lost its leader, knows of no leader; then another node is asked.
 async fn led_status(client: &Client) -> Result<Status, Failure> {
     let mut tries = limits::REQUEST_MS_DEFAULT / limits::PROGRESS_TICK_MS;
     loop {

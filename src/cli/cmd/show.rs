@@ -18,7 +18,7 @@ pub(in crate::cli) struct ShowOptions {
     /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
-    /// Output format
+    /// Format of the output
     #[arg(long, value_enum, default_value = "text")]
     format: ShowFormat,
 }
@@ -80,7 +80,7 @@ impl Closed {
     }
 }
 
-/// One lock.
+/// Shows one lock.
 pub(in crate::cli) async fn run(client: &Client, options: ShowOptions, output: &Output) -> Result<u8, Failure> {
     if options.format == ShowFormat::Config {
         return show_document(client, &options, output).await;

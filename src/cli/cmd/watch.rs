@@ -23,8 +23,8 @@ pub(in crate::cli) struct WatchOptions {
     retry: RetryOption,
 }
 
-/// Prints events until it is interrupted or its reader closes standard output. After an outage it continues after the last
-/// printed event.
+/// Prints events until it is interrupted or its reader closes standard output. After an outage it continues after the
+/// last printed event.
 pub(in crate::cli) async fn run(client: &Client, options: WatchOptions, output: &Output) -> Result<u8, Failure> {
     let client = options.retry.of(client);
     let mut watch = match of_this_cluster(&client, options.from.as_ref()).await? {
@@ -116,7 +116,7 @@ mod tests {
         WallTime,
     };
 
-    /// An event has a position to go on from, a date, and only its own facts.
+    /// An event has a position to continue from, a date, and only its own facts.
     #[test]
     fn events_have_positions_and_dates() {
         let claim = Claim::Request(RequestId { session: SessionId::new(0, 3), number: 1 });

@@ -78,7 +78,8 @@ macro_rules! as_asked {
     }};
 }
 
-/// Opens a session and acquires the locks. The wait counts from now. A signal ends it, and leaves no waiter in the queue.
+/// Opens a session and acquires the locks. The wait counts from now. A signal ends it, and leaves no waiter in the
+/// queue.
 pub(super) async fn acquire<S: LockService>(
     client: &Client<S>,
     asking: &Asking<'_>,
@@ -138,14 +139,14 @@ async fn ask<S: LockService>(
     as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
 }
 
-/// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a hold
-/// that is never valid for that long would be lost from the beginning.
+/// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a
+/// hold that is never valid for that long would be lost from the beginning.
 pub(super) fn kill_after(options: &RunOptions, ttl: Duration) -> Duration {
     options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
 }
 
-/// How long the hold is valid after an answer: for the TTL, or for the disconnect grace or the time from the grant where one of
-/// these is shorter.
+/// How long the hold is valid after an answer: for the TTL, or for the disconnect grace or the time from the grant
+/// where one of these is shorter.
 fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
     [options.disconnect_grace, options.at_most].into_iter().flatten().fold(ttl, Duration::min)
 }

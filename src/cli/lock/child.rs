@@ -1,6 +1,7 @@
-//! Runs a command while something is held: handles its process group, the terminal and signals, and ends it with the hold.
+//! Runs a command while something is held: handles its process group, the terminal and signals, and ends it with the
+//! hold.
 //!
-//! - The hold counts as in use until no process of the group is left, whatever became of the command itself.
+//! - The hold counts as in use until no process of the group is left, even after the end of the command itself.
 //! - The group is asked to end early enough that it can be killed before the hold runs out on this machine's clock.
 //! - The command is the child of a guardian, which kills it and all that it started when this process is
 //!   killed. When the guardian is killed, this process does the same.
@@ -29,7 +30,8 @@ pub trait Hold {
     fn lost(&self) -> impl Future<Output = ()>;
     /// Waits for the next request of another client, and notifies the user of it.
     fn asked(&self) -> impl Future<Output = ()>;
-    /// Notifies the user that the command has ended, and that these of its processes, by id and name, are still waited for.
+    /// Notifies the user that the command has ended, and that these of its processes, by id and name, are still waited
+    /// for.
     fn waits_for(&self, processes: &[(u32, String)]);
 }
 
@@ -134,8 +136,8 @@ impl<H: Hold> Wrapper<'_, H> {
                 let left = left.map(|process| (process.pid.as_raw_nonzero().get().unsigned_abs(), process.name));
                 self.hold.waits_for(&left.collect::<Vec<_>>());
             }
-            // A group has no event for its end: kill(2) with signal 0 is the only check. The guardian reports the end of
-            // each member that it adopted; the others are polled with growing pauses.
+            // A group has no event for its end: kill(2) with signal 0 is the only check. The guardian reports the end
+            // of each member that it adopted; the others are polled with growing pauses.
             () = sleep(poll.unwrap_or_default()), if poll.is_some() => {}
         }
         Ok(None)
@@ -254,8 +256,8 @@ async fn stop_own_job(signals: &mut Signals) {
     if let Err(error) = kill_current_process_group(Signal::TSTP) {
         tracing::warn!(%error, "the wrapper could not stop itself");
     }
-    // The stop may take effect later, on another thread. If no shell could continue the job, the system ignores the stop, and
-    // the command continues.
+    // The stop may take effect later, on another thread. If no shell could continue the job, the system ignores the
+    // stop, and the command continues.
     tokio::select! {
         _ = signals.continued.recv() => {}
         () = sleep(Duration::from_millis(limits::STOP_SETTLES_MS)) => {}

@@ -1,8 +1,8 @@
-//! The guardian of a command: a process between the wrapper and the command, in a separate group. When the wrapper is killed, it
-//! kills all processes that the command has started.
+//! The guardian of a command: a process between the wrapper and the command, in a separate group. When the wrapper is
+//! killed, it kills all processes that the command has started.
 //!
-//! - It is the parent of the command, and reports how the command ends. Orphaned processes of the command become its children,
-//!   in any group or session, so it finds all of them.
+//! - It is the parent of the command, and reports how the command ends. Orphaned processes of the command become its
+//!   children, in any group or session, so it finds all of them.
 //! - It has none of the command's streams, and only KILL and STOP have an effect on it.
 //! - When it is killed, the kernel kills the command, and the wrapper adopts and kills the rest.
 
@@ -48,8 +48,8 @@ pub struct GuardianOptions {
     command: Vec<OsString>,
 }
 
-/// Starts the command and guards it to its end. Standard input is the socket to the wrapper. With `json`, a command that
-/// cannot be run is an error in JSON.
+/// Starts the command and guards it to its end. Standard input is the socket to the wrapper. With `json`, a command
+/// that cannot be run is an error in JSON.
 #[must_use]
 pub fn guard(options: &GuardianOptions, json: bool) -> u8 {
     let input = io::stdin();

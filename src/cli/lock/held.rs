@@ -1,5 +1,5 @@
-//! Holds locks without a command, and notifies the user of a loss, of a request of another client, and of processes that are
-//! still waited for.
+//! Holds locks without a command, and notifies the user of a loss, of a request of another client, and of processes
+//! that are still waited for.
 
 use std::io::{self, IsTerminal, Read};
 use std::thread;
@@ -123,8 +123,8 @@ pub(super) fn tokens(names: &[LockName], guard: &SetGuard) -> Vec<String> {
     names.iter().filter_map(|name| guard.token(name.as_str())).map(|token| token.to_string()).collect()
 }
 
-/// Prints one line for each lock, and holds until standard input is closed, a signal arrives or a lock is lost. A loss and a
-/// request of another client are further lines.
+/// Prints one line for each lock, and holds until standard input is closed, a signal arrives or a lock is lost. A loss
+/// and a request of another client are further lines.
 pub(super) async fn hold(
     names: &[LockName],
     held: &Notified<'_>,
@@ -175,8 +175,8 @@ fn input_closed() -> Result<oneshot::Receiver<io::Result<()>>, Failure> {
     Ok(end)
 }
 
-/// A background job that reads the terminal is stopped, with everything in it, unless the thread that reads blocks that signal:
-/// then the read fails, and is repeated until the job is in the foreground.
+/// A background job that reads the terminal is stopped, with everything in it, unless the thread that reads blocks that
+/// signal: then the read fails, and is repeated until the job is in the foreground.
 fn read_to_end() -> io::Result<()> {
     let mut blocked = SigSet::empty();
     blocked.add(MaskedSignal::SIGTTIN);

@@ -1,5 +1,5 @@
-//! The protocol between a wrapper and its guardian over a socket pair: first the command's three streams, then lines. When the
-//! socket is closed, the other process has ended.
+//! The protocol between a wrapper and its guardian over a socket pair: first the command's three streams, then lines.
+//! When the socket is closed, the other process has ended.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -33,7 +33,7 @@ pub(super) enum News {
     Started(Pid),
     /// It was stopped by this signal.
     Stopped(Signal),
-    /// It ended.
+    /// The command ended.
     Ended(Ended),
     /// Another process that it left behind has ended.
     OrphanEnded,

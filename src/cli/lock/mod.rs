@@ -134,8 +134,8 @@ async fn run_command<S: LockService>(
     Ok(ended.code())
 }
 
-/// The command's environment. The variables of a single lock are removed for a set: the command might have inherited them from
-/// an enclosing run.
+/// The command's environment. The variables of a single lock are removed for a set: the command might have inherited
+/// them from an enclosing run.
 fn environment<S: LockService>(
     asking: &Asking<'_>,
     held: &Held<S>,

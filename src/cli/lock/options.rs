@@ -54,8 +54,9 @@ pub struct LockOptions {
     /// Text kept with the lock while it is held, and shown with it [default: none]
     #[arg(long, value_parser = value, value_name = "TEXT")]
     value: Option<LockValue>,
-    /// Run no command: print the grant, and hold until standard input is closed or a signal comes. A pipe or file at its end
-    /// (cron, systemd) ends the hold at once, with 0. Without this, and without a command, standard input has to be a terminal
+    /// Run no command: print the grant, and hold until standard input is closed or a signal comes. A pipe or file at
+    /// its end (cron, systemd) ends the hold at once, with 0. Without this, and without a command, standard input has
+    /// to be a terminal
     #[arg(long, conflicts_with_all = ["shell", "command"])]
     hold: bool,
     #[command(flatten)]
@@ -86,8 +87,8 @@ pub(super) struct RunOptions {
     /// Wait without a place in the queue. Unfair waiters have no order, and one can starve
     #[arg(long)]
     pub(super) unfair: bool,
-    /// Time to live of the session after its last renewal [default: 10s, or twice the shortest TTL of the cluster, if that
-    /// is longer]
+    /// Time to live of the session after its last renewal [default: 10s, or twice the shortest TTL of the cluster, if
+    /// that is longer]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) ttl: Option<Duration>,
     /// Time to live of the session after its connection broke, such as 2s [default: the TTL]
@@ -96,8 +97,8 @@ pub(super) struct RunOptions {
     /// Lock-delay: how long the name stays closed after a loss, at most 1m [default: 0s]
     #[arg(long, value_parser = delay, value_name = "DURATION")]
     pub(super) delay: Option<Duration>,
-    /// Keep the lock or the permits closed for this time after the grant, even if they are released earlier, at most 24h; not
-    /// for a shared lock [default: 0s]
+    /// Keep the lock or the permits closed for this time after the grant, even if they are released earlier, at most
+    /// 24h; not for a shared lock [default: 0s]
     #[arg(long, value_parser = at_least, value_name = "DURATION")]
     pub(super) at_least: Option<Duration>,
     /// End the hold this time after the grant, as if it were lost, at most 24h [default: no end]
@@ -112,8 +113,8 @@ pub(super) struct RunOptions {
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value = "term")]
     pub(super) on_lost: OnLost,
-    /// Time from TERM to KILL when the lock is lost, such as 2s [default: a quarter of the TTL, of the disconnect grace or
-    /// of --at-most, whichever is shortest]
+    /// Time from TERM to KILL when the lock is lost, such as 2s [default: a quarter of the TTL, of the disconnect grace
+    /// or of --at-most, whichever is shortest]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) kill_after: Option<Duration>,
     /// Time from TERM to KILL when this program gets TERM, such as 10s; a second TERM shortens it [default: no KILL]
@@ -181,7 +182,8 @@ impl Named {
 }
 
 impl LockOptions {
-    /// Checks the relations between options. Without a command, and without `--hold`, `terminal` says whether standard input is one.
+    /// Checks the relations between options. Without a command, and without `--hold`, `terminal` says whether standard
+    /// input is one.
     pub(super) fn order(self, terminal: bool) -> Result<Order, Failure> {
         let access = self.access();
         let Self { named, and, value, hold, run, .. } = self;

@@ -22,8 +22,8 @@ impl ParentRun {
         }
     }
 
-    /// The run that waits for this one, if there is one. Without a common endpoint the outer run is treated as one of another
-    /// cluster, and ignored.
+    /// The run that waits for this one, if there is one. Without a common endpoint the outer run is treated as one of
+    /// another cluster, and ignored.
     pub(super) fn parent(&self, endpoints: &[String]) -> Result<Option<Parent>, Failure> {
         let (Some(session), Some(owner)) = (&self.session, &self.owner) else { return Ok(None) };
         let same = |theirs: &String| theirs.split(',').any(|one| endpoints.iter().any(|own| own == one));

@@ -9,10 +9,10 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_proce
 
 use crate::limits;
 
-/// One process.
+/// One process of `/proc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
-    /// Its id.
+    /// Id of the process.
     pub(super) pid: Pid,
     /// The first characters of its program's name.
     pub(super) name: String,
@@ -36,7 +36,8 @@ fn all() -> Vec<Process> {
     stats.filter_map(|stat| parse(&stat)).collect()
 }
 
-/// A line of `/proc/PID/stat`: the id, the name in brackets (which may hold any character), the state, the parent, the group.
+/// A line of `/proc/PID/stat`: the id, the name in brackets (which may hold any character), the state, the parent, the
+/// group.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
@@ -61,10 +62,11 @@ pub(super) fn adopt_orphans() {
     }
 }
 
-/// Kills a group and every descendant of this process, in whatever group or session it is, and returns when none is left.
+/// Kills a group and every descendant of this process, in any group or session, and returns when none is left.
 ///
-/// It kills only its own children: their ids cannot go to another process before this one has waited for them. What they
-/// leave behind is adopted, and killed in the next round. A process that may not be killed (another user's) is left alone.
+/// It kills only its own children: their ids cannot go to another process before this one has waited for them. What
+/// they leave behind is adopted, and killed in the next round. A process that may not be killed (another user's) is
+/// left alone.
 pub(super) fn end_all(leader: Option<Pid>) {
     if let Some(leader) = leader {
         // Where the group is gone already, there is nothing to kill.
@@ -96,7 +98,7 @@ mod tests {
 
     /// A program may have blanks and brackets in its name.
     #[test]
-    fn a_line_of_stat_is_read_whatever_the_name() {
+    fn a_line_of_stat_is_read_with_any_name() {
         let process = parse("12 (a) (b) S 3 4 5 0 -1").unwrap();
         assert_eq!((process.pid.as_raw_nonzero().get(), process.name.as_str()), (12, "a) (b"));
         assert_eq!((process.parent, process.group, process.zombie), (3, 4, false));

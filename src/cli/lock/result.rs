@@ -112,7 +112,8 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
-    /// What cannot be opened is an error before the run; a file that is not written leaves nothing, and a device stays one.
+    /// What cannot be opened is an error before the run; a file that is not written leaves nothing, and a device stays
+    /// one.
     #[test]
     fn an_unwritable_result_is_an_error() {
         let directory = tempfile::tempdir().unwrap();

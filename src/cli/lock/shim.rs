@@ -1,5 +1,5 @@
-//! The step between the guardian and its command: a process that is killed with the guardian, takes the terminal, and becomes
-//! the command. It does in safe code what must happen between fork and exec.
+//! The step between the guardian and its command: a process that is killed with the guardian, takes the terminal, and
+//! becomes the command. It does in safe code what must happen between fork and exec.
 
 use std::ffi::OsString;
 use std::io;

@@ -13,8 +13,8 @@ const PASSED: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TER
 /// Stop a process, and are sent by terminals and shells.
 const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
-/// Signals that reach this process. Those that were ignored when it was started (by `nohup`, say) stay ignored, here and in
-/// the child.
+/// Signals that reach this process. Those that were ignored when it was started (by `nohup`, say) stay ignored, here
+/// and in the child.
 #[derive(Debug)]
 pub struct Signals {
     passed: Vec<(Signal, Stream)>,

@@ -1,5 +1,5 @@
-//! Finds the start of the command on a command line like `lock nightly -w 10s echo -n`: the second word, or the word after `--`.
-//! Nothing after it is an option of this program.
+//! Finds the start of the command on a command line like `lock nightly -w 10s echo -n`: the second word, or the word
+//! after `--`. Nothing after it is an option of this program.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,8 @@ use clap::{Arg, Command};
 /// The option that gives a name which cannot be a word.
 const NAME_OPTION: &str = "--name";
 
-/// The command line with `--` before the command. It is unchanged without a command, or for other commands of this program.
+/// The command line with `--` before the command. It is unchanged without a command, or for other commands of this
+/// program.
 ///
 /// # Errors
 /// Nothing follows `--`.
@@ -91,7 +92,8 @@ mod tests {
         Ok(words[1..].iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
-    /// The first word is the lock, and the second begins the command: what stands behind it is the command's, however it looks.
+    /// The first word is the lock, and the second begins the command: what stands behind it is the command's, however
+    /// it looks.
     #[test]
     fn the_second_word_begins_the_command() {
         for (written, meant) in [
@@ -130,7 +132,8 @@ mod tests {
         }
     }
 
-    /// A line that ends with the dashes lacks its command, which a variable without a value may have been meant to name.
+    /// A line that ends with the dashes lacks its command, which a variable without a value may have been meant to
+    /// name.
     #[test]
     fn dashes_without_a_command_are_an_error() {
         for line in ["lock nightly --", "lock nightly -w 1s --", "elect boss --value x --"] {

@@ -61,8 +61,8 @@ pub enum Job {
     /// Writes a snapshot file of the mirror at its newest checkpoint, and verifies the records against the head.
     /// `InvalidData`: the mirror is wrong and was quarantined; send its records with [`Job::Rebuild`].
     Export(ExportDone),
-    /// Makes a received snapshot the newest one; `done` is called when that is durable. Then the mirror is rebuilt from it,
-    /// before the next job.
+    /// Makes a received snapshot the newest one; `done` is called when that is durable. Then the mirror is rebuilt from
+    /// it, before the next job.
     Install(ReceivedSnapshot, ExportDone),
     /// Replaces the whole mirror with these records.
     Rebuild(Vec<(Bytes, Bytes)>, Head, Done),

@@ -1,8 +1,8 @@
 //! The mirror: every record in sled, and the head of all records.
 //!
-//! On Linux, sled's flush does not make data durable, and sled overwrites freed segments in place. So every batch is followed
-//! by an fdatasync of its one file through a separate handle. sled can panic on damaged files: panics are caught around every
-//! call, and a mirror that failed is never used again.
+//! On Linux, sled's flush does not make data durable, and sled overwrites freed segments in place. So every batch is
+//! followed by an fdatasync of its one file through a separate handle. sled can panic on damaged files: panics are
+//! caught around every call, and a mirror that failed is never used again.
 
 use std::fs::File;
 use std::io;
@@ -25,8 +25,8 @@ const HEAD_KEY: &[u8] = b"head";
 const WRITING: u8 = 0;
 const WHOLE: u8 = 1;
 
-/// Opens sled when its file is free. The directory is locked against other processes, so only a thread of a mirror that this
-/// process closed recently can still have the file.
+/// Opens sled when its file is free. The directory is locked against other processes, so only a thread of a mirror that
+/// this process closed recently can still have the file.
 fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
     let mut waited_ms = 0;
     loop {
@@ -71,8 +71,8 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Opens the mirror in `dir` and reads all of it. Records that do not match the head are an error. The mirror must then be
-    /// moved away, because opening it has already written.
+    /// Opens the mirror in `dir` and reads all of it. Records that do not match the head are an error. The mirror must
+    /// then be moved away, because opening it has already written.
     pub(in crate::storage) fn open(dir: &Path) -> io::Result<(Self, Vec<(Bytes, Bytes)>)> {
         remove_files(dir, |name| name.starts_with("snap.") && name.ends_with(".generating"))?;
         guarded(|| {

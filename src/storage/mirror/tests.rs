@@ -256,7 +256,8 @@ fn a_mirror_below_the_snapshot_file_does_not_count() {
     assert_eq!(reopen(dir.path()).recovered.source, Source::Mirror);
 }
 
-/// Checkpoints that come while a file is being written wait: the file holds the state at its own head, nothing of later ones.
+/// Checkpoints that come while a file is being written wait: the file holds the state at its own head, nothing of later
+/// ones.
 #[test]
 fn checkpoints_during_an_export_wait_for_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,7 +352,8 @@ fn a_crash_of_the_memory_state_forgets_what_was_held() {
     assert_eq!((recovered.source, wal.state().last), (Source::Snapshot, Some(id(50))));
 }
 
-/// A job that comes between the end of the writer and the end of its queue is answered, so that its caller does not wait without end.
+/// A job that comes between the end of the writer and the end of its queue is answered, so that its caller does not
+/// wait without end.
 #[test]
 fn a_job_behind_the_end_is_answered() {
     let dir = tempfile::tempdir().unwrap();

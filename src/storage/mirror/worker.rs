@@ -78,8 +78,8 @@ impl Worker {
         self.settle(at)
     }
 
-    /// Renames a received snapshot after a checkpoint beyond it: the log has reached the snapshot, so a log that ends before it
-    /// has lost entries.
+    /// Renames a received snapshot after a checkpoint beyond it: the log has reached the snapshot, so a log that ends
+    /// before it has lost entries.
     fn settle(&self, at: Option<LogId>) -> io::Result<()> {
         let id = self.current().and_then(|current| current.head().log_id);
         let received = self.snapshots.join(received_name(id));

@@ -80,8 +80,8 @@ impl SnapshotFile {
         }))
     }
 
-    /// Its records, in the order of their keys. Damage, a wrong count or a wrong digest is an error at the end or before it, so a
-    /// caller that reads to the end has verified the file.
+    /// Its records, in the order of their keys. Damage, a wrong count or a wrong digest is an error at the end or
+    /// before it, so a caller that reads to the end has verified the file.
     pub fn records(&self) -> io::Result<impl Iterator<Item = io::Result<(Bytes, Bytes)>> + Send + use<>> {
         Parser::new(self.reader())
     }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::file::SnapshotFile;
 use crate::storage::head::Head;
 
-/// Writes the chunks of a snapshot. Dropped before `finish`, it removes the file. After a crash the next start removes the
-/// `.tmp` file.
+/// Writes the chunks of a snapshot. Dropped before `finish`, it removes the file. After a crash the next start removes
+/// the `.tmp` file.
 pub struct SnapshotWriter {
     target: Target,
 }

@@ -1,10 +1,10 @@
 //! The log on disk, on top of `raft-log`.
 //!
-//! This module relies on the following behaviour of `raft-log` 0.4.6 and `chunked-wal` 0.2.3, read in their source. One thread
-//! writes and syncs requests in the order in which they were sent. A failed write or sync is reported to every waiting callback
-//! and ends that thread, so nothing is retried. A new file begins only after the previous one was synced. Files are removed
-//! only after the sync of the purge that frees them, and then the directory is synced. Later callers do not get the cause of a
-//! failure, so the first error is kept here.
+//! This module relies on the following behaviour of `raft-log` 0.4.6 and `chunked-wal` 0.2.3, read in their source. One
+//! thread writes and syncs requests in the order in which they were sent. A failed write or sync is reported to every
+//! waiting callback and ends that thread, so nothing is retried. A new file begins only after the previous one was
+//! synced. Files are removed only after the sync of the purge that frees them, and then the directory is synced. Later
+//! callers do not get the cause of a failure, so the first error is kept here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,8 +90,8 @@ impl DiskWal {
         *lock(&self.0.floor) = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
     }
 
-    /// Opens the log in `dir`, after `cut_torn_tail`. Everything that was read is synced first: after `kill -9` it may be in the
-    /// page cache only.
+    /// Opens the log in `dir`, after `cut_torn_tail`. Everything that was read is synced first: after `kill -9` it may
+    /// be in the page cache only.
     pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
         let end = raft.stat().open_chunk.global_end;
@@ -276,7 +276,7 @@ impl Wal for DiskWal {
         if raft.log_state().committed() == Some(&id) {
             return Ok(());
         }
-        // It is synced with the next append, vote or sync: a lower bound needs no sync of its own.
+        // It is synced with the next append, vote or sync: a lower bound needs no separate sync.
         let written = raft.commit(id).map_err(invalid)?;
         log.end = written.end().0;
         Ok(())

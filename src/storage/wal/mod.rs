@@ -34,12 +34,12 @@ pub struct WalState {
 
 /// A write-ahead log. Calls take effect in the order in which they were made.
 ///
-/// Votes, entries, truncations and purges reach the disk in that order, so that none is durable without the earlier ones.
-/// `done` is called exactly once, even if the call returned an error. The first failed write or sync stops the log
-/// permanently: every waiting `done` and every later call gets this error.
+/// Votes, entries, truncations and purges reach the disk in that order, so that none is durable without the earlier
+/// ones. `done` is called exactly once, even if the call returned an error. The first failed write or sync stops the
+/// log permanently: every waiting `done` and every later call gets this error.
 ///
-/// Refused with `InvalidInput`, without effect: a lower vote, an entry that does not follow the last one, a commit below the
-/// last one or beyond the end, a truncation of committed entries.
+/// Refused with `InvalidInput`, without effect: a lower vote, an entry that does not follow the last one, a commit
+/// below the last one or beyond the end, a truncation of committed entries.
 pub trait Wal: Send + Sync + 'static {
     /// Returns the state of the log, without I/O.
     fn state(&self) -> WalState;
@@ -47,7 +47,8 @@ pub trait Wal: Send + Sync + 'static {
     /// Replaces the vote. Calls `done` when the vote is durable.
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()>;
 
-    /// Appends entries, which are readable on return. Calls `done` when they are durable. A crash before that keeps a prefix.
+    /// Appends entries, which are readable on return. Calls `done` when they are durable. A crash before that keeps a
+    /// prefix.
     fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()>;
 
     /// Removes every entry after `last`, which may be beyond the end. `None` empties the log.
@@ -59,7 +60,8 @@ pub trait Wal: Send + Sync + 'static {
     /// Records that `id` is committed. It is written with the next request that syncs, so a crash may lose it.
     fn commit(&self, id: LogId) -> io::Result<()>;
 
-    /// Returns a prefix of the entries from `from` to before `to`: at least one, and at most `max_bytes` with two or more.
+    /// Returns a prefix of the entries from `from` to before `to`: at least one, and at most `max_bytes` with two or
+    /// more.
     ///
     /// # Errors
     /// `NotFound` if the log does not hold `from`; errors of the disk.

@@ -199,15 +199,16 @@ fn replace_tail(wal: &impl Wal) {
     wal.append(entries(2, 5..6), Box::new(drop)).unwrap();
 }
 
-/// A sync that was requested before a truncation proves nothing about the removed entries, nor about the entries that took its
-/// place: those may have lower ids, where their leader is of a later term than they are.
+/// A sync that was requested before a truncation proves nothing about the removed entries, nor about the entries that
+/// took its place: those may have lower ids, where their leader is of a later term than they are.
 #[test]
 fn a_truncation_outdates_the_syncs_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(dir.path());
     let (go, gone) = channel::<()>();
     let (enter, entered) = channel();
-    // It runs on the flush thread, so that nothing behind the first request is synced before the truncation was asked for.
+    // It runs on the flush thread, so that nothing behind the first request is synced before the truncation was asked
+    // for.
     let held = move |_| {
         enter.send(()).unwrap();
         gone.recv().unwrap();

@@ -1,7 +1,7 @@
 //! Checks the files of the log before they are opened: a tail that a crash tore is cut, any other damage is refused.
 //!
-//! `chunked-wal` would cut any incomplete record, without knowing what was durable. Here a cut needs evidence that the damage is
-//! after the last completed sync:
+//! `chunked-wal` would cut any incomplete record, without knowing what was durable. Here a cut needs evidence that the
+//! damage is after the last completed sync:
 //!
 //! - no intact record after the damage proves that the damaged bytes were synced before (`Payload::window_start`);
 //! - the damage looks like lost writes: the file ends, or a page (or its damaged part) is all zeros;
@@ -54,8 +54,8 @@ struct Replay {
     first: Option<u64>,
 }
 
-/// Reads the whole log in `dir`, cuts a torn tail durably, and returns a text that says what was cut. Refuses a log that ends
-/// before `floor`.
+/// Reads the whole log in `dir`, cuts a torn tail durably, and returns a text that says what was cut. Refuses a log
+/// that ends before `floor`.
 pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Option<String>, OpenError> {
     let mut files = list(dir)?;
     let mut notes = Vec::new();
