@@ -126,7 +126,7 @@ async fn a_hangup_reloads_the_log_level() {
     let good = fs::read_to_string(single.config()).expect("a config");
     fs::write(single.config(), "cluster = 7\n").expect("a bad config");
     single.signal(Signal::HUP);
-    single.logs("was not read", 1).await;
+    single.logs("was not reloaded", 1).await;
     fs::write(single.config(), good).expect("a config");
     single.signal(Signal::HUP);
     single.logs("reloaded the config", 2).await;
