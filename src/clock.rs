@@ -1,4 +1,4 @@
-//! The only window on time and entropy: whoever needs either is handed a [`Clock`].
+//! The only source of time and entropy: code that needs either gets a [`Clock`].
 //!
 //! Knows: model (for wall times). Never: what the time is used for, sleeping (that is `tokio::time`).
 
@@ -8,37 +8,37 @@ use std::time::Duration;
 
 use crate::model::WallTime;
 
-/// A point in time of one clock: nanoseconds since a point of its own. Comparable within one process only.
+/// A point in time of one clock, in nanoseconds since the start of that clock. Comparable within one process only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// From nanoseconds since the clock's own beginning.
+    /// The point this many nanoseconds after the start of the clock.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's own beginning.
+    /// Nanoseconds since the start of the clock.
     #[must_use]
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// This point and so much more; the end of time where that would overflow.
+    /// This point plus a duration; the largest point if that would overflow.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// From `earlier` to this point; nothing where that lies ahead.
+    /// The time from `earlier` to this point; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Whole milliseconds of a duration; the largest number where there are more.
+/// Whole milliseconds of a duration; `u64::MAX` for longer ones.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -47,15 +47,15 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Time and entropy of one process. Passed around as `Arc<dyn Clock>`, so that a simulation can bring its own.
+/// Time and entropy of one process. Passed around as `Arc<dyn Clock>`, so that a simulation can use another one.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Monotonic: never goes back.
+    /// The monotonic time, which never decreases.
     fn now(&self) -> Instant;
 
-    /// The wall clock, for people. Nothing is decided by it.
+    /// The wall clock, for display only.
     fn wall(&self) -> WallTime;
 
-    /// 128 random bits, good enough for a secret.
+    /// 128 random bits, suitable for a secret.
     fn random_u128(&self) -> u128;
 
     /// A random number below `n`; 0 where `n` is 0. For jitter: the tiny bias of a multiplication is left in.
@@ -65,13 +65,13 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// The machine's own clock and entropy.
+/// The clock and the entropy of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SystemClock {
     suspend: Suspend,
 }
 
-/// Whether time passes while the machine sleeps.
+/// Whether time passes while the machine is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Suspend {
     #[default]
@@ -80,14 +80,14 @@ enum Suspend {
 }
 
 impl SystemClock {
-    /// The clock of clients. It counts the time that the machine was suspended, where the system has such a clock:
-    /// a lease runs out during sleep, too.
+    /// The clock of clients. It counts the time while the machine is suspended, if the system has such a clock: a lease
+    /// also runs out then.
     #[must_use]
     pub fn new() -> Self {
         Self { suspend: Suspend::Counted }
     }
 
-    /// The clock of servers. It stands still while the machine is suspended: log time may be slow, never fast.
+    /// The clock of servers. It stops while the machine is suspended: log time may be slow, never fast.
     #[must_use]
     pub fn monotonic() -> Self {
         Self { suspend: Suspend::Uncounted }
@@ -115,12 +115,12 @@ impl Clock for SystemClock {
 
     fn random_u128(&self) -> u128 {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("a system without entropy cannot draw secrets, and must not pretend to");
+        getrandom::fill(&mut bytes).expect("a system without entropy cannot create secrets, and must not pretend to");
         u128::from_le_bytes(bytes)
     }
 }
 
-/// A clock that moves only by hand, with numbers that follow from its seed. For tests and simulations.
+/// A clock that only tests and simulations advance, with random numbers that follow from its seed.
 #[derive(Debug)]
 pub struct ManualClock {
     state: Mutex<Manual>,
@@ -137,14 +137,14 @@ struct Manual {
 }
 
 impl ManualClock {
-    /// Begins an hour after its own beginning, so that earlier points can be written down.
+    /// A clock that starts at one hour, so that tests can use earlier points.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let now = Instant::from_nanos(HOUR_NANOS);
         Self { state: Mutex::new(Manual { now, wall_ms: 1_767_225_600_000, draws: 0, seed }) }
     }
 
-    /// Lets so much time pass.
+    /// Advances the clock.
     pub fn advance(&self, duration: Duration) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.now = state.now.after(duration);
@@ -171,16 +171,16 @@ impl Clock for ManualClock {
     }
 }
 
-/// The draws of this process, where they follow from a seed.
+/// The random numbers of this process, if they follow from a seed.
 static SEEDED: Mutex<Option<u64>> = Mutex::new(None);
 
-/// From now on the draws of this process that no [`Clock`] is handed to (Raft's election timeouts) follow from this
-/// seed. For a simulation, which has its process for itself; the product never calls it.
+/// Makes the random numbers of code without a [`Clock`] (Raft's election timeouts) follow from this seed. Only a
+/// simulation, which runs in a separate process, calls it.
 pub fn seed_draws(seed: u64) {
     *SEEDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(seed);
 }
 
-/// A random number for code that cannot be handed a [`Clock`]. Rare: a few for each start of a node.
+/// A random number for code that cannot get a [`Clock`]. Rarely used: a few times for each start of a node.
 pub(crate) fn draw() -> u64 {
     let mut seeded = SEEDED.lock().unwrap_or_else(PoisonError::into_inner);
     match &mut *seeded {
@@ -203,7 +203,7 @@ fn mixed(mut bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A manual clock moves only by hand, and two of the same seed draw the same numbers.
+    /// A manual clock moves only when it is advanced, and two clocks with the same seed return the same numbers.
     #[test]
     fn a_manual_clock_is_reproducible() {
         let (one, two) = (ManualClock::new(7), ManualClock::new(7));

@@ -1,7 +1,7 @@
 //! One node's settings: a TOML file and environment variables become a checked [`Config`], or an error that names
-//! the file, the line and the mend.
+//! the file, the line and the fix.
 //!
-//! Knows: limits, model. Never: sockets, disks beyond the one file, the rooms that use the settings.
+//! Knows: limits, model. Never: sockets, disks beyond the one file, the modules that use the settings.
 
 mod check;
 mod draft;
@@ -26,20 +26,21 @@ pub use timing::{Profile, Timing};
 pub struct Config {
     /// The cluster's name, the same on every node.
     pub cluster: String,
-    /// What the nodes of the cluster know each other by, for a node that joins or was restored; `None` for a founding member,
-    /// where it follows from the cluster's name and members. It is not the cluster's id, by which clients know it.
+    /// The id by which the nodes of the cluster recognize each other, for a node that joins or was restored. `None` for
+    /// a founding member: there it follows from the cluster's name and members. Clients use another id, the
+    /// `cluster_id`.
     pub peers_id: Option<u128>,
     /// This node's id; one of the members.
     pub node: u64,
-    /// Directory of its data. A relative one is taken from the working directory.
+    /// Directory of its data. A relative path starts at the working directory.
     pub data: PathBuf,
-    /// Where it listens.
+    /// The addresses on which it listens.
     pub listen: Listen,
-    /// The founding members by id, the same on every node. Of a node that joins: those that it was told of.
+    /// The founding members by id, the same on every node. A node that joins lists only the members of its own file.
     pub members: BTreeMap<u64, Member>,
     /// Raft's timing, the same on every node.
     pub timing: Timing,
-    /// What the node tells on standard error: off, error, warn, info, debug or trace.
+    /// The log level on standard error: off, error, warn, info, debug or trace.
     pub log_level: String,
     /// How many commands a second each namespace may send.
     pub rates: Rates,
@@ -48,28 +49,28 @@ pub struct Config {
 /// The addresses on which a node listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    /// For clients (gRPC).
+    /// Listener for clients (gRPC).
     pub client: SocketAddr,
-    /// For the other nodes.
+    /// Listener for the other nodes.
     pub peer: SocketAddr,
-    /// For health, metrics and JSON; `None` opens no such port.
+    /// Listener for health and metrics over HTTP; `None` opens no such port.
     pub http: Option<SocketAddr>,
 }
 
-/// Where a member is reached, as `host:port`.
+/// The addresses of a member, as `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// By clients.
+    /// Address for clients.
     pub client: String,
-    /// By the other nodes.
+    /// Address for the other nodes.
     pub peer: String,
 }
 
 impl Member {
-    /// Refuses addresses that nobody could dial, with the field that is wrong.
+    /// Refuses addresses that no client or node could connect to.
     ///
     /// # Errors
-    /// Names `client` or `peer`.
+    /// The error names the field, `client` or `peer`.
     pub fn checked(&self) -> Result<(), Invalid> {
         for (field, address) in [("client", &self.client), ("peer", &self.peer)] {
             let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
@@ -87,24 +88,24 @@ impl Member {
 
 /// Why settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {problem}; {mend}")]
+#[error("{place}: {problem}; {fix}")]
 pub struct ConfigError {
-    /// The file, with a line where one is to blame, or the environment variable.
+    /// The file with the line of the error, if there is one, or the environment variable.
     pub place: String,
     /// What is wrong.
     pub problem: String,
-    /// What to do about it.
-    pub mend: String,
+    /// What the operator does about it.
+    pub fix: String,
 }
 
 impl ConfigError {
-    fn new(place: impl fmt::Display, problem: impl fmt::Display, mend: impl fmt::Display) -> Self {
-        Self { place: place.to_string(), problem: problem.to_string(), mend: mend.to_string() }
+    fn new(place: impl fmt::Display, problem: impl fmt::Display, fix: impl fmt::Display) -> Self {
+        Self { place: place.to_string(), problem: problem.to_string(), fix: fix.to_string() }
     }
 }
 
 impl Config {
-    /// Reads and checks a file, with the environment's `LOCKKEEPER_SECTION__KEY` variables laid over it.
+    /// Reads and checks a file. `LOCKKEEPER_SECTION__KEY` variables of the environment replace its values.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -117,9 +118,9 @@ impl Config {
         )
     }
 
-    /// Checks a text that is called `name` in errors, with `variables` laid over it: those of a scalar key
-    /// (`LOCKKEEPER_NODE`, `LOCKKEEPER_LISTEN__PEER`) replace what the text says, others are ignored unless they
-    /// name a key that does not exist.
+    /// Checks a text, whose name in errors is `name`. Each of `variables` for a scalar key (`LOCKKEEPER_NODE`,
+    /// `LOCKKEEPER_LISTEN__PEER`) replaces the value of the text. Others are ignored, except those that name an unknown
+    /// key.
     pub fn from_toml(
         name: &str,
         text: &str,

@@ -1,39 +1,39 @@
-//! Planted bugs, which prove that the tests can see: each switches one promise off, in a whole process.
+//! Planted bugs, which prove that the tests detect bugs. Each disables one guarantee in a whole process.
 //!
 //! Knows: nothing. Builds without debug assertions contain no faults.
 
-/// A bug that can be planted. It sits where a careless change could put it.
+/// A bug that can be planted, at a place where a careless change could put it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The last to come is served first.
+    /// The newest waiter is served first.
     LifoQueue,
-    /// A restarted node knows no holders of the time before its checkpoint.
+    /// A restarted node has lost the holders of its checkpoint.
     ForgottenHolders,
     /// A restarted node counts tokens from its checkpoint again, at one.
     TokensOfThisProcess,
     /// A repeated acquire is executed again although the first one waits or holds.
     RetriesRunAgain,
-    /// A session ends before the deadline that its client was told, between two renewals.
+    /// A session ends before the deadline that its client received, between two renewals.
     EarlyExpiry,
-    /// A node's state is not what its log says, in a place that no client sees.
+    /// The state of a node differs from its log, in a part that no client reads.
     OtherState,
-    /// A restarted node counts log time from nothing again: it is not in the checkpoint.
+    /// A restarted node starts log time at zero again: it is not in the checkpoint.
     LogTimeOfThisProcess,
     /// A node says that an entry is durable before its disk says so.
     AcknowledgedBeforeSync,
-    /// Log time counts a stalled disk in full, and goes on while nothing can be committed.
+    /// Log time counts a stalled disk in full, and continues while nothing can be committed.
     UncappedLogTime,
-    /// A renewal soon after another is taken for a repetition: it is answered, and does nothing.
+    /// A renewal soon after another one is treated as a repetition: it is answered, and does nothing.
     RenewalDeduplicated,
-    /// What ends at a deadline ends with it, not after it.
+    /// A deadline takes effect at its moment, not after it.
     ExpiryOneEarly,
     /// A session that ends leaves its waiters in their queues.
     DeadWaiterLeft,
     /// A restarted node has forgotten which requests are finished.
     RequestMemoryLost,
-    /// The log is thrown away before a snapshot file holds what it said.
+    /// The log is purged before a snapshot file contains its entries.
     PurgedTooEarly,
-    /// The mirror is taken for the state although its digest says otherwise.
+    /// The mirror is used as the state although its digest does not match.
     MirrorTrusted,
     /// A set of locks is granted as soon as one of them is free.
     SetGrantedInPart,
@@ -58,7 +58,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Every one.
+    /// All planted bugs.
     pub const ALL: [Fault; 25] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
@@ -144,17 +144,17 @@ pub(crate) const fn on(_fault: Fault) -> bool {
 mod tests {
     use super::*;
 
-    /// Each bug has a word of its own, and none is planted where nobody asked for one.
+    /// Each bug has a unique word, and none is planted unless the environment names one.
     #[test]
-    fn each_has_its_word_and_none_is_on_by_itself() {
+    fn each_has_its_word_and_none_is_on_by_default() {
         let words: std::collections::BTreeSet<_> = Fault::ALL.into_iter().map(Fault::word).collect();
         assert_eq!(words.len(), Fault::ALL.len());
         assert!(std::env::var(VARIABLE).is_ok() || Fault::ALL.into_iter().all(|fault| !on(fault)));
     }
 
-    /// Bugs within one room are caught by the test of that rule. The others are for the simulation and the crash test.
+    /// The test of a rule detects its bug within one module. The simulation and the crash test detect the others.
     #[test]
-    fn each_planted_in_one_room_is_caught_there() {
+    fn each_planted_in_one_module_is_caught_there() {
         let caught = [
             (Fault::UncappedLogTime, "node::proposer::log_clock::tests::stalled_commits_stop_it"),
             (Fault::ExpiryOneEarly, "machine::tests::scripts::scripts_end_as_written"),
@@ -176,7 +176,7 @@ mod tests {
             };
             let output = run(Some(fault));
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(text.contains("running 1 test") && !output.status.success(), "{fault:?} went unseen: {text}");
+            assert!(text.contains("running 1 test") && !output.status.success(), "{fault:?} was not detected: {text}");
             println!("{:24} caught by {test}", fault.word());
         }
     }

@@ -1,6 +1,6 @@
 //! lockkeeper: a replicated lock service. Three nodes, one Raft group, and one question: who holds this lock?
 //!
-//! The rooms, from the ground up; each knows only those above it in this list:
+//! The modules, from the ground up. Each one uses only those above it in this list:
 
 pub mod manual;
 pub mod limits;

@@ -332,7 +332,7 @@ pub const MIRROR_CACHE_BYTES: u64 = 32 * 1024 * 1024;
 /// Largest key or value in the mirror: from 128 KiB on, sled writes separate files, which it never syncs.
 pub const MIRROR_VALUE_BYTES: usize = 64 * 1024;
 /// Quarantined mirrors that are kept for inspection.
-pub const MIRRORS_SET_ASIDE: usize = 3;
+pub const MIRRORS_QUARANTINED: usize = 3;
 /// Nice value of the thread that writes mirror and snapshot files: 0 is normal, 19 yields to all other threads.
 pub const STATE_THREAD_NICE: i32 = 10;
 

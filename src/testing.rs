@@ -1,6 +1,6 @@
-//! A whole cluster inside one process, on free ports of loopback, for the tests of applications and our own.
+//! A whole cluster inside one process, on free ports of loopback, for tests of applications and of this crate.
 //!
-//! Knows: node, rpc and what is below them. Never: servers for people, the command line.
+//! Knows: node, rpc and what is below them. Never: the servers of a real node, the command line.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,8 @@
 //! # }
 //! ```
 //!
-//! With a clock that moves by hand a test says how much log time passes, to the millisecond, however slow the machine is:
+//! With a clock that moves by hand a test says how much log time passes, to the millisecond, however slow the machine
+//! is:
 //!
 //! ```no_run
 //! #![recursion_limit = "256"]
@@ -58,8 +59,8 @@ use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc;
 use crate::service::{Call, LockService, ServiceError};
 
-/// Nodes that are real but for the process boundary: consensus over sockets, logs on disk where a directory is given.
-/// Dropping it ends them at once; [`close`](Self::close) ends them as a planned stop does.
+/// Real nodes in one process: consensus over sockets, and logs on disk if a directory is given. Dropping the cluster
+/// stops the nodes at once; [`close`](Self::close) is a planned stop.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -68,15 +69,15 @@ pub struct Cluster {
     servers: JoinSet<()>,
 }
 
-/// What a cluster is started with.
+/// Options of a cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// How many nodes; 3. A single one has no elections.
+    /// Number of nodes, 3 by default. A single node has no elections.
     pub nodes: u64,
-    /// Where logs and files are kept; without a directory nothing is.
+    /// Directory of the data; without one, data is kept in memory.
     pub directory: Option<PathBuf>,
-    /// By which log time advances on every node; the system's, where none is given. Elections and timeouts always go by
-    /// the system's.
+    /// The clock of log time on every node; the clock of the system by default. Elections and timeouts always use the
+    /// clock of the system.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -87,7 +88,7 @@ impl Default for ClusterOptions {
 }
 
 impl Cluster {
-    /// Starts so many nodes with the timing of loopback. Without a directory nothing is kept.
+    /// Starts this number of nodes with the timing of loopback. Without a directory, data is kept in memory.
     pub async fn start(nodes: u64, directory: Option<&Path>) -> Result<Self, OpenNodeError> {
         let directory = directory.map(Path::to_owned);
         Self::start_with(ClusterOptions { nodes, directory, ..ClusterOptions::default() }).await
@@ -144,7 +145,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where clients reach the nodes over gRPC.
+    /// The addresses at which clients reach the nodes over gRPC.
     #[must_use]
     pub fn endpoints(&self) -> &[String] {
         &self.endpoints
@@ -156,13 +157,13 @@ impl Cluster {
         &self.nodes
     }
 
-    /// The node that leads; waits until one does. It never returns where all nodes have stopped.
+    /// Waits until a node leads, and returns it. Never returns if all nodes have stopped.
     pub async fn leader(&self) -> Node {
-        // From before the first look, so that no change lies between a look and the wait for the next one.
+        // Subscribed before the first check, so that no change is missed between a check and the wait for the next one.
         let mut views: Vec<_> = self.nodes.iter().map(Node::views).collect();
         loop {
-            // A node that was closed may believe for a while that it leads. One that has not applied the cluster's first entry
-            // answers no client.
+            // A closed node may consider itself the leader for a while. A node that has not applied the first entry of
+            // the cluster answers no client.
             let founded = |node: &Node| node.info().cluster_id.borrow().is_some();
             let leads = |node: &&Node| node.leads() && founded(node) && !*node.closing().borrow();
             if let Some(node) = self.nodes.iter().find(leads) {
@@ -180,18 +181,19 @@ impl Cluster {
         }
     }
 
-    /// A node that follows; waits until one leads.
+    /// Waits until a node leads, and returns a follower.
     pub async fn follower(&self) -> Node {
         let leader = self.leader().await.id();
         let follower = self.nodes.iter().find(|node| node.id() != leader);
         follower.unwrap_or(&self.nodes[0]).clone()
     }
 
-    /// Lets so much log time pass on a cluster that was started with this clock, and returns when it has: to the millisecond,
-    /// as long as the same node leads. Log time never leaps, so it goes in many small steps, each with an entry of its own
-    /// (about 2,000 for a quarter of an hour, a few seconds).
+    /// Advances log time on a cluster that was started with this clock, and returns when it has passed: exact to the
+    /// millisecond while the same node leads. Log time moves in small steps, each with a log entry (about 2,000 entries
+    /// and a few seconds for a quarter of an hour).
     ///
-    /// The error is that of a step that the cluster did not answer; what had passed before it has passed.
+    /// # Errors
+    /// The error of the first step that the cluster did not answer. The steps before it took effect.
     pub async fn pass(&self, clock: &ManualClock, time: Duration) -> Result<(), ServiceError> {
         let longest = Duration::from_millis(LOG_TIME_CAP_MS_MIN);
         let mut left = time;
@@ -200,7 +202,7 @@ impl Cluster {
             let step = left.min(longest);
             clock.advance(step);
             left -= step;
-            // Refused, and for that decided at a stamp of its own.
+            // The cluster refuses it, and gives the refusal a separate time stamp.
             let (lock, handle) = (nobodys()?, Handle::from_random(0));
             match leader.submit(Call::new(Command::DropLease { lock, handle })).await {
                 Ok(_) | Err(ServiceError::Refused(_)) => {}
@@ -213,7 +215,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the nodes as a planned stop does: clients are sent elsewhere, logs and files are closed.
+    /// Stops the nodes in order: clients are moved to other nodes, logs and files are closed.
     pub async fn close(mut self) {
         self.stop.send_replace(true);
         while self.servers.join_next().await.is_some() {}
@@ -224,7 +226,7 @@ impl Cluster {
 }
 
 fn nobodys() -> Result<LockKey, Invalid> {
-    Ok(LockKey { namespace: Namespace::default(), name: LockName::parse("a-lock-that-nobody-has")? })
+    Ok(LockKey { namespace: Namespace::default(), name: LockName::parse("a-free-lock")? })
 }
 
 fn listener() -> std::io::Result<TcpListener> {
@@ -247,7 +249,7 @@ mod tests {
         }
     }
 
-    /// To wait for a leader among nodes that have stopped costs nothing: no poll asks for another one.
+    /// Waiting for a leader among stopped nodes uses no CPU: no poll requests another one.
     #[tokio::test]
     async fn a_stopped_node_is_not_asked_again_and_again() {
         let cluster = Cluster::start(1, None).await.expect("a cluster");

@@ -1,4 +1,4 @@
-//! Options of more than one command, and how texts of the command line become values, or a refusal that says what was meant.
+//! Options that several commands share, and the parsers of their values.
 
 use std::io::BufRead;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::model::{FencingToken, Handle, Invalid, LockName, LockValue, Namespace
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Common options")]
 pub(super) struct Common {
-    /// Addresses of nodes to ask, separated by commas
+    /// Addresses of nodes, separated by commas
     #[arg(
         short,
         long,
@@ -25,7 +25,7 @@ pub(super) struct Common {
         value_name = "HOST:PORT,…"
     )]
     pub(super) endpoints: Vec<String>,
-    /// The only cluster to believe: its cluster_id, as `status` shows it [env: LOCKKEEPER_CLUSTER]
+    /// Id of the cluster, as `status` shows it; other clusters are refused [env: LOCKKEEPER_CLUSTER]
     // Read from the environment where it is used: `restore` has an option of this name, which must not be set by it.
     #[arg(long, global = true, value_name = "ID")]
     pub(super) cluster: Option<String>,
@@ -38,18 +38,18 @@ pub(super) struct Common {
     /// Print answers and errors as JSON, one object a line
     #[arg(short, long, global = true)]
     pub(super) json: bool,
-    /// Log to standard error what happens; twice for more
+    /// Write a log to standard error; repeat it for more detail
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
 }
 
-/// The hold that is meant, by its lock and its token.
+/// Names one hold by its lock and its token.
 #[derive(Debug, Args)]
 pub(super) struct HoldArgs {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     pub(super) name: LockName,
-    /// The fencing token of the hold that is meant
+    /// Fencing token of the hold
     #[arg(value_parser = token)]
     pub(super) token: FencingToken,
 }
@@ -57,20 +57,20 @@ pub(super) struct HoldArgs {
 /// The secret of a lease.
 #[derive(Debug, Args)]
 pub(super) struct HandleOption {
-    /// Secret of the lease, as `acquire` printed it; `-` reads it from standard input. Other users of this machine can see
-    /// arguments, but neither the variable nor standard input
+    /// Secret of the lease, as `acquire` printed it; `-` reads it from standard input. Other users of this machine can
+    /// see arguments, but neither the variable nor standard input
     #[arg(value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true)]
     handle: Handle,
 }
 
 impl HandleOption {
-    /// The secret, from wherever it is given.
+    /// The secret, from the option or from standard input.
     pub(super) fn read(self) -> Result<Handle, Failure> {
         given_handle(self.handle)
     }
 }
 
-/// The handle itself, or for `-` the one on standard input.
+/// The handle itself, or for `-` the handle on standard input.
 pub(super) fn given_handle(handle: Handle) -> Result<Handle, Failure> {
     if handle.reveal() != "-" { Ok(handle) } else { read_handle(std::io::stdin().lock()) }
 }
@@ -83,7 +83,7 @@ fn read_handle(from: impl BufRead) -> Result<Handle, Failure> {
     Ok(Handle::parse(line.trim_end_matches(['\r', '\n']))?)
 }
 
-/// A duration as people write it; a bare number is refused, for nobody knows its unit.
+/// Parses a duration. A number without a unit is refused.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if text.parse::<f64>().is_ok() {
@@ -92,7 +92,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 250ms, 10s or 5m"))
 }
 
-/// Checked when it is parsed, so that nothing is sent with a bad name.
+/// Parses a lock name, so that no request is sent with a bad one.
 pub(super) fn lock_name(text: &str) -> Result<LockName, String> {
     LockName::parse(text).map_err(|invalid| invalid.to_string())
 }
@@ -135,7 +135,7 @@ pub(super) fn signal(text: &str) -> Result<Signal, String> {
         .ok_or_else(|| "a signal is written like USR1".to_owned())
 }
 
-/// A lock-delay is short: for longer it would only stand in the way of others.
+/// Parses a lock-delay, which has an upper bound.
 pub(super) fn delay(text: &str) -> Result<Duration, String> {
     let (delay, longest) = (duration(text)?, Duration::from_millis(crate::limits::LOCK_DELAY_MS_MAX));
     if longest < delay {
@@ -145,12 +145,12 @@ pub(super) fn delay(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How long a lock stays closed at least.
+/// Parses the shortest time that a lock stays closed.
 pub(super) fn at_least(text: &str) -> Result<Duration, String> {
     from_the_grant("at-least", text, crate::limits::AT_LEAST_MS_MAX)
 }
 
-/// How long a lock is held at most.
+/// Parses the longest time that a lock is held.
 pub(super) fn at_most(text: &str) -> Result<Duration, String> {
     from_the_grant("at-most", text, crate::limits::AT_MOST_MS_MAX)
 }
@@ -164,13 +164,13 @@ fn from_the_grant(what: &str, text: &str, longest_ms: u64) -> Result<Duration, S
     }
 }
 
-/// The setting `ttl_max`, which no cluster has above a day.
+/// Parses the setting `ttl_max`, which is at most a day.
 pub(super) fn ttl_max(text: &str) -> Result<Duration, String> {
     let (ttl_max, longest) = (duration(text)?, Duration::from_millis(crate::limits::TTL_MS_MAX));
     if longest < ttl_max { Err("ttl_max is at most 24h".to_owned()) } else { Ok(ttl_max) }
 }
 
-/// The lowest port base that leaves room for every listener of nine nodes above it.
+/// Parses a port base, above which there must be ports for every listener of nine nodes.
 pub(super) fn port_base(text: &str) -> Result<u16, String> {
     let base: u16 = text.parse().map_err(|_| "a port number is 1 to 65535".to_owned())?;
     if base == 0 || base > u16::MAX - 29 {
@@ -183,7 +183,7 @@ pub(super) fn port_base(text: &str) -> Result<u16, String> {
 mod tests {
     use super::*;
 
-    /// Durations are written as people write them, and a bare number is asked for its unit.
+    /// Durations have units; a bare number is refused with a proposal.
     #[test]
     fn durations_need_a_unit() {
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
@@ -206,16 +206,16 @@ mod tests {
         assert!(signal("NOTHING").is_err());
     }
 
-    /// A port base leaves room for the ports above it.
+    /// All ports above a port base exist.
     #[test]
-    fn port_bases_leave_room() {
+    fn ports_above_the_base_exist() {
         assert_eq!(port_base("7600"), Ok(7600));
         assert!(port_base("65530").unwrap_err().contains("choose a base"));
         assert!(port_base("0").is_err());
     }
 
-    /// A handle from standard input is its first line, with or without a line end; more than a handle may have is refused,
-    /// and not read to its end.
+    /// A handle from standard input is its first line, with or without a line end; more than a handle may have is
+    /// refused, and not read to its end.
     #[test]
     fn a_handle_is_read_from_standard_input() {
         let read = |text: &[u8]| read_handle(text).map(|handle| handle.reveal().to_owned());

@@ -1,4 +1,4 @@
-//! From endpoints to a client. The only place of the command line that knows which service it talks to.
+//! Connects to a cluster. Only this file names the service behind the client.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -21,10 +21,10 @@ pub(super) type Client = client::Client<RemoteService>;
 /// A lease that such a client took.
 pub(super) type Lease = client::Lease<RemoteService>;
 
-/// Names the only cluster to believe, as `--cluster` does.
+/// The variable for `--cluster`.
 pub(super) const CLUSTER_VARIABLE: &str = "LOCKKEEPER_CLUSTER";
 
-/// A client of the named cluster, with what it says of itself. Nothing is sent yet.
+/// Creates a client of the named cluster, with the metadata of this process. Sends nothing yet.
 pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
     settings.cluster = cluster(common)?;
@@ -34,7 +34,7 @@ pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     Ok(client.request_wait(common.timeout).metadata(who::metadata(OWN_PROGRAM)?))
 }
 
-/// The id of the only cluster to believe, where the command line or the environment names one.
+/// The cluster id of the command line or of the environment, if there is one.
 pub(super) fn cluster(common: &Common) -> Result<Option<u128>, Failure> {
     let named = common.cluster.clone().or_else(|| std::env::var(CLUSTER_VARIABLE).ok());
     let Some(named) = named.filter(|named| !named.is_empty()) else { return Ok(None) };
@@ -42,7 +42,7 @@ pub(super) fn cluster(common: &Common) -> Result<Option<u128>, Failure> {
     parse_cluster_id(&named).map(Some).map_err(refused)
 }
 
-/// Warns of an endpoint once, however many clients the command has.
+/// Prints each warning about an endpoint once, even if the command has several clients.
 fn warn_of_left_out(sentence: &str) {
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(sentence.to_owned()) {
@@ -50,10 +50,10 @@ fn warn_of_left_out(sentence: &str) {
     }
 }
 
-/// Variables that would have to change how this program talks to the nodes.
+/// Variables for TLS and authentication, which this version does not have.
 const NOT_YET: [&str; 4] = ["LOCKKEEPER_CA", "LOCKKEEPER_CERT", "LOCKKEEPER_KEY", "LOCKKEEPER_AUTH_TOKEN_FILE"];
 
-/// A variable that would be ignored is refused: its user relies on it.
+/// Refuses variables that this version would ignore although their user relies on them.
 pub(super) fn refuse_what_is_not_there() -> Result<(), Failure> {
     let Some(name) = NOT_YET.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
     else {
@@ -65,16 +65,16 @@ pub(super) fn refuse_what_is_not_there() -> Result<(), Failure> {
     )))
 }
 
-/// For how long to go on through an outage.
+/// How long to retry through an outage.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct RetryOption {
-    /// Go on through an outage of at most this long, such as 30s, or `forever` [default: as --timeout]
+    /// Retry through an outage of at most this duration, such as 30s, or `forever` [default: as --timeout]
     #[arg(long, value_parser = outage, value_name = "DURATION")]
     retry: Option<Duration>,
 }
 
 impl RetryOption {
-    /// This client with that patience. Each request by itself still takes no longer than `--timeout`.
+    /// The client with this retry time. A single request still takes at most `--timeout`.
     pub(super) fn of(self, client: &Client) -> Client {
         match self.retry {
             Some(retry) => client.clone().request_wait(retry),
@@ -87,8 +87,8 @@ fn outage(text: &str) -> Result<Duration, String> {
     if text == "forever" { Ok(Duration::MAX) } else { duration(text) }
 }
 
-/// Who leads; a failure where nobody could be asked who knows how the cluster is.
+/// Returns the leader; without one, no node knows the state of the cluster.
 pub(super) fn led(status: &Status) -> Result<u64, Failure> {
-    let detail = || format!("node {} reaches no leader with a quorum; this is what it sees itself", status.node);
+    let detail = || format!("node {} reaches no leader with a quorum; this is its own view", status.node);
     status.leader.ok_or_else(|| Failure::new(ErrorCode::NoLeader, detail()))
 }

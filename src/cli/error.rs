@@ -1,4 +1,4 @@
-//! Why a command failed: a word of the one table, what happened in a sentence, and the next step.
+//! Why a command failed: the word of the error table, a sentence, and the next step.
 
 use std::io;
 
@@ -7,31 +7,31 @@ use crate::config::ConfigError;
 use crate::model::{DeadlockLink, Invalid, Refusal};
 use crate::service::{ErrorCode, LeaderHint, ServiceError};
 
-/// Done; the answer is yes.
+/// Exit code for success, or for the answer yes.
 pub(super) const YES: u8 = 0;
-/// The answer is no.
+/// Exit code for the answer no.
 pub(super) const NO: u8 = 1;
-/// The command line is wrong.
+/// Exit code for a wrong command line.
 pub(super) const USAGE: u8 = 64;
-/// Exit code where what was given is not acceptable: a damaged backup.
+/// Exit code for refused input, such as a damaged backup.
 pub(super) const REFUSED: u8 = 65;
 
 /// Ends a command with an exit code and a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Which error.
+    /// Code of the error table.
     pub(crate) word: ErrorCode,
-    /// What happened.
+    /// Description of the error.
     pub(crate) detail: String,
     /// The leader, where the error names one.
     pub(crate) leader: Option<LeaderHint>,
-    /// Who waits for whom, where that is the failure.
+    /// The waiters of a deadlock.
     pub(crate) cycle: Vec<DeadlockLink>,
-    /// Replaces the table's exit code.
+    /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
-    /// The detail says itself what to do next.
+    /// The detail contains the next step.
     pub(crate) says_next: bool,
-    /// Nobody reads the answer any more; nothing is left to say.
+    /// The reader of standard output has closed it, so nothing is printed.
     pub(crate) silent: bool,
 }
 
@@ -52,10 +52,10 @@ impl Failure {
         Self::new(ErrorCode::Invalid, detail)
     }
 
-    /// A grant whose line could not be written, and which was therefore given back. Unlike elsewhere a reader that is gone is
-    /// an error here.
+    /// A grant whose line could not be written, and which was therefore released. Here a closed standard output is an
+    /// error.
     pub(crate) fn unprinted(self) -> Self {
-        let detail = format!("the grant could not be printed, so it was given back: {}", self.detail);
+        let detail = format!("the grant could not be printed, so it was released: {}", self.detail);
         Self { detail, silent: false, says_next: true, ..self }
     }
 
@@ -65,15 +65,15 @@ impl Failure {
         if self.silent { 0 } else { self.exit.unwrap_or(self.word.row().exit) }
     }
 
-    /// What a person does next.
+    /// The next step for the user.
     #[must_use]
     pub(crate) fn next_step(&self) -> Option<&'static str> {
         Some(match self.word {
-            // What is out of bounds names its bound and the way out.
+            // The detail names the bound and the fix.
             ErrorCode::Invalid => return None,
-            ErrorCode::NotAcquired => "wait longer with -w, or see what is in the way with `lockkeeper show`",
+            ErrorCode::NotAcquired => "wait longer with -w, or see what blocks it with `lockkeeper show`",
             ErrorCode::AlreadyHeld => "release it first, or use another owner",
-            ErrorCode::Deadlock => "give back what the others named here wait for, then try again",
+            ErrorCode::Deadlock => "release what the others named here wait for, then try again",
             ErrorCode::KindMismatch | ErrorCode::LimitMismatch | ErrorCode::LimitExceeded | ErrorCode::LimitUnknown => {
                 "see how it is used with `lockkeeper show`"
             }
@@ -81,24 +81,24 @@ impl Failure {
             ErrorCode::NotHeld | ErrorCode::HeldByOther | ErrorCode::WrongHandle => {
                 "see who holds it with `lockkeeper show`"
             }
-            ErrorCode::Changed => "look at it again",
+            ErrorCode::Changed => "read it again, then repeat the change",
             ErrorCode::NotAccepted => "see who waits for it with `lockkeeper show`",
-            ErrorCode::SessionEnded | ErrorCode::AlreadyOpen => "start anew with a new session",
-            ErrorCode::StaleAttempt | ErrorCode::TooOld | ErrorCode::RequestReused => "start anew with a new request",
+            ErrorCode::SessionEnded | ErrorCode::AlreadyOpen => "start again with a new session",
+            ErrorCode::StaleAttempt | ErrorCode::TooOld | ErrorCode::RequestReused => "start again with a new request",
             ErrorCode::FeatureLevel => "see what the nodes support with `lockkeeper features`",
             ErrorCode::MembersUnfit => "see who belongs to the cluster with `lockkeeper member ls`",
             ErrorCode::NotPermitted => "ask for the right, or use another certificate or auth token",
             ErrorCode::Unreachable => "check --endpoints, and that the nodes run",
             ErrorCode::NoLeader | ErrorCode::Stopping => "try again; `lockkeeper status` shows which nodes are healthy",
-            ErrorCode::Overloaded => "try again in a moment",
-            ErrorCode::Unknown => "look what became of it with `lockkeeper show`, then try again",
-            ErrorCode::EventsMissed => "go on with --from and the position named here",
-            ErrorCode::Lost => "what the command did last may have met another holder: check it",
+            ErrorCode::Overloaded => "try again later",
+            ErrorCode::Unknown => "check the result with `lockkeeper show`, then try again",
+            ErrorCode::EventsMissed => "continue with --from and the position named here",
+            ErrorCode::Lost => "the last work of the command may overlap with another holder: check it",
             ErrorCode::Internal => "please report it",
         })
     }
 
-    /// The error's advice, as it stands in JSON.
+    /// The advice of the error, as in JSON.
     #[must_use]
     pub(crate) fn advice(&self) -> &'static str {
         self.word.row().advice.word()
@@ -176,12 +176,12 @@ mod tests {
         }
     }
 
-    /// A reader that went away (`ls | head`) is no failure.
+    /// A closed standard output (`ls | head`) is no failure.
     #[test]
     fn a_closed_pipe_is_silent() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((failure.silent, failure.exit()), (true, 0));
         let failure = failure.unprinted();
-        assert_eq!((failure.silent, failure.exit()), (false, 70), "unless a grant went that way");
+        assert_eq!((failure.silent, failure.exit()), (false, 70), "unless it was a grant");
     }
 }

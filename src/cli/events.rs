@@ -1,19 +1,19 @@
-//! The one place where an event becomes fields, for `watch` and for `history`.
+//! Converts events to fields, for `watch` and for `history`.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::model::{Claim, Event, EventKind, FencingToken, Mode, Principal, WaitEndReason};
 
-/// What an event says beyond its position, its lock and its token.
+/// The fields of an event besides its position, lock and token.
 #[derive(Debug, Default)]
 pub(super) struct Facts<'a> {
     pub(super) mode: Option<Mode>,
     pub(super) limit: Option<u32>,
-    /// Permits that were given back, of a hold that goes on.
+    /// Permits that were returned by a hold that continues.
     pub(super) returned: Option<u32>,
-    /// The token that the new one replaces.
+    /// The previous token.
     pub(super) from: Option<FencingToken>,
-    /// The claim that held before a hand-over.
+    /// The previous holder of a hand-over.
     pub(super) was: Option<Claim>,
     pub(super) by: Option<&'a Principal>,
     pub(super) sequence: Option<u64>,
@@ -76,7 +76,7 @@ fn wait_end_word(reason: WaitEndReason) -> &'static str {
     }
 }
 
-/// When it happened, as in RFC 3339.
+/// The time of the event, as in RFC 3339.
 pub(super) fn date(event: &Event) -> String {
     let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
     humantime::format_rfc3339_millis(moment).to_string()

@@ -1,4 +1,4 @@
-//! What `history --json` prints, one record a line, and what `verify` reads: the same fields, both ways without loss.
+//! The lines that `history --json` prints and `verify` reads, one record each.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::model::{
     Subject, WallTime,
 };
 
-/// A JSON line, one a record.
+/// The JSON line of one record.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryLine {
@@ -81,7 +81,7 @@ impl HistoryLine {
         line
     }
 
-    /// It was kept by this cluster.
+    /// Adds the id of the cluster.
     pub(super) fn of(mut self, cluster_id: u128) -> Self {
         self.cluster_id = Some(cluster_id_text(cluster_id));
         self
@@ -113,7 +113,7 @@ impl HistoryLine {
         (self.who, self.why) = (Some(facts.who.to_string()), Some(facts.why.to_string()));
     }
 
-    /// The record of this line. Says what is not as such a line has it.
+    /// The record of this line, or the first invalid field.
     pub(super) fn record(&self) -> Result<HistoryRecord, Invalid> {
         let namespace = Namespace::parse(&self.namespace)?;
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(&self.lock)? };

@@ -1,4 +1,4 @@
-//! Parts of what `--json` prints that several commands share. A field that may be empty is always there, and null then.
+//! Parts of `--json` output that several commands share. An empty field is always present, as null.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::model::{HolderView, LogTime, Metadata, Mode, WaitReason, WaiterView};
 use crate::service::Role;
 
-/// `acquire` and `refresh`.
+/// The JSON line of `acquire` and `refresh`.
 #[derive(Debug, Serialize)]
 pub(super) struct Leased {
     pub(super) namespace: String,
@@ -17,7 +17,7 @@ pub(super) struct Leased {
     pub(super) remaining_ms: u64,
 }
 
-/// What a client says of itself.
+/// The metadata of a client.
 #[derive(Debug, Serialize)]
 pub(super) struct Who {
     who: String,
@@ -117,7 +117,7 @@ pub(super) fn role_word(role: Role) -> &'static str {
     }
 }
 
-/// How one is in another's way, in one word.
+/// Why one claim blocks another, as one word.
 pub(super) fn because(why: WaitReason) -> &'static str {
     match why {
         WaitReason::Holds => "held",
@@ -132,7 +132,7 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A cluster's id as every answer shows it.
+/// Text of a cluster id.
 pub(super) fn cluster_id_text(cluster_id: u128) -> String {
     format!("{cluster_id:032x}")
 }

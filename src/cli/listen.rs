@@ -1,4 +1,4 @@
-//! Listening on a port, and who does, so that "in use" can say by whom. Linux only; elsewhere nobody knows.
+//! Listens on a port, and finds the process that listens on a port in use. The process is only known on Linux.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 
 use crate::limits::{LISTEN_PAUSE_MS, LISTEN_WAIT_MS};
 
-/// Listens on this address. Where it is in use and nobody can be seen who listens there, it may become free in a moment: the
-/// system takes a killed process's memory before its sockets, and whoever kills a node starts it again at once.
+/// Listens on this address. If it is in use by no visible process, it may soon become free: the system frees the
+/// memory of a killed process before its sockets, and a killed node is often restarted at once.
 pub(super) async fn listen(
     address: SocketAddr,
     holder: impl Fn(SocketAddr) -> Option<String>,
@@ -76,23 +76,23 @@ mod tests {
         assert_eq!(holder(address), None);
     }
 
-    /// Who is seen to listen keeps the address; whom nobody sees is about to be gone.
+    /// The address of a visible process is an error. Without a visible process the listener waits.
     #[tokio::test]
-    async fn an_address_that_nobody_is_seen_to_hold_is_waited_for() {
+    async fn an_address_without_a_visible_process_is_waited_for() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let refused = listen(address, holder).await.expect_err("this process listens");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         let dying = std::cell::Cell::new(Some(listener));
         let looks = std::cell::Cell::new(0);
-        let nobody = |_| {
+        let no_process = |_| {
             looks.set(looks.get() + 1);
             if looks.get() == 2 {
                 drop(dying.take());
             }
             None
         };
-        let bound = listen(address, nobody).await.expect("it became free");
+        let bound = listen(address, no_process).await.expect("it became free");
         assert_eq!((bound.local_addr().expect("bound"), looks.get()), (address, 2));
     }
 }

@@ -1,4 +1,4 @@
-//! What happens, told on standard error: off unless asked for, and for a node at the level of its config.
+//! The log on standard error: off by default, and for a node at the level of its config.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ static LEVEL: OnceLock<Level> = OnceLock::new();
 
 struct Level {
     handle: reload::Handle<Targets, Registry>,
-    /// Asked for on the command line or in the environment, and so stronger than a config.
+    /// Set on the command line or in the environment, which override a config.
     fixed: bool,
 }
 
@@ -33,12 +33,12 @@ pub(super) fn start(verbose: u8) {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let ansi = colour && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
-    // Both fail only where somebody else has set a subscriber, who then gets what is told.
+    // Both fail only if another subscriber is set, which then receives the log.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     let _ = LEVEL.set(Level { handle, fixed });
 }
 
-/// Follows a node's config, unless the command line or the environment asked for something else.
+/// Sets the level of a config, unless the command line or the environment set one.
 pub(super) fn set_level(level: &str) {
     let Some(known) = LEVEL.get().filter(|known| !known.fixed) else { return };
     // A level was checked when the config was read.

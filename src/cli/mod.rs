@@ -1,9 +1,9 @@
 //! The command line: options become calls of the client, answers become lines and exit codes.
 //!
 //! Knows: limits, model, codec's format number, clock, service, client, config, rpc, http, and the node that it starts.
-//! Never: what happens inside those rooms.
+//! Never: the inside of those modules.
 //!
-//! Nothing here is a stable interface for Rust programs; the command line itself is, as the manual has it.
+//! The command line is a stable interface, described in the manual. The Rust items here are not.
 
 mod args;
 mod bench;
@@ -47,11 +47,11 @@ pub fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) => return explain(&error, in_json),
     };
-    // The shim becomes another program: nothing of this one may be started for it.
+    // The shim becomes another program, so it must start no part of this one.
     if let Command::Child(shim) = &options.command {
         return ExitCode::from(lock::become_command(shim, options.common.json));
     }
-    // No thread may run beside its own, whose end is the command's.
+    // The guardian must have only one thread, because the end of that thread ends the command.
     if let Command::Guardian(guardian) = &options.command {
         return ExitCode::from(lock::guard(guardian, options.common.json));
     }
@@ -79,12 +79,12 @@ fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     }
 }
 
-/// Help and version are answers; everything else is a usage error, which is 64 here and 2 in clap.
+/// Prints help, version or a usage error. The exit code of a usage error is 64, not 2 as in clap.
 fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
     if error.use_stderr() && in_json {
         Output::new(true).failure(&Failure::usage(what_is_wrong(error)));
     } else {
-        // Where it cannot be printed, the exit code says it.
+        // If it cannot be printed, only the exit code remains.
         let _ = error.print();
     }
     ExitCode::from(if error.use_stderr() { USAGE } else { YES })
@@ -146,13 +146,13 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     }
 }
 
-/// Runs a command that needs no more than a client.
+/// Runs a command that needs only a client.
 fn ask(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<u8, Failure>) -> Result<u8, Failure> {
     on_runtime(runtime::anywhere()?, async { work(&connect(common)?).await })
 }
 
-/// Runs on this thread, with workers beside it. What is left at the end, such as a read of standard input that
-/// nobody answers, is left behind with the process.
+/// Runs the work on this thread, with worker threads. Work that is left at the end, such as a read of standard input,
+/// ends with the process.
 fn on_runtime(runtime: Runtime, work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let code = runtime.block_on(work);
     runtime.shutdown_background();

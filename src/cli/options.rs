@@ -1,4 +1,4 @@
-//! The command line as a whole: the commands, and the options that all of them have.
+//! The commands, and the options that all of them have.
 
 use std::ffi::OsString;
 
@@ -57,7 +57,7 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Opt
 /// All commands. The help of each names the common options in one line, and the program's own help explains them.
 pub(super) fn command() -> clap::Command {
     fn with_hidden(command: clap::Command, common: &[Arg]) -> clap::Command {
-        // `restore` has an option of its own with the name of a common one.
+        // `restore` has an option with the name of a common one.
         let own: Vec<_> = command.get_arguments().map(|option| option.get_id().clone()).collect();
         let others = common.iter().filter(|option| !own.contains(option.get_id()));
         let hidden: Vec<_> = others.map(|option| option.clone().hide(true)).collect();
@@ -73,7 +73,7 @@ const COMMON_IN_SHORT: &str =
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Run an embedded cluster to try things on
+    /// Run an embedded cluster to try things out
     Dev(DevOptions),
     /// Run one node
     Serve(ServeOptions),
@@ -82,46 +82,46 @@ pub(super) enum Command {
     Lock(LockOptions),
     /// Take a lease without a session; prints TOKEN HANDLE
     Acquire(AcquireOptions),
-    /// Prolong a lease by its handle
+    /// Extend a lease by its handle
     Refresh(RefreshOptions),
-    /// Give a lease back by its handle
+    /// Release a lease by its handle
     Release(ReleaseOptions),
-    /// Is this token the current one? Exit code 0 yes, 1 no
+    /// Check whether a token is the current one; exit code 0 yes, 1 no
     Check(CheckOptions),
     /// Return when a name has no holder and no lock-delay; exit code 75 if not in time
     Wait(WaitOptions),
     /// List locks in use
     Ls(ListOptions),
-    /// Show one lock: who holds it, who waits
+    /// Show one lock, its holders and its waiters
     Show(ShowOptions),
-    /// Say who waits for whom, why, and what would end it
+    /// Explain which session waits for which, why, and what would end the wait
     Explain(ExplainOptions),
-    /// List sessions
+    /// List the sessions of the namespace
     Sessions,
     /// Act on a session of another client
     #[command(subcommand)]
     Session(SessionCommand),
     /// Print what happens to locks and sessions, as it happens
     Watch(WatchOptions),
-    /// List who held a lock, from the past to now
+    /// List the holders of a lock, from the past to now
     History(HistoryOptions),
     /// Prove an export of history, or name what is wrong with it
     Verify(VerifyOptions),
-    /// End a hold against its holder's will; the next in the queue gets the lock
+    /// End a hold without its holder; the next waiter gets the lock
     Break(BreakOptions),
     /// Ask a holder to give up its lock
     Ask(AskOptions),
     /// Make another session the holder, without a gap; prints the new TOKEN
     #[command(name = "handover")]
     HandOver(HandOverOptions),
-    /// Keep the limit of a semaphore, or forget it
+    /// Set the limit of a semaphore, or remove it
     Semaphore(SemaphoreOptions),
     /// Run a command while being the leader under a name
     #[command(override_usage = ELECT_USAGE)]
     Elect(ElectOptions),
-    /// Who leads under a name? Prints its value; exit code 1 where nobody does
+    /// Print the value of the leader under a name; exit code 1 if there is none
     Leader(LeaderOptions),
-    /// The cluster: who leads, which nodes are healthy
+    /// Show the leader and the health of the nodes
     Status,
     /// Hand leadership to another node
     Transfer(TransferOptions),

@@ -1,4 +1,4 @@
-//! Where answers, errors and progress go: answers to standard output, everything else to standard error.
+//! Prints answers to standard output, and errors, notes and progress to standard error.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -11,12 +11,12 @@ use super::error::Failure;
 use super::json::because;
 use crate::model::DeadlockLink;
 
-/// How this run talks.
+/// The output of this run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// One object a line instead of texts.
+    /// Print one JSON object a line instead of text.
     pub(crate) json: bool,
-    /// Somebody watches standard error.
+    /// Standard error is a terminal.
     pub(crate) watched: bool,
     bold: bool,
 }
@@ -28,7 +28,7 @@ struct ErrorLine<'a> {
     detail: &'a str,
     advice: &'a str,
     leader: Option<Leader<'a>>,
-    /// Each waits for the next, and the last for the first: of a deadlock.
+    /// Of a deadlock: each waits for the next, and the last for the first.
     cycle: Option<Vec<Link<'a>>>,
 }
 
@@ -39,7 +39,7 @@ struct Link<'a> {
     who: &'a str,
     why: Option<&'a str>,
     lock: &'a str,
-    /// How the next one is in its way.
+    /// Why the next one blocks it.
     because: &'static str,
 }
 
@@ -63,37 +63,36 @@ struct Leader<'a> {
 }
 
 impl Output {
-    /// As the streams and `NO_COLOR` allow.
+    /// Output with the colours that the streams and `NO_COLOR` allow.
     #[must_use]
     pub(crate) fn new(json: bool) -> Self {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { json, watched: io::stderr().is_terminal(), bold: colour && io::stdout().is_terminal() }
     }
 
-    /// Prints one line of answer. Names, reasons and values may hold anything: it cannot become two lines, nor move the
-    /// cursor of a terminal.
+    /// Prints one line of an answer. Control characters in names, reasons and values are escaped.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         self.as_it_is(&plain(text.as_ref()))
     }
 
-    /// Prints a text of this program's own making, which may have several lines.
+    /// Prints a text without escapes. It must not contain text of other clients, and may have several lines.
     pub(crate) fn as_it_is(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         writeln!(out, "{text}")?;
         Ok(out.flush()?)
     }
 
-    /// Prints an object of answer.
+    /// Prints an answer as a JSON object.
     pub(crate) fn object(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.as_it_is(&serde_json::to_string(value).map_err(io::Error::from)?)
     }
 
-    /// The object where JSON was asked for, else the text, which is one line.
+    /// Prints the object with `--json`, or else the text, which is one line.
     pub(crate) fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.json { self.object(value) } else { self.line(text()) }
     }
 
-    /// The object where JSON was asked for, else a text of this program's own making, which may have several lines.
+    /// Prints the object with `--json`, or else the text without escapes.
     pub(crate) fn document(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.json { self.object(value) } else { self.as_it_is(&text()) }
     }
@@ -105,7 +104,7 @@ impl Output {
         self.rows(rows, &mut columns)
     }
 
-    /// Prints the heading of a table, as wide as these first rows need it.
+    /// Prints the heading of a table, with columns as wide as these first rows.
     pub(crate) fn heading(&self, heading: &[&str], rows: &[Vec<String>], columns: &mut Columns) -> Result<(), Failure> {
         for row in rows {
             columns.widen(&cells(row));
@@ -114,7 +113,7 @@ impl Output {
         if self.bold { self.as_it_is(&format!("\u{1b}[1m{line}\u{1b}[0m")) } else { self.as_it_is(&line) }
     }
 
-    /// Prints more rows of a table: columns may become wider, never narrower.
+    /// Prints more rows of a table. Columns may become wider, never narrower.
     pub(crate) fn rows(&self, rows: &[Vec<String>], columns: &mut Columns) -> Result<(), Failure> {
         for row in rows {
             self.as_it_is(&columns.aligned(&cells(row)))?;
@@ -129,7 +128,7 @@ impl Output {
         }
     }
 
-    /// Something that must be seen, on standard error: the object where JSON was asked for, else the text.
+    /// Prints an important event on standard error: the object with `--json`, or else the text.
     pub(crate) fn notice(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let json = self.json.then(|| serde_json::to_string(value).ok()).flatten();
         self.complain(&json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text()))));
@@ -144,7 +143,7 @@ impl Output {
         }
     }
 
-    /// An error: as JSON, or a sentence with the next step.
+    /// Prints an error: as JSON, or as a sentence with the next step.
     pub(crate) fn failure(&self, failure: &Failure) {
         if failure.silent {
             return;
@@ -168,12 +167,12 @@ impl Output {
     }
 
     fn complain(&self, text: &str) {
-        // Where standard error is closed, the exit code has to say it all.
+        // If standard error is closed, only the exit code remains.
         let _ = writeln!(io::stderr(), "{text}");
     }
 }
 
-/// What happened, in lines: of a deadlock, one for each waiter and the waiter or holder in its way.
+/// The lines of an error. A deadlock has one line for each waiter.
 fn sentences(failure: &Failure) -> Vec<String> {
     let Some(first) = failure.cycle.first() else { return vec![plain(&failure.detail).into_owned()] };
     let first = format!("waiting for {} would never end:", plain(first.lock.name.as_str()));
@@ -181,8 +180,8 @@ fn sentences(failure: &Failure) -> Vec<String> {
     std::iter::once(first).chain(links).collect()
 }
 
-/// The text on one line, with escapes for what would act on a terminal instead of being seen: control characters,
-/// line ends, and marks that reverse the direction of writing.
+/// The text on one line, with escapes for characters that would act on a terminal: control characters, line ends, and
+/// marks that change the direction of writing.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let acts = |c: char| {
         c.is_control()
@@ -224,12 +223,12 @@ impl Columns {
     }
 }
 
-/// Waits until the reader of standard output has gone (`watch | head`). Where standard output is a file, this never
-/// happens.
+/// Waits until the reader of standard output has closed it (`watch | head`). Never returns if standard output is a
+/// file.
 pub(crate) async fn reader_gone() {
     let gone = tokio::task::spawn_blocking(|| {
         let out = io::stdout();
-        // Nothing is asked for but what always counts: an error, or the other end's absence.
+        // Errors and the end of the reader are always reported, without a requested event.
         let mut looked = [PollFd::new(&out, PollFlags::empty())];
         loop {
             match poll(&mut looked, None) {
@@ -248,7 +247,7 @@ pub(crate) async fn reader_gone() {
 mod tests {
     use super::*;
 
-    /// Columns stand under each other, whatever they hold, and no line ends in blanks.
+    /// Columns are aligned for any content, and no line ends in blanks.
     #[test]
     fn tables_are_aligned() {
         let mut columns = Columns::default();
@@ -262,8 +261,8 @@ mod tests {
         assert_eq!(columns.aligned(&cells(&rows[0])), "nightly        zoë");
     }
 
-    /// What a name, reason or value holds is seen, and does nothing: no escape sequence, no second line, no text that runs
-    /// backwards. Other text of all languages stays as it is.
+    /// Names, reasons and values cannot add escape sequences, lines or reversed text. Text of all languages stays
+    /// unchanged.
     #[test]
     fn what_would_act_on_a_terminal_is_escaped() {
         for (text, shown) in [

@@ -1,4 +1,4 @@
-//! Positions as people type them: where `watch` and `history` go on, and of which cluster that is.
+//! Positions on the command line, after which `watch` and `history` continue.
 
 use std::str::FromStr;
 
@@ -16,7 +16,7 @@ pub(super) struct After {
     digits: Option<String>,
 }
 
-/// For clap.
+/// Parses a position.
 pub(super) fn after(text: &str) -> Result<After, String> {
     text.parse().map_err(|invalid: Invalid| invalid.to_string())
 }
@@ -37,8 +37,8 @@ impl FromStr for After {
     }
 }
 
-/// The cluster that answers, and the position to go on after. One of another cluster is refused: there it may stand for
-/// something else, and what came before it would be missed in silence.
+/// The id of the cluster, and the position to continue after. A position of another cluster is refused: here it means
+/// another event, and events would be missed silently.
 pub(super) async fn of_this_cluster(
     client: &Client,
     from: Option<&After>,

@@ -1,21 +1,21 @@
-//! The threads that commands run on.
+//! The runtimes of commands.
 //!
 //! On a machine with two processors the workers of `serve`, `dev` and `bench` keep to one each. Where few processors
-//! are busy, Linux wakes a thread beside the one that woke it and seldom looks for an idle processor, so that all
-//! workers of a node and of its clients gather on one while the other rests. The cluster then served a quarter fewer
-//! locks, and as much fewer beside programs that keep both processors busy. Commands that start other programs are
-//! left alone: these would inherit the choice.
+//! are busy, Linux wakes a thread next to the one that woke it and seldom uses an idle processor, so that all workers
+//! of a node and of its clients run on one processor while the other is idle. The cluster then served a quarter fewer
+//! locks, and the same with other programs on both processors. Commands that start other programs are not bound,
+//! because those would inherit the binding.
 
 use tokio::runtime::{Builder, Runtime};
 
 use super::error::Failure;
 
-/// Workers that go wherever the system puts them.
+/// A runtime whose workers run on any processor.
 pub(super) fn anywhere() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Workers of a command that serves or measures.
+/// The runtime of a command that serves or measures.
 #[cfg(target_os = "linux")]
 pub(super) fn spread() -> Result<Runtime, Failure> {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ pub(super) fn spread() -> Result<Runtime, Failure> {
     }
     let started = AtomicUsize::new(0);
     let mut builder = Builder::new_multi_thread();
-    // The first threads are the workers; those for blocking calls come later and go anywhere.
+    // The first threads are the workers. Threads for blocking calls start later, and run on any processor.
     builder.enable_all().worker_threads(processors.len()).on_thread_start(move || {
         if let Some(processor) = processors.get(started.fetch_add(1, Ordering::Relaxed)) {
             let mut only = rustix::thread::CpuSet::new();
@@ -41,8 +41,8 @@ pub(super) fn spread() -> Result<Runtime, Failure> {
 #[cfg(not(target_os = "linux"))]
 pub(super) use anywhere as spread;
 
-/// Whether there is to be a worker for each of so many processors. A share of their time that is smaller than they are
-/// (a control group's), or a number of workers that was asked for, is what Tokio goes by.
+/// Whether each processor gets one worker. With a smaller share of their time (a control group), or a configured number
+/// of workers, Tokio decides.
 #[cfg(target_os = "linux")]
 fn spreads(processors: usize) -> bool {
     let share = std::thread::available_parallelism().map_or(1, usize::from);
@@ -67,7 +67,7 @@ mod tests {
         let runtime = spread().expect("a runtime");
         let threads = runtime.metrics().num_workers();
         let places = runtime.block_on(async {
-            // All workers are busy at once, so that each tells of itself.
+            // All workers are busy at once, so that each reports its own processors.
             let all = std::sync::Arc::new(std::sync::Barrier::new(threads));
             let tasks = (0..threads).map(|_| {
                 let all = std::sync::Arc::clone(&all);
@@ -89,6 +89,6 @@ mod tests {
         } else {
             assert!(places.iter().all(|place| *place == processors), "{places:?}");
         }
-        assert_eq!(allowed(), processors, "who starts the workers stays free");
+        assert_eq!(allowed(), processors, "the thread that starts the workers is not bound");
     }
 }

@@ -1,4 +1,4 @@
-//! One node with its ports: what `serve` runs once and `dev` runs several times in one process.
+//! One node with its ports. `serve` runs one, and `dev` runs several in one process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ pub(super) struct Server {
     servers: JoinSet<Result<(), String>>,
 }
 
-/// The process's metrics, installed once.
+/// The metrics of the process, installed once.
 pub(super) struct Instruments {
     handle: PrometheusHandle,
 }
 
-/// Lets this process have as many descriptors as its hard limit allows: each connection takes one, and the usual soft limit
-/// is small.
+/// Raises the soft limit of file descriptors to the hard limit: each connection takes one, and the usual soft limit is
+/// small.
 pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -60,7 +60,7 @@ impl Instruments {
         Arc::new(move || handle.render())
     }
 
-    /// Folds recorded values together, so that a node that nobody scrapes does not keep them all.
+    /// Merges recorded values from time to time, so that they do not grow on a node whose metrics are never read.
     pub(super) async fn keep(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(limits::METRICS_UPKEEP_MS)).await;
@@ -69,7 +69,7 @@ impl Instruments {
     }
 }
 
-/// The ports of one node, which it has before it does anything else.
+/// The listeners of one node, which are bound before the node starts.
 pub(super) struct Ports {
     peer: std::net::TcpListener,
     client: TcpListener,
@@ -115,19 +115,19 @@ impl Server {
         Ok(Self { node, stop, servers })
     }
 
-    /// Waits until the node or one of its servers can't go on, and says why.
+    /// Waits until the node or one of its servers fails, and returns the reason.
     pub(super) async fn failed(&mut self) -> String {
         tokio::select! {
             why = self.node.failed() => why,
             Some(ended) = self.servers.join_next() => match ended {
-                Ok(Ok(())) => "a server ended by itself".to_owned(),
+                Ok(Ok(())) => "a server ended unexpectedly".to_owned(),
                 Ok(Err(why)) => why,
                 Err(error) => error.to_string(),
             },
         }
     }
 
-    /// Hands leadership over while everything still works, sends clients elsewhere, then closes the node's files.
+    /// Transfers leadership while everything still works, moves clients to other nodes, then closes the node's files.
     pub(super) async fn stop(mut self) {
         self.node.hand_over().await;
         self.stop.send_replace(true);
@@ -141,7 +141,7 @@ impl Server {
 }
 
 async fn until(mut stop: watch::Receiver<bool>) {
-    // The sender going away is a stop, too.
+    // A dropped sender is a stop, too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -28,8 +28,8 @@ fn common_options_stand_anywhere() {
     assert_eq!(short.timeout, std::time::Duration::from_secs(1));
 }
 
-/// The cluster to believe is named by its id, before and after the command, and refused otherwise. `restore` has its own
-/// option of that name: there it is the name of the backup's cluster.
+/// The cluster to believe is named by its id, before and after the command, and refused otherwise. `restore` has its
+/// own option of that name: there it is the name of the backup's cluster.
 #[test]
 fn the_cluster_to_believe_is_named_by_its_id() {
     let id = "0a".repeat(16);

@@ -1,10 +1,10 @@
-//! How clients and times are written for people.
+//! Texts for clients and times.
 
 use std::time::Duration;
 
 use crate::model::{LogTime, Metadata};
 
-/// How a holder or waiter is called, by what it says of itself.
+/// The name of a holder or waiter, from its metadata.
 pub(super) fn called(metadata: &Metadata) -> String {
     let (who, host) = (&metadata.who, &metadata.host);
     if who.is_empty() {
@@ -20,7 +20,7 @@ pub(super) fn ago(now: LogTime, since: LogTime) -> String {
     short(now.ms_since(since))
 }
 
-/// A duration without digits that nobody reads.
+/// A duration, rounded to seconds from 10 s on.
 pub(super) fn short(ms: u64) -> String {
     let whole = if ms < 10_000 { Duration::from_millis(ms) } else { Duration::from_secs(ms / 1000) };
     humantime::format_duration(whole).to_string()

@@ -1,4 +1,4 @@
-//! What a command says of itself unless it was asked to say something else: user, host and program.
+//! The default metadata of a command: user, host and program.
 
 use super::error::Failure;
 use crate::limits::WHO_PART_BYTES_MAX;
@@ -7,8 +7,8 @@ use crate::model::Metadata;
 /// The name of this program, for commands that run no other.
 pub(super) const OWN_PROGRAM: &str = "lockkeeper";
 
-/// The user, the host and the program that works under the lock. Only the program's name: its arguments may hold secrets,
-/// and all who look at the lock see this.
+/// The user, the host and the program that works under the lock. It has no arguments, which may be secret: all
+/// clients can see it.
 pub(super) fn metadata(program: &str) -> Result<Metadata, Failure> {
     let user =
         ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
@@ -19,7 +19,7 @@ pub(super) fn metadata(program: &str) -> Result<Metadata, Failure> {
     Ok(Metadata { who: who.into(), host: host.into(), pid: std::process::id(), ..Metadata::default() }.checked()?)
 }
 
-/// Names from the environment are shown, not trusted: cut, and without control characters.
+/// Shortens a name from the environment, and removes control characters.
 fn shortened(text: &str) -> String {
     let mut kept: String = text.chars().filter(|c| !c.is_control()).collect();
     while WHO_PART_BYTES_MAX < kept.len() {

@@ -1,4 +1,4 @@
-//! From what was written to what holds: every relation between settings is checked here, once.
+//! Checks the settings: every value, and every relation between two of them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use crate::model::{Invalid, Namespace, parse_cluster_id};
 
 type Checked<T> = Result<T, ConfigError>;
 
-/// The settings, or the first thing that is wrong with them.
+/// Returns the checked settings, or the first error.
 pub(super) fn check(draft: Draft) -> Checked<Config> {
     let members = members(&draft)?;
     let node = required(&draft.file, "node", "node = 1", draft.node.clone())?;
@@ -44,7 +44,7 @@ fn required<T>(file: &str, key: &str, example: &str, value: Option<At<T>>) -> Ch
 
 fn cluster(draft: &Draft) -> Checked<String> {
     let cluster = required(&draft.file, "cluster", "cluster = \"harbour\"", draft.cluster.clone())?;
-    // A cluster's name follows the rules of a namespace's: it stands in paths, logs and metrics.
+    // The rules for a cluster's name are those for a namespace: it is used in paths, logs and metrics.
     match Namespace::parse(&cluster.value) {
         Ok(_) => Ok(cluster.value),
         Err(invalid) => {
@@ -82,8 +82,8 @@ fn data(draft: &Draft) -> Checked<PathBuf> {
 
 fn members(draft: &Draft) -> Checked<BTreeMap<u64, Member>> {
     if draft.members.is_empty() {
-        let mend = "add a [[member]] with id, client and peer for every founding node";
-        return Err(ConfigError::new(&draft.file, "there are no members", mend));
+        let fix = "add a [[member]] with id, client and peer for every founding node";
+        return Err(ConfigError::new(&draft.file, "there are no members", fix));
     }
     if draft.members.len() > limits::MEMBERS_MAX {
         let problem = format!("{} members are more than {}", draft.members.len(), limits::MEMBERS_MAX);
@@ -100,13 +100,13 @@ fn members(draft: &Draft) -> Checked<BTreeMap<u64, Member>> {
             host_and_port(address)?;
             if let Some(before) = addresses.insert(address.value.clone(), address.place.clone()) {
                 let problem = format!("address {} is used twice (before at {before})", address.value);
-                return Err(ConfigError::new(&address.place, problem, "give every listener an address of its own"));
+                return Err(ConfigError::new(&address.place, problem, "give every listener a different address"));
             }
         }
         let entry = Member { client: client.value.clone(), peer: peer.value.clone() };
         if members.insert(id.value, entry).is_some() {
             let problem = format!("member id {} is used twice", id.value);
-            return Err(ConfigError::new(&id.place, problem, "give every member an id of its own"));
+            return Err(ConfigError::new(&id.place, problem, "give every member a different id"));
         }
     }
     Ok(members)
@@ -132,15 +132,15 @@ fn listen(draft: &Draft, member: &Member) -> Checked<Listen> {
     if let Some((http, at)) = http.zip(draft.listen_http.as_ref()) {
         for (key, other) in [("client", client), ("peer", peer)] {
             if overlaps(http, other) {
-                let problem = format!("listen.http {http} is listen.{key}'s address too");
-                return Err(ConfigError::new(&at.place, problem, "give it a port of its own, such as 7620"));
+                let problem = format!("listen.http {http} is also the address of listen.{key}");
+                return Err(ConfigError::new(&at.place, problem, "give it another port, such as 7620"));
             }
         }
     }
     if overlaps(client, peer) {
         let place = draft.listen_peer.as_ref().map_or(&draft.file, |at| &at.place);
-        let problem = format!("listen.peer {peer} is listen.client's address too");
-        return Err(ConfigError::new(place, problem, "clients and peers need a port each"));
+        let problem = format!("listen.peer {peer} is also the address of listen.client");
+        return Err(ConfigError::new(place, problem, "give clients and peers different ports"));
     }
     Ok(Listen { client, peer, http })
 }
@@ -149,7 +149,7 @@ fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
-/// Where to listen: as written, if it agrees with how the members reach this node; else the member's own address.
+/// The address to listen on: the written one, if the members reach this node there, or else the address of the member.
 fn listener(draft: &Draft, key: &str, written: Option<&At<String>>, member: &str) -> Checked<SocketAddr> {
     let Some(at) = written else {
         return member.parse().map_err(|_| {
@@ -172,7 +172,7 @@ fn listener(draft: &Draft, key: &str, written: Option<&At<String>>, member: &str
 }
 
 fn socket(at: &At<String>) -> Checked<SocketAddr> {
-    let refused = |mend: &str| ConfigError::new(&at.place, format!("{:?} is not IP:PORT", at.value), mend);
+    let refused = |fix: &str| ConfigError::new(&at.place, format!("{:?} is not IP:PORT", at.value), fix);
     let address: SocketAddr =
         at.value.parse().map_err(|_| refused("a listener needs an address, such as 0.0.0.0:7600"))?;
     if address.port() == 0 {
@@ -192,7 +192,7 @@ fn timing(draft: &Draft) -> Checked<Timing> {
         });
     };
     if let Some(profile) = &draft.profile {
-        let problem = format!("profile {:?} and times of one's own contradict each other", profile.value);
+        let problem = format!("timing.profile {:?} cannot be combined with heartbeat or election times", profile.value);
         return Err(ConfigError::new(
             &profile.place,
             problem,
@@ -209,11 +209,11 @@ fn timing(draft: &Draft) -> Checked<Timing> {
 
 fn milliseconds(at: &At<String>) -> Checked<u64> {
     let duration = humantime::parse_duration(&at.value).map_err(|error| {
-        let mend = match at.value.trim().parse::<u64>() {
+        let fix = match at.value.trim().parse::<u64>() {
             Ok(number) => format!("did you mean \"{number}ms\"?"),
             Err(_) => "write it like \"50ms\"".to_owned(),
         };
-        ConfigError::new(&at.place, format!("{:?} is not a duration: {error}", at.value), mend)
+        ConfigError::new(&at.place, format!("{:?} is not a duration: {error}", at.value), fix)
     })?;
     u64::try_from(duration.as_millis())
         .map_err(|_| ConfigError::new(&at.place, format!("{:?} is too long", at.value), "write it like \"50ms\""))

@@ -1,4 +1,4 @@
-//! The settings as they were written: every scalar with the place that it comes from, nothing checked but its type.
+//! The settings as written: every scalar with its place in the file or environment. Only types are checked here.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::ConfigError;
 use crate::model::parse_cluster_id;
 
-/// What was written, before it is checked.
+/// The settings as written, before they are checked.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) file: String,
@@ -26,11 +26,11 @@ pub(super) struct Draft {
     pub(super) election_max: Option<At<String>>,
     pub(super) log_level: Option<At<String>>,
     pub(super) rate: Option<At<u64>>,
-    /// By the name of a namespace.
+    /// Quotas by the name of the namespace.
     pub(super) rates: Vec<(String, At<u64>)>,
 }
 
-/// A value and where it was written.
+/// A value and the place where it was written.
 #[derive(Debug, Clone)]
 pub(super) struct At<T> {
     pub(super) value: T,
@@ -112,7 +112,7 @@ struct FileRate {
     commands_a_second: Spanned<u64>,
 }
 
-/// A section that may stand there, empty: whatever it says would be ignored, and protection must not be ignored.
+/// A section that must be empty: this version has no settings for it, and protection must not be ignored silently.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct NothingYet {}
@@ -158,7 +158,7 @@ impl Draft {
         })
     }
 
-    /// Lays environment variables over what was read.
+    /// Replaces values with those of environment variables.
     pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, String)>) -> Result<(), ConfigError> {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix("LOCKKEEPER_").map(|rest| rest.to_lowercase().replace("__", ".")) else {
@@ -167,7 +167,7 @@ impl Draft {
             // Other variables of the command line share the prefix; only a name with a section can be a mistake.
             let of_clients = key == "cluster" && parse_cluster_id(&value).is_ok();
             if of_clients {
-                // The same variable names the cluster that a client believes, by its id. No name of a cluster looks so.
+                // The same variable holds the cluster_id for clients. No name of a cluster looks like an id.
                 continue;
             }
             if SCALARS.contains(&key.as_str()) {
@@ -244,7 +244,7 @@ fn line_of(text: &str, byte: usize) -> usize {
     1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
-/// The section that a place in the text stands in.
+/// The section that contains a place in the text.
 fn section_of(text: &str, byte: usize) -> Option<&str> {
     let before = text.get(..byte)?;
     before.lines().rev().find_map(|line| line.trim().strip_prefix('[')?.split(']').next())
@@ -257,17 +257,17 @@ fn unreadable(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     };
     let message = error.message().trim().replace('\n', " ");
     let section = error.span().and_then(|span| section_of(text, span.start));
-    let mend = match message.split_once("unknown field") {
+    let fix = match message.split_once("unknown field") {
         Some((_, rest)) if rest.contains("there are no fields") => {
             let section = section.map_or("this section".to_owned(), |section| format!("[{section}]"));
             let problem =
                 format!("{section} has no settings in this version of lockkeeper, and would be ignored: {message}");
-            let mend = "remove it, so that nothing seems protected or bounded that is not";
-            return ConfigError::new(place, problem, mend);
+            let fix = "remove it, so that the file promises no protection or bound that does not exist";
+            return ConfigError::new(place, problem, fix);
         }
         Some(_) => "remove it, or use one of the keys named here",
         None if message.contains("missing field") => "add it",
         None => "write it as the manual's example does",
     };
-    ConfigError::new(place, message, mend)
+    ConfigError::new(place, message, fix)
 }

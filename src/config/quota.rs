@@ -7,18 +7,18 @@ use super::draft::{At, Draft};
 use crate::limits;
 use crate::model::Namespace;
 
-/// Commands a second that a namespace may send; each node follows its own file while it leads, so it should be the same
-/// on every node. The other quotas are the cluster's rules, and no node has its own.
+/// Commands a second that a namespace may send. The leader applies the values of its own file, so they should be the
+/// same on every node. All other quotas are settings of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rates {
-    /// Of every namespace that has none of its own; no bound where it is missing.
+    /// Rate of every namespace that is not listed; `None` is no bound.
     pub a_second: Option<u32>,
-    /// Of these namespaces.
+    /// Rates of the listed namespaces.
     pub of: BTreeMap<Namespace, u32>,
 }
 
 impl Rates {
-    /// The bound that counts for a namespace.
+    /// The rate of a namespace.
     #[must_use]
     pub fn of(&self, namespace: &Namespace) -> Option<u32> {
         self.of.get(namespace).copied().or(self.a_second)
@@ -47,6 +47,6 @@ fn rate(at: &At<u64>) -> Result<u32, ConfigError> {
     let bounded = u32::try_from(at.value).ok().filter(|rate| (1..=limits::COMMANDS_A_SECOND_MAX).contains(rate));
     bounded.ok_or_else(|| {
         let problem = format!("commands_a_second is {}, not 1 to {}", at.value, limits::COMMANDS_A_SECOND_MAX);
-        ConfigError::new(&at.place, problem, "correct it, or remove it where nothing is to be bounded")
+        ConfigError::new(&at.place, problem, "correct it, or remove it for no bound")
     })
 }

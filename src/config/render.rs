@@ -1,4 +1,4 @@
-//! The settings of a node that joins a cluster, as a file that it can be started with.
+//! Writes the config file of a node that joins a cluster.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -6,26 +6,26 @@ use std::path::Path;
 
 use super::{Member, Profile};
 
-/// What a node must be told to be part of a cluster that it did not found.
+/// The settings of a node that joins a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joining<'a> {
     /// The cluster's name.
     pub cluster: &'a str,
-    /// What its nodes know each other by.
+    /// The id by which its nodes recognize each other.
     pub peers_id: u128,
     /// The node's id.
     pub node: u64,
-    /// Where it keeps its data.
+    /// Directory of its data.
     pub data: &'a Path,
-    /// Where it is reached.
+    /// The addresses of the node.
     pub member: &'a Member,
-    /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` where the node's
-    /// cluster has none yet.
+    /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` where the
+    /// node's cluster has none yet.
     pub timing_ms: Option<[u64; 3]>,
 }
 
 impl Joining<'_> {
-    /// The file.
+    /// The text of the config file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -52,7 +52,7 @@ impl Joining<'_> {
     }
 }
 
-/// Where to listen for an address that is a name; one that is a number is listened on as it is.
+/// The address to listen on. For a host name that is all addresses of the machine, with the port of the name.
 fn everywhere(address: &str) -> Option<SocketAddr> {
     if address.parse::<SocketAddr>().is_ok() {
         return None;
@@ -88,7 +88,7 @@ mod tests {
         Config::from_toml("n4.toml", &joining.to_toml(), []).expect("a good config")
     }
 
-    /// What is written is what is read, with a profile, with times of one's own, and where addresses are names.
+    /// What is written is what is read, with a profile, with custom times, and where addresses are names.
     #[test]
     fn the_file_is_a_good_config() {
         let member = |host: &str| Member { client: format!("{host}:7604"), peer: format!("{host}:7614") };

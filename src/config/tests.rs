@@ -1,4 +1,4 @@
-//! Every refusal of the settings, by the file, the line and the mend that it names.
+//! Every refusal of the settings names the file, the line and the fix.
 
 use super::*;
 
@@ -110,7 +110,7 @@ fn missing_settings_are_named() {
     assert!(error.contains("there are no members"), "{error}");
 }
 
-/// A node that is not among the members is told which there are.
+/// The error for a node that is not among the members lists the members.
 #[test]
 fn a_node_outside_the_members_is_refused() {
     refused("node = 1", "node = 4", "n1.toml:2: ", "node 4 is not among the members (1, 2)");
@@ -139,7 +139,7 @@ fn listening_elsewhere_than_the_member_says_is_refused() {
 /// One port cannot serve two purposes.
 #[test]
 fn listeners_do_not_share_a_port() {
-    refused("http   = \"127.0.0.1:7621\"", "http = \"0.0.0.0:7611\"", "n1.toml:8: ", "listen.peer's address too");
+    refused("http   = \"127.0.0.1:7621\"", "http = \"0.0.0.0:7611\"", "n1.toml:8: ", "the address of listen.peer");
 }
 
 /// Addresses that are none are refused with an example.
@@ -155,7 +155,7 @@ fn malformed_addresses_are_refused() {
 fn timing_relations_hold() {
     let timing = |text: &str, holds: &str| refused("profile = \"lan\"", text, "n1.toml:21: ", holds);
     timing("profile = \"slow\"", "use lan, fast or wan");
-    timing("profile = \"lan\"\nheartbeat = \"50ms\"", "contradict each other");
+    timing("profile = \"lan\"\nheartbeat = \"50ms\"", "cannot be combined");
     timing("heartbeat = \"50ms\"", "set all three");
     timing("heartbeat = \"80ms\"\nelection_min = \"150ms\"\nelection_max = \"300ms\"", "two heartbeats (160 ms)");
     timing("heartbeat = \"50ms\"\nelection_min = \"300ms\"\nelection_max = \"300ms\"", "shorter than election_max");
@@ -178,7 +178,7 @@ fn the_environment_lies_over_the_file() {
     let error = with("LOCKKEEPER_TIMING__PROFILE", "slow").expect_err("no such profile");
     assert_eq!(error.place, "environment variable LOCKKEEPER_TIMING__PROFILE");
     let error = with("LOCKKEEPER_TIMING__PROFIL", "lan").expect_err("no such key");
-    assert!(error.mend.contains("LOCKKEEPER_TIMING__PROFILE"), "{error}");
+    assert!(error.fix.contains("LOCKKEEPER_TIMING__PROFILE"), "{error}");
     assert!(with("LOCKKEEPER_NODE", "one").is_err());
 }
 

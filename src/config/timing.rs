@@ -1,4 +1,4 @@
-//! Raft's timing by profile or by hand, and the shortest TTL that follows from it.
+//! Raft's timing, from a profile or custom, and the shortest TTL that follows from it.
 
 use crate::limits;
 
@@ -10,16 +10,16 @@ pub enum Profile {
     Lan,
     /// Loopback and tests.
     Fast,
-    /// Between sites.
+    /// Nodes in several sites.
     Wan,
 }
 
 /// Raft's timing. The heartbeat is less than half of the shortest election timeout, and that is less than the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// The profile that it comes from; `None` where it was set by hand.
+    /// The profile, or `None` for custom times.
     pub profile: Option<Profile>,
-    /// A leader's heartbeats are so far apart, in milliseconds.
+    /// Interval of a leader's heartbeats, in milliseconds.
     pub heartbeat_ms: u64,
     /// Shortest election timeout, in milliseconds.
     pub election_ms_min: u64,
@@ -46,7 +46,7 @@ impl Profile {
         [Profile::Lan, Profile::Fast, Profile::Wan].into_iter().find(|profile| profile.name() == name)
     }
 
-    /// Its timing.
+    /// The timing of the profile.
     #[must_use]
     pub fn timing(self) -> Timing {
         let ([heartbeat_ms, election_ms_min, election_ms_max], ttl_ms_min) = match self {
@@ -65,7 +65,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// A timing by hand. `Err` says which relation does not hold.
+    /// A custom timing. `Err` names the relation that does not hold.
     pub fn by_hand(heartbeat_ms: u64, election_ms_min: u64, election_ms_max: u64) -> Result<Self, String> {
         if heartbeat_ms == 0 {
             return Err("heartbeat is zero".to_owned());

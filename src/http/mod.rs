@@ -20,7 +20,7 @@ use crate::model::Query;
 use crate::net::{self, Greeted, arrivals};
 use crate::service::{Freshness, LockService, ServiceError};
 
-/// Writes all metrics in Prometheus' text format.
+/// Returns all metrics in the text format of Prometheus.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 #[derive(Clone)]
@@ -78,7 +78,7 @@ impl axum::serve::Listener for Arrivals {
 }
 
 async fn healthz<S: LockService>(State(port): State<Port<S>>) -> Response {
-    // A stale read needs nobody else: a node without a quorum is well, too.
+    // A stale read needs no other node, so a node without a quorum is healthy, too.
     match port.service.query(Query::Totals, Freshness::Stale).await {
         Ok(answered) => format!("ok: applied {}\n", answered.index).into_response(),
         Err(error) => unavailable(&error),
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// The HTTP port closes a connection on which nothing is asked.
+    /// The HTTP port closes a connection without requests.
     #[tokio::test(start_paused = true)]
     async fn a_silent_connection_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -121,6 +121,6 @@ mod tests {
         let mut silent = TcpStream::connect(address).await.expect("connected");
         let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
         let read = timeout(longest, silent.read_u8()).await.expect("closed in time");
-        assert!(read.is_err(), "the port said something: {read:?}");
+        assert!(read.is_err(), "the port answered: {read:?}");
     }
 }

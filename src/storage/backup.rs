@@ -1,4 +1,4 @@
-//! A snapshot file that was taken away, and the directory that is made of one.
+//! Reads a backup, which is a snapshot file, and creates the directory of a node from one.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -12,31 +12,31 @@ use super::head::Head;
 use super::identity::Identity;
 use super::snapshot::{Builder, SnapshotFile, received_name};
 
-/// Why a backup was not read, or not restored. Whatever was there is as it was.
+/// Why a backup was not read, or not restored. Existing files are unchanged.
 #[derive(Debug, Error)]
 pub enum BackupError {
-    /// It is not what a backup wrote.
+    /// The file is not a complete backup.
     #[error("{} is not a whole backup: {what}; use another one", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where, and what was found.
+        /// The offset, and what was found there.
         what: String,
     },
-    /// There is something already.
-    #[error("{} is not empty: a backup is restored into a directory of its own; name another one, or move this one away", path.display())]
+    /// The directory has entries already.
+    #[error("{} is not empty: a backup is restored into an empty directory; name another one, or move this one away", path.display())]
     NotEmpty {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// The disk answered with an error.
+    /// The system returned an error.
     #[error("cannot {doing} {}: {error}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// On what.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the system.
         error: io::Error,
     },
 }
@@ -51,7 +51,7 @@ impl BackupError {
 /// Opens a backup and reads all of it: framing, checksums, count, digest.
 ///
 /// # Errors
-/// [`BackupError::Damaged`] names the offset of what is wrong, also where it is no backup at all or of another format.
+/// [`BackupError::Damaged`] names the offset of what is wrong, even if the file is no backup or has another format.
 pub fn open_backup(path: &Path) -> Result<SnapshotFile, BackupError> {
     let verified = SnapshotFile::open(path).and_then(|file| file.verify().map(|()| file));
     verified.map_err(|error| {
@@ -62,11 +62,11 @@ pub fn open_backup(path: &Path) -> Result<SnapshotFile, BackupError> {
     })
 }
 
-/// Makes a node's directory that holds this state and an empty log. It appears whole or not at all: its identity, without
-/// which no node takes it for its own, comes last.
+/// Creates a node's directory with this state and an empty log. The identity file is written last: no node opens a
+/// directory without one.
 ///
 /// # Errors
-/// [`BackupError::NotEmpty`] where the directory has anything in it.
+/// [`BackupError::NotEmpty`] if the directory has any entry.
 pub fn lay_out(
     dir: &Path,
     identity: &Identity,
@@ -115,7 +115,7 @@ mod tests {
         (head, records)
     }
 
-    /// A directory that was laid out opens with exactly that state and an empty log, for its own node alone.
+    /// A directory made from a backup opens with exactly that state and an empty log, and only for its own node.
     #[test]
     fn what_is_laid_out_opens() {
         let folder = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(opened.recovered.records, records);
     }
 
-    /// A directory with anything in it is left alone.
+    /// A directory with any entry is refused, and left as it is.
     #[test]
     fn a_directory_in_use_is_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ mod tests {
         let flipped = |at: usize| [&whole[..at], &[whole[at] ^ 1], &whole[at + 1..]].concat();
         assert!(refused(&flipped(whole.len() / 2)).contains("checksum"));
         assert!(refused(&flipped(8)).contains("snapshot format 0; this build reads 1 to 1"));
-        assert!(refused(b"a text of somebody else's").contains("not a snapshot file"));
+        assert!(refused(b"a text of another program").contains("not a snapshot file"));
         refused(&whole[..whole.len() - 1]);
     }
 }

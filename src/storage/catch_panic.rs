@@ -1,5 +1,4 @@
-//! Work that may panic, and whose panic is an error like others: sled on damaged files, or on a disk that fails while it is
-//! closed.
+//! Turns a panic into an error: sled panics on damaged files, and when a disk fails while it closes its files.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,13 +12,13 @@ thread_local! {
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread would be caught here. A program that ends itself at every panic asks this first.
+/// Whether a panic of this thread is caught. A panic hook that ends the process checks this first.
 #[must_use]
 pub fn panics_are_caught() -> bool {
     CAUGHT.get()
 }
 
-/// Does the work, and answers `None` where it panicked.
+/// Does the work. Returns `None` if it panicked.
 pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     let before = CAUGHT.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -27,10 +26,10 @@ pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     outcome.ok()
 }
 
-/// A value whose drop may panic, or never end: sled waits without a bound for what it could not write.
+/// A value whose drop may panic or block: sled waits without a bound for data that it could not write.
 ///
-/// A thread of its own drops the value. The owner waits for that thread for at most [`MIRROR_CLOSE_WAIT_MS`]; after that the
-/// thread goes on alone, and the value's files stay open until the process ends.
+/// A separate thread drops the value. The owner waits for that thread for at most [`MIRROR_CLOSE_WAIT_MS`]. After that
+/// the thread continues alone, and the files of the value stay open until the process ends.
 #[derive(Debug)]
 pub(super) struct DropCaught<T: Send + 'static> {
     /// `Some` until the drop.
@@ -55,7 +54,7 @@ impl<T: Send + 'static> Drop for DropCaught<T> {
             caught(|| drop(value));
             drop(sender);
         };
-        // Where no thread can be had, the closure is dropped here, and the value with it.
+        // If no thread can be started, the closure is dropped here, and the value with it.
         if caught(|| thread::Builder::new().name("lockkeeper-close".to_owned()).spawn(close))
             .is_some_and(|spawned| spawned.is_ok())
         {
@@ -77,15 +76,15 @@ mod tests {
         }
     }
 
-    /// A caught panic is an answer, whoever asks meanwhile learns that it will be, and afterwards that it would not.
+    /// A caught panic becomes `None`. While the work runs, `panics_are_caught` returns true, and afterwards false.
     #[test]
-    fn a_panic_is_an_answer() {
+    fn a_panic_becomes_none() {
         assert_eq!(caught(|| 7), Some(7));
         assert_eq!(caught(|| assert!(!panics_are_caught(), "it is caught")), None);
         assert!(!panics_are_caught());
     }
 
-    /// A value whose drop never ends does not keep its owner: a node whose disk failed stops all the same.
+    /// A value whose drop never ends does not block its owner: a node whose disk failed still stops.
     #[test]
     fn a_drop_that_never_ends_is_left_behind() {
         struct Stuck(std::sync::mpsc::Receiver<()>);
@@ -99,9 +98,9 @@ mod tests {
         release.send(()).expect("the drop still waits");
     }
 
-    /// What panics when it is dropped harms nobody, not even while another panic goes through.
+    /// A value that panics when it is dropped has no effect on its owner, even during another panic.
     #[test]
-    fn a_drop_that_panics_harms_nobody() {
+    fn a_drop_that_panics_is_contained() {
         drop(DropCaught::new(Bomb));
         let both = || {
             let _bomb = DropCaught::new(Bomb);

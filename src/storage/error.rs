@@ -1,4 +1,4 @@
-//! Why a directory was not opened: which file, what was found, and the way out.
+//! Errors of storage: the file, what was found there, and what to do next.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,63 +6,63 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// What to do with a directory whose data is not whole.
-const WAY_OUT: &str = "Put back what was removed. Otherwise replace the node: move the directory away, then `lockkeeper member add`; \
+/// What to do when data of a directory is missing or damaged.
+const NEXT_STEP: &str = "Restore what was removed. Otherwise replace the node: move the directory away, then `lockkeeper member add`; \
      or, where the cluster has no other node, start from the last backup: `lockkeeper restore`";
 
-/// Why a directory was not opened. Nothing in it was changed, but for what a crash had left half-written.
+/// Why a directory was not opened. Nothing in it was changed, except files that a crash had left incomplete.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The disk answered with an error.
-    #[error("cannot {doing} {}: {error}; {}", path.display(), mend(error))]
+    /// The system returned an error.
+    #[error("cannot {doing} {}: {error}; {}", path.display(), next_step(error))]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// On what.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Two processes on one directory would destroy it.
-    #[error("another process holds {}; stop it, or give this node a directory of its own", path.display())]
+    /// Another process has locked the directory.
+    #[error("another process holds {}; stop it, or give this node another directory", path.display())]
     InUse {
         /// The lock file.
         path: PathBuf,
     },
-    /// The directory is not this node's.
+    /// The directory belongs to another node.
     #[error("{} belongs to {found}; this config says {expected}; correct the config or choose another directory", path.display())]
     NotOurs {
         /// The identity file.
         path: PathBuf,
         /// Whose it is.
         found: String,
-        /// Who asked.
+        /// The node that tried to open it.
         expected: String,
     },
-    /// Written by a build that this one does not know.
+    /// A newer build wrote the file.
     #[error("{} was written by a newer lockkeeper: format {found}, this build reads 1 to {readable}; install the newer build", path.display())]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         found: u32,
         /// The newest format this build reads.
         readable: u32,
     },
-    /// A file is not what was written.
-    #[error("{} is damaged at offset {offset}: {what}; it may have been acknowledged, so nothing was cut. {}", path.display(), WAY_OUT)]
+    /// The content of a file is not what was written to it.
+    #[error("{} is damaged at offset {offset}: {what}; it may have been acknowledged, so nothing was cut. {}", path.display(), NEXT_STEP)]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// Offset of the damage, in bytes.
         offset: u64,
         /// What was found.
         what: String,
     },
-    /// There is data, but no complete state can be made of it.
-    #[error("{} cannot be recovered: {what}. {}", path.display(), WAY_OUT)]
+    /// The data does not make a complete state.
+    #[error("{} cannot be recovered: {what}. {}", path.display(), NEXT_STEP)]
     Incomplete {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// What is missing.
         what: String,
@@ -79,36 +79,36 @@ impl OpenError {
     }
 }
 
-/// The same error with its place and the way out; its kind stays.
+/// The same error with its path and the next step in its text. The kind stays the same.
 pub(super) fn explained(doing: &str, path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {doing} {}: {error}; {}", path.display(), mend(error)))
+    io::Error::new(error.kind(), format!("cannot {doing} {}: {error}; {}", path.display(), next_step(error)))
 }
 
-/// What to do about this error.
-pub(super) fn mend(error: &io::Error) -> &'static str {
+/// What an operator does about this error.
+pub(super) fn next_step(error: &io::Error) -> &'static str {
     use io::ErrorKind;
     let kind = error.kind();
     if Errno::from_io_error(error).is_some_and(|errno| [Errno::MFILE, Errno::NFILE].contains(&errno)) {
         return "let the node open more files (ulimit -n, LimitNOFILE), then start it again";
     }
     if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) {
-        return "make room on that disk, then start the node again: what was acknowledged is safe";
+        return "free space on that disk, then start the node again: all acknowledged data is safe";
     }
     if matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) {
         return "let the node write there, then start it again";
     }
     if kind == ErrorKind::NotFound {
-        return "put it back, or put a new node in this one's place: lockkeeper member add";
+        return "restore the file or replace this node: lockkeeper member add";
     }
-    "start the node again; if that does not help the disk is failing: put a new node in its place: lockkeeper member add"
+    "start the node again; if that does not help the disk is failing: replace the node: lockkeeper member add"
 }
 
-/// A copy of an error that several callers must hear of: `io::Error` itself cannot be cloned.
+/// Copies an error that is reported to several callers: `io::Error` cannot be cloned.
 pub(super) fn copy_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
-/// Bytes that are not what was written.
+/// The error for bytes that are not what was written.
 pub(super) fn invalid_data(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
@@ -117,15 +117,16 @@ pub(super) fn invalid_data(what: impl Into<String>) -> io::Error {
 mod tests {
     use super::*;
 
-    /// A full disk, a read-only one, a failing one and a limit of open files each have a line with what, where and the next step.
+    /// A full disk, a read-only one, a failing one and a limit of open files each have a line with what, where and the
+    /// next step.
     #[test]
-    fn each_kind_has_its_way_out() {
+    fn each_kind_names_the_next_step() {
         let line =
             |errno| explained("write", Path::new("/data/n1/wal"), &io::Error::from_raw_os_error(errno)).to_string();
         let (full, read_only, failing) = (line(28), line(30), line(5));
         let (of_process, of_system) = (line(24), line(23));
         assert!(of_process.contains("ulimit -n") && of_system.contains("ulimit -n"), "{of_process}, {of_system}");
-        assert!(full.starts_with("cannot write /data/n1/wal: No space left") && full.contains("make room"), "{full}");
+        assert!(full.starts_with("cannot write /data/n1/wal: No space left") && full.contains("free space"), "{full}");
         assert!(read_only.contains("let the node write there"), "{read_only}");
         assert!(failing.contains("Input/output error") && failing.contains("member add"), "{failing}");
     }

@@ -1,4 +1,4 @@
-//! Files and directories whose names must survive a power cut.
+//! Operations on directories whose results survive a power cut.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Creates `dir` when it is missing, its parents too, each durable in its own parent.
+/// Creates `dir` and its parents where they are missing, each durable in its parent directory.
 pub(super) fn create_directory(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -20,7 +20,7 @@ pub(super) fn create_directory(dir: &Path) -> io::Result<()> {
     sync_directory(parent)
 }
 
-/// Removes files in `dir` whose name `unwanted` says so: what a crash left half-written.
+/// Removes the files in `dir` for whose names `unwanted` returns true.
 pub(super) fn remove_files(dir: &Path, unwanted: impl Fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -32,7 +32,7 @@ pub(super) fn remove_files(dir: &Path, unwanted: impl Fn(&str) -> bool) -> io::R
 }
 
 /// Renames `dir` to `<dir>.bad-N` with the next free N, and removes all but the newest `keep` of those.
-pub(super) fn set_aside(dir: &Path, keep: usize) -> io::Result<PathBuf> {
+pub(super) fn quarantine(dir: &Path, keep: usize) -> io::Result<PathBuf> {
     let parent = dir.parent().unwrap_or(Path::new("."));
     let prefix = format!("{}.bad-", dir.file_name().unwrap_or_default().to_string_lossy());
     let mut numbers = Vec::new();

@@ -1,4 +1,4 @@
-//! What a set of records is: at which entry, how many, and their digest.
+//! The head of a set of records: their log position, their count and their digest.
 
 use std::io;
 
@@ -9,16 +9,16 @@ use super::error::invalid_data;
 use super::ids::LogId;
 use crate::faults::{self, Fault};
 
-/// What a set of records is. Two equal heads mean two equal sets of records.
+/// Describes a set of records. Equal heads mean equal sets of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The last entry whose effects are in the records; `None` before the first.
     pub log_id: Option<LogId>,
-    /// How many records there are.
+    /// The number of records.
     pub records: u64,
     /// The wrapping sum of [`record_hash`] over all records, in any order.
     pub digest: u128,
-    /// Opaque to this room: membership and whatever else must travel with the records.
+    /// Opaque to this module: membership, and any other data that belongs to the records.
     pub meta: Bytes,
 }
 
@@ -32,7 +32,7 @@ pub fn record_hash(key: &[u8], value: &[u8]) -> u128 {
     hash.digest128()
 }
 
-/// Counts and sums records while they pass by.
+/// Counts records and adds up their hashes.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) records: u64,
@@ -45,7 +45,7 @@ impl Tally {
         self.digest = self.digest.wrapping_add(record_hash(key, value));
     }
 
-    /// What differs from `head`, for people; `None` when they agree.
+    /// Describes the difference from `head`; `None` when there is none.
     pub(super) fn differs_from(&self, head: &Head) -> Option<String> {
         if faults::on(Fault::MirrorTrusted) {
             return None;
@@ -58,7 +58,7 @@ impl Tally {
 }
 
 impl Head {
-    /// Log id (a byte that says whether there is one, and three integers), count, digest, meta; all little-endian.
+    /// Encodes log id (a presence byte and three integers), count, digest and meta. All integers are little-endian.
     pub(super) fn encode(&self) -> Vec<u8> {
         let id = self.log_id.unwrap_or(LogId::new(0, 0, 0));
         let mut bytes = vec![u8::from(self.log_id.is_some())];
@@ -70,7 +70,8 @@ impl Head {
         bytes
     }
 
-    /// The reverse. The caller has verified a checksum; what still cannot be read was written by something else.
+    /// Decodes [`encode`](Self::encode). The caller has verified a checksum, so an error means that another program
+    /// wrote the bytes.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         const FIXED_BYTES: usize = 1 + 4 * 8 + 16;
         if bytes.len() < FIXED_BYTES || bytes[0] > 1 {

@@ -1,4 +1,4 @@
-//! Whose directory it is: a small checksummed text file, written once.
+//! The identity of a directory: a small text file with a checksum, written once.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use super::fs::sync_directory;
 /// The newest format of a directory that this build reads and the one it writes.
 const FORMAT: u32 = 1;
 
-/// Whose directory it is. Written when the directory is made, never changed.
+/// The cluster and the node that a directory belongs to. Written when the directory is created, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The format of the whole directory.
@@ -22,19 +22,18 @@ pub struct Identity {
     pub peers_id: u128,
     /// The Raft group.
     pub group_id: u64,
-    /// The node.
+    /// Id of the node.
     pub node: u64,
-    /// Drawn when the directory was made: the cluster knows the node by it, and a node that lost its directory is found
-    /// out.
+    /// Random id of this directory. The cluster recognizes the node by it, and detects a node that lost its directory.
     pub disk: u128,
 }
 
-/// What a config says about a directory; what it leaves open is taken from the directory.
+/// What a config says about a directory. Fields that are `None` are taken from the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The cluster's name.
     pub cluster: String,
-    /// The node.
+    /// Id of the node.
     pub node: u64,
     /// What its nodes know each other by, where that is known.
     pub peers_id: Option<u128>,

@@ -1,20 +1,20 @@
-//! The two things Raft names: an entry of the log, and a vote.
+//! Ids of Raft: of a log entry, and of a vote.
 
 use std::fmt;
 
-/// The name of one log entry. Ordered by term, then node, then index, as the ids of a leader are ordered.
+/// Id of one log entry, ordered by term, then node, then index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogId {
     /// The term in which the entry was proposed.
     pub term: u64,
     /// The leader that proposed it.
     pub node: u64,
-    /// Its position, counted from 0 without holes.
+    /// Its position in the log, counted from 0 without gaps.
     pub index: u64,
 }
 
 impl LogId {
-    /// The entry at `index` proposed by `node` in `term`.
+    /// Id of the entry at `index` that `node` proposed in `term`.
     pub fn new(term: u64, node: u64, index: u64) -> Self {
         Self { term, node, index }
     }
@@ -26,18 +26,18 @@ impl fmt::Display for LogId {
     }
 }
 
-/// Whom a node voted for, and whether a quorum did. It never goes back.
+/// The candidate that a node voted for, and whether a quorum granted the vote. A vote never decreases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vote {
     /// The term voted in.
     pub term: u64,
-    /// The candidate.
+    /// Id of the candidate.
     pub node: u64,
-    /// Whether a quorum granted it: the candidate leads.
+    /// Whether a quorum granted it, so that the candidate leads.
     pub committed: bool,
 }
 
-/// `id` for people; "nothing" when there is none.
+/// Text of `id`; "nothing" when there is none.
 pub(super) fn shown(id: Option<LogId>) -> String {
     id.map_or_else(|| "nothing".to_string(), |id| id.to_string())
 }

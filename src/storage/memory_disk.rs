@@ -1,5 +1,5 @@
-//! A disk in memory, for simulation and for nodes that keep nothing: it outlives its node, and loses what a power cut
-//! would.
+//! A disk in memory, for simulation and for nodes without persistent data. It outlives its node, and loses what a real
+//! disk would lose in a power cut.
 
 use std::io;
 
@@ -7,14 +7,14 @@ use super::mirror::MemoryState;
 use super::recover::Recovered;
 use super::wal::MemoryWal;
 
-/// What one node keeps. A clone is the same disk.
+/// The disk of one node. A clone is the same disk.
 #[derive(Clone)]
 pub struct MemoryDisk {
-    /// The Raft log: what is durable of it, and faults of its syncs.
+    /// The Raft log: its durable part, and injected faults of its syncs.
     pub wal: MemoryWal,
     /// The mirror and the newest snapshot file.
     pub state: MemoryState,
-    /// Which disk it is: a node that comes with another one is not taken for the one that its cluster knows.
+    /// Id of the disk. The cluster refuses a node that returns with another id.
     pub id: u128,
 }
 
@@ -25,35 +25,35 @@ impl std::fmt::Debug for MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// An empty one. Another disk needs another id.
+    /// An empty disk. Each disk needs a unique id.
     #[must_use]
     pub fn new(id: u128) -> Self {
         Self { wal: MemoryWal::default(), state: MemoryState::default(), id }
     }
 
-    /// Power is cut: what was not synced is gone, and whoever waited for it never hears of it.
+    /// Cuts the power: unsynced data is lost, and callbacks that wait for it are never called.
     pub fn crash(&self) {
         self.wal.crash();
         self.state.crash();
     }
 
-    /// Another disk of the same id that holds what is durable on this one now, as a copy of a directory does. For tests of
-    /// what a node does with an older copy.
+    /// A second disk with the same id and the data that is durable now, like a copy of a directory. For tests in which
+    /// a node starts from an older copy.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self { wal: self.wal.copy(), state: self.state.copy(), id: self.id }
     }
 
-    /// Power is cut, and the disk holds what the copy holds when it comes back.
-    pub fn put_back(&self, copy: &Self) {
-        self.wal.put_back(&copy.wal);
-        self.state.put_back(&copy.state);
+    /// Cuts the power, and replaces the content of the disk with that of the copy.
+    pub fn restore(&self, copy: &Self) {
+        self.wal.restore(&copy.wal);
+        self.state.restore(&copy.state);
     }
 
-    /// What a start finds, by the rules by which a directory is opened.
+    /// The state that a start recovers, by the same rules as for a directory.
     ///
     /// # Errors
-    /// A log and a state that contradict each other.
+    /// Returns an error if log and state contradict each other.
     pub fn recover(&self) -> io::Result<Recovered> {
         self.state.recover(&self.wal)
     }

@@ -1,8 +1,8 @@
-//! What a node keeps on disk: a write-ahead log, snapshot files, a mirror of the state, and whose directory it is.
-//! Knows: limits, bytes and log ids. Never: what the bytes mean, Raft, clocks, networks.
+//! What a node keeps on disk: a write-ahead log, snapshot files, a mirror of the state, and the identity of its
+//! directory. Knows: limits, bytes and log ids. Never: what the bytes mean, Raft, clocks, networks.
 //!
 //! The log and the newest snapshot file are the truth. The mirror (sled) only makes starts fast and snapshot files
-//! cheap: it is verified before it is trusted, and thrown away whenever it does not verify.
+//! cheap: a start verifies it first, and discards it when it is wrong.
 
 mod backup;
 mod catch_panic;
@@ -32,7 +32,7 @@ pub use recover::{Recovered, Source};
 pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalOptions, WalState};
 
-/// Told once how an operation ended: `Ok` after it is durable, or the error that stopped it.
+/// A completion callback, called once: with `Ok` after the operation is durable, or with the error that stopped it.
 ///
 /// It runs on the thread that did the work, and must be short.
 pub type Done = Box<dyn FnOnce(std::io::Result<()>) + Send>;

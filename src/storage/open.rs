@@ -1,4 +1,4 @@
-//! Opening a node's directory: whose it is, who else has it, and which of log, snapshot file and mirror is the truth.
+//! Opening a node's directory: its lock, its identity, and the state that the node starts from.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::error::OpenError;
-use super::fs::{create_directory, remove_files, set_aside};
+use super::fs::{create_directory, quarantine, remove_files};
 use super::identity::{Claim, Identity};
 use super::mirror::{DiskState, Mirror, Probe, Worker};
 use super::recover::{MirrorFound, Recovered, Source, recover};
 use super::snapshot::{SnapshotFile, received_name};
 use super::wal::{DiskWal, Floor, WalOptions, cut_torn_tail};
-use crate::limits::MIRRORS_SET_ASIDE;
+use crate::limits::MIRRORS_QUARANTINED;
 
-/// How a directory is opened.
+/// Options of [`open`].
 #[derive(Clone)]
 pub struct Options {
     /// The log's layout and caches.
@@ -29,7 +29,7 @@ impl Default for Options {
     }
 }
 
-/// Holds the directory against other processes until it is dropped. Drop it last.
+/// Locks the directory against other processes until it is dropped. Drop it last.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _file: File,
@@ -37,19 +37,20 @@ pub struct DirectoryLock {
 
 /// An open directory.
 pub struct Opened {
-    /// Whose it is.
+    /// The cluster and the node that it belongs to.
     pub identity: Identity,
-    /// The log.
+    /// The write-ahead log.
     pub wal: DiskWal,
     /// Mirror and snapshot files.
     pub state: DiskState,
     /// The state to start from.
     pub recovered: Recovered,
-    /// Drop it after `wal` and `state`.
+    /// The lock of the directory. Drop it after `wal` and `state`.
     pub lock: DirectoryLock,
 }
 
-/// Opens `dir`, or makes it with the identity that `create` draws. A start repeats an install that was not finished.
+/// Opens `dir`, or creates it with the identity that `create` returns. A start finishes an interrupted install of a
+/// snapshot.
 pub fn open(
     dir: &Path,
     claim: &Claim,
@@ -79,7 +80,7 @@ pub fn open(
         // sled writes by path: it must be closed before its directory is moved, and is never opened there again.
         mirror = None;
         if state.exists() {
-            set_aside(&state, MIRRORS_SET_ASIDE).map_err(|error| OpenError::io("set aside", &state, error))?;
+            quarantine(&state, MIRRORS_QUARANTINED).map_err(|error| OpenError::io("quarantine", &state, error))?;
         }
     }
     recovered.note = match (recovered.note.take(), cut) {
@@ -130,7 +131,7 @@ fn identify(
     Ok(identity)
 }
 
-/// What a crash left half-written.
+/// Removes files that a crash left incomplete.
 fn remove_leftovers(dir: &Path, snapshots: &Path) -> io::Result<()> {
     remove_files(dir, |name| name.ends_with(".tmp"))?;
     remove_files(snapshots, |name| name.ends_with(".tmp"))?;
@@ -138,7 +139,8 @@ fn remove_leftovers(dir: &Path, snapshots: &Path) -> io::Result<()> {
     if old.exists() { fs::remove_dir_all(old) } else { Ok(()) }
 }
 
-/// The newest snapshot file, read and verified whole, and whether it was received; older ones are removed then.
+/// Returns the newest snapshot file, read and verified completely, and whether it was received from another node. Older
+/// files are removed.
 fn newest_snapshot(snapshots: &Path) -> Result<Option<(SnapshotFile, bool)>, OpenError> {
     let entries = fs::read_dir(snapshots).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(|error| OpenError::io("list", snapshots, error))?;
@@ -161,7 +163,7 @@ fn newest_snapshot(snapshots: &Path) -> Result<Option<(SnapshotFile, bool)>, Ope
     Ok(Some((file, received)))
 }
 
-/// Errors of the snapshot reader begin with "offset N:".
+/// The offset of an error of the snapshot reader, whose text begins with "offset N:".
 fn offset_in(error: &io::Error) -> u64 {
     let text = error.to_string();
     text.strip_prefix("offset ").and_then(|rest| rest.split(':').next()?.parse().ok()).unwrap_or(0)

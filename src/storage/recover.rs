@@ -1,4 +1,4 @@
-//! Which of log, snapshot file and mirror a node starts from.
+//! The choice between mirror, snapshot file and log as the state that a node starts from.
 
 use std::io;
 
@@ -16,28 +16,28 @@ pub enum Source {
     Mirror,
     /// The newest snapshot file.
     Snapshot,
-    /// There is neither; the log holds everything.
+    /// Neither exists; the log holds everything.
     Empty,
 }
 
-/// The state to start from; the log holds what comes after.
+/// The state to start from. The log holds all later entries.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// What the records are.
+    /// The log position, count and digest of the records.
     pub head: Head,
-    /// All of them, in the order of their keys.
+    /// All records, in the order of their keys.
     pub records: Vec<(Bytes, Bytes)>,
-    /// Where they came from.
+    /// The source of the records.
     pub source: Source,
-    /// Why the mirror was set aside, and what was cut from the log.
+    /// Why the mirror was quarantined, and what was cut from the log.
     pub note: Option<String>,
 }
 
-/// Mirror head and records, or why there is no mirror that counts.
+/// Head and records of the mirror, or the reason why the mirror is not used.
 pub(super) type MirrorFound = Result<(Head, Vec<(Bytes, Bytes)>), String>;
 
-/// Decides from what a node starts. An unfinished install is finished: a log that does not reach the snapshot, or has
-/// another entry there, is cut and purged up to it. `Err` says what is missing.
+/// Decides which state a node starts from. An interrupted install is finished: a log that ends before the snapshot, or
+/// has a different entry at its index, is cut and purged up to it. `Err` names what is missing.
 pub(super) fn recover(
     wal: &impl Wal,
     mirror: MirrorFound,
@@ -70,7 +70,7 @@ pub(super) fn recover(
     Ok(Recovered { head, records, source: Source::Snapshot, note: Some(why) })
 }
 
-/// What the mirror's head contradicts.
+/// Returns how the mirror contradicts the log or the snapshot file, if it does. `Err`: the log has lost synced entries.
 fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -> Result<Option<String>, String> {
     let (state, at) = (wal.state(), shown(head.log_id));
     let next = next_index(head.log_id);
@@ -95,7 +95,7 @@ fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -
     Ok((held != Some(id)).then(|| format!("the mirror is at {at}, where the log has {}", shown(held))))
 }
 
-/// The log's entry at `index`, purged or held; `None` before the purge point and after the end.
+/// The id of the log's entry at `index`. `None` below the purge point and beyond the end.
 fn id_at(wal: &impl Wal, index: u64) -> io::Result<Option<LogId>> {
     let state = wal.state();
     if let Some(purged) = state.purged.filter(|purged| purged.index >= index) {
@@ -107,7 +107,7 @@ fn id_at(wal: &impl Wal, index: u64) -> io::Result<Option<LogId>> {
     Ok(wal.read(index, index + 1, 0)?.first().map(|(id, _)| *id))
 }
 
-/// Brings the log in line with the snapshot at `id`.
+/// Cuts and purges the log so that it continues after the snapshot at `id`.
 fn finish_install(wal: &impl Wal, id: LogId) -> io::Result<()> {
     match id_at(wal, id.index)? {
         Some(held) if held == id => return Ok(()),

@@ -43,7 +43,7 @@ fn others_locks_are_broken(endpoints: &str) {
 
     let broken = output(endpoints, &["break", "ac/break", &token, "--why", "it hangs"]);
     let text = printed(&broken);
-    assert!(text.contains("broken; vacant waits"), "{text}");
+    assert!(text.contains("broken; no client waits"), "{text}");
     assert_eq!(held.wait().unwrap().code(), Some(76));
     assert_eq!(shown(endpoints, "ac/break")["kind"], Value::Null, "a break leaves no lock-delay");
     let gone = output(endpoints, &["ask", "ac/break", &token, "too late", "--json"]);

@@ -90,7 +90,7 @@ async fn restored_clusters_never_repeat_a_token() {
     let file = file.to_str().unwrap();
     let made = answer(&cluster, &["backup", file]);
     assert_eq!((&made["cluster"], &made["sessions"]), (&"test".into(), &1.into()));
-    assert!(refused(&cluster, &["backup", file]).contains("is there already"));
+    assert!(refused(&cluster, &["backup", file]).contains("exists already"));
     let mut old = tokens(&client).await;
     old.insert(held.token());
 

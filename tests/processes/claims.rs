@@ -41,7 +41,7 @@ fn releases_its_grant(endpoints: &str, mut child: Child, name: &str) {
     let ended = child.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(70), "{printed}");
-    assert!(printed.contains("could not be printed, so it was given back"), "{printed}");
+    assert!(printed.contains("could not be printed, so it was released"), "{printed}");
     assert_eq!(count(endpoints, name, "holders"), 0, "{printed}");
     drop(input);
 }

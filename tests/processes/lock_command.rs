@@ -331,7 +331,7 @@ fn at_least_refuses_a_second_start(endpoints: &str) {
     assert!(said.contains("kept closed by") && said.contains(token), "{said}");
     let explained = output(endpoints, &["explain", "nightly"]);
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
-    assert!(said.contains("nightly opens ") && !said.contains("gives back"), "{said}");
+    assert!(said.contains("nightly opens ") && !said.contains("releases"), "{said}");
     assert_eq!(code(endpoints, &["break", "nightly", token, "--why", "once more"]), Some(0));
     assert_eq!(code(endpoints, &nightly), Some(0));
 }

@@ -122,14 +122,14 @@ async fn a_hangup_reloads_the_log_level() {
     assert!(!single.log().contains("serving"), "the level is warn, but the log has info lines:\n{}", single.log());
     single.set_level("info");
     single.signal(Signal::HUP);
-    single.logs("read the config", 1).await;
+    single.logs("reloaded the config", 1).await;
     let good = fs::read_to_string(single.config()).expect("a config");
     fs::write(single.config(), "cluster = 7\n").expect("a bad config");
     single.signal(Signal::HUP);
-    single.logs("was not read", 1).await;
+    single.logs("was not reloaded", 1).await;
     fs::write(single.config(), good).expect("a config");
     single.signal(Signal::HUP);
-    single.logs("read the config", 2).await;
+    single.logs("reloaded the config", 2).await;
     // The last config is a pipe: once it has been read, the level is known to be set before the node is asked to stop.
     single.set_level("error");
     let quiet = fs::read_to_string(single.config()).expect("a config");
@@ -154,11 +154,11 @@ async fn a_hangup_reloads_the_rates() {
     assert_eq!(refused_by_rate(&client, 100).await, 0, "there is no limit");
     fs::write(single.config(), format!("{without}[quota]\ncommands_a_second = 1\n")).expect("a config");
     single.signal(Signal::HUP);
-    single.logs("read the config", 1).await;
+    single.logs("reloaded the config", 1).await;
     assert!(0 < refused_by_rate(&client, 200).await, "the limit is one command a second");
     fs::write(single.config(), without).expect("a config");
     single.signal(Signal::HUP);
-    single.logs("read the config", 2).await;
+    single.logs("reloaded the config", 2).await;
     assert_eq!(refused_by_rate(&client, 300).await, 0, "the limit was removed");
 }
 

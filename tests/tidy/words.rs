@@ -51,9 +51,6 @@ const WORDS: &[(&str, &str)] = &[
 /// Paths that do not pass yet, by their beginnings. This list only shrinks.
 const NOT_YET: &str = "
     README.md src/manual
-    src/cli/ src/http/
-    src/storage/ src/config
-    src/lib.rs src/faults.rs src/clock.rs src/testing.rs
     tests/service
 ";
 

@@ -1,4 +1,4 @@
-//! What is to be seen only over all clients: the way of one lock through their hands, and times in which nobody was served.
+//! Checks over all clients: hand-overs of one lock, and outages.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::model::FencingToken;
 
-/// The way of one lock from client to client, as they see it.
+/// The hand-overs of one lock from client to client.
 #[derive(Debug, Default)]
 pub(super) struct Baton {
     /// Clients that hold it.
@@ -20,14 +20,14 @@ pub(super) struct Baton {
     holder: AtomicU64,
 }
 
-/// What a grant shows.
+/// What a grant proves about the previous hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Passed {
-    /// Since the release before it was called.
+    /// Time since the previous release was called.
     pub(super) gap: Option<Duration>,
-    /// It came from another client.
+    /// The previous holder was another client.
     pub(super) handed_over: bool,
-    /// Another one still held the lock, or had a larger token.
+    /// Another client still held the lock, or had a larger token.
     pub(super) violated: bool,
 }
 
@@ -42,42 +42,42 @@ impl Baton {
         Passed { gap, handed_over: before != 0 && before != client + 1, violated: together || backward }
     }
 
-    /// Its holder is about to give it back.
+    /// The holder is about to release the lock.
     pub(super) fn releasing(&self, now: Instant) {
         self.released.store(now.as_nanos(), Ordering::SeqCst);
         self.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Times in which nobody was served.
+/// Outages: times in which no client was served.
 #[derive(Debug)]
 pub(super) struct Outages {
-    /// A shorter time is none.
+    /// The shortest time that counts.
     least: Duration,
-    /// When somebody was served last, in nanoseconds.
+    /// When a client was served last, in nanoseconds.
     last: AtomicU64,
     seen: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Nobody was served from the first to the second.
+    /// No client was served from the first to the second.
     gaps: Vec<(Instant, Instant)>,
     /// One client was not served from the first to the second.
     waits: Vec<(Instant, Instant)>,
 }
 
-/// One time in which nobody was served.
+/// A time in which no client was served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// When somebody was served last.
+    /// When a client was served last.
     pub(super) from: Instant,
-    /// From then on until the first was served, half of those who waited, and all of them.
+    /// Time from then until the first client was served, until half of the waiting ones were, and until all were.
     pub(super) again: [Duration; 3],
 }
 
 impl Outages {
-    /// From `began` on; what lies before is none.
+    /// Counts outages from `began` on.
     pub(super) fn new(least: Duration, began: Instant) -> Self {
         Self { least, last: AtomicU64::new(began.as_nanos()), seen: Mutex::default() }
     }
@@ -93,12 +93,12 @@ impl Outages {
         }
     }
 
-    /// How many there were so far.
+    /// Number of outages so far.
     pub(super) fn count(&self) -> usize {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).gaps.len()
     }
 
-    /// All of them, in order. One that is not over at the end counts up to there.
+    /// All outages in order. One that has not ended counts until `end`.
     pub(super) fn all(&self, end: Instant) -> Vec<Outage> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let last = Instant::from_nanos(self.last.load(Ordering::SeqCst));
@@ -134,9 +134,9 @@ mod tests {
         FencingToken::new(1, counter)
     }
 
-    /// A lock that goes from hand to hand is no violation; two at once, or a token that does not grow, is one.
+    /// Hand-overs are no violation. Two holders at once, or a token that does not grow, are one.
     #[test]
-    fn a_baton_sees_who_holds_it_together() {
+    fn a_baton_detects_two_holders() {
         let baton = Baton::default();
         let first = Passed { gap: None, handed_over: false, violated: false };
         assert_eq!(baton.granted(0, token(5), at(1)), first);
@@ -151,10 +151,10 @@ mod tests {
         assert!(baton.granted(0, token(8), at(10)).violated, "an old token");
     }
 
-    /// A gap in which nobody is served is an outage, with the first, the middle and the last to be served again; one client
-    /// that waits alone is none, and one that is not over counts up to the end.
+    /// A time in which no client is served is an outage. A single client that waits is none. An outage that has not
+    /// ended counts until the end.
     #[test]
-    fn outages_are_told_by_those_who_waited() {
+    fn outages_end_for_the_clients_that_waited() {
         let outages = Outages::new(ms(100), at(0));
         outages.served(at(0), at(50));
         outages.served(at(10), at(140));

@@ -1,4 +1,4 @@
-//! What a workload has to work with.
+//! The parts that every workload uses.
 
 use super::options::BenchOptions;
 use super::usage::Servers;
@@ -6,13 +6,13 @@ use crate::cli::output::Output;
 use crate::client::Client;
 use crate::service::LockService;
 
-/// What a workload has to work with.
+/// The parts that every workload uses.
 pub(super) struct Bench<'a, S: LockService> {
     pub(super) options: &'a BenchOptions,
     pub(super) output: &'a Output,
     /// One for each connection; never empty.
     pub(super) clients: Vec<Client<S>>,
     pub(super) servers: Servers,
-    /// The beginning of all its lock names, which nobody else uses.
+    /// Prefix of all its lock names, which no other client uses.
     pub(super) name: String,
 }

@@ -1,4 +1,4 @@
-//! What the clients saw, gathered in one place: latencies, errors, and whether the lock kept its promises.
+//! Counters of all clients: latencies, errors, and violations.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,9 +45,9 @@ pub(super) fn micros(duration: Duration) -> u64 {
 /// Requests that failed.
 #[derive(Debug, Default, Clone, Serialize)]
 pub(super) struct Errors {
-    /// How many.
+    /// Number of failed requests.
     pub(super) errors: u64,
-    /// What the first one said.
+    /// Text of the first error.
     pub(super) first_error: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Errors {
     }
 }
 
-/// What was seen of all requests that count.
+/// Counters of all requests that count.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// From the moment at which a pair was due to the answer of its release.
@@ -89,7 +89,7 @@ impl Gathered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of it, once nobody adds to it any more.
+    /// Takes the sample after all clients have ended.
     pub(super) fn take(&self) -> Sample {
         std::mem::take(&mut self.lock())
     }

@@ -1,4 +1,4 @@
-//! The workload `drain`: everybody stands in the queue of one lock; then it is let go and passes through all hands.
+//! The workload `drain`: all clients wait in the queue of one lock, which then passes through all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::FencingToken;
 use crate::service::{ErrorCode, LockService};
 
-/// What one waiter saw.
+/// The turn of one waiter.
 struct Turn {
     /// Its number in the queue.
     sequence: u64,
@@ -34,7 +34,7 @@ struct Round {
     draining: Duration,
     looks: [Look; 3],
     turns: Vec<Turn>,
-    /// From the release before to the grant.
+    /// When the first release was called.
     let_go: Instant,
 }
 
@@ -82,7 +82,7 @@ async fn one_round<S: LockService>(
     }
     let all = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
     tokio::select! {
-        // Nobody closes it.
+        // The semaphore is never closed.
         _ = queued.acquire_many(all) => {}
         Some(ended) = turns.join_next() => return Err(too_early(ended)),
     }
@@ -97,13 +97,13 @@ async fn one_round<S: LockService>(
     Ok(Round { queueing, draining: last.since(let_go), looks, turns: seen, let_go })
 }
 
-/// Waits in the queue, and lets go at once.
+/// Waits in the queue, and releases at once.
 async fn turn<S: LockService>(session: Session<S>, name: String, queued: Arc<Semaphore>) -> Result<Turn, ClientError> {
     let (clock, mut told) = (SystemClock::new(), false);
     let (place, sequence) = std::sync::mpsc::channel();
     let request = session.lock(&name).on_queued(move |at| {
         if !std::mem::replace(&mut told, true) {
-            // Whoever asks for it is below.
+            // The receiver is below.
             let _ = place.send(at.sequence);
             queued.add_permits(1);
         }

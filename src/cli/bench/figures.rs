@@ -39,9 +39,9 @@ pub(super) struct PairFigures {
     max_us: u64,
     acquire_p50_us: u64,
     acquire_p99_us: u64,
-    /// Cut off by the end.
+    /// Pairs that the end of the run interrupted.
     unfinished: u64,
-    /// Due by the rate, and never begun because nobody was free.
+    /// Pairs that were due by the rate and never begun, because all clients were busy.
     pub(super) never_begun: u64,
     /// CPU time of all nodes; null unless all of them run here.
     server_cpu_us_a_pair: Option<u64>,
@@ -91,7 +91,7 @@ fn a_second(count: u64, length: Duration) -> u64 {
     count.saturating_mul(1_000_000) / micros(length).max(1)
 }
 
-/// The way of one lock through the clients' hands.
+/// Figures of hand-overs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct HandoffFigures {
     /// Grants to another client than the one before.
@@ -100,7 +100,7 @@ pub(super) struct HandoffFigures {
     /// From the call of a release to the next grant.
     gap_p50_us: u64,
     gap_p99_us: u64,
-    /// Log entries for each; null where no node said how many there were.
+    /// Log entries for each; null if no node reported them.
     entries_a_handoff: Option<f64>,
     pub(super) violations: u64,
 }
@@ -141,7 +141,7 @@ pub(super) struct DrainFigures {
     gap_p50_us: u64,
     gap_p99_us: u64,
     gap_max_us: u64,
-    /// Grants to somebody who stood behind one that was granted later.
+    /// Grants to a client that was behind one that was granted later.
     pub(super) out_of_order: u64,
     /// CPU time of all nodes for each waiter; null unless all of them run here.
     queueing_cpu_us_a_waiter: Option<u64>,
@@ -187,7 +187,7 @@ impl DrainFigures {
     }
 }
 
-/// Sessions that are there and do nothing.
+/// Figures of idle sessions.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SessionFigures {
     pub(super) ttl_ms: u64,
@@ -228,13 +228,13 @@ impl HeldFigures {
             ("TAKEN/S", self.taken_per_second.to_string()),
             ("TAKE P50 MS", ms(self.take_p50_us)),
             ("TAKE P99 MS", ms(self.take_p99_us)),
-            ("LET GO/S", self.let_go_per_second.to_string()),
+            ("RELEASED/S", self.let_go_per_second.to_string()),
             ("BYTES A LOCK", unknown(self.memory_a_lock_bytes)),
         ]
     }
 }
 
-/// Times in which nobody was served.
+/// Outages: times in which no client was served.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct FailoverFigures {
     /// The shortest that counts.
@@ -256,7 +256,7 @@ impl FailoverFigures {
         Self { gap_ms: micros(least) / 1000, outages: outages.len() as u64, longest_ms, told }
     }
 
-    /// How many there were that are not told.
+    /// Number of outages that are not listed.
     pub(super) fn untold(&self) -> u64 {
         self.outages - self.told.len() as u64
     }
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(ms(2_345), "2.34");
     }
 
-    /// Outages are counted from the end of the warm-up; the longest are told, the others counted.
+    /// Outages are counted from the end of the warm-up; the longest are listed, the others counted.
     #[test]
     fn outages_are_counted_from_the_end_of_the_warm_up() {
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);

@@ -1,4 +1,4 @@
-//! The workload `sessions`: many are there, and nothing happens but that they are kept alive.
+//! The workload `sessions`: many idle sessions that are kept alive.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! `bench`: measures a cluster with clients of its own, and says what it measured.
+//! `bench`: measures a cluster with its own clients, and prints the figures.
 //!
-//! Knows: the client, and what this machine tells of its processes. Never: what happens behind the client.
+//! Knows: the client, and the usage of processes on this machine. Never: the inside of the client.
 
 mod checks;
 mod context;
@@ -31,7 +31,7 @@ use self::options::Workload;
 use self::report::Report;
 use self::usage::Servers;
 
-/// Runs a workload and prints its figures. It uses lock names of its own, which are free again afterwards.
+/// Runs a workload and prints its figures. It uses separate lock names, which are free again afterwards.
 pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Output) -> Result<u8, Failure> {
     options.checked()?;
     let clients = (0..options.connections()).map(|_| connect(common)).collect::<Result<Vec<_>, _>>()?;
@@ -47,7 +47,7 @@ pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Outp
     told(&report, output)
 }
 
-/// Prints it; a failure where there is nothing to print, or where a promise was broken.
+/// Prints the report. Fails if it is empty, or if a guarantee was broken.
 fn told(report: &Report, output: &Output) -> Result<u8, Failure> {
     if output.json {
         output.object(report)?;
@@ -59,8 +59,8 @@ fn told(report: &Report, output: &Output) -> Result<u8, Failure> {
         return Err(Failure::new(ErrorCode::Internal, detail));
     }
     if report.counted() == 0 {
-        let first = report.errors.first_error.as_deref().unwrap_or("no request came to its end in time");
-        let detail = format!("nothing was answered: there is nothing to measure ({first})");
+        let first = report.errors.first_error.as_deref().unwrap_or("no request ended in time");
+        let detail = format!("no request was answered, so there are no figures ({first})");
         return Err(Failure::new(ErrorCode::Unreachable, detail));
     }
     Ok(YES)

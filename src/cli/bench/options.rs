@@ -1,4 +1,4 @@
-//! What is to be measured, and the bounds of it.
+//! The options of `bench`, and their bounds.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::model::Invalid;
 /// What the clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum Workload {
-    /// Every client acquires and releases a lock of its own, again and again.
+    /// Every client acquires and releases a separate lock, repeatedly.
     Pairs,
-    /// All clients want the same lock, and pass it on at once.
+    /// All clients acquire the same lock, and release it at once.
     Handoff,
-    /// All clients stand in the queue of one lock, which then goes through all their hands; again and again.
+    /// All clients wait in the queue of one lock, which then passes through all of them, repeatedly.
     Drain,
-    /// Every client is there and does nothing: its session is kept alive.
+    /// Every client only keeps its session alive.
     Sessions,
-    /// Many locks are taken and kept, and pairs are made beside them.
+    /// Many locks are taken and kept, and pairs are made meanwhile.
     Held,
-    /// Pairs, and how long nobody was served while you kill nodes or transfer leadership.
+    /// Pairs, and the outages while you kill nodes or transfer leadership.
     Failover,
 }
 
@@ -59,17 +59,17 @@ pub(in crate::cli) struct BenchOptions {
     /// Length of the measurement, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_SECS_MAX)), value_name = "SECONDS")]
     pub(in crate::cli) secs: u32,
-    /// What they do
+    /// Workload of the clients
     #[arg(long, value_enum, default_value = "pairs")]
     pub(in crate::cli) workload: Workload,
-    /// Work this long before anything counts
+    /// Length of the warm-up, which does not count
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) warm_up: Duration,
-    /// Begin this many pairs a second in all, on time, however slow the answers are; latency then counts from the moment at
-    /// which a pair was due [default: each client begins the next pair when the last one was answered]
+    /// Begin this number of pairs a second in total, even if answers are slow (open loop); latency then counts from the
+    /// time at which a pair was due [default: each client begins the next pair when the last one was answered]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_RATE_MAX)), value_name = "COUNT")]
     pub(in crate::cli) rate: Option<u32>,
-    /// Number of pairs that each client has under way at a time, each on a separate lock
+    /// Number of pairs that each client has in flight, each on a separate lock
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_IN_FLIGHT_MAX)), value_name = "COUNT")]
     pub(in crate::cli) in_flight: u32,
     /// Number of connections that the clients share [default: one each, up to 256]
@@ -78,20 +78,20 @@ pub(in crate::cli) struct BenchOptions {
     /// Number of locks that are kept, with the workload held
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=LOCKS_A_NAMESPACE_MAX as i64 - i64::from(BENCH_LANES_MAX)), value_name = "COUNT")]
     pub(in crate::cli) held: u32,
-    /// The shortest time without any answer that counts as an outage, with the workload failover
+    /// Shortest time without any answer that counts as an outage, with the workload failover
     #[arg(long, default_value = "100ms", value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) gap: Duration,
-    /// Time that a session lives without being renewed [default: as for any client]
+    /// Time to live of a session after its last renewal [default: as for any client]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) ttl: Option<Duration>,
-    /// Processes of the nodes, whose CPU and memory are reported [default: those of this machine that listen on the nodes'
-    /// addresses]
+    /// Processes of the nodes, whose CPU and memory are reported [default: those of this machine that listen on the
+    /// nodes' addresses]
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pub(in crate::cli) pids: Vec<u32>,
 }
 
 impl BenchOptions {
-    /// Refuses what does not go together, before anything is sent.
+    /// Refuses contradicting options before any request is sent.
     ///
     /// # Errors
     /// Names the option, its bound and the value.
@@ -119,7 +119,7 @@ impl BenchOptions {
         if workload == Workload::Held && carried < u64::from(held) {
             return Err(Invalid::new("held", format!("at most {carried} with {clients} clients"), held));
         }
-        // Where requests are further apart than this, nobody is served in between, and all is well.
+        // With fewer requests than this, a time without an answer is no outage.
         let usual = Duration::from_secs(2) / rate.unwrap_or(u32::MAX);
         if workload == Workload::Failover && gap < usual.max(Duration::from_millis(1)) {
             let least = humantime::format_duration(usual.max(Duration::from_millis(1)));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn refusal(arguments: &[&str]) -> Option<String> {
-        let line = Line::try_parse_from(["bench"].iter().chain(arguments)).expect("each option is legal by itself");
+        let line = Line::try_parse_from(["bench"].iter().chain(arguments)).expect("each option is legal on its own");
         line.options.checked().err().map(|invalid| invalid.to_string())
     }
 
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The usual is legal; each client has a connection of its own, as programs of their own would, and very many share some.
+    /// The usual is legal; each client has a separate connection, and very many clients share some.
     #[test]
     fn clients_share_connections() {
         for arguments in [&[][..], &["--rate", "1000", "--in-flight", "16"], &["--workload", "held", "--held", "50000"]]

@@ -1,5 +1,5 @@
-//! When the next request is begun: as soon as the last one was answered (closed loop), or when it is due by the rate that was
-//! asked for, whether or not others were answered (open loop).
+//! When the next request begins: when the last one was answered (closed loop), or when it is due by the requested rate
+//! (open loop).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::limits;
 
-/// From when on requests count, and until when they are begun.
+/// The times of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     /// The first request is begun.
@@ -35,7 +35,7 @@ impl Span {
     }
 }
 
-/// Hands out turns to whoever is free.
+/// Gives turns to free clients.
 #[derive(Debug)]
 pub(super) struct Turns {
     span: Span,
@@ -53,7 +53,7 @@ struct Pace {
 }
 
 impl Turns {
-    /// With a rate for all takers together, or as fast as they come back.
+    /// Turns with a rate for all clients together, or without one.
     pub(super) fn new(span: Span, rate: Option<u32>) -> Self {
         let pace = rate.map(|rate| Pace { rate, next: AtomicU64::new(0), ready: Semaphore::new(0) });
         Self { span, pace }
@@ -71,8 +71,8 @@ impl Turns {
         (SystemClock::new().now() < self.span.end).then_some(due)
     }
 
-    /// Lets turns go when they are due, until the end. Timers of the runtime are a millisecond coarse, so a thread sleeps.
-    /// It answers how many turns were due and never taken.
+    /// Releases turns when they are due, until the end. A thread sleeps, because timers of the runtime have a
+    /// resolution of a millisecond. Returns how many turns were due and never taken.
     pub(super) async fn keep_time(self: Arc<Self>) -> u64 {
         if self.pace.is_none() {
             return 0;
@@ -106,7 +106,7 @@ fn due(number: u64, rate: u32) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// How many turns are due after so long: the first one is due at once.
+/// How many turns are due after a time; the first one is due at once.
 fn due_by(passed: Duration, rate: u32) -> u64 {
     u64::try_from(passed.as_nanos() * u128::from(rate) / 1_000_000_000 + 1).unwrap_or(u64::MAX)
 }
@@ -115,7 +115,7 @@ fn due_by(passed: Duration, rate: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Turns are due evenly from the beginning on, and as many are let go as are due.
+    /// Turns are due evenly from the beginning, and all due turns are released.
     #[test]
     fn turns_are_due_by_their_number() {
         assert_eq!(due(0, 3), Duration::ZERO);
@@ -128,8 +128,7 @@ mod tests {
         }
     }
 
-    /// Who is slow is not waited for: turns that were due meanwhile are still due when they were, and those that nobody took
-    /// are counted.
+    /// Slow clients do not delay turns: each keeps its due time, and turns that no client took are counted.
     #[tokio::test]
     async fn an_open_loop_does_not_wait_for_the_slow() {
         let span = Span::from_now(Duration::ZERO, Duration::from_millis(500));

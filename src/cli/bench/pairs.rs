@@ -18,7 +18,7 @@ use crate::client::Session;
 use crate::limits::BENCH_NAMED_MAX;
 use crate::service::LockService;
 
-/// What a load came to.
+/// The outcome of a load.
 pub(super) struct Ran {
     pub(super) sample: Sample,
     pub(super) pairs: PairFigures,
@@ -27,7 +27,7 @@ pub(super) struct Ran {
 }
 
 impl<S: LockService> Bench<'_, S> {
-    /// Makes pairs for as long as was asked, after the warm-up.
+    /// Makes pairs for the requested time, after the warm-up.
     pub(super) async fn pairs(&self, sessions: &[Session<S>]) -> Ran {
         let options = self.options;
         let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
@@ -56,9 +56,7 @@ impl<S: LockService> Bench<'_, S> {
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let options = bench.options;
     if options.workload == Workload::Failover {
-        bench
-            .output
-            .remark("now kill a node or transfer leadership; times in which nobody is served are told at the end");
+        bench.output.remark("now kill a node or transfer leadership; outages are listed at the end");
     }
     let sessions = sessions::open(&bench.clients, options.clients, options).await?;
     let ran = bench.pairs(&sessions).await;

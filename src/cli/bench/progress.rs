@@ -12,7 +12,8 @@ use crate::limits;
 use crate::service::LockService;
 
 impl<S: LockService> Bench<'_, S> {
-    /// Draws until the end of the span what is told of it. Answers how the servers were when counting began, and at the end.
+    /// Shows the progress until the end of the span. Returns the usage of the servers when counting began, and at the
+    /// end.
     pub(super) async fn watch(&self, span: Span, told: impl Fn() -> String) -> (Look, Look) {
         let bar = self.bar(span.end.since(span.began));
         self.draw_until(span.counted, span, &bar, &told).await;

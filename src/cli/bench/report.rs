@@ -1,4 +1,4 @@
-//! What was measured, as an object or as tables.
+//! The figures of a run, as an object or as tables.
 
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub(super) struct Report {
     figures: Figures,
     #[serde(flatten)]
     pub(super) errors: Errors,
-    /// Sessions that ended against their clients' will.
+    /// Sessions that were lost.
     pub(super) lost_sessions: u64,
     #[serde(flatten)]
     usage: Usage,
@@ -33,7 +33,7 @@ pub(super) struct Report {
     unknown_nodes: Vec<u64>,
 }
 
-/// What only some workloads have.
+/// Figures that only some workloads have.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Figures {
     #[serde(flatten)]
@@ -51,7 +51,7 @@ pub(super) struct Figures {
 }
 
 impl Report {
-    /// Of a run without errors and losses.
+    /// The report of a run without errors and losses.
     pub(super) fn new(options: &BenchOptions, figures: Figures, usage: Usage, servers: &Servers) -> Self {
         Self {
             profile: env!("LOCKKEEPER_PROFILE"),
@@ -68,7 +68,7 @@ impl Report {
         }
     }
 
-    /// The same with the errors and losses that there were.
+    /// Adds errors and losses.
     pub(super) fn besides(mut self, lost_sessions: u64, errors: Errors) -> Self {
         (self.lost_sessions, self.errors) = (lost_sessions, errors);
         self
@@ -88,7 +88,7 @@ impl Report {
         handoff.as_ref().map_or(0, |handoff| handoff.violations) + drain.as_ref().map_or(0, |drain| drain.out_of_order)
     }
 
-    /// For people: a row of figures, what the nodes used, and what is to be known besides.
+    /// Prints tables of the figures and of the usage of the nodes, then notes.
     pub(super) fn print(&self, output: &Output) -> Result<(), Failure> {
         let (heading, row): (Vec<_>, Vec<_>) = self.cells().into_iter().unzip();
         output.table(&heading, &[row])?;
@@ -142,13 +142,13 @@ impl Report {
         }
         let untold = self.figures.failover.as_ref().map_or(0, FailoverFigures::untold);
         if untold != 0 {
-            notes.push(format!("{untold} more times in which nobody was served, none of them longer"));
+            notes.push(format!("{untold} more outages, none of them longer"));
         }
         let never = self.figures.pairs.as_ref().map_or(0, |pairs| pairs.never_begun);
         if never != 0 {
             notes.push(format!(
-                "the clients did not keep up with the rate: {never} pairs were due and never begun, and the latencies say less than \
-                 the truth; more clients or --in-flight may help"
+                "the clients did not keep up with the rate: {never} pairs were due and never begun, and the latencies are too \
+                 low; more clients or --in-flight may help"
             ));
         }
         notes

@@ -1,5 +1,4 @@
-//! What the nodes cost: CPU and memory of those whose processes run on this machine, by `/proc`. Of others nothing is known,
-//! and that is said.
+//! CPU and memory of the nodes whose processes run on this machine, from `/proc`. Other nodes are reported as unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,28 +14,28 @@ use crate::service::Status;
 /// The processes of the nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Servers {
-    /// By process, which nodes run in it; none where the user named the process.
+    /// The nodes of each process; empty if the user named the process.
     processes: BTreeMap<u32, Vec<u64>>,
     /// Nodes whose processes were not found.
     pub(super) unknown: Vec<u64>,
 }
 
-/// What they had used up at one time.
+/// The usage at one time.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     at: Instant,
-    /// By process: CPU in milliseconds and memory in bytes; nothing of one that is gone.
+    /// By process: CPU in milliseconds and memory in bytes. Ended processes are missing.
     used: BTreeMap<u32, (u64, u64)>,
     /// CPU of this process, in milliseconds.
     own_ms: u64,
-    /// The newest log entry that was applied; `None` where nobody said.
+    /// The newest log entry that was applied; `None` if no node reported it.
     pub(super) applied: Option<u64>,
 }
 
 /// What one process used between two looks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Used {
-    /// The nodes in it; empty where the user named the process.
+    /// The nodes in it; empty if the user named the process.
     pub(super) nodes: Vec<u64>,
     pub(super) pid: u32,
     /// CPU seconds a second.
@@ -45,7 +44,7 @@ pub(super) struct Used {
     pub(super) cpu_ms: u64,
     /// Resident memory at the second look.
     pub(super) memory_bytes: u64,
-    /// What that had grown by; negative where it shrank.
+    /// Growth of the memory between the looks; negative if it shrank.
     pub(super) memory_grown_bytes: i64,
 }
 
@@ -58,14 +57,14 @@ pub(super) struct Usage {
     pub(super) server_cores: Option<f64>,
     /// CPU time of all nodes, in milliseconds; null unless all of them run here.
     pub(super) server_cpu_ms: Option<u64>,
-    /// Entries that came into the log; null where no node said.
+    /// Entries that came into the log; null if no node reported it.
     pub(super) log_entries: Option<u64>,
     /// The processes that are known.
     pub(super) servers: Vec<Used>,
 }
 
 impl Servers {
-    /// The processes that the user named, or else those that listen where the nodes say that they do.
+    /// The processes that the user named, or else those that listen on the addresses of the nodes.
     ///
     /// # Errors
     /// Names a process that is not there.
@@ -90,7 +89,7 @@ impl Servers {
         Ok(Self { processes, unknown })
     }
 
-    /// How things are now.
+    /// Reads the current usage.
     pub(super) fn look(&self) -> Look {
         let of = |pid: &u32| Some((*pid, used(*pid)?));
         let used = self.processes.keys().filter_map(of).collect();
@@ -118,7 +117,7 @@ impl Servers {
 }
 
 impl Usage {
-    /// What the memory of all processes together grew by for each of so many things; null where not all nodes run here.
+    /// What the memory of all processes together grew by for each of `count` things; null if not all nodes run here.
     pub(super) fn grown_for_each(&self, count: u64) -> Option<i64> {
         self.server_cpu_ms?;
         let grown: i64 = self.servers.iter().map(|used| used.memory_grown_bytes).sum();
@@ -133,7 +132,7 @@ fn used(pid: u32) -> Option<(u64, u64)> {
 /// CPU in milliseconds and resident memory in bytes.
 fn used_by(process: &Path) -> Option<(u64, u64)> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // The name stands in brackets and may hold anything; behind it are numbers.
+    // The name is in brackets and may hold any character; numbers follow it.
     let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = number(11)? + number(12)?;
@@ -182,7 +181,7 @@ fn listening(line: &str) -> Option<(SocketAddr, u64)> {
     Some((SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?), inode.parse().ok()?))
 }
 
-/// Which processes have these sockets, as far as this user may know.
+/// The processes with these sockets, if this user may see them.
 fn owners_of(sockets: &BTreeSet<u64>) -> BTreeMap<u64, u32> {
     let mut owners = BTreeMap::new();
     if sockets.is_empty() {
@@ -216,7 +215,7 @@ mod tests {
             let socket = listening_at(&format!("{host}:{port}")).expect("it listens");
             assert_eq!(owners_of(&BTreeSet::from([socket])).get(&socket), Some(&std::process::id()), "{address}");
         }
-        assert_eq!(listening_at("192.0.2.1:80"), None, "an address of nobody here");
+        assert_eq!(listening_at("192.0.2.1:80"), None, "no address of this machine");
         let (_, memory_bytes) = used(std::process::id()).expect("it runs");
         assert!(0 < memory_bytes);
         assert_eq!(used(u32::MAX), None);

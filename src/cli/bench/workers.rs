@@ -1,4 +1,5 @@
-//! Clients that acquire and release. A lane makes one pair after the other; a client has as many lanes as it has pairs in flight.
+//! Clients that acquire and release. A lane makes one pair after the other; a client has as many lanes as it has pairs
+//! in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +20,20 @@ pub(super) struct Load {
     pub(super) span: Span,
     pub(super) turns: Arc<Turns>,
     pub(super) gathered: Gathered,
-    /// Set where all want one lock.
+    /// Set if all clients use one lock.
     pub(super) baton: Option<Baton>,
-    /// Set where it matters when nobody is served.
+    /// Set for the workload that measures outages.
     pub(super) outages: Option<Outages>,
 }
 
 impl Load {
-    /// A load over this span, with this rate where there is one.
+    /// A load over this span, with a rate for an open loop.
     pub(super) fn new(span: Span, rate: Option<u32>) -> Self {
         let turns = Arc::new(Turns::new(span, rate));
         Self { span, turns, gathered: Gathered::default(), baton: None, outages: None }
     }
 
-    /// Runs all lanes to the end. What they saw is in `gathered`; answers how many pairs were due and never begun.
+    /// Runs all lanes to the end, with their counters in `gathered`. Returns how many pairs were due and never begun.
     pub(super) async fn run<S: LockService>(
         self: &Arc<Self>,
         sessions: &[Session<S>],
@@ -88,7 +89,7 @@ impl<S: LockService> Lane<S> {
         }
     }
 
-    /// Acquires and releases. `None` where the end came while it waited.
+    /// Acquires and releases. `None` if the run ended during the wait.
     async fn pair(&self) -> Result<Option<Made>, ClientError> {
         let clock = SystemClock::new();
         let left = self.load.span.end.since(clock.now());
@@ -107,8 +108,8 @@ impl<S: LockService> Lane<S> {
         Ok(Some(Made { granted, ended: clock.now() }))
     }
 
-    /// What was answered after the warm-up counts, whenever it was due: a backlog of the warm-up is waited for, too. A rate is of
-    /// what was answered before the end.
+    /// Counts pairs that were answered after the warm-up, even if they were due before. The rate covers pairs that were
+    /// answered before the end.
     fn count(&self, due: Instant, made: &Made) {
         let span = self.load.span;
         if made.ended < span.counted {

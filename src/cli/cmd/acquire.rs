@@ -18,7 +18,7 @@ pub(in crate::cli) struct AcquireOptions {
     /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
-    /// Length of the lease, such as 30s; at most the cluster's setting ttl_max, which is 10m unless it was changed
+    /// Length of the lease, such as 30s; at most the setting ttl_max of the cluster, which is 10m by default
     #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
     duration: Duration,
     /// Secret that refreshes and releases the lease; `-` reads it from standard input [default: random]
@@ -38,16 +38,16 @@ pub(in crate::cli) struct AcquireOptions {
     why: Option<String>,
 }
 
-/// How a lease may hold a lock.
+/// Modes of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LeaseMode {
-    /// Alone.
+    /// Hold the lock alone.
     Exclusive,
-    /// With others.
+    /// Share the lock with other shared holders.
     Shared,
 }
 
-/// Takes a lease and prints `TOKEN HANDLE`. Without `-w` it waits as long as a wait without a session may last.
+/// Acquires a lease and prints `TOKEN HANDLE`. Without `-w` it waits for the longest wait without a session.
 pub(in crate::cli) async fn run(
     client: &Client,
     namespace: &Namespace,
@@ -78,7 +78,7 @@ pub(in crate::cli) async fn run(
     let lease = match taken {
         Ok(lease) => lease,
         Err(signal) => {
-            // Dropped, the take withdraws itself: neither a waiter nor a lease may outlive this process.
+            // A dropped request withdraws itself: neither a waiter nor a lease may outlive this process.
             client.cancelled().await;
             return Ok(signals::exit_code(signal));
         }
@@ -110,9 +110,9 @@ pub(in crate::cli) async fn run(
     }
 }
 
-/// Releases it; where the cluster does not answer, it ends at its own time.
+/// Releases the lease. Without an answer of the cluster it ends at its deadline.
 async fn give_back(lease: Lease) {
     if let Err(error) = lease.release().await {
-        tracing::warn!(%error, "the lease could not be released; it ends at its own time");
+        tracing::warn!(%error, "the lease could not be released; it ends at its deadline");
     }
 }

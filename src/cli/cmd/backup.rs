@@ -18,7 +18,7 @@ use crate::service::LockService;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BackupOptions {
-    /// Where to write it; a file that is there already is left alone; `-` for standard output, as it comes from the node
+    /// Path of the backup, where no file may exist; `-` writes unchecked to standard output
     file: PathBuf,
 }
 
@@ -33,8 +33,8 @@ struct BackupLine<'a> {
     sessions: u64,
 }
 
-/// Writes a backup of a running cluster. What has the file's name is whole: it is verified before it gets it. What goes to
-/// standard output cannot be taken back: there the exit code alone says whether it is whole.
+/// Writes a backup of a running cluster. The file is verified before it gets its name, so a file with that name is
+/// complete. On standard output only the exit code says whether the backup is complete.
 pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output: &Output) -> Result<u8, Failure> {
     let file = &options.file;
     if file == Path::new("-") {
@@ -62,11 +62,11 @@ pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output
     Ok(YES)
 }
 
-/// The backup on standard output, which is not a terminal, and nothing else there.
+/// Writes the backup to standard output, which must not be a terminal.
 async fn piped(client: &Client, output: &Output) -> Result<u8, Failure> {
     if io::stdout().is_terminal() {
         let detail =
-            "a backup is not text, and standard output is a terminal; name a file, or send it on: | ssh, > FILE";
+            "a backup is not text, and standard output is a terminal; name a file, or redirect it: | ssh, > FILE";
         return Err(Failure { says_next: true, ..Failure::usage(detail) });
     }
     let bytes = fetch(client, Path::new("standard output"), &mut io::stdout(), output).await?;
@@ -79,18 +79,18 @@ fn backup_text(file: &Path, view: &BackupView) -> String {
     format!("{}: cluster {cluster} at log index {index}, {records} records, {bytes} bytes", file.display())
 }
 
-/// A file that is not whole yet, removed unless it got its final name.
+/// An incomplete file, removed unless it gets its final name.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Gone already where all went well.
+        // After a success it has no such name any more.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl Partial {
-    /// Makes a file beside the final one, under a name that no other run has.
+    /// Creates a file next to the final one, under a unique name.
     fn begin(file: &Path) -> Result<(Self, File), Failure> {
         let mut name = file.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{:08x}.partial", SystemClock::new().random_below(1 << 32)));
@@ -107,18 +107,18 @@ impl Partial {
 }
 
 fn taken(file: &Path) -> Failure {
-    let detail = format!("{} is there already and stays as it is; name another file", file.display());
+    let detail = format!("{} exists already and is not overwritten; name another file", file.display());
     Failure { says_next: true, ..Failure::usage(detail) }
 }
 
-/// Gives the whole file its final name, unless another file got that name meanwhile.
+/// Gives the complete file its final name, unless another file has that name.
 fn named(partial: &Path, file: &Path) -> Result<(), Failure> {
     let exists = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
     let linked = fs::hard_link(partial, file).or_else(|error| {
         if exists(&error) {
             return Err(error);
         }
-        // Not every file system knows a second name for a file: there an empty file keeps the name until the rename.
+        // Not every file system has hard links: there an empty file reserves the name until the rename.
         File::create_new(file).and_then(|_| fs::rename(partial, file))
     });
     linked.map_err(|error| if exists(&error) { taken(file) } else { failed("write", file)(error) })
@@ -127,7 +127,7 @@ fn named(partial: &Path, file: &Path) -> Result<(), Failure> {
 fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
     let path = path.display().to_string();
     move |error| {
-        let next = "look after that disk, or name a file on another one";
+        let next = "check that disk, or name a file on another one";
         Failure::stopped(format!("cannot {doing} {path}: {error}; {next}"))
     }
 }
@@ -160,8 +160,8 @@ fn sync_parent(file: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// Two runs that write the same backup have a file of their own each; the first to end gets the name, and the other one is
-    /// refused and leaves nothing behind.
+    /// Two runs that write the same backup use different files. The first to end gets the name; the other one is
+    /// refused, and removes its file.
     #[test]
     fn two_runs_never_share_a_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -174,14 +174,14 @@ mod tests {
         let [first, second] = runs;
         named(&second.0, &file).unwrap();
         let refused = named(&first.0, &file).unwrap_err();
-        assert!(refused.detail.contains("is there already"), "{refused:?}");
+        assert!(refused.detail.contains("exists already"), "{refused:?}");
         assert_eq!(refused.exit(), 64);
         drop((first, second));
         assert_eq!(fs::read_to_string(&file).unwrap(), "two");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the partial files are gone");
     }
 
-    /// A directory that is not there is a mistake of the command line: the directory is named, with what to do.
+    /// A missing directory is a usage error that names the directory and the next step.
     #[test]
     fn a_missing_directory_is_named() {
         let folder = tempfile::tempdir().unwrap();

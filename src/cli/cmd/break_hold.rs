@@ -1,4 +1,4 @@
-//! `break`: ends a hold against its holder's will.
+//! `break`: ends a hold of another client.
 
 use clap::Args;
 use serde::Serialize;
@@ -15,10 +15,10 @@ use crate::model::{BreakReport, LockName, LogTime, Reason};
 pub(in crate::cli) struct BreakOptions {
     #[command(flatten)]
     hold: HoldArgs,
-    /// Reason, shown to all who look
+    /// Reason, shown with the lock and in its history
     #[arg(long, value_parser = reason, value_name = "TEXT")]
     why: Reason,
-    /// Only say what would happen
+    /// Only print what would happen
     #[arg(long)]
     dry_run: bool,
 }
@@ -26,11 +26,11 @@ pub(in crate::cli) struct BreakOptions {
 /// The JSON line.
 #[derive(Debug, Serialize)]
 struct Broken {
-    /// False where it was only tried dry.
+    /// False for a dry run.
     broken: bool,
     lock: String,
     holder: Holder,
-    /// How long ago its session gave a sign of life; null where it has none.
+    /// Time since the last renewal of its session; null for a lease.
     last_seen_ms: Option<u64>,
     next: Option<Waiter>,
 }
@@ -47,10 +47,10 @@ impl Broken {
     }
 }
 
-/// Ends a hold against its holder's will, or says what that would do.
+/// Ends a hold, or prints what that would do.
 pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: &Output) -> Result<u8, Failure> {
     let BreakOptions { hold: HoldArgs { name, token }, why, dry_run } = options;
-    // Before, so that whatever fails after the break is not taken for the break. Ages are counted from here.
+    // Read first, so that an error here is not mistaken for an error of the break. Ages count from this time.
     let now = client.inspect(name.as_str()).await?.now;
     let breach = if dry_run {
         client.would_break(name.as_str(), token).await?
@@ -69,7 +69,7 @@ fn told(name: &LockName, breach: &BreakReport, now: LogTime) -> String {
     let (did, next) = if breach.done { ("broken", "next is") } else { ("would be broken", "next would be") };
     let holder = &breach.holder;
     let seen = breach.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));
-    let next = breach.next.as_ref().map_or("nobody waits".to_owned(), |waiter| {
+    let next = breach.next.as_ref().map_or("no client waits".to_owned(), |waiter| {
         let session = waiter.session.map_or(String::new(), |session| format!(", session {session}"));
         format!("{next} {}{session}", called(&waiter.metadata))
     });

@@ -11,10 +11,10 @@ use crate::model::{FencingToken, LockName, TokenState};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CheckOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
-    /// The fencing token
+    /// Fencing token to check
     #[arg(value_parser = token)]
     token: FencingToken,
 }
@@ -27,8 +27,8 @@ struct Checked {
     lowest_valid: String,
 }
 
-/// Says whether a token is the current one, by its exit code and in a word. A token that this cluster has not granted, be
-/// it of a later epoch or above every grant, is unknown: it is not known to be stale.
+/// Checks whether a token is the current one; the answer is a word and the exit code. A token that this cluster has not
+/// granted, even if of a later epoch, is unknown and not stale.
 pub(in crate::cli) async fn run(client: &Client, options: CheckOptions, output: &Output) -> Result<u8, Failure> {
     let checked = client.check(options.name.as_str(), options.token).await?;
     let valid = checked.state == TokenState::Valid;

@@ -9,7 +9,7 @@ use crate::cli::who::OWN_PROGRAM;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CompletionsOptions {
-    /// For which shell
+    /// Name of the shell
     shell: Shell,
 }
 

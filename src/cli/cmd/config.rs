@@ -1,4 +1,4 @@
-//! `config check`: says what is wrong with a configuration.
+//! `config check`: prints the first error of a configuration.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::config::Config;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum ConfigCommand {
-    /// Check whether a file is a valid configuration, and say what is wrong with it
+    /// Check whether a file is a valid configuration, and print the first error
     Check(ConfigCheckOptions),
 }
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ConfigCheckOptions {
-    /// Which file
+    /// Path of the file
     file: PathBuf,
 }
 
@@ -30,7 +30,7 @@ struct ConfigChecked {
     members: usize,
 }
 
-/// Says what is wrong with a configuration; for a valid one the exit code is enough, but for `--json`.
+/// Reports the first error of a configuration. For a valid one only `--json` prints a line.
 pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
     let config = Config::from_file(&options.file)?;
     if output.json {

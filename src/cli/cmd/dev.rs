@@ -16,7 +16,7 @@ use crate::config::{Config, Listen, Member, Profile, Rates};
 use crate::node::Node;
 use crate::service::ErrorCode;
 
-/// Node *n* listens for clients on this and *n*.
+/// Node *n* listens for clients on this port plus *n*.
 const PORT_BASE: u16 = 7600;
 
 #[derive(Debug, Args)]
@@ -59,24 +59,24 @@ impl From<DevProfile> for Profile {
 /// Name of the cluster that `dev` runs.
 const CLUSTER: &str = "dev";
 
-/// Node *n* listens on the port base + *n* for clients, and so much above it for peers and HTTP.
+/// Offset of the ports for peers and HTTP above the port for clients.
 const PEER_PORTS: u16 = 10;
 
 const HTTP_PORTS: u16 = 20;
 
-/// Its nodes tell nothing unless asked to with `-v`: the command's own lines say what matters.
+/// The nodes log nothing without `-v`: the command prints its own lines.
 const LOG_LEVEL: &str = "warn";
 
-/// What `dev` runs: the nodes' settings, and whether anything is kept.
+/// The nodes that `dev` runs, and whether their data is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DevCluster {
     /// One for each node.
     nodes: Vec<Config>,
-    /// Nothing is written; the data directories are names only.
+    /// Nothing is written; the data directories are only names.
     ephemeral: bool,
 }
 
-/// Runs the cluster until it is interrupted. Started again on the same directory it has everything.
+/// Runs the cluster until it is interrupted. A restart with the same directory has all data.
 pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
     let cluster = plan(options);
     let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
@@ -148,7 +148,7 @@ fn leadership(leader: Option<u64>, term: u64) -> String {
     leader.map_or(NO_LEADER.to_owned(), |node| format!("node {node} leads (term {term})"))
 }
 
-/// The line, if it says something new: a cluster that has just started has no leader yet, which is no news.
+/// The line, if it is new. A cluster that has just started has no leader yet, which is not printed.
 fn news(printed: Option<&str>, line: String) -> Option<String> {
     (line != printed.unwrap_or(NO_LEADER)).then_some(line)
 }
@@ -226,8 +226,8 @@ mod tests {
         assert_eq!(second.members[&3].peer, "127.0.0.1:7613");
     }
 
-    /// The first line about leadership names a leader: a cluster that starts has none yet. A loss of it is printed, and nothing
-    /// twice.
+    /// The first line about leadership names a leader: a cluster that starts has none yet. A loss of it is printed, and
+    /// nothing twice.
     #[test]
     fn the_first_news_is_a_leader() {
         let (none, first) = (leadership(None, 0), leadership(Some(2), 1));

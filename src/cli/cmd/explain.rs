@@ -1,4 +1,4 @@
-//! `explain`: who waits for whom and why, as a tree, and what would set it going.
+//! `explain`: the tree of waiters, what blocks them, and what would end the wait.
 
 use std::collections::BTreeSet;
 
@@ -18,15 +18,15 @@ use self::json::Explained;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ExplainOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name, required_unless_present = "session")]
     name: Option<LockName>,
-    /// Explain what this session waits for, instead of a lock [default: none]
+    /// Explain what this session waits for instead of a lock [default: none]
     #[arg(long, value_parser = session, value_name = "ID", conflicts_with = "name")]
     session: Option<SessionId>,
 }
 
-/// Explains what is asked about.
+/// Explains the waits of a lock or of a session.
 pub(in crate::cli) async fn run(client: &Client, options: ExplainOptions, output: &Output) -> Result<u8, Failure> {
     let about = match (&options.name, options.session) {
         (_, Some(session)) => About::Session(session),
@@ -46,7 +46,7 @@ pub(in crate::cli) async fn run(client: &Client, options: ExplainOptions, output
     Ok(YES)
 }
 
-/// The lines for people.
+/// The lines of the text.
 fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
     let mut drawing = Drawing { explanation, now, drawn: BTreeSet::new(), lines: Vec::new() };
     for wait in &explanation.chain {
@@ -55,17 +55,15 @@ fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> 
     let mut lines = drawing.lines;
     if explanation.chain.is_empty() {
         lines.push(if explanation.freed_by.is_empty() {
-            format!("{subject}: nobody waits, and nobody holds it")
+            format!("{subject}: no client waits for it or holds it")
         } else {
-            format!("{subject}: nobody waits")
+            format!("{subject}: no client waits")
         });
     }
     lines.extend(explanation.freed_by.iter().map(|end| freed(end, now)));
     let closed = explanation.chain.iter().flat_map(|wait| &wait.waits_for).any(|one| one.why == WaitReason::Closed);
     if !explanation.chain.is_empty() && explanation.freed_by.is_empty() && !closed && !explanation.more {
-        lines.push(
-            "they wait for each other: nothing goes on before one of them gives up, or its hold is broken".into(),
-        );
+        lines.push("they wait for each other until one of them gives up, or its hold is broken".into());
     }
     if explanation.more {
         lines.push("… and more that is left out here; `lockkeeper show NAME` lists a whole queue".into());
@@ -76,7 +74,7 @@ fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> 
 struct Drawing<'a> {
     explanation: &'a Explanation,
     now: LogTime,
-    /// Waits that were drawn already.
+    /// Waits that are printed already.
     drawn: BTreeSet<(u64, &'a LockKey)>,
     lines: Vec<String>,
 }
@@ -87,7 +85,7 @@ impl<'a> Drawing<'a> {
         self.lines.push(stem + &text);
     }
 
-    /// Draws a wait with what stands in its way, each wait once.
+    /// Prints a wait and what blocks it, each wait once.
     fn wait(&mut self, wait: &'a ExplainedWait, depth: usize, run: &str) {
         if !self.drawn.insert((wait.sequence, &wait.lock)) {
             if depth != 0 {
@@ -132,7 +130,7 @@ impl<'a> Drawing<'a> {
             let nested = wait.parent.as_ref().map(|parent| (parent.session, &parent.owner));
             let follows = match why {
                 WaitReason::Holds => own || (party.is_some() && nested == party),
-                // Whoever stands ahead is drawn where its own turn comes, unless it is in another queue.
+                // A waiter ahead has its own line later, unless it is in another queue.
                 WaitReason::StandsAhead => Some(wait.sequence) == obstacle.sequence && wait.lock != *lock,
                 WaitReason::Closed | WaitReason::Nested => false,
             };
@@ -153,38 +151,38 @@ fn what_for(who: &Participant) -> String {
     if who.metadata.why.is_empty() { String::new() } else { format!(": {}", who.metadata.why) }
 }
 
-/// What is not as it should be with a session.
+/// The problem of a session, if it has one.
 fn life(who: &Participant, now: LogTime) -> String {
     let ends = left(who, now).map_or(String::new(), |left| format!(", ends in {left}"));
     match who.health {
         Health::Live | Health::Lease => String::new(),
-        Health::Overdue => format!(" (no sign of life lately{ends})"),
+        Health::Overdue => format!(" (not renewed lately{ends})"),
         Health::Disconnected => format!(" (disconnected{ends})"),
         Health::Gone => " (its session is gone)".to_owned(),
     }
 }
 
-/// How long until it ends, where anything but a release ends it.
+/// How long until it ends without a release.
 fn left(who: &Participant, now: LogTime) -> Option<String> {
     who.ends.map(|ends| short(ends.ms_since(now)))
 }
 
-/// What sets the chain going.
+/// What ends the wait.
 fn freed(end: &Obstacle, now: LogTime) -> String {
     let Obstacle { lock, who, .. } = end;
     let token = who.token.map_or(String::new(), |token| format!(" (token {token})"));
     if end.why == WaitReason::Closed {
         let when = left(who, now).map_or("later".to_owned(), |left| format!("in {left}"));
         let name = called(&who.metadata);
-        return format!("{} opens by itself {when}: the ended hold of {name}{token} keeps it closed", lock.name);
+        return format!("{} opens automatically {when}: the ended hold of {name}{token} keeps it closed", lock.name);
     }
     let at_last = left(who, now).map_or(String::new(), |left| match who.health {
         Health::Lease => format!(", or does not refresh its lease within {left}"),
         Health::Live | Health::Overdue | Health::Disconnected | Health::Gone => {
-            format!(", or is not heard of for {left}")
+            format!(", or is disconnected for {left}")
         }
     });
-    format!("free when {} gives back {}{token}{at_last}", called(&who.metadata), lock.name)
+    format!("free when {} releases {}{token}{at_last}", called(&who.metadata), lock.name)
 }
 
 mod json;
@@ -220,7 +218,7 @@ mod tests {
         Obstacle { lock: lock(name), why, sequence, who }
     }
 
-    /// A chain over two locks is drawn from the one that waits to the one that could end it, and each wait once.
+    /// A chain over two locks is printed from the waiter to the last holder, with each wait once.
     #[test]
     fn a_chain_is_drawn_to_its_end() {
         let carol = at("db", WaitReason::Holds, None, who("carol", 3, Some(4), 0));
@@ -245,7 +243,7 @@ mod tests {
             "└─ a is held by bob [session 2, run-2] (token 5) for 12s",
             "   └─ bob [session 2, run-2] waits for db (see above)",
             "└─ behind ann [session 1, run-1] for a",
-            "free when carol gives back db (token 4), or is not heard of for 10s",
+            "free when carol releases db (token 4), or is disconnected for 10s",
         ];
         assert_eq!(drawn("a", &explanation, LogTime(20_000)), expected);
     }
@@ -260,18 +258,19 @@ mod tests {
         assert_eq!(lines[1], "└─ a is held by bob [session 2, run-2] (token 5, recalled) for 1s");
     }
 
-    /// A name that only an ended hold keeps closed opens by itself: no holder has anything to give back.
+    /// A name that only an ended hold keeps closed opens automatically: no holder has anything to give back.
     #[test]
-    fn a_closed_name_opens_by_itself() {
+    fn a_closed_name_opens_automatically() {
         let closed = at("a", WaitReason::Closed, None, who("bob", 2, Some(5), 0));
         let lines = drawn("a", &Explanation { chain: vec![], freed_by: vec![closed], more: false }, LogTime(20_000));
-        let expected = ["a: nobody waits", "a opens by itself in 10s: the ended hold of bob (token 5) keeps it closed"];
+        let expected =
+            ["a: no client waits", "a opens automatically in 10s: the ended hold of bob (token 5) keeps it closed"];
         assert_eq!(lines, expected);
     }
 
-    /// A cycle is said to be one, and so is a name that nobody uses.
+    /// The lines say when there is a cycle, and when no client uses the name.
     #[test]
-    fn cycles_and_free_names_are_told() {
+    fn cycles_and_free_names_have_lines() {
         let ann = at("b", WaitReason::Holds, None, who("bob", 2, Some(2), 0));
         let bob = at("a", WaitReason::Holds, None, who("ann", 1, Some(1), 0));
         let chain =
@@ -279,6 +278,6 @@ mod tests {
         let lines = drawn("b", &Explanation { chain, freed_by: vec![], more: false }, LogTime(1_000));
         assert!(lines.iter().any(|line| line.ends_with("(see above)")), "{lines:?}");
         assert!(lines.last().is_some_and(|line| line.starts_with("they wait for each other")), "{lines:?}");
-        assert_eq!(drawn("b", &Explanation::default(), LogTime(0)), ["b: nobody waits, and nobody holds it"]);
+        assert_eq!(drawn("b", &Explanation::default(), LogTime(0)), ["b: no client waits for it or holds it"]);
     }
 }

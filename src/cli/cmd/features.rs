@@ -16,7 +16,7 @@ pub(in crate::cli) struct FeaturesOptions {
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum FeaturesCommand {
-    /// Raise the level; it never falls again, and older builds can no longer join
+    /// Raise the level. It can never be lowered, and older builds can no longer join
     Raise {
         /// The new level, which every voter supports
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
@@ -32,7 +32,7 @@ struct Features {
     supported: Option<u32>,
 }
 
-/// Shows the cluster's feature level and what its nodes support, after raising it where that was asked for.
+/// Raises the feature level if requested, then shows it and the levels that the nodes support.
 pub(in crate::cli) async fn run(client: &Client, options: &FeaturesOptions, output: &Output) -> Result<u8, Failure> {
     if let Some(FeaturesCommand::Raise { level }) = options.command {
         client.service().raise_features(level).await?;
@@ -42,7 +42,7 @@ pub(in crate::cli) async fn run(client: &Client, options: &FeaturesOptions, outp
     let levels: Option<Vec<_>> = status.nodes.iter().map(|node| node.features).collect();
     let supported = levels.and_then(|levels| levels.into_iter().min());
     output.answer(&Features { active: status.features, supported }, || {
-        let most = supported.map_or("not every node has said what it supports".to_owned(), |level| {
+        let most = supported.map_or("not every node has announced its level".to_owned(), |level| {
             format!("every node supports {level}")
         });
         format!("feature level {}; {most}", status.features)

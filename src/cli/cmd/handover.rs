@@ -13,7 +13,7 @@ use crate::model::{Namespace, SessionId};
 pub(in crate::cli) struct HandOverOptions {
     #[command(flatten)]
     hold: HoldArgs,
-    /// Id of the session that is to hold it: one that waits for it, or that said that it accepts
+    /// Id of the new holder: a session that waits for the lock, or one that accepts hand-overs
     #[arg(long, value_parser = session, value_name = "SESSION")]
     to: SessionId,
 }

@@ -1,4 +1,4 @@
-//! `history`: who held a lock, from the past to now.
+//! `history`: the holders of a lock, from the past to now.
 
 use clap::Args;
 
@@ -12,15 +12,16 @@ use crate::model::{LockName, Position};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HistoryOptions {
-    /// Which lock [default: all of the namespace]
+    /// Name of the lock [default: all of the namespace]
     #[arg(value_parser = lock_name)]
     name: Option<LockName>,
-    /// Go on after this position; with the first digits of a cluster_id, only in that cluster [default: all that is kept]
+    /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: all that is
+    /// kept]
     #[arg(long, value_parser = after, value_name = "INDEX.N[@CLUSTER]")]
     from: Option<After>,
 }
 
-/// What happened to the holders of a lock, or of all.
+/// Prints the history of a lock, or of all locks.
 pub(in crate::cli) async fn run(client: &Client, options: HistoryOptions, output: &Output) -> Result<u8, Failure> {
     let (cluster_id, from) = of_this_cluster(client, options.from.as_ref()).await?;
     let mut reader = client.history(options.name.as_ref().map(|name| name.as_str()), from)?;
@@ -47,7 +48,7 @@ pub(in crate::cli) async fn run(client: &Client, options: HistoryOptions, output
 
 const HEADING: [&str; 9] = ["POSITION", "AT", "EVENT", "LOCK", "TOKEN", "SESSION", "MODE", "WHO", "WHY"];
 
-/// What is said of a history that was asked for from its beginning and does not have it any more.
+/// The warning for a history whose beginning is no longer kept.
 pub(super) fn gone(from: Option<Position>, floor: Position) -> Option<String> {
     let begins_late = from.is_none() && floor != Position::default();
     begins_late.then(|| format!("records up to position {floor} are no longer kept: this history begins after it"))

@@ -1,4 +1,4 @@
-//! `leader`: who leads under a name, by what it proclaims.
+//! `leader`: the leader under a name, by its value.
 
 use clap::Args;
 use serde::Serialize;
@@ -13,12 +13,12 @@ use crate::model::{LockName, Namespace};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LeaderOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
 }
 
-/// The JSON line; everything but the name is null where nobody leads.
+/// The JSON line; everything but the name is null without a leader.
 #[derive(Debug, Serialize)]
 struct Leader {
     namespace: String,
@@ -47,7 +47,7 @@ impl Leader {
     }
 }
 
-/// Who leads, by what it proclaims. That nobody does is an answer, too: exit code 1.
+/// Prints the value of the leader. Exit code 1 if there is none.
 pub(in crate::cli) async fn run(
     client: &Client,
     namespace: &Namespace,

@@ -29,7 +29,7 @@ pub(in crate::cli) struct ListOptions {
     older_than: Option<Duration>,
 }
 
-/// A JSON line, one a lock.
+/// The JSON line of one lock.
 #[derive(Debug, Serialize)]
 struct LockRow {
     namespace: String,

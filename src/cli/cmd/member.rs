@@ -1,4 +1,4 @@
-//! `member ls | add | promote | remove`: who belongs to the cluster.
+//! `member ls | add | promote | remove`: the nodes of the cluster.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,23 +23,23 @@ pub(in crate::cli) enum MemberCommand {
     Ls,
     /// Add a node without a vote; prints the config to start it with
     Add(AddOptions),
-    /// Give a node a vote, once it has caught up
+    /// Give a node a vote when it has caught up
     Promote(PromoteOptions),
-    /// Remove a node; its id never comes back
+    /// Remove a node; its id is never used again
     Remove(RemoveOptions),
 }
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AddOptions {
-    /// Its id, which no node of this cluster ever had
+    /// Id of the node, which no node of this cluster ever had
     node: u64,
-    /// Where clients reach it
+    /// Address for clients
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
-    /// Where the other nodes reach it
+    /// Address for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: String,
-    /// Where it keeps its data, for its config [default: data/nID]
+    /// Directory of its data, for its config [default: data/nID]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ pub(in crate::cli) struct PromoteOptions {
     /// Remove the node with this id in the same step [default: none]
     #[arg(long, value_name = "ID")]
     instead_of: Option<u64>,
-    /// Wait at most this long until it has caught up
+    /// Longest wait until the node has caught up
     #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
     wait: Duration,
 }
@@ -67,7 +67,7 @@ struct MemberLine<'a> {
     id: u64,
     role: &'static str,
     voter: bool,
-    /// False also where nobody knows.
+    /// False also if it is unknown.
     healthy: bool,
     applied: Option<u64>,
     /// How many log entries it lacks.
@@ -90,7 +90,7 @@ struct ChangedLine {
     voters: Vec<u64>,
 }
 
-/// Runs one of them.
+/// Runs a command about members.
 pub(in crate::cli) async fn run(client: &Client, command: MemberCommand, output: &Output) -> Result<u8, Failure> {
     match command {
         MemberCommand::Ls => list(client, output).await,
@@ -99,17 +99,17 @@ pub(in crate::cli) async fn run(client: &Client, command: MemberCommand, output:
         MemberCommand::Remove(options) => {
             let removed = client.service().change_members(MemberChange::Remove { node: options.node }).await;
             match removed {
-                // The answer may have gone with the node that was asked.
+                // The answer may be lost with the node that was asked.
                 Err(error) if error.advice() == Advice::Ask && !is_member(client, options.node).await? => {}
                 removed => removed?,
             }
-            changed(client, options.node, output, "is no member any more; stop it, if it runs").await
+            changed(client, options.node, output, "is no longer a member; stop it, if it runs").await
         }
     }
 }
 
-/// The cluster as its leader sees it: nobody else can say who has caught up. A node that was just removed, or just lost
-/// its leader, knows of none: a moment later another one answers.
+/// The status from the leader: only the leader knows which nodes have caught up. A node that was just removed, or has
+/// just lost its leader, knows of no leader; then another node is asked.
 async fn led_status(client: &Client) -> Result<Status, Failure> {
     let mut tries = limits::REQUEST_MS_DEFAULT / limits::PROGRESS_TICK_MS;
     loop {
@@ -157,7 +157,7 @@ async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
             node.id.to_string(),
             role_word(node.role).to_owned(),
             if node.role == Role::Learner { "no" } else { "yes" }.to_owned(),
-            if node.healthy == Some(true) { "healthy" } else { "unheard" }.to_owned(),
+            if node.healthy == Some(true) { "healthy" } else { "unreachable" }.to_owned(),
             behind(&status, node).map_or("?".to_owned(), |behind| behind.to_string()),
             node.client.clone(),
             node.peer.clone(),
@@ -199,7 +199,7 @@ async fn add(client: &Client, options: AddOptions, output: &Output) -> Result<u8
     Ok(YES)
 }
 
-/// Waits until the node has caught up, then gives it its vote.
+/// Waits until the node has caught up, then gives it a vote.
 async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> Result<u8, Failure> {
     let node = options.node;
     let wait = tokio::time::timeout(options.wait, caught_up(client, node, output));
@@ -216,7 +216,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
     changed(client, node, output, "votes").await
 }
 
-/// Shows how far the node is until it has nearly everything. One that is no member is for the cluster to refuse.
+/// Shows the progress of the node until it has nearly all entries. The cluster refuses a node that is no member.
 async fn caught_up(client: &Client, node: u64, output: &Output) -> Result<(), Failure> {
     let bar = if output.watched && !output.json { ProgressBar::new(0) } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} log entries ({elapsed})") {

@@ -1,4 +1,4 @@
-//! `refresh`: prolongs a lease by its handle.
+//! `refresh`: extends a lease by its handle.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::model::{LockName, Namespace};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RefreshOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub(in crate::cli) struct RefreshOptions {
     duration: Duration,
 }
 
-/// Prolongs a lease. Without JSON there is nothing to say.
+/// Extends a lease. Prints nothing without `--json`.
 pub(in crate::cli) async fn run(
     client: &Client,
     namespace: &Namespace,

@@ -1,4 +1,4 @@
-//! `release`: gives a lease back by its handle.
+//! `release`: releases a lease by its handle.
 
 use clap::Args;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::service::ErrorCode;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReleaseOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
     #[command(flatten)]
@@ -27,7 +27,7 @@ struct Released {
     reason: Option<String>,
 }
 
-/// Gives a lease back. A lease that is not held (any more) is no success.
+/// Releases a lease. It fails if the lease is not held, or no longer held.
 pub(in crate::cli) async fn run(client: &Client, options: ReleaseOptions, output: &Output) -> Result<u8, Failure> {
     let released = client.release(options.name.as_str(), &options.handle.read()?).await;
     if output.json

@@ -18,12 +18,12 @@ use crate::node::backup::{BackupView, Restore, RestoreError, Restored, restore};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RestoreOptions {
-    /// The backup
+    /// Path of the backup
     file: PathBuf,
-    /// The directory to make, for the first node of the new cluster
+    /// Directory of the first node of the new cluster, which is created
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Let tokens begin with at least this epoch, as a number
+    /// Lowest epoch of the tokens of the new cluster, as a number
     #[arg(long, default_value_t = 0, value_name = "EPOCH", value_parser = clap::value_parser!(u16).range(0..=i64::from(EPOCH_MAX)))]
     epoch: u16,
     /// Refuse a backup of a cluster with another name [default: any]
@@ -32,17 +32,17 @@ pub(in crate::cli) struct RestoreOptions {
     /// Id of the first node [default: the lowest of the backup's members]
     #[arg(long, value_name = "ID")]
     node: Option<u64>,
-    /// Where clients reach it [default: as in the backup]
+    /// Address for clients [default: as in the backup]
     #[arg(long, value_name = "HOST:PORT", requires = "peer")]
     client: Option<String>,
-    /// Where other nodes reach it [default: as in the backup]
+    /// Address for other nodes [default: as in the backup]
     #[arg(long, value_name = "HOST:PORT", requires = "client")]
     peer: Option<String>,
-    /// Wait at least this long before the first grant: the setting ttl_max, where it was raised after the backup was made
+    /// Shortest time before the first grant: the setting ttl_max, if it was raised after the backup was made
     /// [default: the largest value that the backup knows]
     #[arg(long, value_parser = ttl_max, value_name = "DURATION", conflicts_with = "grant_immediately")]
     ttl_max: Option<Duration>,
-    /// Grant at once, although holders that were granted a lock after the backup may still believe in it: then two hold it
+    /// Grant at once. Holders that were granted a lock after the backup may still use it: then two clients hold it
     #[arg(long, alias = "now")]
     grant_immediately: bool,
 }
@@ -59,7 +59,7 @@ struct RestoreLine<'a> {
     config: &'a str,
 }
 
-/// Makes the first node of a new cluster from a backup, and prints the config that it is started with.
+/// Creates the first node of a new cluster from a backup, and prints its config.
 pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u8, Failure> {
     let member = options.client.clone().zip(options.peer.clone()).map(|(client, peer)| Member { client, peer });
     let asked = Restore {
@@ -91,19 +91,19 @@ pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u
     output.document(&line, || format!("{}{config}", comment(&restored)))?;
     if options.grant_immediately {
         output.warn(
-            "WARNING: grants come at once. Whoever was granted a lock after the backup was made may still believe in it: \
-             make sure that none of them works any more",
+            "WARNING: grants begin at once. Clients that were granted a lock after the backup was made may still use it: \
+             make sure that all of them have stopped",
         );
     }
     Ok(YES)
 }
 
-/// What a person should know of it, at the head of the config.
+/// The comment at the head of the config.
 fn comment(restored: &Restored) -> String {
     let Restored { backup, node, epoch, closed_ms, .. } = restored;
     let BackupView { cluster, index, sessions, .. } = backup;
     let closed = if *closed_ms == 0 {
-        "Grants come at once.".to_owned()
+        "Grants begin at once.".to_owned()
     } else {
         format!("Nothing is granted for its first {} of log time.", short(*closed_ms))
     };

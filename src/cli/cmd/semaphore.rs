@@ -1,4 +1,4 @@
-//! `semaphore`: keeps, changes or forgets the limit of a semaphore.
+//! `semaphore`: sets or removes the limit of a semaphore.
 
 use clap::Args;
 use serde::Serialize;
@@ -12,13 +12,13 @@ use crate::model::{LockName, Namespace};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SemaphoreOptions {
-    /// Which semaphore
+    /// Name of the semaphore
     #[arg(value_parser = lock_name)]
     name: LockName,
-    /// Number of permits there are, kept also while none is used [default: none, with --remove]
+    /// Number of permits, kept even while none is used [default: none, with --remove]
     #[arg(long, required_unless_present = "remove", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(PERMITS_MAX)))]
     limit: Option<u32>,
-    /// Forget the limit once no permit is used
+    /// Remove the limit when no permit is used
     #[arg(long, conflicts_with = "limit")]
     remove: bool,
 }
@@ -31,7 +31,7 @@ struct Semaphore {
     limit: Option<u32>,
 }
 
-/// Keeps a semaphore's limit, changes it or forgets it. Without JSON there is nothing to say.
+/// Sets or removes the limit of a semaphore. Prints nothing without `--json`.
 pub(in crate::cli) async fn run(
     client: &Client,
     namespace: &Namespace,

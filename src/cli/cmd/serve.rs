@@ -17,8 +17,8 @@ pub(in crate::cli) struct ServeOptions {
     config: PathBuf,
 }
 
-/// Runs the node until it is told to stop: TERM and INT hand leadership over first, HUP reads the log level
-/// and the rates of `[quota]` anew.
+/// Runs the node until a signal: TERM and INT transfer leadership and stop the node, HUP reloads the log level and the
+/// rates of `[quota]`.
 pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
     logging::set_level(&config.log_level);
@@ -46,15 +46,15 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     ended
 }
 
-/// What can change while a node runs: its log level, and how many commands a second each namespace may send. A config
-/// that does not read leaves everything as it was.
+/// Reloads what can change while a node runs: its log level, and the rates of namespaces. An invalid config changes
+/// nothing.
 fn reload(options: &ServeOptions, server: &Server) {
     match Config::from_file(&options.config) {
         Ok(config) => {
             logging::set_level(&config.log_level);
             server.node.set_rates(config.rates);
-            tracing::info!(level = config.log_level, "read the config anew");
+            tracing::info!(level = config.log_level, "reloaded the config");
         }
-        Err(error) => tracing::warn!(%error, "the config was not read anew"),
+        Err(error) => tracing::warn!(%error, "the config was not reloaded"),
     }
 }

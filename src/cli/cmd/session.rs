@@ -11,7 +11,7 @@ use crate::model::{Reason, SessionId};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum SessionCommand {
-    /// End a session: all its locks are broken, its waiters leave their queues, and its client learns why
+    /// End a session: all its locks are broken, its waiters leave their queues, and its client gets the reason
     End(EndOptions),
 }
 
@@ -32,7 +32,7 @@ struct EndedSession {
     ended: bool,
 }
 
-/// Acts on a session of another client.
+/// Ends a session of another client.
 pub(in crate::cli) async fn run(client: &Client, command: SessionCommand, output: &Output) -> Result<u8, Failure> {
     let SessionCommand::End(EndOptions { id, why }) = command;
     client.end_session(id, why.as_str()).await?;

@@ -10,7 +10,7 @@ use crate::cli::text::{ago, called, short};
 use crate::client::ReadAt;
 use crate::model::{LogTime, SessionView};
 
-/// A JSON line, one a session.
+/// The JSON line of one session.
 #[derive(Debug, Serialize)]
 struct Session {
     session: String,
@@ -71,7 +71,7 @@ pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, 
     Ok(YES)
 }
 
-/// What there is to say of a session: that it lost its stream, and that it lives longer for want of a leader.
+/// Notes on a session: it lost its stream, or its life was extended while there was no leader.
 fn remarks(session: &SessionView) -> String {
     let gone = session.disconnected.then(|| "disconnected".to_owned());
     let longer = (session.leaderless_ms != 0).then(|| format!("no leader for {}", short(session.leaderless_ms)));

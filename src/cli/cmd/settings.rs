@@ -16,9 +16,9 @@ use crate::service::Status;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SettingsOptions {
-    /// Which setting [default: all]
+    /// Name of the setting [default: all]
     name: Option<SettingName>,
-    /// New value, such as 24h: at most a day, and at least the shortest TTL of a session
+    /// New value, such as 24h; at most a day, and at least the shortest TTL of a session
     #[arg(value_parser = duration, value_name = "DURATION")]
     value: Option<Duration>,
 }
@@ -26,19 +26,19 @@ pub(in crate::cli) struct SettingsOptions {
 /// Settings by their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum SettingName {
-    /// Longest TTL of a session and longest lease; a restore from a backup waits as long before it grants.
+    /// Longest TTL of a session and longest lease; a restore from a backup waits for this time before it grants.
     #[value(name = "ttl_max")]
     TtlMax,
 }
 
-/// A JSON line, one a setting.
+/// The JSON line of one setting.
 #[derive(Debug, Serialize)]
 struct Setting {
     name: &'static str,
     value_ms: u64,
 }
 
-/// Lists the settings of the whole cluster, after changing one where that was asked for.
+/// Changes a setting if requested, then lists the settings of the cluster.
 pub(in crate::cli) async fn run(client: &Client, options: &SettingsOptions, output: &Output) -> Result<u8, Failure> {
     let before = client.status().await?;
     led(&before)?;

@@ -15,10 +15,10 @@ use crate::model::{Closing, HolderView, LockName, LockView, LogTime};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShowOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
-    /// How to write it
+    /// Format of the output
     #[arg(long, value_enum, default_value = "text")]
     format: ShowFormat,
 }
@@ -26,11 +26,11 @@ pub(in crate::cli) struct ShowOptions {
 /// Ways to show a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ShowFormat {
-    /// For people.
+    /// Text for display.
     Text,
-    /// As with --json.
+    /// The same as --json.
     Json,
-    /// As a document of config.locks: one line of extended JSON, or null where there is none.
+    /// As a document of config.locks: one line of extended JSON, or null for no document.
     Config,
 }
 
@@ -80,7 +80,7 @@ impl Closed {
     }
 }
 
-/// One lock.
+/// Shows one lock.
 pub(in crate::cli) async fn run(client: &Client, options: ShowOptions, output: &Output) -> Result<u8, Failure> {
     if options.format == ShowFormat::Config {
         return show_document(client, &options, output).await;
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(value(&Lock::new(&view, LogTime(2_000))), expected);
     }
 
-    /// A free name is an answer: no kind, nobody.
+    /// A free name has no kind and no holders.
     #[test]
     fn a_free_name_has_no_kind() {
         let view = LockView::free(lock());

@@ -1,4 +1,4 @@
-//! `status`: who leads, and how the nodes are.
+//! `status`: the leader, and the health of the nodes.
 
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ struct Node {
     peer: String,
     http: String,
     applied: Option<u64>,
-    /// False also where nobody knows.
+    /// False also if it is unknown.
     healthy: bool,
     version: Option<String>,
     features: Option<u32>,
@@ -74,7 +74,7 @@ impl Node {
     }
 }
 
-/// Who leads, and how the nodes are. Without a leader it shows what the asked node sees, and fails all the same.
+/// Shows the leader and the health of the nodes. Without a leader it shows the view of the asked node, and fails.
 pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
     let status = client.status().await?;
     if output.json {
@@ -85,11 +85,11 @@ pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, 
     led(&status).map(|_| YES)
 }
 
-/// Whether a node is well; `unknown` is not well as far as anybody can tell.
+/// Health of a node, as one word.
 fn health_word(node: &NodeStatus) -> &'static str {
     match node.healthy {
         Some(true) => "healthy",
-        Some(false) => "unheard",
+        Some(false) => "unreachable",
         None => "unknown",
     }
 }
@@ -136,7 +136,7 @@ mod tests {
     use crate::model::{LogTime, Totals};
     use crate::service::Role;
 
-    /// The cluster's status has every promised field, and nobody leading is null.
+    /// The status has every promised field, and null for no leader.
     #[test]
     fn status_has_every_field() {
         let node = NodeStatus {

@@ -1,4 +1,4 @@
-//! `transfer`: hands leadership to another node.
+//! `transfer`: transfers leadership to another node.
 
 use clap::Args;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::service::LockService;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TransferOptions {
-    /// Id of the node that is to lead
+    /// Id of the next leader
     node: u64,
 }
 
@@ -20,7 +20,7 @@ struct Transferred {
     leader: u64,
 }
 
-/// Hands leadership over; done once the other node leads.
+/// Transfers leadership, and waits until the other node leads.
 pub(in crate::cli) async fn run(client: &Client, options: &TransferOptions, output: &Output) -> Result<u8, Failure> {
     client.service().transfer(options.node).await?;
     if output.json {

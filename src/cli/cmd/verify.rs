@@ -14,7 +14,7 @@ use crate::model::HistoryRecord;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct VerifyOptions {
-    /// What `history --json` printed; - for standard input
+    /// Output of `history --json`; - for standard input
     file: PathBuf,
 }
 
@@ -33,7 +33,7 @@ struct Verified {
     flaw: Option<String>,
 }
 
-/// Whether an export is whole and keeps the rules; exit code 1 where it is not.
+/// Checks that an export is complete and obeys the rules. Exit code 1 if not.
 pub(in crate::cli) fn run(options: &VerifyOptions, output: &Output) -> Result<u8, Failure> {
     let unread = |error: io::Error| Failure::usage(format!("{}: {error}", options.file.display()));
     let reader = opened(&options.file).map_err(unread)?;
@@ -45,7 +45,7 @@ pub(in crate::cli) fn run(options: &VerifyOptions, output: &Output) -> Result<u8
         }
         Err(flaw) => {
             let Flaw { record, what } = flaw;
-            // A flaw of no record is one of the whole file.
+            // Record 0 means the whole file.
             let line = Some(record).filter(|record| *record != 0);
             let found = Verified { line, flaw: Some(what.clone()), ..Verified::default() };
             output.answer(&found, || line.map_or(what.clone(), |line| format!("line {line}: {what}")))?;
@@ -60,7 +60,7 @@ fn opened(path: &Path) -> io::Result<BufReader<Box<dyn Read>>> {
     Ok(BufReader::new(from))
 }
 
-/// The records of all lines. A line that is none was changed: that is a flaw, too.
+/// Reads the records of all lines. A line that is no record is a flaw.
 fn records(reader: impl BufRead) -> io::Result<Result<Vec<HistoryRecord>, Flaw>> {
     let mut records = Vec::new();
     let mut cluster: Option<String> = None;
@@ -116,7 +116,7 @@ fn praise(proof: &Proof) -> String {
     )
 }
 
-/// So many of a thing, in words.
+/// A count with the singular or plural of the thing.
 fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }

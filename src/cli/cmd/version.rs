@@ -1,4 +1,4 @@
-//! `version`: the versions of everything that another version may have to read.
+//! `version`: the versions of the program, of the protocol and of stored bytes.
 
 use serde::Serialize;
 
@@ -19,10 +19,10 @@ struct Versions {
     format: u8,
 }
 
-/// The protocol of the wire, and the versions of it that this program speaks.
+/// The name of the protocol, and its lowest and highest version in this program.
 const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", rpc::PROTOCOL_MIN, rpc::PROTOCOL_MAX);
 
-/// The versions of everything that another version may have to read.
+/// Prints the versions.
 pub(in crate::cli) fn run(output: &Output) -> Result<u8, Failure> {
     let (protocol, protocol_min, protocol_max) = PROTOCOL;
     let (version, profile) = (env!("CARGO_PKG_VERSION"), env!("LOCKKEEPER_PROFILE"));

@@ -14,10 +14,10 @@ use crate::service::ErrorCode;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct WaitOptions {
-    /// Which lock
+    /// Name of the lock
     #[arg(value_parser = lock_name)]
     name: LockName,
-    /// Wait at most this long, from the start; 0s looks once [default: without end]
+    /// Longest wait, from the start of the command; 0s checks once [default: no end]
     #[arg(short, long, value_parser = duration, value_name = "DURATION")]
     wait: Option<Duration>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ struct Free {
     free: bool,
 }
 
-/// Returns when a name is free. A wait of 0 looks once.
+/// Waits until a name is free. A wait of 0 checks once.
 pub(in crate::cli) async fn run(
     client: &Client,
     namespace: &Namespace,
@@ -56,7 +56,7 @@ pub(in crate::cli) async fn run(
     Ok(YES)
 }
 
-/// What is in the way of a name that is not free: a holder, or else what opens first. Nothing where the cluster does not answer.
+/// What blocks a name: a holder, or else the closing that ends first. Empty if the cluster does not answer.
 async fn in_the_way(client: &Client, name: &str) -> String {
     let Ok(seen) = client.inspect(name).await else { return String::new() };
     let LockView { lock, holders, closed, .. } = seen.value;

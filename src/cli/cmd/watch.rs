@@ -16,15 +16,15 @@ pub(in crate::cli) struct WatchOptions {
     /// Only locks whose names have this prefix
     #[arg(default_value = "")]
     prefix: String,
-    /// Go on after this position; with the first digits of a cluster_id, only in that cluster [default: from now on]
+    /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: from now on]
     #[arg(long, value_parser = after, value_name = "INDEX.N[@CLUSTER]")]
     from: Option<After>,
     #[command(flatten)]
     retry: RetryOption,
 }
 
-/// Prints what happens, line by line, until it is interrupted or its reader has gone. An outage in between costs nothing
-/// but time: it goes on after the last event that it printed.
+/// Prints events until it is interrupted or its reader closes standard output. After an outage it continues after the
+/// last printed event.
 pub(in crate::cli) async fn run(client: &Client, options: WatchOptions, output: &Output) -> Result<u8, Failure> {
     let client = options.retry.of(client);
     let mut watch = match of_this_cluster(&client, options.from.as_ref()).await? {
@@ -42,7 +42,7 @@ pub(in crate::cli) async fn run(client: &Client, options: WatchOptions, output: 
     }
 }
 
-/// A JSON line, one an event.
+/// The JSON line of one event.
 #[derive(Debug, Serialize)]
 struct Happened {
     position: String,
@@ -63,7 +63,7 @@ struct Happened {
 }
 
 impl Happened {
-    /// As this cluster tells it.
+    /// The line of an event of this cluster.
     fn new(event: &Event, cluster_id: u128) -> Self {
         let facts = Facts::of(&event.kind);
         Self {
@@ -85,7 +85,7 @@ impl Happened {
         }
     }
 
-    /// The same for people, on one line.
+    /// The event as one line of text.
     fn text(&self) -> String {
         let facts = [
             ("", self.lock.clone()),
@@ -116,7 +116,7 @@ mod tests {
         WallTime,
     };
 
-    /// An event has a position to go on from, a date, and only its own facts.
+    /// An event has a position to continue from, a date, and only its own facts.
     #[test]
     fn events_have_positions_and_dates() {
         let claim = Claim::Request(RequestId { session: SessionId::new(0, 3), number: 1 });

@@ -1,4 +1,4 @@
-//! From the options to a held lock: connecting, a session, the queue, and withdrawing when a signal comes.
+//! Acquires the locks of a run: opens a session, waits in the queue, and withdraws on a signal.
 
 use std::time::Duration;
 
@@ -14,29 +14,29 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::{Parent, Place};
 use crate::service::{ErrorCode, LockService};
 
-/// What is held and the session behind it.
+/// The held locks and their session.
 #[derive(Debug)]
 pub(super) struct Held<S: LockService> {
     pub(super) session: Session<S>,
     pub(super) guard: SetGuard,
 }
 
-/// What is asked for, and its owner.
+/// The request and its owner.
 pub(super) struct Asking<'a> {
     pub(super) order: &'a Order,
     pub(super) owner: &'a str,
     /// The run that waits for this one to finish.
     pub(super) parent: Option<Parent>,
-    /// Bounds what has no bound of its own.
+    /// Timeout of calls that have no other.
     pub(super) timeout: Duration,
 }
 
 /// Why the lock is not held.
 #[derive(Debug)]
 pub(super) enum NotHeld {
-    /// It failed.
+    /// The request failed.
     Failed(Failure),
-    /// This signal came while it waited; it waits no more.
+    /// This signal ended the wait.
     Withdrawn(Signal),
 }
 
@@ -46,7 +46,7 @@ impl From<Failure> for NotHeld {
     }
 }
 
-/// Gives a request what the command line says of it, for one lock and for a set alike.
+/// Sets the options of the command line on a request, for one lock or for a set.
 macro_rules! as_asked {
     ($request:expr, $asking:expr, $wait:expr) => {{
         let Asking { owner, parent, order, .. } = $asking;
@@ -78,7 +78,8 @@ macro_rules! as_asked {
     }};
 }
 
-/// Opens a session and acquires the locks. The wait counts from now; a signal ends it without leaving a waiter.
+/// Opens a session and acquires the locks. The wait counts from now. A signal ends it, and leaves no waiter in the
+/// queue.
 pub(super) async fn acquire<S: LockService>(
     client: &Client<S>,
     asking: &Asking<'_>,
@@ -86,10 +87,10 @@ pub(super) async fn acquire<S: LockService>(
     output: &Output,
 ) -> Result<Held<S>, NotHeld> {
     let (clock, options) = (SystemClock::new(), &asking.order.run);
-    // A try does not wait in a queue; connecting takes the time that it takes.
+    // A try does not wait in a queue. It has no deadline for connecting.
     let deadline = options.wait().filter(|wait| !wait.is_zero()).map(|wait| clock.now().after(wait));
     let wait = || options.wait().map(|_| deadline.map_or(Duration::ZERO, |deadline| left(&clock, deadline)));
-    // Dropped halfway, an opening may leave an empty session behind, which ends by itself.
+    // A dropped opening may leave an empty session, which ends at its TTL.
     let session = tokio::select! {
         signal = signals.next_ending() => return Err(NotHeld::Withdrawn(signal)),
         session = open(client, options, deadline.map(|deadline| left(&clock, deadline))) => session?,
@@ -138,24 +139,24 @@ async fn ask<S: LockService>(
     as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
 }
 
-/// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a hold
-/// that is never valid for that long would be lost from the beginning.
+/// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a
+/// hold that is never valid for that long would be lost from the beginning.
 pub(super) fn kill_after(options: &RunOptions, ttl: Duration) -> Duration {
     options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
 }
 
-/// How long the hold is valid after an answer: for the TTL, or for the disconnect grace or the time from the grant where one of
-/// these is shorter.
+/// How long the hold is valid after an answer: for the TTL, or for the disconnect grace or the time from the grant
+/// where one of these is shorter.
 fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
     [options.disconnect_grace, options.at_most].into_iter().flatten().fold(ttl, Duration::min)
 }
 
-/// Ends the session, and with it all that it holds or waits for. Where no node answers in time, it ends at its own time.
+/// Closes the session, and so everything that it holds or waits for. If no node answers in time, it ends at its TTL.
 pub(super) async fn close<S: LockService>(session: Session<S>, timeout: Duration) {
     match tokio::time::timeout(timeout, session.close()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "the session could not be closed; it ends by itself"),
-        Err(_) => tracing::warn!("the session could not be closed in time; it ends by itself"),
+        Ok(Err(error)) => tracing::warn!(%error, "the session could not be closed; it ends at its deadline"),
+        Err(_) => tracing::warn!("the session could not be closed in time; it ends at its deadline"),
     }
 }
 
@@ -174,16 +175,16 @@ async fn open<S: LockService>(
     let Some(wait) = wait else { return Ok(session.open().await?) };
     match tokio::time::timeout(wait, session.open()).await {
         Ok(opened) => Ok(opened?),
-        Err(_) => Err(Failure::new(ErrorCode::NotAcquired, "the wait was over before the cluster answered")),
+        Err(_) => Err(Failure::new(ErrorCode::NotAcquired, "the wait ended before the cluster answered")),
     }
 }
 
-/// A session that ran out while it waited means that no node answered for a whole TTL.
+/// The error of the wait. If the session expired, no node answered for a whole TTL.
 fn unreached(error: ClientError) -> Failure {
     match error {
         ClientError::SessionLost { reason: None, .. } => Failure::new(
             ErrorCode::Unreachable,
-            "no node answered until the session ran out, so the place in the queue is gone",
+            "no node answered until the session expired, so the place in the queue is lost",
         ),
         error @ (ClientError::SessionLost { .. }
         | ClientError::NotAcquired { .. }
@@ -198,7 +199,7 @@ fn left(clock: &SystemClock, deadline: Instant) -> Duration {
     deadline.since(clock.now())
 }
 
-/// The line that a person sees while it waits.
+/// The progress line on a terminal.
 #[derive(Debug, Clone)]
 struct Progress {
     bar: indicatif::ProgressBar,

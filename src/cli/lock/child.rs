@@ -1,6 +1,7 @@
-//! Runs a command while something is held: its process group, the terminal, signals, and its end when the hold ends.
+//! Runs a command while something is held: handles its process group, the terminal and signals, and ends it with the
+//! hold.
 //!
-//! - The hold counts as in use until no process of the group is left, whatever became of the command itself.
+//! - The hold counts as in use until no process of the group is left, even after the end of the command itself.
 //! - The group is asked to end early enough that it can be killed before the hold runs out on this machine's clock.
 //! - The command is the child of a guardian, which kills it and all that it started when this process is
 //!   killed. When the guardian is killed, this process does the same.
@@ -23,17 +24,18 @@ pub use super::orders::{Ended, OnLost, Orders};
 
 /// Something that is held while the command runs.
 pub trait Hold {
-    /// For how long it is certainly still held, on this machine's clock; zero once it is lost.
+    /// For how long it is certainly still held, on the clock of this machine; zero after a loss.
     fn valid_for(&self) -> Duration;
-    /// Ends when it is lost. It may be asked for again and again.
+    /// Waits for a loss. It may be called repeatedly.
     fn lost(&self) -> impl Future<Output = ()>;
-    /// Ends when another client asks for it, once each time. The user has been notified then.
+    /// Waits for the next request of another client, and notifies the user of it.
     fn asked(&self) -> impl Future<Output = ()>;
-    /// Notifies the user that the command has ended, and that these of its processes, by id and name, are still waited for.
+    /// Notifies the user that the command has ended, and that these of its processes, by id and name, are still waited
+    /// for.
     fn waits_for(&self, processes: &[(u32, String)]);
 }
 
-/// What became of the command and of the hold.
+/// How the command ended, and whether the hold was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// How the command ended.
@@ -42,11 +44,13 @@ pub struct Report {
     pub lost: bool,
 }
 
-/// Runs the command to its end. An error means that it was not started, or that its guardian was killed; then no process of
-/// it is left either.
+/// Runs the command to its end.
+///
+/// # Errors
+/// The command was not started, or its guardian was killed. No process of it is left then.
 pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io::Result<Report> {
     let terminal = Terminal::open();
-    // Of a guardian that is killed.
+    // If the guardian is killed, its children become those of this process.
     adopt_orphans();
     let started = Guardian::start(orders, terminal.as_ref().is_some_and(Terminal::is_ours)).await;
     let (guardian, leader) = started.inspect_err(|_| end_all(None))?;
@@ -81,7 +85,7 @@ struct Wrapper<'a, H> {
     ended: Option<Ended>,
     lost: bool,
     kill_timer: Option<Pin<Box<Sleep>>>,
-    /// Until the user is notified of what is waited for.
+    /// Fires when the user is notified of processes that are waited for.
     notice_timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -102,7 +106,7 @@ impl<H: Hold> Wrapper<'_, H> {
         }
     }
 
-    /// Waits for what comes first, and acts on it. Answers the signal where the command was stopped.
+    /// Waits for the next event, and acts on it. Returns the signal if the command was stopped.
     async fn next(&mut self, signals: &mut Signals, poll: Option<Duration>) -> io::Result<Option<Signal>> {
         let watched = !self.lost && self.orders.on_lost != OnLost::Ignore;
         let until_loss = self.hold.valid_for().saturating_sub(self.needed());
@@ -132,8 +136,8 @@ impl<H: Hold> Wrapper<'_, H> {
                 let left = left.map(|process| (process.pid.as_raw_nonzero().get().unsigned_abs(), process.name));
                 self.hold.waits_for(&left.collect::<Vec<_>>());
             }
-            // A group has no event for its end: kill(2) with signal 0 is the only way to ask. The guardian reports the end of
-            // each member that it adopted; the others are asked for at growing distances.
+            // A group has no event for its end: kill(2) with signal 0 is the only check. The guardian reports the end
+            // of each member that it adopted; the others are polled with growing pauses.
             () = sleep(poll.unwrap_or_default()), if poll.is_some() => {}
         }
         Ok(None)
@@ -152,7 +156,7 @@ impl<H: Hold> Wrapper<'_, H> {
         None
     }
 
-    /// So much validity is needed to end the group in order.
+    /// The validity that is needed to end the group in order.
     fn needed(&self) -> Duration {
         let margin = Duration::from_millis(limits::LOSS_MARGIN_MS);
         match self.orders.on_lost {
@@ -176,7 +180,7 @@ impl<H: Hold> Wrapper<'_, H> {
         }
     }
 
-    /// Passes it on. A group that is asked to end is killed only where that was ordered: the hold is valid.
+    /// Passes a signal on. After TERM the group is killed only with `--stop-after`, because the hold is valid.
     fn pass(&mut self, signal: Signal) {
         self.signal(signal);
         if signal != Signal::TERM {
@@ -185,7 +189,7 @@ impl<H: Hold> Wrapper<'_, H> {
         // A stopped group would not act on it.
         self.signal(Signal::CONT);
         if let Some(after) = self.orders.stop_after {
-            // The first asks; a second one only leaves less time for the answer.
+            // A second TERM only shortens the time.
             let hurried = self.kill_timer.is_some();
             self.kill_within(if hurried { after / limits::HURRY_FACTOR } else { after });
         }
@@ -233,8 +237,7 @@ impl<H: Hold> Wrapper<'_, H> {
             stop_own_job(signals).await;
         }
         if self.hold.valid_for().is_zero() && !self.lost && self.orders.on_lost != OnLost::Ignore {
-            // It stands still since before the hold ran out. Continued, it would act without it, were it only for
-            // as long as it takes to see a signal.
+            // It was stopped before the hold expired. Continued, it would run without the hold until a signal arrives.
             self.lost = true;
             self.signal(Signal::KILL);
             return;
@@ -253,8 +256,8 @@ async fn stop_own_job(signals: &mut Signals) {
     if let Err(error) = kill_current_process_group(Signal::TSTP) {
         tracing::warn!(%error, "the wrapper could not stop itself");
     }
-    // The stop may take effect a moment later on another thread. Where no shell could continue it, the system
-    // ignores it: then the command goes on.
+    // The stop may take effect later, on another thread. If no shell could continue the job, the system ignores the
+    // stop, and the command continues.
     tokio::select! {
         _ = signals.continued.recv() => {}
         () = sleep(Duration::from_millis(limits::STOP_SETTLES_MS)) => {}

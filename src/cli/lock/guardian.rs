@@ -1,10 +1,10 @@
-//! The guardian of a command: a process between the wrapper and the command, in a group of its own, that outlives a wrapper
-//! which is killed, by as long as it takes to kill all that the command has started.
+//! The guardian of a command: a process between the wrapper and the command, in a separate group. When the wrapper is
+//! killed, it kills all processes that the command has started.
 //!
-//! - It is the command's parent, and reports how the command ends. What the command leaves behind becomes its child, in any
-//!   group or session, so it finds all of it.
-//! - It holds none of the command's streams, and no signal but KILL and STOP does anything to it.
-//! - Where it is killed itself, the kernel kills the command with it, and the wrapper adopts and kills the rest.
+//! - It is the parent of the command, and reports how the command ends. Orphaned processes of the command become its
+//!   children, in any group or session, so it finds all of them.
+//! - It has none of the command's streams, and only KILL and STOP have an effect on it.
+//! - When it is killed, the kernel kills the command, and the wrapper adopts and kills the rest.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +30,7 @@ use crate::service::ErrorCode;
 /// Name of the hidden command that is the guardian.
 pub const GUARDIAN_COMMAND: &str = "__guardian";
 
-/// This program as the guardian of its command, whose failure to start is an error in JSON, or a sentence.
+/// The command line of this program as a guardian. With `json`, a command that cannot be started is an error in JSON.
 pub(super) fn own_guardian(json: bool) -> Vec<OsString> {
     let mut words = vec![own_program(), GUARDIAN_COMMAND.into()];
     words.extend(json.then(|| "--json".into()));
@@ -48,8 +48,8 @@ pub struct GuardianOptions {
     command: Vec<OsString>,
 }
 
-/// Starts the command and guards it to its end. Standard input is the socket to the wrapper. With `json`, a command that
-/// cannot be run is an error in JSON.
+/// Starts the command and guards it to its end. Standard input is the socket to the wrapper. With `json`, a command
+/// that cannot be run is an error in JSON.
 #[must_use]
 pub fn guard(options: &GuardianOptions, json: bool) -> u8 {
     let input = io::stdin();
@@ -117,7 +117,7 @@ async fn report(writer: &mut OwnedWriteHalf, news: News) -> io::Result<()> {
     writer.write_all(format!("{news}\n").as_bytes()).await
 }
 
-/// Takes note of a child that ended, or of the command's stop.
+/// Reads the end of a child, or the stop of the command.
 fn reap(leader: Pid) -> io::Result<Option<News>> {
     loop {
         return match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {

@@ -1,5 +1,5 @@
-//! Holding without a command, and what a holder is notified of: a loss, a request of another client, and processes that are
-//! waited for.
+//! Holds locks without a command, and notifies the user of a loss, of a request of another client, and of processes
+//! that are still waited for.
 
 use std::io::{self, IsTerminal, Read};
 use std::thread;
@@ -22,7 +22,7 @@ use crate::limits;
 use crate::model::{LockName, Namespace, Principal};
 use crate::service::ErrorCode;
 
-/// `lock` without a command: the grant, and its loss.
+/// The JSON line of a grant, or of its loss, without a command.
 #[derive(Debug, Serialize)]
 struct Holding {
     event: &'static str,
@@ -33,7 +33,7 @@ struct Holding {
     remaining_ms: u64,
 }
 
-/// `lock`: another client asks for it.
+/// The JSON line of a request of another client.
 #[derive(Debug, Serialize)]
 struct AskedFor {
     event: &'static str,
@@ -45,7 +45,7 @@ struct AskedFor {
     why: String,
 }
 
-/// `lock`: the command has ended, and these of its processes are waited for.
+/// The JSON line after the end of the command: these of its processes are waited for.
 #[derive(Debug, Serialize)]
 struct LeftBehind {
     event: &'static str,
@@ -59,7 +59,7 @@ struct LeftProcess {
     name: String,
 }
 
-/// A hold, and where its user is notified of what happens to it.
+/// A hold, and the output for notices about it.
 pub(super) struct Notified<'a> {
     pub(super) guard: &'a SetGuard,
     pub(super) namespace: &'a Namespace,
@@ -123,8 +123,8 @@ pub(super) fn tokens(names: &[LockName], guard: &SetGuard) -> Vec<String> {
     names.iter().filter_map(|name| guard.token(name.as_str())).map(|token| token.to_string()).collect()
 }
 
-/// Prints the grant, a line each lock, and holds until standard input is closed, a signal comes or a lock is lost. A loss, and
-/// a request of another client, are further lines.
+/// Prints one line for each lock, and holds until standard input is closed, a signal arrives or a lock is lost. A loss
+/// and a request of another client are further lines.
 pub(super) async fn hold(
     names: &[LockName],
     held: &Notified<'_>,
@@ -143,7 +143,7 @@ pub(super) async fn hold(
                 result.lost = true;
                 let gone = held.holding("lost", &lost.lock, lost.token.to_string());
                 let printed = output.answer(&gone, || format!("lost {} {}", lost.lock, lost.token));
-                // The loss is the failure to report, whether its line has a reader or not.
+                // The loss is reported as the failure, even if its line cannot be printed.
                 drop(printed);
                 return Err(lost.into());
             }
@@ -165,18 +165,18 @@ pub(super) async fn hold(
     }
 }
 
-/// Reads standard input to its end, on a thread that the process leaves behind.
+/// Reads standard input to its end, on a thread that ends with the process.
 fn input_closed() -> Result<oneshot::Receiver<io::Result<()>>, Failure> {
     let (closed, end) = oneshot::channel();
     thread::Builder::new().name("input".to_owned()).spawn(move || {
-        // Where the receiver is gone, the hold has ended otherwise.
+        // Without a receiver, the hold has ended already.
         let _ = closed.send(read_to_end());
     })?;
     Ok(end)
 }
 
-/// A background job that reads the terminal is stopped, with everything in it, unless the thread that reads blocks that signal:
-/// then the read fails, and is repeated until the job is in the foreground.
+/// A background job that reads the terminal is stopped, with everything in it, unless the thread that reads blocks that
+/// signal: then the read fails, and is repeated until the job is in the foreground.
 fn read_to_end() -> io::Result<()> {
     let mut blocked = SigSet::empty();
     blocked.add(MaskedSignal::SIGTTIN);
@@ -206,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// What a holder is notified of while it holds: a request of another client, and processes that are waited for.
+    /// Notices have every promised field.
     #[test]
     fn a_holder_is_notified_in_json() {
         let asked = AskedFor {

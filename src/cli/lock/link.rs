@@ -1,5 +1,5 @@
-//! What a wrapper and its guardian say to each other over a pair of sockets: first the command's three streams, then lines.
-//! The end of the socket says that the other one is gone, however it ended.
+//! The protocol between a wrapper and its guardian over a socket pair: first the command's three streams, then lines.
+//! When the socket is closed, the other process has ended.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,17 +23,17 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use super::orders::{Ended, Orders};
 use crate::limits;
 
-/// What a wrapper says before it leaves: nothing is to be killed.
+/// The last line of a wrapper: the guardian kills nothing.
 pub(super) const GOODBYE: &str = "goodbye";
 
-/// What a guardian reports of the command, a line each.
+/// A report of the guardian, one line each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum News {
     /// It runs as this process, which leads a group of this number.
     Started(Pid),
     /// It was stopped by this signal.
     Stopped(Signal),
-    /// It ended.
+    /// The command ended.
     Ended(Ended),
     /// Another process that it left behind has ended.
     OrphanEnded,
@@ -73,7 +73,7 @@ impl FromStr for News {
     }
 }
 
-/// A guardian, as its wrapper has it. Dropped without a goodbye, it kills.
+/// The guardian of a wrapper. If it is dropped without a goodbye, the guardian kills the command.
 #[derive(Debug)]
 pub(super) struct Guardian {
     process: Child,
@@ -82,7 +82,7 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts the guardian and, through it, the command. Answers the command's process, which leads its group.
+    /// Starts the guardian and, through it, the command. Returns the command's process, which leads its group.
     pub(super) async fn start(orders: &Orders, foreground: bool) -> io::Result<(Self, Pid)> {
         let Some((program, first)) = orders.guardian.split_first() else {
             return Err(io::Error::other("no guardian was named"));
@@ -102,7 +102,7 @@ impl Guardian {
         }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.process_group(0).spawn()?;
-        // Until then the other end would be open here, too, and the guardian's end would go unnoticed.
+        // The other end must be closed here, or the end of the guardian could not be detected.
         drop(command);
         send_streams(&ours)?;
         ours.set_nonblocking(true)?;
@@ -129,17 +129,17 @@ impl Guardian {
 
     /// Lets it end without killing anything, and waits for that.
     pub(super) async fn dismiss(mut self) {
-        // One that is gone already needs no goodbye.
+        // A guardian that has ended needs no goodbye.
         let _ = self.writer.write_all(format!("{GOODBYE}\n").as_bytes()).await;
         let end = async { while let Ok(Some(_)) = self.lines.next_line().await {} };
-        // One that was stopped ends when it is continued.
+        // A stopped guardian ends when it is continued.
         if tokio::time::timeout(Duration::from_millis(limits::GUARDIAN_ENDS_MS), end).await.is_ok() {
             let _ = self.process.wait();
         }
     }
 }
 
-/// Bytes that three descriptors take beside a message.
+/// Size of the control data for three descriptors, in bytes.
 const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
 
 /// Sends this process's own three streams, for the command.
@@ -155,9 +155,9 @@ fn send_streams(socket: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives the command's three streams; `None` where the wrapper is gone already.
+/// Receives the command's three streams; `None` if the wrapper has ended.
 pub(super) fn receive_streams(socket: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
-    // Where the system cannot close them on exec by itself, the command gets them a second time.
+    // If the system cannot close them on exec, the command inherits them a second time.
     #[cfg(target_os = "linux")]
     let flags = RecvFlags::CMSG_CLOEXEC;
     #[cfg(not(target_os = "linux"))]
@@ -185,7 +185,7 @@ pub(super) fn receive_streams(socket: &UnixStream) -> io::Result<Option<[OwnedFd
 mod tests {
     use super::*;
 
-    /// What a guardian says is read as it was meant, and nothing else is.
+    /// Every report of a guardian can be read; other lines are refused.
     #[test]
     fn news_are_read_as_they_were_written() {
         let pid = Pid::from_raw(12).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// The three streams arrive with the first message, and a wrapper that is gone sends none.
+    /// The three streams arrive with the first message. A wrapper that has ended sends none.
     #[test]
     fn the_streams_go_over_the_socket() {
         let (ours, theirs) = UnixStream::pair().unwrap();

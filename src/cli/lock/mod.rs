@@ -1,4 +1,4 @@
-//! `lock`: runs a command while holding a lock or several, or holds them until it is asked to end.
+//! `lock`: runs a command while it holds one or more locks, or only holds them.
 //!
 //! Knows: the client, processes, signals and the terminal. Never: how the lock service works.
 
@@ -30,7 +30,7 @@ use self::child::{OnLost, Orders, Report};
 use self::guardian::own_guardian;
 use self::held::{Notified, hold, tokens};
 use self::options::{Order, ReleaseWhen};
-use self::parent_run::Surroundings;
+use self::parent_run::ParentRun;
 use self::result::{ResultFile, RunResult};
 use self::signals::Signals;
 use super::args::Common;
@@ -41,17 +41,17 @@ use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
 use crate::service::{ErrorCode, LockService};
 
-/// Runs a command under locks, or holds them, to the exit code.
+/// Runs a command under locks, or only holds them. Returns the exit code.
 pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
     run(options.order(io::stdin().is_terminal())?, common, output).await
 }
 
-/// Runs a command while it leads under a name, to the exit code.
+/// Runs a command while it leads under a name. Returns the exit code.
 pub(super) async fn elect(options: ElectOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
     run(options.order()?, common, output).await
 }
 
-/// Runs it, and writes the result where that was asked for. The exit code never depends on the result file.
+/// Runs the order, and writes the result file if requested. The exit code never depends on that file.
 async fn run(order: Order, common: &Common, output: &Output) -> Result<u8, Failure> {
     let file = order.run.result.as_deref().map(|path| {
         ResultFile::open(path).map_err(|error| Failure::usage(format!("--result {}: {error}", path.display())))
@@ -76,7 +76,7 @@ async fn hold_and_run(
 ) -> Result<u8, Failure> {
     let client = connect(common)?.metadata(metadata(&order.program())?);
     let owner = order.run.owner.as_ref().map_or_else(random_owner, ToString::to_string);
-    let parent = Surroundings::of_this_process().parent(&common.endpoints)?;
+    let parent = ParentRun::of_this_process().parent(&common.endpoints)?;
     let asking = Asking { order, owner: &owner, parent, timeout: common.timeout };
     let held = match acquire(&client, &asking, signals, output).await {
         Ok(held) => held,
@@ -134,8 +134,8 @@ async fn run_command<S: LockService>(
     Ok(ended.code())
 }
 
-/// The command's environment. The variables of a single lock are removed for a set: the command might have inherited them from
-/// a run around this one.
+/// The command's environment. The variables of a single lock are removed for a set: the command might have inherited
+/// them from an enclosing run.
 fn environment<S: LockService>(
     asking: &Asking<'_>,
     held: &Held<S>,
@@ -159,7 +159,7 @@ fn environment<S: LockService>(
     variables.into_iter().chain(cluster).map(|(name, value)| (name.to_owned(), value.map(Into::into))).collect()
 }
 
-/// It distinguishes the runs of one session, and is short enough to be read.
+/// A random owner name, which distinguishes runs and is short.
 fn random_owner() -> String {
     format!("run-{:08x}", SystemClock::new().random_u128() as u32)
 }

@@ -1,4 +1,4 @@
-//! What may be written after `lock` and `elect`.
+//! The options of `lock` and `elect`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use crate::cli::args::{at_least, at_most, delay, duration, lock_name, owner, sig
 use crate::cli::error::Failure;
 use crate::model::{Access, LockName, LockValue, Mode, Owner};
 
-/// How `lock` is written; clap would name the parts in another order.
+/// The usage of `lock`; clap would print the parts in another order.
 pub const LOCK_USAGE: &str = "lockkeeper lock [OPTIONS] NAME [--and NAME]... [--] CMD ARG...
        lockkeeper lock [OPTIONS] NAME [--and NAME]... -c STRING
        lockkeeper lock [OPTIONS] --hold NAME [--and NAME]...";
-/// How `elect` is written.
+/// The usage of `elect`.
 pub const ELECT_USAGE: &str = "lockkeeper elect [OPTIONS] NAME --value TEXT [--] CMD ARG...
        lockkeeper elect [OPTIONS] NAME --value TEXT -c STRING";
 
-/// The name, and with it the place where the command begins.
+/// The name of the lock, as a word or as an option.
 #[derive(Debug, Args)]
 struct Named {
-    /// Name of the lock. The word behind it begins the command
+    /// Name of the lock. The next word begins the command
     #[arg(value_parser = lock_name, value_name = "NAME", required_unless_present = "named")]
     name: Option<LockName>,
     /// Name of the lock, where it begins with a dash [default: the first word]
@@ -31,15 +31,15 @@ struct Named {
     named: Option<LockName>,
 }
 
-/// What `lock` understands.
+/// The options of `lock`.
 #[derive(Debug, Args)]
 pub struct LockOptions {
     #[command(flatten)]
     named: Named,
-    /// One more lock of a set: all are held together, or none [default: one lock]
+    /// Another lock of a set, which is held together or not at all [default: one lock]
     #[arg(long = "and", value_parser = lock_name, value_name = "NAME")]
     and: Vec<LockName>,
-    /// Hold alone (default)
+    /// Hold the lock alone (default)
     #[arg(short = 'x', long, conflicts_with_all = ["shared", "permits"])]
     exclusive: bool,
     /// Hold together with other shared holders
@@ -48,21 +48,22 @@ pub struct LockOptions {
     /// Hold this many permits of a semaphore [default: the whole lock]
     #[arg(long, value_name = "PERMITS", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     permits: Option<u32>,
-    /// Number of permits that the semaphore has [default: what the cluster has for it]
+    /// Number of permits of the semaphore [default: its current limit]
     #[arg(long, value_name = "PERMITS", requires = "permits", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     limit: Option<u32>,
     /// Text kept with the lock while it is held, and shown with it [default: none]
     #[arg(long, value_parser = value, value_name = "TEXT")]
     value: Option<LockValue>,
-    /// Run no command: print the grant, and hold until standard input is closed or a signal comes. A pipe or file at its end
-    /// (cron, systemd) ends the hold at once, with 0. Without this, and without a command, standard input has to be a terminal
+    /// Run no command: print the grant, and hold until standard input is closed or a signal comes. A pipe or file at
+    /// its end (cron, systemd) ends the hold at once, with 0. Without this, and without a command, standard input has
+    /// to be a terminal
     #[arg(long, conflicts_with_all = ["shell", "command"])]
     hold: bool,
     #[command(flatten)]
     pub(super) run: RunOptions,
 }
 
-/// What `elect` understands.
+/// The options of `elect`.
 #[derive(Debug, Args)]
 pub struct ElectOptions {
     #[command(flatten)]
@@ -83,11 +84,11 @@ pub(super) struct RunOptions {
     /// Longest wait, connecting included, such as 30s; 0s does not wait [default: no end]
     #[arg(short, long, value_parser = duration, value_name = "DURATION")]
     wait: Option<Duration>,
-    /// Do not queue among others that are unfair. There is no order among these, and one can starve
+    /// Wait without a place in the queue. Unfair waiters have no order, and one can starve
     #[arg(long)]
     pub(super) unfair: bool,
-    /// Time to live of the session after its last renewal [default: 10s, or twice the shortest that the cluster takes, if that
-    /// is longer]
+    /// Time to live of the session after its last renewal [default: 10s, or twice the shortest TTL of the cluster, if
+    /// that is longer]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) ttl: Option<Duration>,
     /// Time to live of the session after its connection broke, such as 2s [default: the TTL]
@@ -96,14 +97,14 @@ pub(super) struct RunOptions {
     /// Lock-delay: how long the name stays closed after a loss, at most 1m [default: 0s]
     #[arg(long, value_parser = delay, value_name = "DURATION")]
     pub(super) delay: Option<Duration>,
-    /// Keep the lock or the permits closed for this time from the grant on, however early they are released, at most 24h; not for
-    /// a shared lock [default: 0s]
+    /// Keep the lock or the permits closed for this time after the grant, even if they are released earlier, at most
+    /// 24h; not for a shared lock [default: 0s]
     #[arg(long, value_parser = at_least, value_name = "DURATION")]
     pub(super) at_least: Option<Duration>,
-    /// Give the lock up this time after the grant, as if it were lost, at most 24h [default: no end]
+    /// End the hold this time after the grant, as if it were lost, at most 24h [default: no end]
     #[arg(long, value_parser = at_most, value_name = "DURATION")]
     pub(super) at_most: Option<Duration>,
-    /// Owner name for the detection of deadlocks [default: random, or that of the run around this one]
+    /// Owner name for the detection of deadlocks [default: random, or that of the enclosing run]
     #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", hide_env_values = true, value_name = "TEXT")]
     pub(super) owner: Option<Owner>,
     /// Purpose, shown with the lock [default: none]
@@ -112,8 +113,8 @@ pub(super) struct RunOptions {
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value = "term")]
     pub(super) on_lost: OnLost,
-    /// Time from TERM to KILL when the lock is lost, such as 2s [default: a quarter of the TTL, of the disconnect grace or
-    /// of --at-most, whichever is shortest]
+    /// Time from TERM to KILL when the lock is lost, such as 2s [default: a quarter of the TTL, of the disconnect grace
+    /// or of --at-most, whichever is shortest]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(super) kill_after: Option<Duration>,
     /// Time from TERM to KILL when this program gets TERM, such as 10s; a second TERM shortens it [default: no KILL]
@@ -125,13 +126,13 @@ pub(super) struct RunOptions {
     /// When to release: at the end of the command itself, or of every process of its group
     #[arg(long, value_enum, default_value = "group")]
     pub(super) release_when: ReleaseWhen,
-    /// Exit code when the lock is not acquired in time [default: 75]
+    /// Exit code if the lock is not acquired in time [default: 75]
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE")]
     pub(super) conflict_exit_code: Option<u8>,
     /// Write the outcome to this file, as JSON [default: to no file]
     #[arg(long, value_name = "FILE")]
     pub(super) result: Option<PathBuf>,
-    /// Run this text with sh instead of a command [default: the words behind the name]
+    /// Run this text with sh instead of a command [default: the words after the name]
     #[arg(short = 'c', long = "shell-command", value_name = "STRING", conflicts_with = "command")]
     shell: Option<OsString>,
     /// The command and its arguments
@@ -149,7 +150,7 @@ pub(super) enum ReleaseWhen {
     Group,
 }
 
-/// What is to be held, and what is to be done meanwhile.
+/// The checked options: the locks to hold, and the command to run.
 #[derive(Debug)]
 pub(super) struct Order {
     /// One lock, or several as a set.
@@ -162,10 +163,10 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// The command's program in short, for others to see.
+    /// The name of the command's program, which other clients see.
     pub(super) fn program(&self) -> String {
         let Some(command) = &self.command else { return "lockkeeper".to_owned() };
-        // Of a command for the shell, its text says more than `sh`.
+        // For a shell command its text is used instead of `sh`.
         let first = if self.run.shell.is_some() { command.last() } else { command.first() };
         let path = PathBuf::from(first.cloned().unwrap_or_default());
         let name = path.file_name().filter(|_| self.run.shell.is_none()).unwrap_or(path.as_os_str());
@@ -181,19 +182,20 @@ impl Named {
 }
 
 impl LockOptions {
-    /// Checks what clap cannot. Without a command, and without `--hold`, `terminal` says whether standard input is one.
+    /// Checks the relations between options. Without a command, and without `--hold`, `terminal` says whether standard
+    /// input is one.
     pub(super) fn order(self, terminal: bool) -> Result<Order, Failure> {
         let access = self.access();
         let Self { named, and, value, hold, run, .. } = self;
         let command = run.command()?;
         if command.is_none() && !hold && !terminal {
             return Err(Failure::usage(
-                "there is no command, and standard input is no terminal: name a command behind the lock, or use --hold",
+                "there is no command, and standard input is not a terminal: name a command after the lock, or use --hold",
             ));
         }
         let names = named.names(and);
         if run.unfair && names.len() != 1 {
-            return Err(Failure::usage("--unfair is for one lock: a set waits its turn for each of them"));
+            return Err(Failure::usage("--unfair is for one lock: a set waits in the queue of each lock"));
         }
         if run.at_least.is_some() && access.mode == Mode::Shared {
             return Err(Failure::usage("--at-least is for an exclusive lock or permits, not for --shared"));
@@ -211,12 +213,12 @@ impl LockOptions {
 }
 
 impl ElectOptions {
-    /// Checks what clap cannot.
+    /// Checks the relations between options.
     pub(super) fn order(self) -> Result<Order, Failure> {
         let Self { named, value, run } = self;
         let command = run.command()?;
         if command.is_none() {
-            return Err(Failure::usage("elect runs a command while it leads: name one, or use -c"));
+            return Err(Failure::usage("elect runs a command while it leads: name a command, or use -c"));
         }
         Ok(Order { names: named.names(Vec::new()), access: Mode::Exclusive.into(), value: Some(value), command, run })
     }
@@ -259,7 +261,7 @@ mod tests {
         options.order(false).map_err(|failure| failure.detail)
     }
 
-    /// Everything behind the dashes belongs to the command, options too; before them options stand anywhere.
+    /// Everything after the dashes belongs to the command. Before them, options are allowed anywhere.
     #[test]
     fn the_command_keeps_its_own_options() {
         let order = locked(&["nightly", "-w", "10s", "--", "echo", "-n", "--json"]).unwrap();
@@ -286,8 +288,7 @@ mod tests {
         }
     }
 
-    /// Without a command it holds only where that was asked for: by an option, or by a person at a terminal. An empty command
-    /// is a mistake.
+    /// Without a command it holds only with an option or at a terminal. An empty command is an error.
     #[test]
     fn a_missing_command_is_a_usage_error() {
         assert_eq!(locked(&["a", "--hold"]).unwrap().command, None);
@@ -315,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Not waiting and waiting contradict each other, and so do two commands; a wait of nothing is a try.
+    /// `--try` and `--wait` exclude each other, and so do two commands. A wait of 0 s is a try.
     #[test]
     fn contradictions_are_usage_errors() {
         for wrong in [&["a", "-n", "-w", "1s"][..], &["a", "-c", "x", "--", "y"], &["a", "-w", "10"], &[]] {
@@ -326,7 +327,7 @@ mod tests {
         }
     }
 
-    /// One leads, and alone: `elect` neither takes nor shows what `lock` has for other ways to hold.
+    /// A leader holds alone: `elect` neither accepts nor shows the other modes of `lock`.
     #[test]
     fn elect_has_its_own_options() {
         for wrong in [&["-s"][..], &["--permits", "2"], &["--and", "b"], &["-x"], &["--hold"]] {
@@ -341,7 +342,7 @@ mod tests {
         assert!(options.order().unwrap_err().detail.contains("command"));
     }
 
-    /// Every duration says in the help what it is when it is not given.
+    /// The help of every duration names its default.
     #[test]
     fn durations_have_a_default_in_the_help() {
         use clap::CommandFactory;

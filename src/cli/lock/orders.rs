@@ -1,4 +1,4 @@
-//! What a wrapper is to run and how, and how it ended.
+//! The orders of a wrapper, and how its command ended.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 /// What to do with the command when the hold is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum OnLost {
-    /// Ask it to end, and kill it when it does not.
+    /// Send TERM, and KILL if it does not end.
     #[default]
     Term,
     /// Kill it at once.
@@ -22,15 +22,15 @@ pub enum OnLost {
 pub struct Orders {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Set in its environment, or taken out of it.
+    /// Variables that are set in its environment, or removed.
     pub environment: Vec<(String, Option<OsString>)>,
-    /// What loss means for it.
+    /// What happens to it after a loss.
     pub on_lost: OnLost,
-    /// Between asking the group to end, at a loss, and killing it.
+    /// Time from TERM to KILL after a loss.
     pub kill_after: Duration,
-    /// The same when this process is asked to end; never by default.
+    /// Time from TERM to KILL when this process gets TERM; `None` is no KILL.
     pub stop_after: Option<Duration>,
-    /// For the group when another client asks for the hold.
+    /// Signal for the group when another client asks for the hold.
     pub on_ask: Option<Signal>,
     /// Whether processes that the command leaves in its group are waited for.
     pub whole_group: bool,
@@ -48,7 +48,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// As a shell says it: the code, or 128 and the signal.
+    /// The exit code as in a shell: the code, or 128 plus the signal.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {

@@ -1,18 +1,18 @@
-//! The run around this one: where a command under `lock` asks for a lock itself, that run waits for it to finish.
+//! The enclosing run: when a command under `lock` uses `lock` itself, the outer run waits for the inner one.
 
 use crate::cli::error::Failure;
 use crate::model::{Owner, Parent, SessionId};
 
-/// What the command of a run finds in its environment about that run.
+/// The variables that a run sets for its command.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Surroundings {
+pub(super) struct ParentRun {
     pub(super) session: Option<String>,
     pub(super) owner: Option<String>,
     pub(super) endpoints: Option<String>,
 }
 
-impl Surroundings {
-    /// As the environment has them.
+impl ParentRun {
+    /// The variables of the environment.
     pub(super) fn of_this_process() -> Self {
         let given = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
@@ -22,8 +22,8 @@ impl Surroundings {
         }
     }
 
-    /// The run that waits for this one, if there is one. Sessions of another cluster mean nothing to this one: where no endpoint is
-    /// the same, it is taken for another.
+    /// The run that waits for this one, if there is one. Without a common endpoint the outer run is treated as one of
+    /// another cluster, and ignored.
     pub(super) fn parent(&self, endpoints: &[String]) -> Result<Option<Parent>, Failure> {
         let (Some(session), Some(owner)) = (&self.session, &self.owner) else { return Ok(None) };
         let same = |theirs: &String| theirs.split(',').any(|one| endpoints.iter().any(|own| own == one));
@@ -45,15 +45,15 @@ mod tests {
         Some(text.to_owned())
     }
 
-    /// A run within a run names it, unless it asks another cluster; nonsense in the environment is a usage error.
+    /// A nested run names the outer one, unless that uses another cluster. Invalid variables are a usage error.
     #[test]
-    fn a_nested_run_knows_who_waits_for_it() {
-        let around = Surroundings { session: given("7"), owner: given("job"), endpoints: given("a:1,b:2") };
+    fn a_nested_run_names_the_outer_one() {
+        let around = ParentRun { session: given("7"), owner: given("job"), endpoints: given("a:1,b:2") };
         let parent = around.parent(&["b:2".to_owned()]).unwrap().unwrap();
         assert_eq!((parent.session.to_string().as_str(), parent.owner.as_str()), ("7", "job"));
         assert_eq!(around.parent(&["c:3".to_owned()]), Ok(None));
-        assert_eq!(Surroundings { session: None, ..around.clone() }.parent(&["b:2".to_owned()]), Ok(None));
-        let wrong = Surroundings { session: given("x"), ..around }.parent(&["b:2".to_owned()]).unwrap_err();
+        assert_eq!(ParentRun { session: None, ..around.clone() }.parent(&["b:2".to_owned()]), Ok(None));
+        let wrong = ParentRun { session: given("x"), ..around }.parent(&["b:2".to_owned()]).unwrap_err();
         assert_eq!(wrong.exit(), 64);
     }
 }

@@ -1,4 +1,4 @@
-//! The processes of a run, as `/proc` shows them, and their end. Where there is no `/proc`, none are seen.
+//! Finds the processes of a run in `/proc`, and kills them. Without `/proc` it finds none.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,20 +9,20 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_proce
 
 use crate::limits;
 
-/// One process.
+/// One process of `/proc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
-    /// Its id.
+    /// Id of the process.
     pub(super) pid: Pid,
     /// The first characters of its program's name.
     pub(super) name: String,
-    /// Ended, and not yet asked for its exit code.
+    /// Ended, but its exit code was not read yet.
     zombie: bool,
     parent: i32,
     group: i32,
 }
 
-/// Every process of this namespace. A `/proc` of another namespace has other ids: it is not believed.
+/// Every process of this namespace. A `/proc` of another namespace is not used, because its ids differ.
 fn all() -> Vec<Process> {
     let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     if own != Some(getpid().as_raw_nonzero().get()) {
@@ -36,7 +36,8 @@ fn all() -> Vec<Process> {
     stats.filter_map(|stat| parse(&stat)).collect()
 }
 
-/// A line of `/proc/PID/stat`: the id, the name in brackets (which may hold any character), the state, the parent, the group.
+/// A line of `/proc/PID/stat`: the id, the name in brackets (which may hold any character), the state, the parent, the
+/// group.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
@@ -53,7 +54,7 @@ pub(super) fn of_group(leader: Pid) -> Vec<Process> {
     all().into_iter().filter(|process| process.group == group && !process.zombie).collect()
 }
 
-/// Makes this process the parent of its descendants once they are orphans: it can wait for them, and it finds them.
+/// Makes this process the parent of its orphaned descendants, so that it can find them and wait for them.
 pub(super) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
@@ -61,10 +62,11 @@ pub(super) fn adopt_orphans() {
     }
 }
 
-/// Kills a group and every descendant of this process, in whatever group or session it is, and returns when none is left.
+/// Kills a group and every descendant of this process, in any group or session, and returns when none is left.
 ///
-/// It kills only its own children: their ids cannot go to another process before this one has waited for them. What they
-/// leave behind is adopted, and killed in the next round. A process that may not be killed (another user's) is left alone.
+/// It kills only its own children: their ids cannot go to another process before this one has waited for them. What
+/// they leave behind is adopted, and killed in the next round. A process that may not be killed (another user's) is
+/// left alone.
 pub(super) fn end_all(leader: Option<Pid>) {
     if let Some(leader) = leader {
         // Where the group is gone already, there is nothing to kill.
@@ -96,7 +98,7 @@ mod tests {
 
     /// A program may have blanks and brackets in its name.
     #[test]
-    fn a_line_of_stat_is_read_whatever_the_name() {
+    fn a_line_of_stat_is_read_with_any_name() {
         let process = parse("12 (a) (b) S 3 4 5 0 -1").unwrap();
         assert_eq!((process.pid.as_raw_nonzero().get(), process.name.as_str()), (12, "a) (b"));
         assert_eq!((process.parent, process.group, process.zombie), (3, 4, false));

@@ -1,4 +1,4 @@
-//! `--result FILE`: what an exit code alone leaves open, written whole or not at all.
+//! `--result FILE`: the outcome of a run, written completely or not at all.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use super::orders::Ended;
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct RunResult {
     /// The lock was held at some time.
     pub(super) acquired: bool,
     /// It was lost while it was held.
     pub(super) lost: bool,
-    /// The command's own exit code, where it ended by itself.
+    /// Exit code of the command; `None` if a signal ended it.
     pub(super) child_exit: Option<u8>,
     /// The signal that ended the command, or the wait.
     pub(super) signal: Option<u8>,
@@ -29,7 +29,7 @@ pub(super) struct RunResult {
 }
 
 impl RunResult {
-    /// Takes note of how the command ended.
+    /// Records how the command ended.
     pub(super) fn child_ended(&mut self, ended: Ended) {
         match ended {
             Ended::Code(code) => self.child_exit = Some(code),
@@ -38,7 +38,7 @@ impl RunResult {
     }
 }
 
-/// The file for a result, opened before anything is asked for.
+/// The result file, opened before any request is sent.
 #[derive(Debug)]
 pub(super) struct ResultFile {
     path: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct ResultFile {
 }
 
 impl ResultFile {
-    /// Opens it. What an earlier run left there stays until the new result is whole.
+    /// Opens the file. The result of an earlier run stays until the new one is complete.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let kind = fs::metadata(path).map(|there| there.file_type());
         if kind.as_ref().is_ok_and(|kind| !kind.is_file()) {
@@ -60,7 +60,7 @@ impl ResultFile {
         Ok(Self { path: path.to_owned(), temporary: Some(temporary), file })
     }
 
-    /// Replaces the file: a reader sees the old one or this one, never a part. After a crash the same holds.
+    /// Replaces the file atomically, even in a crash.
     pub(super) fn write(mut self, result: &RunResult) -> io::Result<()> {
         let mut text = serde_json::to_vec(result)?;
         text.push(b'\n');
@@ -76,7 +76,7 @@ impl ResultFile {
 impl Drop for ResultFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // The error that matters is the first one.
+            // Only the first error is reported.
             let _ = fs::remove_file(temporary);
         }
     }
@@ -112,7 +112,8 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
-    /// What cannot be opened is an error before the run; a file that is not written leaves nothing, and a device stays one.
+    /// What cannot be opened is an error before the run; a file that is not written leaves nothing, and a device stays
+    /// one.
     #[test]
     fn an_unwritable_result_is_an_error() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The step between the guardian and its command: a process of its own that binds itself to the guardian's life, takes
-//! the terminal, and becomes the command. What has to happen between fork and exec happens here, in safe code.
+//! The step between the guardian and its command: a process that is killed with the guardian, takes the terminal, and
+//! becomes the command. It does in safe code what must happen between fork and exec.
 
 use std::ffi::OsString;
 use std::io;
@@ -33,7 +33,7 @@ pub struct ShimOptions {
     pub command: Vec<OsString>,
 }
 
-/// Becomes the command. Returns only the exit code for not having become it, after an error in JSON or as a sentence.
+/// Becomes the command. Returns an exit code only after a failure, which it prints as JSON or as a sentence.
 #[must_use]
 pub fn become_command(options: &ShimOptions, json: bool) -> u8 {
     let complain = |problem: &str, code| {
@@ -58,7 +58,7 @@ pub fn become_command(options: &ShimOptions, json: bool) -> u8 {
     complain(&format!("{}: {error}", program.to_string_lossy()), code)
 }
 
-/// Asks to be killed when the guardian dies, and notices that it died already.
+/// Requests to be killed with the guardian. Fails if the guardian has ended already.
 #[cfg(target_os = "linux")]
 fn bind_to_parent(parent: u32) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -69,7 +69,7 @@ fn bind_to_parent(parent: u32) -> io::Result<()> {
     Err(io::Error::other("it is gone already"))
 }
 
-/// Elsewhere a killed guardian leaves its command running: there is no such signal.
+/// Other systems have no such signal: a killed guardian leaves its command running.
 #[cfg(not(target_os = "linux"))]
 fn bind_to_parent(_parent: u32) -> io::Result<()> {
     let _ = Signal::KILL;

@@ -7,14 +7,14 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// Passed on to the child's group, or, while there is none yet, an order to withdraw.
+/// Passed on to the child's group. Before the child starts, they end the wait.
 const PASSED: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
 /// Stop a process, and are sent by terminals and shells.
 const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
-/// Signals that reach this process. Those that were ignored when it was started (by `nohup`, say) stay ignored, here and in
-/// the child.
+/// Signals that reach this process. Those that were ignored when it was started (by `nohup`, say) stay ignored, here
+/// and in the child.
 #[derive(Debug)]
 pub struct Signals {
     passed: Vec<(Signal, Stream)>,
@@ -57,8 +57,7 @@ pub(in crate::cli) fn exit_code(signal: Signal) -> u8 {
     u8::try_from(signal.as_raw()).unwrap_or(0).saturating_add(128)
 }
 
-/// Makes this process deaf to what it would pass on, and to stops. They are caught and not ignored: its child starts with
-/// those that are ignored ignored, too.
+/// Makes this process ignore passed signals and stops. They are caught, because a child would inherit ignored signals.
 pub(super) fn swallow_all() -> io::Result<impl Sized> {
     Ok((caught(&PASSED)?, caught(&STOPS)?))
 }

@@ -1,4 +1,4 @@
-//! The controlling terminal: whose group is in its foreground, and handing that over and back.
+//! The controlling terminal, and its foreground group.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal as MaskedSignal};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-/// The terminal that controls this process, with its modes as they were when it was opened.
+/// The controlling terminal of this process, and its modes when it was opened.
 #[derive(Debug)]
 pub(super) struct Terminal {
     file: File,
@@ -15,7 +15,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// `None` where no terminal controls this process.
+    /// Opens the terminal. `None` if this process has none.
     #[must_use]
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;

@@ -1,5 +1,5 @@
-//! Where the command begins on a command line like `lock nightly -w 10s echo -n`: at the second word, or behind `--`.
-//! From there on nothing is an option of this program.
+//! Finds the start of the command on a command line like `lock nightly -w 10s echo -n`: the second word, or the word
+//! after `--`. Nothing after it is an option of this program.
 
 use std::ffi::OsString;
 
@@ -9,8 +9,11 @@ use clap::{Arg, Command};
 /// The option that gives a name which cannot be a word.
 const NAME_OPTION: &str = "--name";
 
-/// The same command line with `--` before the command; unchanged where there is none, or for other commands. An error says
-/// that nothing stands behind `--`.
+/// The command line with `--` before the command. It is unchanged without a command, or for other commands of this
+/// program.
+///
+/// # Errors
+/// Nothing follows `--`.
 pub(in crate::cli) fn with_dashes(program: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let Some(first) = next_word(program, &arguments, 1) else { return Ok(arguments) };
     let takes_command = ["lock", "elect"].iter().find(|name| arguments[first] == **name);
@@ -27,7 +30,7 @@ pub(in crate::cli) fn with_dashes(program: &Command, arguments: Vec<OsString>) -
         return Ok(arguments);
     }
     if arguments.iter().position(|argument| argument == "--") == Some(arguments.len() - 1) {
-        return Err(command.clone().error(ErrorKind::MissingRequiredArgument, "there is no command behind --"));
+        return Err(command.clone().error(ErrorKind::MissingRequiredArgument, "there is no command after --"));
     }
     Ok(arguments)
 }
@@ -51,7 +54,7 @@ fn next_word(command: &Command, arguments: &[OsString], mut at: usize) -> Option
     None
 }
 
-/// Whether the argument behind this option is its value.
+/// Whether the next argument is the value of this option.
 fn takes_next(command: &Command, option: &str) -> bool {
     let takes_value = |wanted: &dyn Fn(&Arg) -> bool| {
         command.get_arguments().any(|argument| wanted(argument) && argument.get_action().takes_values())
@@ -59,7 +62,7 @@ fn takes_next(command: &Command, option: &str) -> bool {
     if let Some(long) = option.strip_prefix("--") {
         return !long.contains('=') && takes_value(&|argument| argument.get_long() == Some(long));
     }
-    // Of several letters together the first that takes a value takes the rest, or the next argument where there is no rest.
+    // In combined letters, the first that has a value takes the rest, or the next argument if there is no rest.
     let mut letters = option[1..].chars();
     while let Some(letter) = letters.next() {
         if takes_value(&|argument| argument.get_short() == Some(letter)) {
@@ -69,7 +72,7 @@ fn takes_next(command: &Command, option: &str) -> bool {
     false
 }
 
-/// Whether errors are to be JSON: said before the command begins.
+/// Whether `--json` appears before the command, so that errors are JSON.
 pub(in crate::cli) fn ask_for_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json" || argument == "-j")
 }
@@ -89,7 +92,8 @@ mod tests {
         Ok(words[1..].iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
-    /// The first word is the lock, and the second begins the command: what stands behind it is the command's, however it looks.
+    /// The first word is the lock, and the second begins the command: what stands behind it is the command's, however
+    /// it looks.
     #[test]
     fn the_second_word_begins_the_command() {
         for (written, meant) in [
@@ -128,7 +132,8 @@ mod tests {
         }
     }
 
-    /// A line that ends with the dashes lacks its command, which a variable without a value may have been meant to name.
+    /// A line that ends with the dashes lacks its command, which a variable without a value may have been meant to
+    /// name.
     #[test]
     fn dashes_without_a_command_are_an_error() {
         for line in ["lock nightly --", "lock nightly -w 1s --", "elect boss --value x --"] {

@@ -1,4 +1,4 @@
-//! The handle of the one thread that owns mirror and snapshot files.
+//! The handle of the writer thread: it queues jobs.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::limits::STATE_THREAD_NICE;
 use crate::storage::mutex::lock;
 use crate::storage::snapshot::{SnapshotFile, SnapshotWriter};
 
-/// Mirror and snapshot files on disk. The last handle to go ends the thread behind everything queued.
+/// Mirror and snapshot files on disk. When the last handle is dropped, the thread ends after all queued jobs.
 #[derive(Clone)]
 pub struct DiskState(Arc<Handle>);
 
@@ -29,21 +29,21 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         lock(&self.jobs).take();
-        // The last handle may go inside a `done`, on the thread itself, which then ends on its own.
+        // A `done` may drop the last handle on the thread itself, which then ends without a join.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // A panic there was reported by the panic hook; there is nobody left to tell.
+            // The panic hook has reported a panic there, and no caller is left.
             let _ = thread.join();
         }
     }
 }
 
 impl DiskState {
-    /// Starts the thread. With `refill` the mirror is first built from the newest snapshot file.
+    /// Starts the thread. With `refill` it first rebuilds the mirror from the newest snapshot file.
     pub(in crate::storage) fn start(worker: Worker, refill: bool) -> io::Result<Self> {
         let (jobs, queue) = channel();
         let (snapshot, snapshots) = (worker.snapshot.clone(), worker.snapshots.clone());
         let run = move || {
-            // Priority is a courtesy to the threads that answer people: without it everything still works.
+            // A lower priority keeps the threads that serve requests fast. Without it everything still works.
             let _ = rustix::process::setpriority_process(None, STATE_THREAD_NICE);
             worker.run(queue, refill);
         };

@@ -1,4 +1,4 @@
-//! Mirror and snapshot in memory, for simulation: jobs end at once unless held, and `crash` forgets those held.
+//! Mirror and snapshot in memory, for simulation. Jobs are done at once unless they are held; `crash` drops held jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -28,12 +28,12 @@ struct Inner {
 }
 
 impl MemoryState {
-    /// From now on jobs wait.
+    /// Holds all jobs from now on.
     pub fn hold(&self) {
         self.lock().hold = true;
     }
 
-    /// Does what was held, in order, and holds no more.
+    /// Does the held jobs in order, and holds no further ones.
     pub fn release(&self) {
         self.lock().hold = false;
         while let Some(job) = { self.lock().held.pop_front() } {
@@ -41,7 +41,7 @@ impl MemoryState {
         }
     }
 
-    /// Power is cut: jobs held never happened, and whoever asked never hears of it.
+    /// Cuts the power: held jobs are dropped, and their callbacks are never called.
     pub fn crash(&self) {
         let mut inner = self.lock();
         inner.held.clear();
@@ -54,12 +54,12 @@ impl MemoryState {
         Self(Arc::new(Mutex::new(Inner { records, head, snapshot, ..Inner::default() })))
     }
 
-    pub(in crate::storage) fn put_back(&self, copy: &Self) {
+    pub(in crate::storage) fn restore(&self, copy: &Self) {
         let copy = copy.copy();
         std::mem::swap(&mut *self.lock(), &mut *copy.lock());
     }
 
-    /// What a start finds, by the rules by which a directory is opened. It may purge `wal` up to the snapshot.
+    /// The state that a start recovers, by the same rules as for a directory. It may purge `wal` up to the snapshot.
     pub fn recover(&self, wal: &MemoryWal) -> io::Result<Recovered> {
         let inner = self.lock();
         let records: Vec<_> = inner.records.iter().map(|(key, value)| (key.clone(), value.clone())).collect();

@@ -1,4 +1,4 @@
-//! The owner of mirror and snapshot files: checkpoints in, snapshot files out and in.
+//! The writer of mirror and snapshot files: it takes checkpoints, and exports and installs snapshot files.
 
 mod handle;
 mod memory;
@@ -21,57 +21,57 @@ pub use handle::DiskState;
 pub use memory::MemoryState;
 pub(super) use worker::Worker;
 
-/// The records that changed since the checkpoint before, as they are at one applied entry.
+/// The records that changed since the previous checkpoint, with their values at one applied entry.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
-    /// Key and new value, or `None` where the record is gone.
+    /// Key and new value, or `None` for a removed record.
     pub changes: Vec<(Bytes, Option<Bytes>)>,
-    /// What all records together are after these changes.
+    /// The head of all records after these changes.
     pub head: Head,
 }
 
-/// Told once how an export or an install ended.
+/// A completion callback, called once when an export or an install ends.
 pub type ExportDone = Box<dyn FnOnce(io::Result<SnapshotFile>) + Send>;
 
-/// A place where a crash can be put.
+/// A step after which a test can inject a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The mirror is marked as being written.
     MirrorMarked,
     /// One batch of records is durable in the mirror.
     MirrorBatch,
-    /// The mirror's head is durable: it counts again.
+    /// The head of the mirror is durable: the mirror is valid again.
     MirrorHead,
-    /// A snapshot is whole under its temporary name.
+    /// A snapshot file is complete under its temporary name.
     SnapshotWritten,
-    /// It has its final name, durably.
+    /// The snapshot file has its final name, durably.
     SnapshotRenamed,
-    /// The mirror before an install or a rebuild is out of the way.
+    /// The previous mirror was removed for an install or a rebuild.
     MirrorRemoved,
 }
 
-/// Called on the thread that writes, after each step.
+/// Called on the writer thread after each step.
 pub type Probe = Arc<dyn Fn(Step) + Send + Sync>;
 
-/// What the owner of mirror and snapshot files can be asked for. `done` is called exactly once.
+/// A request to the writer of mirror and snapshot files. Its `done` is called exactly once.
 pub enum Job {
-    /// Writes the changes into the mirror. The caller has seen `head.log_id` synced in the log.
-    /// A crash in the middle makes the next start set the mirror aside.
+    /// Writes the changes into the mirror. The log must have synced `head.log_id` before.
+    /// After a crash in the middle, the next start quarantines the mirror.
     Checkpoint(Checkpoint, Done),
-    /// Writes a snapshot file of the mirror as it is at its newest checkpoint, verified against its head on the way.
-    /// `InvalidData`: the mirror is wrong and was set aside; give its records to [`Job::Rebuild`].
+    /// Writes a snapshot file of the mirror at its newest checkpoint, and verifies the records against the head.
+    /// `InvalidData`: the mirror is wrong and was quarantined; send its records with [`Job::Rebuild`].
     Export(ExportDone),
-    /// Makes a received snapshot the newest; `done` as soon as that is durable. The mirror is then built from it,
-    /// before anything queued later.
+    /// Makes a received snapshot the newest one; `done` is called when that is durable. Then the mirror is rebuilt from
+    /// it, before the next job.
     Install(ReceivedSnapshot, ExportDone),
-    /// Replaces the whole mirror by these records.
+    /// Replaces the whole mirror with these records.
     Rebuild(Vec<(Bytes, Bytes)>, Head, Done),
-    /// Ends the owner after everything queued before. Later jobs fail.
+    /// Ends the writer after all queued jobs. Later jobs fail.
     Close(Done),
 }
 
 impl Job {
-    /// Tells whoever asked that it was not done.
+    /// Reports to the caller that the job was not done.
     fn fail(self, error: io::Error) {
         match self {
             Self::Checkpoint(_, done) | Self::Rebuild(_, _, done) | Self::Close(done) => done(Err(error)),
@@ -80,24 +80,24 @@ impl Job {
     }
 }
 
-/// The one owner of mirror and snapshot files. Jobs are queued and done in order.
+/// The only writer of mirror and snapshot files. Jobs are done in the order in which they were queued.
 ///
-/// A failed write stops the mirror until a `Rebuild` or an `Install` makes it anew.
+/// After a failed write, checkpoints and exports fail until a `Rebuild` or an `Install` replaces the mirror.
 pub trait StateStore: Send + Sync + 'static {
     /// Queues a job.
     fn submit(&self, job: Job);
 
-    /// The newest snapshot. No I/O.
+    /// Returns the newest snapshot, without I/O.
     fn current_snapshot(&self) -> Option<SnapshotFile>;
 
-    /// A temporary place for a snapshot that is being received.
+    /// Starts to receive a snapshot into a temporary file.
     fn receive(&self) -> io::Result<SnapshotWriter>;
 
-    /// Whether reading and writing its snapshot files may take a while, and belongs on a thread of its own.
+    /// Whether access to its snapshot files may block, and belongs on a separate thread.
     fn may_block(&self) -> bool;
 }
 
-/// What a job is answered that came after the end.
+/// The error of a job that was queued after the end.
 fn closed() -> io::Error {
     io::Error::other("the state store is closed")
 }

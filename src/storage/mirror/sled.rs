@@ -1,8 +1,8 @@
-//! The mirror: every record in sled, under a head that says what they are.
+//! The mirror: every record in sled, and the head of all records.
 //!
-//! sled's own flush is no durability promise on Linux, and it overwrites freed segments in place, so every batch is
-//! followed by an fdatasync of its one file, through a handle of our own. sled can panic on damaged files: every call
-//! runs where a panic is caught, and a mirror that failed is never used again.
+//! On Linux, sled's flush does not make data durable, and sled overwrites freed segments in place. So every batch is
+//! followed by an fdatasync of its one file through a separate handle. sled can panic on damaged files: panics are
+//! caught around every call, and a mirror that failed is never used again.
 
 use std::fs::File;
 use std::io;
@@ -25,8 +25,8 @@ const HEAD_KEY: &[u8] = b"head";
 const WRITING: u8 = 0;
 const WHOLE: u8 = 1;
 
-/// Opens sled once its file is free. The directory is locked against everybody else, so whoever still has the file is a
-/// thread of a mirror that was closed here a moment ago.
+/// Opens sled when its file is free. The directory is locked against other processes, so only a thread of a mirror that
+/// this process closed recently can still have the file.
 fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
     let mut waited_ms = 0;
     loop {
@@ -46,7 +46,7 @@ fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
 /// A change of one record.
 pub(super) type Change = (Bytes, Option<Bytes>);
 
-/// Parts of sled. The last of them to be dropped syncs its file, and panics where that fails.
+/// Handles of sled. The drop of the last one syncs the file, and panics if that fails.
 struct Sled {
     records: sled::Tree,
     heads: sled::Tree,
@@ -62,7 +62,7 @@ pub(in crate::storage) struct Mirror {
 }
 
 impl Mirror {
-    /// Makes an empty mirror in `dir`, which holds none.
+    /// Creates an empty mirror in `dir`, which must not have one.
     pub(in crate::storage) fn create(dir: &Path) -> io::Result<Self> {
         create_directory(dir)?;
         let mut mirror = guarded(|| Self::open_files(dir))?;
@@ -71,8 +71,8 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Opens the mirror in `dir` and reads all of it. Anything but exactly the records of its head is an error; it
-    /// must then be moved away, as opening alone writes.
+    /// Opens the mirror in `dir` and reads all of it. Records that do not match the head are an error. The mirror must
+    /// then be moved away, because opening it has already written.
     pub(in crate::storage) fn open(dir: &Path) -> io::Result<(Self, Vec<(Bytes, Bytes)>)> {
         remove_files(dir, |name| name.starts_with("snap.") && name.ends_with(".generating"))?;
         guarded(|| {
@@ -131,7 +131,7 @@ impl Mirror {
         self.file.sync_data()
     }
 
-    /// Writes changes in small batches, each durable before the next, and the head last.
+    /// Writes the changes in small batches, each durable before the next one, and the head last.
     pub(super) fn write(
         &mut self,
         changes: impl Iterator<Item = io::Result<Change>>,
@@ -162,7 +162,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Writes every record into `output`; `InvalidData` when they are not those of the head.
+    /// Writes every record into `output`. `InvalidData` if the records do not match the head.
     pub(super) fn export<W: io::Write>(&self, output: W) -> io::Result<W> {
         guarded(|| {
             let mut builder = Builder::new(output, self.head.clone())?;
@@ -175,7 +175,7 @@ impl Mirror {
     }
 }
 
-/// Runs a call into sled and turns a panic into an error.
+/// Calls sled, and turns a panic into an error.
 fn guarded<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     caught(call).unwrap_or_else(|| Err(wrong("sled panicked")))
 }

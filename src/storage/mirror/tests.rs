@@ -110,7 +110,7 @@ fn a_start_takes_the_mirror() {
     assert_eq!(opened.state.current_snapshot().unwrap().head().log_id, Some(id(5)));
 }
 
-/// One flipped bit in the mirror is never taken for state: the mirror is set aside, and built anew from the file.
+/// A mirror with one flipped bit is never used as state: it is quarantined, and rebuilt from the snapshot file.
 #[test]
 fn a_flipped_bit_in_the_mirror_sets_it_aside() {
     let original = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ fn a_purged_log_without_a_snapshot_is_refused() {
     assert!(matches!(try_open(dir.path(), &Options::default()).err().unwrap(), OpenError::Incomplete { .. }));
 }
 
-/// A mirror that is older than the snapshot file (its directory was put back from a copy) does not count: the file does.
+/// A mirror that is older than the snapshot file (its directory was restored from a copy) is not used: the file is.
 #[test]
 fn a_mirror_below_the_snapshot_file_does_not_count() {
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -256,7 +256,8 @@ fn a_mirror_below_the_snapshot_file_does_not_count() {
     assert_eq!(reopen(dir.path()).recovered.source, Source::Mirror);
 }
 
-/// Checkpoints that come while a file is being written wait: the file holds the state at its own head, nothing of later ones.
+/// Checkpoints that come while a file is being written wait: the file holds the state at its own head, nothing of later
+/// ones.
 #[test]
 fn checkpoints_during_an_export_wait_for_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,7 +352,8 @@ fn a_crash_of_the_memory_state_forgets_what_was_held() {
     assert_eq!((recovered.source, wal.state().last), (Source::Snapshot, Some(id(50))));
 }
 
-/// A job that comes between the end of the writer and the end of its queue is answered, so that its caller does not wait without end.
+/// A job that comes between the end of the writer and the end of its queue is answered, so that its caller does not
+/// wait without end.
 #[test]
 fn a_job_behind_the_end_is_answered() {
     let dir = tempfile::tempdir().unwrap();
@@ -378,9 +380,9 @@ fn a_job_behind_the_end_is_answered() {
     assert_eq!(answers.iter().collect::<Vec<_>>(), [("close", false), ("export", true), ("close again", true)]);
 }
 
-/// Everything queued is told, also when the store is closed first.
+/// Every queued job is answered, even when the store is closed first.
 #[test]
-fn a_closed_store_tells_its_callers() {
+fn a_closed_store_answers_its_callers() {
     let dir = TempDir::new().unwrap();
     let opened = reopen(dir.path());
     wait(|done| opened.state.submit(Job::Close(done))).unwrap();

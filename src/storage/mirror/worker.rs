@@ -1,4 +1,4 @@
-//! The one thread that writes mirror and snapshot files, one job after the other.
+//! The thread that writes mirror and snapshot files, one job at a time.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -10,24 +10,24 @@ use bytes::Bytes;
 
 use super::sled::Change;
 use super::{Checkpoint, Job, Mirror, Probe, Step, closed};
-use crate::limits::MIRRORS_SET_ASIDE;
+use crate::limits::MIRRORS_QUARANTINED;
 use crate::storage::error::{copy_error, explained, invalid_data};
-use crate::storage::fs::{remove_files, set_aside, sync_directory};
+use crate::storage::fs::{quarantine, remove_files, sync_directory};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
 use crate::storage::mutex::lock;
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name, received_name};
 
-/// What the thread owns.
+/// State of the writer thread.
 pub(in crate::storage) struct Worker {
     /// The mirror's directory.
     pub(in crate::storage) state: PathBuf,
     /// The directory of snapshot files.
     pub(in crate::storage) snapshots: PathBuf,
-    /// `None` while there is none that counts.
+    /// `None` while there is no valid mirror.
     pub(in crate::storage) mirror: Option<Mirror>,
     pub(in crate::storage) snapshot: Arc<Mutex<Option<SnapshotFile>>>,
-    /// The newest snapshot's entry, behind which the log may be purged.
+    /// The log id of the newest snapshot. The log may be purged up to it.
     pub(in crate::storage) floor: Arc<Mutex<Option<LogId>>>,
     pub(in crate::storage) probe: Probe,
 }
@@ -35,7 +35,7 @@ pub(in crate::storage) struct Worker {
 impl Worker {
     pub(super) fn run(mut self, queue: Receiver<Job>, refill: bool) {
         let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
-        // Why there is no mirror: told to every job that needs one.
+        // Why there is no mirror: reported to every job that needs one.
         let mut failure = refill.then(|| self.refill().err()).flatten();
         while let Ok(job) = queue.recv() {
             if let (Some(error), Job::Checkpoint(..) | Job::Export(_)) = (&failure, &job) {
@@ -43,9 +43,9 @@ impl Worker {
                 continue;
             }
             let result = match job {
-                Job::Checkpoint(checkpoint, done) => tell(placed(&state, self.checkpoint(checkpoint)), done),
-                Job::Rebuild(records, head, done) => tell(placed(&state, self.rebuild(records, head)), done),
-                Job::Export(done) => tell(placed(&snapshots, self.export()), done).map(drop),
+                Job::Checkpoint(checkpoint, done) => report(placed(&state, self.checkpoint(checkpoint)), done),
+                Job::Rebuild(records, head, done) => report(placed(&state, self.rebuild(records, head)), done),
+                Job::Export(done) => report(placed(&snapshots, self.export()), done).map(drop),
                 Job::Install(file, done) => match placed(&snapshots, self.install(file)) {
                     Ok(file) => {
                         done(Ok(file));
@@ -59,7 +59,7 @@ impl Worker {
                 Job::Close(done) => {
                     self.mirror = None;
                     done(Ok(()));
-                    // A job may have come behind it: its caller waits for an answer, too.
+                    // Callers of jobs that were queued after the close wait for a result, too.
                     return queue.into_iter().for_each(|job| job.fail(closed()));
                 }
             };
@@ -78,8 +78,8 @@ impl Worker {
         self.settle(at)
     }
 
-    /// A checkpoint beyond a received snapshot says that the log has arrived there: from now on a log that ends before it
-    /// has lost something.
+    /// Renames a received snapshot after a checkpoint beyond it: the log has reached the snapshot, so a log that ends
+    /// before it has lost entries.
     fn settle(&self, at: Option<LogId>) -> io::Result<()> {
         let id = self.current().and_then(|current| current.head().log_id);
         let received = self.snapshots.join(received_name(id));
@@ -100,11 +100,11 @@ impl Worker {
         let written = File::create(&temporary).and_then(|file| mirror.export(BufWriter::new(file)));
         let synced = written.and_then(|file| file.into_inner()?.sync_all());
         if let Err(error) = synced {
-            // What cannot be removed now is removed at the next start; the first error is the one to tell.
+            // A file that cannot be removed now is removed at the next start. The first error is reported.
             let _ = fs::remove_file(&temporary);
             if error.kind() == io::ErrorKind::InvalidData {
                 self.mirror = None;
-                set_aside(&self.state, MIRRORS_SET_ASIDE)?;
+                quarantine(&self.state, MIRRORS_QUARANTINED)?;
             }
             return Err(error);
         }
@@ -127,7 +127,7 @@ impl Worker {
         self.make_newest(file, &path)
     }
 
-    /// From here on a start takes `file`. Older files go; whoever reads one still holds it open.
+    /// Makes `file` the one that a start reads. Older files are removed; their readers keep them open.
     fn make_newest(&mut self, file: SnapshotFile, path: &Path) -> io::Result<SnapshotFile> {
         sync_directory(&self.snapshots)?;
         (self.probe)(Step::SnapshotRenamed);
@@ -140,7 +140,7 @@ impl Worker {
         Ok(file)
     }
 
-    /// Builds the mirror anew from the newest snapshot file, or empty.
+    /// Rebuilds the mirror from the newest snapshot file; without one it is empty.
     fn refill(&mut self) -> io::Result<()> {
         let Some(file) = self.current() else { return self.replace(std::iter::empty(), Head::default()) };
         let records = file.records()?.map(|record| record.map(|(key, value)| (key, Some(value))));
@@ -152,7 +152,7 @@ impl Worker {
     }
 
     fn replace(&mut self, records: impl Iterator<Item = io::Result<Change>>, head: Head) -> io::Result<()> {
-        // sled writes by path too: it must be gone before its directory is renamed.
+        // sled also writes by path: it must be closed before its directory is renamed.
         self.mirror = None;
         if self.state.exists() {
             let old = self.state.with_extension("old");
@@ -171,7 +171,7 @@ impl Worker {
     }
 }
 
-/// The result with the place of an error of the disk; one that says what is wrong with the content stays as it is.
+/// Adds the path to an error of the disk. Errors about the content of a file stay as they are.
 fn placed<T>(path: &Path, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| {
         let content = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput);
@@ -179,8 +179,8 @@ fn placed<T>(path: &Path, result: io::Result<T>) -> io::Result<T> {
     })
 }
 
-/// Tells the result to `done` and keeps the error.
-fn tell<T>(result: io::Result<T>, done: Box<dyn FnOnce(io::Result<T>) + Send>) -> io::Result<()> {
+/// Calls `done` with the result, and returns the error.
+fn report<T>(result: io::Result<T>, done: Box<dyn FnOnce(io::Result<T>) + Send>) -> io::Result<()> {
     let kept = result.as_ref().err().map(copy_error);
     done(result);
     kept.map_or(Ok(()), Err)

@@ -1,4 +1,4 @@
-//! A finished snapshot: its head, and readers of its bytes and of its records.
+//! A complete snapshot: its head, its bytes and its records.
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::limits::SNAPSHOT_BLOCK_BYTES;
 use crate::storage::head::Head;
 use crate::storage::ids::LogId;
 
-/// A finished snapshot. It stays readable while a handle lives, though a newer one has replaced it.
+/// A complete snapshot. It stays readable while a handle exists, even after a newer one has replaced it.
 #[derive(Clone)]
 pub struct SnapshotFile {
     head: Head,
@@ -24,7 +24,7 @@ pub struct SnapshotFile {
 
 #[derive(Clone)]
 enum Source {
-    /// An open file outlives its name.
+    /// An open file stays readable after its name was removed.
     Disk(Arc<File>),
     Memory(Bytes),
 }
@@ -36,7 +36,7 @@ impl fmt::Debug for SnapshotFile {
 }
 
 impl SnapshotFile {
-    /// Opens a file and reads its head; the records are not verified here.
+    /// Opens a file and reads its head. The records are not verified.
     pub(in crate::storage) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let size_bytes = file.metadata()?.len();
@@ -54,17 +54,17 @@ impl SnapshotFile {
         Ok(file)
     }
 
-    /// What its records are.
+    /// The log position, count and digest of its records.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Its size.
+    /// Its size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Its raw content, in order, `bytes` at a time, for sending.
+    /// Its raw content in chunks of at most `bytes` bytes, in order.
     pub fn chunks(&self, bytes: usize) -> io::Result<impl Iterator<Item = io::Result<Bytes>> + Send + use<>> {
         let mut input = self.cursor();
         let mut left = self.size_bytes;
@@ -80,13 +80,13 @@ impl SnapshotFile {
         }))
     }
 
-    /// Its records, in the order of their keys. Damage, a wrong count or a wrong digest end it with an error, so
-    /// whoever reads to the end has verified the file.
+    /// Its records, in the order of their keys. Damage, a wrong count or a wrong digest is an error at the end or
+    /// before it, so a caller that reads to the end has verified the file.
     pub fn records(&self) -> io::Result<impl Iterator<Item = io::Result<(Bytes, Bytes)>> + Send + use<>> {
         Parser::new(self.reader())
     }
 
-    /// Reads all of it: framing, checksums, count, digest.
+    /// Reads and verifies everything: framing, checksums, count, digest.
     pub(in crate::storage) fn verify(&self) -> io::Result<()> {
         self.records()?.try_for_each(|record| record.map(drop))
     }
@@ -106,12 +106,12 @@ pub(in crate::storage) fn file_name(id: Option<LogId>) -> String {
     format!("{:020}-{:020}-{:020}.snapshot", id.index, id.term, id.node)
 }
 
-/// The name of a received file, at which the log may not have arrived yet.
+/// The name of a received file. The log may not have reached its position yet.
 pub(in crate::storage) fn received_name(id: Option<LogId>) -> String {
     file_name(id).replace(".snapshot", ".received.snapshot")
 }
 
-/// A place in the content; many may read one file.
+/// A reading position. Several cursors can read one file.
 struct Cursor {
     source: Source,
     offset: u64,

@@ -1,7 +1,7 @@
-//! The frame of a snapshot file, version 1.
+//! The format of a snapshot file, version 1.
 //!
 //! `LOCKSNAP`, the version, then blocks: length, CRC-32 of kind and payload, kind, payload. The first block is the
-//! head, the last one says that the file is complete, those between hold records (key length, value length, key,
+//! head, the last one marks the end, those between hold records (key length, value length, key,
 //! value). Integers are little-endian. Nothing may follow the last block.
 
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ const HEAD: u8 = 1;
 const RECORDS: u8 = 2;
 const END: u8 = 3;
 
-/// Writes a snapshot and verifies on the way that the records are those of its head.
+/// Writes a snapshot, and verifies that the records match its head.
 pub(in crate::storage) struct Builder<W> {
     output: W,
     head: Head,
@@ -49,7 +49,7 @@ impl<W: Write> Builder<W> {
         Ok(())
     }
 
-    /// Ends the file. `InvalidData` when the records were not those of the head: the file is worthless then.
+    /// Ends the file. `InvalidData` if the records do not match the head; the file is then unusable.
     pub(in crate::storage) fn finish(mut self) -> io::Result<W> {
         if let Some(difference) = self.tally.differs_from(&self.head) {
             return Err(invalid_data(difference));
@@ -71,7 +71,7 @@ fn write_block(output: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<
     output.write_all(payload)
 }
 
-/// The length is covered too: it is how many bytes the checksum runs over.
+/// The checksum also covers the length, which is the number of bytes that it is computed over.
 fn checksum(kind: u8, payload: &[u8]) -> u32 {
     let mut hash = crc32fast::Hasher::new();
     hash.update(&[kind]);
@@ -79,14 +79,14 @@ fn checksum(kind: u8, payload: &[u8]) -> u32 {
     hash.finalize()
 }
 
-/// Reads a snapshot: the head at once, the records one by one. After the last record, count and digest are compared.
+/// Reads a snapshot: first the head, then one record at a time. After the last record it checks count and digest.
 pub(super) struct Parser<R> {
     input: R,
     pub(super) head: Head,
     block: Bytes,
     tally: Tally,
     ended: bool,
-    /// How far the input has been read: where damage is reported.
+    /// Bytes read so far, for error messages.
     offset: u64,
 }
 
@@ -182,7 +182,7 @@ impl<R: Read> Iterator for Parser<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let record = self.next_record();
-        // After an error nothing more is read: what follows has no frame any more.
+        // After an error nothing more is read: the start of the next block is unknown.
         self.ended |= record.is_err();
         if record.is_err() {
             self.block = Bytes::new();
@@ -192,7 +192,7 @@ impl<R: Read> Iterator for Parser<R> {
 }
 
 fn at(offset: u64, error: &io::Error) -> io::Error {
-    // A snapshot is complete or damaged: it has no torn tail.
+    // An incomplete snapshot is damaged: only a log can have a torn tail.
     let short = error.kind() == io::ErrorKind::UnexpectedEof;
     let kind = if short { io::ErrorKind::InvalidData } else { error.kind() };
     io::Error::new(kind, format!("offset {offset}: {error}"))

@@ -1,4 +1,4 @@
-//! A snapshot on its way in: chunks go to a temporary place, and only a verified whole comes out.
+//! Receives a snapshot: chunks go to a temporary file, which is verified at the end.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::file::SnapshotFile;
 use crate::storage::head::Head;
 
-/// Takes the chunks of a snapshot. Dropped before `finish`, it removes what it wrote; a crash leaves a `.tmp` file,
-/// which the next start removes.
+/// Writes the chunks of a snapshot. Dropped before `finish`, it removes the file. After a crash the next start removes
+/// the `.tmp` file.
 pub struct SnapshotWriter {
     target: Target,
 }
@@ -26,13 +26,13 @@ struct Temporary(Option<PathBuf>);
 impl Drop for Temporary {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
-            // What cannot be removed now is removed at the next start.
+            // A file that cannot be removed now is removed at the next start.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// A whole, verified snapshot that is not installed yet. Dropped, it is removed.
+/// A complete, verified snapshot that is not installed yet. Its file is removed when it is dropped.
 pub struct ReceivedSnapshot {
     file: SnapshotFile,
     temporary: Temporary,
@@ -72,12 +72,12 @@ impl SnapshotWriter {
 }
 
 impl ReceivedSnapshot {
-    /// What its records are. A receiver refuses it when this is not what was announced.
+    /// The head of its records. A receiver refuses a head that differs from the announced one.
     pub fn head(&self) -> &Head {
         self.file.head()
     }
 
-    /// Gives it its final name. Synced already; the caller syncs the directory.
+    /// Renames the file to its final name. The file is synced already; the caller syncs the directory.
     pub(in crate::storage) fn rename(mut self, to: &Path) -> io::Result<SnapshotFile> {
         if let Some(path) = &self.temporary.0 {
             fs::rename(path, to)?;

@@ -69,7 +69,7 @@ fn a_wrong_digest_never_becomes_a_file() {
     assert!(builder.finish().is_err());
 }
 
-/// A reader goes on though the file has lost its name.
+/// A reader continues after the name of the file was removed.
 #[test]
 fn a_file_stays_readable_when_it_is_removed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! How votes, ids and payloads look in the log's files: fixed-size big-endian integers, and one checked length.
+//! Encoding of votes, ids and payloads in the files of the log: fixed-size big-endian integers, and one checked length.
 //!
-//! A length is the one field whose damage looks like a torn tail (everything behind it seems to be missing), so it
-//! has a checksum of its own. Input that ends early is answered with `UnexpectedEof`, everything else with
-//! `InvalidData`: the log tells a crash from damage by that.
+//! A damaged length looks like a torn tail, because everything after it seems to be missing. So the length has a
+//! separate checksum. Input that ends early is `UnexpectedEof`, any other damage is `InvalidData`: this distinguishes a
+//! crash from damage.
 
 use std::io::{self, Read, Write};
 
@@ -18,7 +18,7 @@ use crate::storage::ids::{LogId, Vote};
 /// One record of the log as `raft-log` writes it.
 pub(super) type Record = WALRecord<RaftWalTypes<WalTypes>>;
 
-/// The types `raft-log` is used with.
+/// Type parameters of `raft-log`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WalTypes;
 
@@ -26,7 +26,7 @@ impl Types for WalTypes {
     type LogId = LogId;
     type LogPayload = Payload;
     type Vote = Vote;
-    type Callback = Told;
+    type Callback = FlushCallback;
     type UserData = String;
 
     fn log_index(log_id: &LogId) -> u64 {
@@ -38,25 +38,25 @@ impl Types for WalTypes {
     }
 }
 
-/// The bytes of one entry, and what was durable before they were written.
+/// The bytes of one entry, and the offset up to which the log was synced before they were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Payload {
-    /// Everything below this offset of the whole log was handed to an earlier sync, and the flush thread writes
-    /// nothing before that sync has ended. Damage below the `window_start` of an intact record is not a torn tail.
+    /// An earlier sync covers everything below this offset of the whole log, and the flush thread writes nothing before
+    /// that sync has ended. So damage below the `window_start` of an intact record is not a torn tail.
     pub(super) window_start: u64,
     pub(super) bytes: Bytes,
 }
 
 /// Calls a [`Done`] exactly once, even when the flush thread dies and drops it.
-pub(super) struct Told(Option<Box<dyn FnOnce(io::Result<()>) + Send>>);
+pub(super) struct FlushCallback(Option<Box<dyn FnOnce(io::Result<()>) + Send>>);
 
-impl Told {
+impl FlushCallback {
     pub(super) fn new(done: Done) -> Self {
         Self(Some(done))
     }
 }
 
-impl Callback for Told {
+impl Callback for FlushCallback {
     fn send(mut self, result: Result<(), io::Error>) {
         if let Some(done) = self.0.take() {
             done(result);
@@ -64,7 +64,7 @@ impl Callback for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for FlushCallback {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done(Err(io::Error::other("the log's flush thread has stopped")));

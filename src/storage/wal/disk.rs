@@ -1,10 +1,10 @@
-//! The log on disk: `raft-log` behind the trait.
+//! The log on disk, on top of `raft-log`.
 //!
-//! What is relied on in `raft-log` 0.4.6 and `chunked-wal` 0.2.3 (read in their source): one thread writes and syncs
-//! requests in the order in which they were sent; a failed write or sync is told to every waiting callback and ends
-//! that thread, so nothing is retried; a new file is begun only after the one before it was synced; files are removed
-//! only behind the sync of the purge that frees them, and the directory is synced then. It does not report a failure
-//! to later callers in words of its own, so the first error is kept here.
+//! This module relies on the following behaviour of `raft-log` 0.4.6 and `chunked-wal` 0.2.3, read in their source. One
+//! thread writes and syncs requests in the order in which they were sent. A failed write or sync is reported to every
+//! waiting callback and ends that thread, so nothing is retried. A new file begins only after the previous one was
+//! synced. Files are removed only after the sync of the purge that frees them, and then the directory is synced. Later
+//! callers do not get the cause of a failure, so the first error is kept here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::codeq::OffsetSize;
 use raft_log::{Config, RaftLog, Segment, chunked_wal};
 
-use super::codec::{Payload, Told, WalTypes};
+use super::codec::{FlushCallback, Payload, WalTypes};
 use super::{Wal, WalState, check_append, hole, refused};
 use crate::limits;
 use crate::storage::Done;
@@ -24,14 +24,14 @@ use crate::storage::error::{copy_error, explained};
 use crate::storage::ids::{LogId, Vote, next_index, shown};
 use crate::storage::mutex::lock;
 
-/// How a log is laid out and held in memory.
+/// Options of a log: its files and its cache.
 #[derive(Clone, Debug)]
 pub struct WalOptions {
     /// A file is closed at this size.
     pub chunk_bytes: usize,
     /// Payloads of closed files kept in memory.
     pub cache_bytes: usize,
-    /// How long the flush thread waits for more before it syncs. Zero: never; one sync a request.
+    /// How long the flush thread waits for further requests before it syncs. Zero: one sync for each request.
     pub flush_wait: Duration,
 }
 
@@ -41,15 +41,15 @@ impl Default for WalOptions {
     }
 }
 
-/// Watches syncs: a request's way from the call to the disk. It brings its own clock.
+/// Observes how long each request takes from the call until it is durable. It has its own clock.
 pub trait SyncObserver: Send + Sync {
-    /// A request was handed to the flush thread; what is returned comes back in `finished`.
+    /// A request was handed to the flush thread. The result is passed to `finished`.
     fn started(&self) -> u64;
     /// The request that began at `started` is durable, or failed.
     fn finished(&self, started: u64, durable: bool);
 }
 
-/// The log on disk. The last handle to go, or [`DiskWal::close`], writes what is left and ends the flush thread.
+/// The log on disk. The drop of the last handle, or [`DiskWal::close`], writes what is left and ends the flush thread.
 #[derive(Clone)]
 pub struct DiskWal(Arc<Shared>);
 
@@ -62,7 +62,7 @@ struct Shared {
     floor: SnapshotFloor,
 }
 
-/// The newest snapshot file's entry, shared with whoever writes those files: nothing may be purged past it.
+/// The log id of the newest snapshot file, shared with the writer of those files. Nothing may be purged past it.
 pub(in crate::storage) type SnapshotFloor = Arc<Mutex<Option<LogId>>>;
 
 struct Log {
@@ -77,21 +77,21 @@ struct Log {
 #[derive(Default)]
 struct Progress {
     synced: Option<LogId>,
-    /// Grows with each truncation: a sync that was asked for earlier says nothing about entries that are gone.
+    /// Increased by each truncation: an earlier sync proves nothing about the removed entries.
     epoch: u64,
     #[cfg(test)]
     fail_next: bool,
 }
 
 impl DiskWal {
-    /// Takes it for given that there is a snapshot of everything: openraft's suite purges without one.
+    /// Pretends that a snapshot of everything exists: openraft's test suite purges without one.
     #[cfg(test)]
     pub(crate) fn assume_snapshot_of_everything(&self) {
         *lock(&self.0.floor) = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
     }
 
-    /// Opens the log in `dir`, which exists and has been through `cut_torn_tail`. Everything read is made durable
-    /// first: after `kill -9` it may only be in the page cache.
+    /// Opens the log in `dir`, after `cut_torn_tail`. Everything that was read is synced first: after `kill -9` it may
+    /// be in the page cache only.
     pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
         let end = raft.stat().open_chunk.global_end;
@@ -107,9 +107,9 @@ impl DiskWal {
         Ok(wal)
     }
 
-    /// Feeds `observer` from now on; only the first one is kept.
+    /// Reports syncs to `observer` from now on. Only the first observer is kept.
     pub fn on_sync(&self, observer: Arc<dyn SyncObserver>) {
-        // A second observer has no place, and losing it loses figures only.
+        // A second observer is dropped, which loses only figures.
         let _ = self.0.observer.set(observer);
     }
 
@@ -142,7 +142,7 @@ impl DiskWal {
         self.0.log.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes with `change` and syncs, all under one lock, so that callers' orders are the file's order.
+    /// Writes with `change` and queues a sync, under one lock, so that the file has the order of the calls.
     fn write_and_sync(
         &self,
         done: Done,
@@ -168,7 +168,7 @@ impl DiskWal {
             return Err(copy_error(error));
         }
         let last = raft.log_state().last().copied();
-        let flushed = raft.flush(true, Some(self.told(last, done)));
+        let flushed = raft.flush(true, Some(self.callback(last, done)));
         // Once this request is handed over, nothing later is written before its sync has ended.
         log.end = changed.ok().flatten().map_or(log.end, |written| written.end().0);
         log.window_start = log.end;
@@ -176,13 +176,13 @@ impl DiskWal {
         flushed.map_err(|error| self.0.failure.get().map_or(error, copy_error))
     }
 
-    /// The callback of one request: keeps the first error, moves `synced`, then calls `done`.
-    fn told(&self, last: Option<LogId>, done: Done) -> Told {
+    /// Returns the callback of one request. It keeps the first error, updates `synced`, then calls `done`.
+    fn callback(&self, last: Option<LogId>, done: Done) -> FlushCallback {
         let (progress, failure, dir) = (self.0.progress.clone(), self.0.failure.clone(), self.0.dir.clone());
         let observer = self.0.observer.get().cloned();
         let started = observer.as_ref().map(|observer| observer.started());
         let epoch = lock(&progress).epoch;
-        Told::new(Box::new(move |mut result| {
+        FlushCallback::new(Box::new(move |mut result| {
             {
                 let mut progress = lock(&progress);
                 #[cfg(test)]
@@ -276,7 +276,7 @@ impl Wal for DiskWal {
         if raft.log_state().committed() == Some(&id) {
             return Ok(());
         }
-        // It goes out with the next append, vote or sync: a lower bound is worth no write of its own.
+        // It is synced with the next append, vote or sync: a lower bound needs no separate sync.
         let written = raft.commit(id).map_err(invalid)?;
         log.end = written.end().0;
         Ok(())
@@ -340,7 +340,7 @@ fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
     wal.read_buffer_size = Some(limits::WAL_READ_BUFFER_BYTES);
     wal.chunk_max_records = Some(limits::WAL_CHUNK_RECORDS);
     wal.chunk_max_size = Some(options.chunk_bytes);
-    // Tails are cut by `torn_tail`, which knows more about them; what is still incomplete here is damage.
+    // `torn_tail` has cut torn tails already. A record that is incomplete now is damage.
     wal.truncate_incomplete_record = Some(false);
     wal.flush_batch_wait = Some(options.flush_wait);
     wal.flush_queue_max_bytes = Some(limits::WAL_QUEUE_BYTES);

@@ -1,4 +1,4 @@
-//! The log in memory, for simulation: it knows what would be durable, and `crash` forgets the rest.
+//! The log in memory, for simulation. It tracks what is durable, and `crash` drops the rest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -13,7 +13,7 @@ use crate::storage::error::copy_error;
 use crate::storage::ids::{LogId, Vote, next_index};
 use crate::storage::mutex::lock;
 
-/// The log in memory. A sync ends at once, on the caller's thread, unless syncs are held back.
+/// The log in memory. A sync ends at once on the caller's thread, unless syncs are held.
 #[derive(Clone, Default)]
 pub struct MemoryWal(Arc<Mutex<Inner>>);
 
@@ -23,7 +23,7 @@ struct Inner {
     durable: Image,
     /// Changes in `now` and not yet in `durable`, in order.
     unsynced: VecDeque<Change>,
-    /// Syncs held back: how many changes are left in front of each, and whom to tell.
+    /// Held syncs: the number of changes that each covers, and its callback.
     waiting: VecDeque<(usize, Done)>,
     held: bool,
     fail_next: bool,
@@ -93,56 +93,56 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends every sync that is due and returns whom to tell, to be called without the lock.
+    /// Ends every sync that is due. Returns the callbacks, which the caller calls without the lock.
     fn end_syncs(&mut self) -> Vec<(Done, io::Result<()>)> {
-        let mut told = Vec::new();
+        let mut callbacks = Vec::new();
         while let Some((changes, done)) = if self.held { None } else { self.waiting.pop_front() } {
             if mem::take(&mut self.fail_next) {
                 self.failure = Some(io::Error::other("injected: the sync failed"));
             }
             if let Some(error) = &self.failure {
-                told.push((done, Err(copy_error(error))));
+                callbacks.push((done, Err(copy_error(error))));
                 continue;
             }
             for change in self.unsynced.drain(..changes) {
                 self.durable.apply(&change);
             }
-            told.push((done, Ok(())));
+            callbacks.push((done, Ok(())));
         }
-        told
+        callbacks
     }
 }
 
 impl MemoryWal {
-    /// From now on syncs wait: nothing becomes durable, and no `done` is called.
+    /// Holds all syncs from now on: nothing becomes durable, and no `done` is called.
     pub fn hold_syncs(&self) {
         self.lock().held = true;
     }
 
-    /// Ends the syncs that were held back, in order, and holds no more.
+    /// Ends the held syncs in order, and holds no further ones.
     pub fn release_syncs(&self) {
         self.lock().held = false;
         self.end_syncs();
     }
 
-    /// Ends at most one sync that was held back; the rest stay. Returns whether there was one.
+    /// Ends the oldest held sync; later ones stay held. Returns whether there was one.
     pub fn release_one_sync(&self) -> bool {
         let mut inner = self.lock();
         let later: VecDeque<_> = if inner.waiting.is_empty() { return false } else { inner.waiting.split_off(1) };
         let held = mem::replace(&mut inner.held, false);
-        let told = inner.end_syncs();
+        let callbacks = inner.end_syncs();
         (inner.waiting, inner.held) = (later, held);
         drop(inner);
-        told.into_iter().for_each(|(done, result)| done(result));
+        callbacks.into_iter().for_each(|(done, result)| done(result));
         true
     }
 
-    /// The next sync fails, and with it every call after it, until `crash`.
+    /// Makes the next sync and every later call fail, until `crash`.
     pub fn fail_next_sync(&self) {
         self.lock().fail_next = true;
     }
 
-    /// Power is cut: what was not synced is gone, and whoever waited for a sync never hears of it.
+    /// Cuts the power: unsynced changes are lost, and callbacks of their syncs are never called.
     pub fn crash(&self) {
         let mut inner = self.lock();
         let durable = inner.durable.clone();
@@ -154,7 +154,7 @@ impl MemoryWal {
         Self(Arc::new(Mutex::new(Inner { now: durable.clone(), durable, ..Inner::default() })))
     }
 
-    pub(in crate::storage) fn put_back(&self, copy: &Self) {
+    pub(in crate::storage) fn restore(&self, copy: &Self) {
         let durable = copy.lock().durable.clone();
         self.lock().durable = durable;
         self.crash();
@@ -165,8 +165,8 @@ impl MemoryWal {
     }
 
     fn end_syncs(&self) {
-        let told = self.lock().end_syncs();
-        told.into_iter().for_each(|(done, result)| done(result));
+        let callbacks = self.lock().end_syncs();
+        callbacks.into_iter().for_each(|(done, result)| done(result));
     }
 
     fn change_and_sync(&self, change: Option<Change>, done: Done) -> io::Result<()> {
@@ -181,7 +181,7 @@ impl MemoryWal {
             done(Err(copy_error(&error)));
             return Err(error);
         }
-        // A sync takes every change in front of it that no earlier one takes.
+        // A sync covers every earlier change that no earlier sync covers.
         let taken: usize = inner.waiting.iter().map(|(changes, _)| changes).sum();
         let changes = inner.unsynced.len() - taken;
         inner.waiting.push_back((changes, done));
@@ -249,7 +249,7 @@ impl Wal for MemoryWal {
     fn synced(&self) -> Option<LogId> {
         let inner = self.lock();
         let (now, durable) = (&inner.now, &inner.durable);
-        // A later truncation took entries away, and those in their place may have lower ids: only what is in both counts.
+        // A truncation may have replaced synced entries with ones of lower ids: only entries in both images count.
         let kept = |id: &LogId| {
             next_index(now.state.purged) > id.index || now.entries.get(&id.index).is_some_and(|(held, _)| held == id)
         };

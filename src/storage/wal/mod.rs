@@ -19,10 +19,10 @@ pub use disk::{DiskWal, SyncObserver, WalOptions};
 pub use memory::MemoryWal;
 pub(super) use torn_tail::{Floor, cut_torn_tail};
 
-/// Where a log stands, including what is not durable yet.
+/// State of a log, including what is not durable yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalState {
-    /// The newest entry that was thrown away at the front.
+    /// The newest purged entry.
     pub purged: Option<LogId>,
     /// The newest entry; equal to `purged` when the log is empty.
     pub last: Option<LogId>,
@@ -32,60 +32,62 @@ pub struct WalState {
     pub committed: Option<LogId>,
 }
 
-/// A log. All calls take effect in the order in which they were made.
+/// A write-ahead log. Calls take effect in the order in which they were made.
 ///
-/// A vote, an entry, a truncation and a purge reach the disk in that order, so that no later one is durable without
-/// the earlier ones. `done` is called exactly once, whatever the call itself returned. The first failed write or
-/// sync stops the log for good: it is reported to every waiting `done`, and every later call answers with it.
+/// Votes, entries, truncations and purges reach the disk in that order, so that none is durable without the earlier
+/// ones. `done` is called exactly once, even if the call returned an error. The first failed write or sync stops the
+/// log permanently: every waiting `done` and every later call gets this error.
 ///
-/// Refused with `InvalidInput`, and without effect: a lower vote, an entry that does not follow the last one, a commit
-/// that goes back or lies beyond the end, a truncation of what was committed.
+/// Refused with `InvalidInput`, without effect: a lower vote, an entry that does not follow the last one, a commit
+/// below the last one or beyond the end, a truncation of committed entries.
 pub trait Wal: Send + Sync + 'static {
-    /// Where the log stands. No I/O.
+    /// Returns the state of the log, without I/O.
     fn state(&self) -> WalState;
 
-    /// Replaces the vote; `done` after it is durable.
+    /// Replaces the vote. Calls `done` when the vote is durable.
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()>;
 
-    /// Appends entries, readable on return; `done` after they are durable. A crash before keeps a prefix of them.
+    /// Appends entries, which are readable on return. Calls `done` when they are durable. A crash before that keeps a
+    /// prefix.
     fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()>;
 
-    /// Throws away every entry after `last`; nothing happens when it is beyond the end. `None` empties the log.
+    /// Removes every entry after `last`, which may be beyond the end. `None` empties the log.
     fn truncate_after(&self, last: Option<LogId>) -> io::Result<()>;
 
-    /// Throws away every entry up to `upto`, which may lie beyond the end. Refused past the newest snapshot file.
+    /// Removes every entry up to `upto`, which may be beyond the end. Refused past the newest snapshot file.
     fn purge(&self, upto: LogId) -> io::Result<()>;
 
-    /// Records that `id` is committed. Written with the next request that syncs: a crash may forget it.
+    /// Records that `id` is committed. It is written with the next request that syncs, so a crash may lose it.
     fn commit(&self, id: LogId) -> io::Result<()>;
 
-    /// Entries from `from` to before `to`: a prefix of them, at least one, no more than `max_bytes` beyond the first.
+    /// Returns a prefix of the entries from `from` to before `to`: at least one, and at most `max_bytes` with two or
+    /// more.
     ///
     /// # Errors
-    /// `NotFound` when the log does not hold `from`; the disk's own errors.
+    /// `NotFound` if the log does not hold `from`; errors of the disk.
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>>;
 
-    /// Whether [`read`](Self::read) may wait for a disk, and belongs on a thread of its own.
+    /// Whether [`read`](Self::read) may wait for a disk, and belongs on a separate thread.
     fn may_block(&self) -> bool {
         false
     }
 
-    /// `done` after everything so far is durable.
+    /// Calls `done` when everything so far is durable.
     fn sync(&self, done: Done) -> io::Result<()>;
 
-    /// The newest entry known to be durable. The mirror never gets ahead of it.
+    /// The newest entry that is known to be durable. The mirror never contains later ones.
     fn synced(&self) -> Option<LogId>;
 
-    /// Why the log has stopped for good, and what to do about it.
+    /// Why the log has stopped permanently, and what to do about it.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// Bytes the log holds on disk.
+    /// Size of the log on disk, in bytes.
     fn size_bytes(&self) -> u64;
 }
 
-/// Checks a whole batch before its first entry is written: a batch is taken or refused as one.
+/// Checks a batch before its first entry is written: a batch is accepted or refused as a whole.
 fn check_append(mut last: Option<LogId>, records: &[(LogId, Bytes)]) -> io::Result<()> {
     for (id, bytes) in records {
         let follows = last.is_none_or(|last| id.index == last.index + 1 && *id > last);

@@ -43,7 +43,7 @@ fn last_file(dir: &Path) -> PathBuf {
     files.pop().unwrap()
 }
 
-/// A log of one file with a vote and ten entries, the last one of its own request.
+/// A log of one file with a vote and ten entries, the last one in a separate request.
 fn ten_entries() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let options = WalOptions::default();
@@ -59,7 +59,7 @@ fn last_index(dir: &Path) -> Option<u64> {
     DiskWal::open(dir, &WalOptions::default(), Arc::default()).unwrap().state().last.map(|id| id.index)
 }
 
-/// Whatever part of the last record is missing, a start drops that record and nothing else.
+/// If any part of the last record is missing, a start drops that record and nothing else.
 #[test]
 fn a_tail_cut_anywhere_in_the_last_record_loses_only_that_record() {
     let record_bytes = 4 + 24 + 16 + 100 + 8;
@@ -102,7 +102,7 @@ fn a_flipped_bit_anywhere_is_refused_and_nothing_is_cut() {
     }
 }
 
-/// A page that was lost from the end of a log is a torn tail, but not where a vote stands behind it: the vote was written after
+/// A page that was lost from the end of a log is a torn tail, but not if a vote follows it: the vote was written after
 /// everything before it had been synced, so acknowledged entries are gone.
 #[test]
 fn a_lost_page_before_a_vote_is_refused() {
@@ -199,15 +199,16 @@ fn replace_tail(wal: &impl Wal) {
     wal.append(entries(2, 5..6), Box::new(drop)).unwrap();
 }
 
-/// A sync that was asked for before a truncation says nothing about what was cut off, nor about the entries that took its
-/// place: those may have lower ids, where their leader is of a later term than they are.
+/// A sync that was requested before a truncation proves nothing about the removed entries, nor about the entries that
+/// took its place: those may have lower ids, where their leader is of a later term than they are.
 #[test]
 fn a_truncation_outdates_the_syncs_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(dir.path());
     let (go, gone) = channel::<()>();
     let (enter, entered) = channel();
-    // It runs on the flush thread, so that nothing behind the first request is synced before the truncation was asked for.
+    // It runs on the flush thread, so that nothing behind the first request is synced before the truncation was asked
+    // for.
     let held = move |_| {
         enter.send(()).unwrap();
         gone.recv().unwrap();
@@ -295,7 +296,7 @@ fn a_purge_past_the_snapshot_file_is_refused() {
     assert_eq!(wal.read(4, 9, 10_000).unwrap().len(), 2);
 }
 
-/// What was not synced is gone after a crash, and its callers never hear of it.
+/// Unsynced data is lost in a crash, and its callbacks are never called.
 #[test]
 fn a_crash_of_the_memory_log_forgets_what_was_not_synced() {
     let wal = MemoryWal::default();
@@ -402,7 +403,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever happens to it, the log on disk equals the model, also after each reopening.
+    /// After any sequence of calls the log on disk equals the model, even after each reopening.
     #[test]
     fn the_disk_log_equals_the_model(operations in operations()) {
         let dir = tempfile::tempdir().unwrap();

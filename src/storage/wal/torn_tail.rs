@@ -1,13 +1,13 @@
-//! Looks at the log's files before they are opened: a tail that a crash tore is cut, anything else is refused.
+//! Checks the files of the log before they are opened: a tail that a crash tore is cut, any other damage is refused.
 //!
-//! `chunked-wal` cuts whatever ends early, and cannot know what was durable before. Here a cut needs evidence that
-//! the damage lies in the last window that no sync had ended for:
+//! `chunked-wal` would cut any incomplete record, without knowing what was durable. Here a cut needs evidence that the
+//! damage is after the last completed sync:
 //!
-//! - no intact record behind it says that the damaged bytes were synced before (`Payload::window_start`);
-//! - it looks like lost writes: the file ends, or a page of it (or what the damage covers of one) is all zeros;
-//! - what remains reaches the mirror's head, the newest snapshot file and the last recorded commit.
+//! - no intact record after the damage proves that the damaged bytes were synced before (`Payload::window_start`);
+//! - the damage looks like lost writes: the file ends, or a page (or its damaged part) is all zeros;
+//! - the remaining log reaches the head of the mirror, the newest snapshot file and the last recorded commit.
 //!
-//! The last rule holds without damage, too: a log that was cut exactly at the end of a record looks whole.
+//! The last rule is checked without damage, too: a log that was cut exactly at the end of a record looks complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,19 +22,19 @@ use crate::storage::error::OpenError;
 use crate::storage::fs::sync_directory;
 use crate::storage::ids::{LogId, next_index, shown};
 
-/// What the log must reach: both are written only of what the log has synced.
+/// What the log must reach: mirror and snapshot files contain only entries that the log had synced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::storage) struct Floor {
     pub(in crate::storage) mirror: Option<LogId>,
     pub(in crate::storage) snapshot: Option<LogId>,
-    /// The snapshot file came from elsewhere, and the log may end before it: its install was not finished.
+    /// The snapshot file came from another node and its install was interrupted, so the log may end before it.
     pub(in crate::storage) received: bool,
 }
 
 /// One file of the log.
 struct Chunk {
     path: PathBuf,
-    /// Where it begins in the whole log.
+    /// Offset of the file in the whole log.
     start: u64,
     bytes: Vec<u8>,
 }
@@ -54,12 +54,12 @@ struct Replay {
     first: Option<u64>,
 }
 
-/// Reads the whole log in `dir`, cuts a torn tail (synced), and returns what was cut, for people. Refuses a log that ends
-/// before `floor`.
+/// Reads the whole log in `dir`, cuts a torn tail durably, and returns a text that says what was cut. Refuses a log
+/// that ends before `floor`.
 pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Option<String>, OpenError> {
     let mut files = list(dir)?;
     let mut notes = Vec::new();
-    // A file that was just begun holds nothing yet; the one before it is then the last.
+    // A file that was just created has no content yet. Then the previous file is the last one.
     while files.len() > 1 || notes.is_empty() {
         let Some((path, _)) = files.last() else { break };
         let bytes = read(path)?;
@@ -102,7 +102,7 @@ pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Opti
 }
 
 impl Replay {
-    /// Replays one file up to its end or its first damage.
+    /// Replays one file to its end, or to the first damage.
     fn chunk(&mut self, chunk: &Chunk) -> Result<Option<Damage>, OpenError> {
         let mut offset = 0;
         while offset < chunk.bytes.len() {
@@ -142,7 +142,7 @@ impl Replay {
         }
     }
 
-    /// Whether the damage at the end of the last file is a torn tail.
+    /// Checks that the damage at the end of the last file is a torn tail.
     fn judge(&self, chunk: &Chunk, damage: &Damage, floor: Floor) -> Result<(), OpenError> {
         let refuse = |why: String| {
             let what = format!("{}; {why}", damage.what);
@@ -151,7 +151,7 @@ impl Replay {
         let tail = &chunk.bytes[damage.offset..];
         let short = damage.what.kind() == io::ErrorKind::UnexpectedEof;
         if !short && !has_lost_page(chunk, damage.offset) {
-            return refuse("nothing is missing there, so it was no crash".to_string());
+            return refuse("nothing is missing there, so a crash is not the cause".to_string());
         }
         if let Some(evidence) = self.synced_after(chunk, damage.offset, tail) {
             return refuse(evidence);
@@ -159,7 +159,7 @@ impl Replay {
         self.lacks(floor).map_or(Ok(()), refuse)
     }
 
-    /// What the log had and does not reach any more.
+    /// Describes what the log had and no longer has; `None` if nothing is missing.
     fn lacks(&self, floor: Floor) -> Option<String> {
         let lacking = |id: Option<LogId>| next_index(id) > next_index(self.last);
         if lacking(self.committed) {
@@ -169,14 +169,14 @@ impl Replay {
         if lacking(floor.snapshot) && !floor.received {
             return Some(format!("the snapshot file holds {}, which was synced here", shown(floor.snapshot)));
         }
-        // A mirror of a received snapshot is as far as its install got; one beyond it was written of the log.
+        // A mirror at or below the snapshot was made from it. A mirror beyond it was made from entries of the log.
         if lacking(floor.mirror) && next_index(floor.snapshot) < next_index(floor.mirror) {
             return Some(format!("the mirror holds {}, which was synced here", shown(floor.mirror)));
         }
         None
     }
 
-    /// An intact record behind the damage that could only be written after the damaged bytes had been synced.
+    /// Finds an intact record after the damage that was only written after a sync of the damaged bytes.
     fn synced_after(&self, chunk: &Chunk, damaged_at: usize, tail: &[u8]) -> Option<String> {
         let global = chunk.start + damaged_at as u64;
         let commit_damaged = tail.starts_with(&[0, 0, 0, 2]);
@@ -197,7 +197,7 @@ impl Replay {
                 WALRecord::Action(RaftLogAction::Append(id, payload)) => {
                     (payload.window_start > global).then(|| format!("entry {id}"))
                 }
-                // Marks are written without a sync between them, so a mark behind a torn mark proves nothing.
+                // Commit records are written without a sync between them, so one after a torn one proves nothing.
                 WALRecord::Action(RaftLogAction::Commit(id)) => {
                     (!commit_damaged || id.index >= next_index(self.last)).then(|| format!("commit {id}"))
                 }
@@ -214,7 +214,7 @@ impl Replay {
         None
     }
 
-    /// Files missing at the front leave entries that are neither held nor purged.
+    /// Refuses a log in which files at the front are missing.
     fn no_hole(&self, dir: &Path) -> Result<(), OpenError> {
         let expected = next_index(self.purged);
         let held = self.first.unwrap_or_else(|| next_index(self.last));
@@ -226,11 +226,11 @@ impl Replay {
     }
 }
 
-/// So many zeros in a row begin and end no intact record: types and terms are above zero within twelve bytes, and a
-/// checksum is at the end. (Eight bytes of zeros and less do occur there.)
+/// No intact record begins or ends with this many zero bytes: types and terms are above zero within twelve bytes, and a
+/// checksum is at the end. (Up to eight zero bytes do occur there.)
 const LOST_BYTES: usize = 16;
 
-/// Whether a page from `offset` on, or what of it lies behind `offset`, never reached the disk.
+/// Whether a page after `offset`, or the part of one after `offset`, never reached the disk.
 fn has_lost_page(chunk: &Chunk, offset: usize) -> bool {
     let mut from = offset;
     while from < chunk.bytes.len() {

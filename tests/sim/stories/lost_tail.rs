@@ -60,6 +60,6 @@ fn tell(world: &mut World, count: usize) {
 
 fn put_back(world: &mut World, node: usize, copy: &MemoryDisk) {
     world.crash(node);
-    world.places[node].disk.put_back(copy);
+    world.places[node].disk.restore(copy);
     world.restart(node);
 }

@@ -8,10 +8,10 @@ use crate::model::{ExplainedWait, Explanation, LogTime, Obstacle, Participant};
 /// The JSON line.
 #[derive(Debug, Serialize)]
 pub(super) struct Explained {
-    /// Null where a session was asked about.
+    /// Null for a session.
     lock: Option<String>,
     chain: Vec<WaitJson>,
-    /// Holds whose end sets the chain going.
+    /// Holds whose end ends the wait.
     freed_by: Vec<ObstacleJson>,
     /// Something was left out.
     more: bool,
@@ -24,10 +24,10 @@ struct WaitJson {
     sequence: u64,
     waiter: ParticipantJson,
     waits_for: Vec<ObstacleJson>,
-    /// For how long it has waited.
+    /// How long it has waited.
     since_ms: u64,
     session_state: &'static str,
-    /// It gives up after this; null where it does not.
+    /// Time until it gives up; null if it does not.
     gives_up_ms: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ struct ObstacleJson {
     who: ParticipantJson,
     since_ms: u64,
     session_state: &'static str,
-    /// It ends after this unless renewed; null where only a release ends it.
+    /// Time until it ends unless renewed; null if only a release ends it.
     remaining_ms: Option<u64>,
     /// A cached hold that its session is to give back.
     recalled: bool,

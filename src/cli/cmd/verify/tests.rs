@@ -1,4 +1,4 @@
-//! Exports that somebody laid hands on: runs every script of `tests/golden/verify` over one small history.
+//! Altered exports: runs every script of `tests/golden/verify` over one small history.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -190,7 +190,7 @@ fn change(line: &mut HistoryLine, field: &str, value: &str) {
     *line = serde_json::from_value(object).expect("a line");
 }
 
-/// As a forger would: the line's hash is worked out anew.
+/// As a forger would: the line's hash is computed again.
 fn rehash(line: &mut HistoryLine) -> Result<(), Box<dyn Error>> {
     let record = line.record()?;
     let draft = history::Draft::of(&record).ok_or("it is about no lock")?;
@@ -222,7 +222,7 @@ fn tampering_is_found() {
     assert!(3 <= run, "only {run} scripts");
 }
 
-/// Where older records are gone, a history from the beginning says so; one that goes on after a position, or has all
+/// Where older records are gone, a history from the beginning says so; one that continues after a position, or has all
 /// records, says nothing.
 #[test]
 fn a_history_without_its_beginning_says_so() {

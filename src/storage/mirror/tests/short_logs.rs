@@ -20,8 +20,8 @@ fn refused(dir: &Path) -> (PathBuf, String) {
     (path, what)
 }
 
-/// A log that ends earlier than the mirror has lost what was synced, also where the rest of it is whole: the node does not
-/// start, and says which file and what to do. A log that was cut behind the mirror's entry is a whole one.
+/// A log that ends earlier than the mirror has lost what was synced, also where the rest of it is whole: the node does
+/// not start, and says which file and what to do. A log that was cut behind the mirror's entry is a whole one.
 #[test]
 fn a_log_that_was_cut_below_the_mirror_is_refused() {
     let original = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_log_that_was_cut_below_the_snapshot_file_is_refused() {
     assert_eq!(refused(dir.path()).0, dir.path().join("wal"));
 }
 
-/// The mirror was written of what the log had synced; a log that was shortened since by a record of its own contradicts it.
+/// The log had synced everything in the mirror; a log that a later record shortened contradicts the mirror.
 #[test]
 fn a_log_that_was_truncated_below_the_mirror_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -85,8 +85,8 @@ fn a_log_that_was_truncated_below_the_mirror_is_refused() {
     assert!(error.contains("the mirror holds T1-N1.10"), "{error}");
 }
 
-/// A received snapshot lies ahead of the log until its install has ended. Once a checkpoint has gone beyond it the log was
-/// there, and one that ends before it has lost something.
+/// A received snapshot lies ahead of the log until its install has ended. Once a checkpoint has gone beyond it the log
+/// was there, and one that ends before it has lost something.
 #[test]
 fn a_received_snapshot_proves_something_once_the_log_has_gone_beyond_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -107,8 +107,8 @@ fn a_received_snapshot_proves_something_once_the_log_has_gone_beyond_it() {
     assert!(what.contains("the snapshot file holds T1-N1.100"), "{what}");
 }
 
-/// A mirror whose entry has the same index in the log and is of another leader or term holds what the log does not: it is
-/// set aside, and the snapshot file counts.
+/// A mirror whose entry has the same index in the log and is of another leader or term holds what the log does not: it
+/// is quarantined, and the snapshot file is used.
 #[test]
 fn a_mirror_of_another_entry_at_its_index_does_not_count() {
     for (term, node) in [(2, 1), (1, 2)] {
@@ -126,8 +126,8 @@ fn a_mirror_of_another_entry_at_its_index_does_not_count() {
     }
 }
 
-/// Between the newest state that a node kept and its log no entry may be missing, not even a single one: the node does not
-/// start. A log that begins with the very next entry is whole.
+/// Between the newest state that a node kept and its log no entry may be missing, not even a single one: the node does
+/// not start. A log that begins with the very next entry is whole.
 #[test]
 fn a_log_that_begins_one_entry_too_late_is_refused() {
     let (state, mut table) = (MemoryState::default(), Table::new());

@@ -194,7 +194,7 @@ pub(super) async fn inject(
         }
         FaultKind::FullDisk => {
             // If the node removes a log file or a snapshot, that space would last for minutes, so it is filled as well.
-            await_stop(cluster, node, "make room", || disks::fill(inside().folder(), node)).await;
+            await_stop(cluster, node, "free space", || disks::fill(inside().folder(), node)).await;
             sleep(random.ms(100, 700)).await;
             disks::empty(inside().folder(), node);
             cluster.spawn(node);
