@@ -1,12 +1,13 @@
-//! Fields of the calls without a stream: which holder has them, and the calls with the names of their questions.
+//! Fields of the unary calls that only one kind of holder has, and the calls that are named after queries.
 
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::query_request::Query;
 
 use super::calls::{Holder, acquired, in_use, key, lease, locks, named, opened, release_of, released, said, wanted};
 
-/// A field that only a session or only a lease has is refused by its name for the other one, before anything happens; so is a call
-/// that names no holder, or another namespace than its session's.
+/// A field that only a session or only a lease has is refused by its name in a request of the other kind, and the
+/// request changes nothing. A request without a holder, or with another namespace than its session's, is refused as
+/// well.
 #[tokio::test]
 async fn a_field_of_the_other_kind_of_holder_is_refused() {
     let mut locks = locks(2).await;
@@ -45,9 +46,9 @@ async fn a_field_of_the_other_kind_of_holder_is_refused() {
     in_use(&locks, "misplaced", 0, 0).await;
 }
 
-/// The calls with the names of their questions answer as `Query` does.
+/// The calls that are named after queries return the same answers as `Query`.
 #[tokio::test]
-async fn questions_have_calls_of_their_names() {
+async fn each_query_has_its_own_call() {
     let mut locks = locks(1).await;
     let session = Holder::Session(opened(&locks).await);
     let held = acquired(&locks, wanted("named/question", &session, None)).await.expect("free");

@@ -47,7 +47,7 @@ pub(super) async fn opened(locks: &Locks) -> pb::SessionProof {
     answered(open).await.expect("opened").session.expect("its proof")
 }
 
-/// What holds a lock: a session by its proof, or a lease by its handle.
+/// The holder of a lock: a session with its proof, or a lease with its handle.
 #[derive(Clone)]
 pub(super) enum Holder {
     Session(pb::SessionProof),
@@ -70,7 +70,7 @@ pub(super) fn wanted(lock: &str, holder: &Holder, wait_ms: Option<u64>) -> pb::A
     pb::AcquireRequest { holder, lock: lock.to_owned(), wait_ms, ..Default::default() }
 }
 
-/// The acquire under this identity, with which it may be repeated.
+/// Gives the acquire this request id, with which it can be repeated.
 pub(super) fn named(asked: pb::AcquireRequest, request: &str) -> pb::AcquireRequest {
     pb::AcquireRequest { request: request.to_owned(), ..asked }
 }
@@ -87,7 +87,7 @@ pub(super) async fn acquired(locks: &Locks, asked: pb::AcquireRequest) -> Result
     .await
 }
 
-/// A call on its way, which ends when its handle is aborted.
+/// Sends the request in a task, which can be aborted to cancel the call.
 fn waiting(locks: &Locks, asked: pb::AcquireRequest) -> tokio::task::JoinHandle<Result<pb::AcquireReply, Status>> {
     let locks = locks.clone();
     tokio::spawn(async move { acquired(&locks, asked).await })
@@ -101,7 +101,7 @@ pub(super) fn release_of(lock: &str, holder: &Holder, token: u64) -> pb::Release
     pb::ReleaseRequest { holder: Some(holder), lock: lock.to_owned(), token, ..Default::default() }
 }
 
-/// How often the lock is still entered after its release.
+/// Releases the lock. Returns how many entries of it are left.
 pub(super) async fn released(locks: &Locks, lock: &str, holder: &Holder, token: u64) -> Result<u32, Status> {
     let asked = release_of(lock, holder, token);
     let reply = answered(|| {
@@ -173,14 +173,14 @@ async fn five_calls_are_enough() {
         assert_eq!(alive.valid_ms, 99 * opened.ttl_ms / 100);
 
         let holder = Holder::Session(session.clone());
-        let got = acquired(&locks, wanted(&lock, &holder, None)).await.expect("free");
-        assert!(got.token > 0 && !got.request.is_empty(), "{got:?}");
-        assert_eq!((got.valid_ms, got.deadline_ms), (None, None), "it lasts as long as its session");
-        assert_eq!(got.handle, "", "the session's secret is not answered again");
+        let grant = acquired(&locks, wanted(&lock, &holder, None)).await.expect("free");
+        assert!(grant.token > 0 && !grant.request.is_empty(), "{grant:?}");
+        assert_eq!((grant.valid_ms, grant.deadline_ms), (None, None), "it lasts as long as its session");
+        assert_eq!(grant.handle, "", "the session's secret is not answered again");
         let holders: Vec<_> = shown(&locks, &lock).await.holders.into_iter().map(|h| (h.session, h.token)).collect();
-        assert_eq!(holders, [(Some(session.id), got.token)]);
+        assert_eq!(holders, [(Some(session.id), grant.token)]);
 
-        assert_eq!(released(&locks, &lock, &holder, got.token).await.expect("released"), 0);
+        assert_eq!(released(&locks, &lock, &holder, grant.token).await.expect("released"), 0);
         assert!(shown(&locks, &lock).await.holders.is_empty());
         let closed = pb::CloseSession { session: Some(session), ..Default::default() };
         locks.close_session(closed).await.expect("closed");
@@ -226,7 +226,7 @@ async fn an_acquire_waits_within_its_call() {
         let valid = last.deadline_ms.expect("a lease ends") - last.stamp_ms;
         assert_eq!(valid, last.waited_ms + 40_000, "its stamp is that of the entry in which it was queued");
         assert_eq!(last.valid_ms, Some(99 * valid / 100));
-        released(&locks, &lock, &lease(&last.handle), 0).await.expect("by its drawn handle");
+        released(&locks, &lock, &lease(&last.handle), 0).await.expect("by its chosen handle");
         in_use(&locks, &lock, 0, 0).await;
     }
 }
@@ -291,7 +291,7 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
         release.expect("released");
         match acquired(&locks, named(wanted(lock, &second, Some(0)), &round.to_string())).await {
             // Its answer was on its way, or its cancel still is.
-            Ok(got) => drop(released(&locks, lock, &second, got.token).await),
+            Ok(grant) => drop(released(&locks, lock, &second, grant.token).await),
             Err(status) => assert_eq!(said(&status), ("not-acquired", "retry"), "{status:?}"),
         }
         in_use(&locks, lock, 0, 0).await;
@@ -372,11 +372,11 @@ async fn a_request_without_a_number_gets_one() {
     let chosen: std::collections::BTreeSet<_> = grant.into_iter().map(|grant| grant.expect("free").request).collect();
     assert_eq!(chosen.len(), 24, "{chosen:?}");
 
-    let leased = acquired(&clients[0], wanted("drawn-lease", &lease(""), None)).await.expect("free");
-    let asked = named(wanted("drawn-lease", &lease(&leased.handle), None), &leased.request);
+    let leased = acquired(&clients[0], wanted("chosen-lease", &lease(""), None)).await.expect("free");
+    let asked = named(wanted("chosen-lease", &lease(&leased.handle), None), &leased.request);
     let again = acquired(&clients[1], asked).await.expect("answered again");
     assert_eq!(leased.token, again.token);
-    let unproven = named(wanted("drawn-lease", &lease(""), None), &leased.request);
+    let unproven = named(wanted("chosen-lease", &lease(""), None), &leased.request);
     assert_eq!(said(&acquired(&clients[1], unproven).await.expect_err("no handle")), ("invalid", "give_up"));
 }
 
