@@ -67,3 +67,8 @@ pub mod testing {}
 
 #[doc = include_str!("manual/changes.md")]
 pub mod changes {}
+
+/// The README, whose program in Rust is compiled with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub mod readme {}

@@ -11,13 +11,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The README and all pages of the manual, with their paths.
+/// The README, the page for contributors and all pages of the manual, with their paths.
 fn pages() -> Vec<(PathBuf, String)> {
     let entries =
         std::fs::read_dir(root().join("src/manual")).expect("the manual").map(|e| e.expect("an entry").path());
     let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
     paths.sort();
-    paths.push(root().join("README.md"));
+    paths.extend([root().join("README.md"), root().join(".github/CONTRIBUTING.md")]);
     paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(&path).expect("a page"))).collect()
 }
 
@@ -66,7 +66,7 @@ fn every_page_is_in_the_index() {
     let mut broken = Vec::new();
     for (path, _) in pages() {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        if name == "README.md" {
+        if ["README.md", "CONTRIBUTING.md"].contains(&name.as_str()) {
             continue;
         }
         if !modules.contains(&format!("include_str!(\"manual/{name}\")")) {
