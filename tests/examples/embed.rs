@@ -27,13 +27,15 @@ pub(crate) async fn run(directory: &Path, port: u16) -> Result<u64, Box<dyn std:
     let node = Node::open(Config::from_toml("embed", &text, [])?).await?;
 
     // The same client as over gRPC. It waits until the node leads.
-    let client = Client::new(node.service());
-    let guard = client.lock("nightly").acquire().await?;
+    let session = Client::new(node.service()).session().open().await?;
+    let guard = session.lock("nightly").acquire().await?;
     let token = guard.token().as_u64();
     println!("nightly is held with token {token}");
     guard.release().await?;
 
-    // A planned stop: it closes the log and the mirror.
+    // Sessions first: each has a handle on the node, and the directory is in use as long as there is one.
+    session.close().await?;
+    // A planned stop closes the log and the mirror.
     node.close().await;
     Ok(token)
 }
