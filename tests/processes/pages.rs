@@ -302,3 +302,41 @@ fn the_page_on_lock_has_every_option() {
     assert!(in_help.len() > 20, "{in_help:?}");
     assert_eq!(in_page, in_help);
 }
+
+/// What `--help` of a command prints, the options that all commands have included.
+fn help(command: &[&str]) -> String {
+    let help = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_lockkeeper")).args(words).arg("--help").output().expect("help");
+        assert!(output.status.success(), "there is no command {words:?}");
+        String::from_utf8(output.stdout).expect("a text")
+    };
+    let common = help(&[]).split("\nCommon options:").nth(1).expect("common options").to_owned();
+    help(command) + &common
+}
+
+/// Commands and options that the text of a page names, between its backticks, exist.
+#[test]
+fn commands_in_the_text_exist() {
+    let (mut broken, mut count) = (Vec::new(), 0);
+    for path in pages() {
+        let text = fs::read_to_string(&path).expect("a page");
+        let prose = text.split("\n```").step_by(2).collect::<Vec<_>>().join("\n");
+        for span in prose.split('`').skip(1).step_by(2).filter(|span| span.starts_with("lockkeeper ")) {
+            let words: Vec<_> =
+                span.split_whitespace().skip(1).take_while(|word| *word != "--" && *word != "|").collect();
+            let names = words.iter().take_while(|word| word.chars().all(|c| c.is_ascii_lowercase()));
+            let of_two = ["member", "session", "features", "config"].contains(words.first().expect("a command"));
+            let command: Vec<_> = names.take(if of_two { 2 } else { 1 }).copied().collect();
+            let help = help(&command);
+            count += 1;
+            for option in words.iter().filter(|word| word.starts_with('-') && word.len() > 1) {
+                let name = option.split('=').next().expect("a name");
+                if !help.split([' ', ',', '\n', '=']).any(|word| word == name) {
+                    broken.push(format!("{}: `{span}`: there is no {name}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(count > 40, "only {count} commands were found");
+}
