@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the real program and draws what it prints as src/manual/recording.svg: a lock is held, the leader is killed, and the
-lock is still held under the same token.
+"""Runs the real program and draws what it prints as src/manual/recording.svg: a lock is held, the leader is killed, and
+the lock is still held under the same token.
 
     scripts/recording.py             with target/release/lockkeeper
     LOCKKEEPER_BIN=FILE ...          with another binary
 
-It needs Python 3 and nothing else. The nodes listen on ports 27701 to 27723 of loopback; the drawing shows the usual ones.
+It needs Python 3 and nothing else. The nodes listen on ports 27701 to 27723 of loopback; the drawing shows the usual
+ones.
 """
 
 import html
@@ -45,7 +46,8 @@ def record(folder, environment):
         seen.append((now, "$ " + (shown or command), True))
         now += TYPING * len(shown or command) + 0.3
         begun = time.monotonic()
-        done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, text=True, capture_output=True, timeout=60)
+        bash = ["bash", "-c", command]
+        done = subprocess.run(bash, cwd=folder, env=environment, text=True, capture_output=True, timeout=60)
         now += min(time.monotonic() - begun, 2.0)
         for line in (done.stdout + done.stderr).splitlines():
             if not line.startswith("cluster_id"):
@@ -79,12 +81,15 @@ def as_shown(line):
 
 def draw(seen):
     height = TOP + LINE * len(seen) + 12
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    font = "12px ui-monospace,Menlo,Consolas,monospace"
+    colours = enumerate(("#f66", "#fc6", "#6c6"))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} xml:space="preserve">',
         "<title>A lock stays held when the leader is killed</title>",
-        "<style>text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#d5dbe3;white-space:pre}.c{fill:#8fd19e}</style>",
+        f"<style>text{{font:{font};fill:#d5dbe3;white-space:pre}}.c{{fill:#8fd19e}}</style>",
         f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#161b22"/>',
-        *(f'<circle cx="{20 + 18 * n}" cy="18" r="5" fill="{colour}"/>' for n, colour in enumerate(("#f66", "#fc6", "#6c6"))),
+        *(f'<circle cx="{20 + 18 * n}" cy="18" r="5" fill="{colour}"/>' for n, colour in colours),
     ]
     for row, (at, line, typed) in enumerate(seen):
         # Where drawings do not move, all lines are there.
