@@ -92,7 +92,7 @@ async fn the_example_of_fencing_refuses_the_late_holder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_of_an_embedded_node_continues_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Two ports next to each other, which were free a moment ago.
+    // Two ports next to each other, which were free just now.
     let port = (0..100)
         .map(|offset| 28_500 + 2 * (offset + u16::try_from(std::process::id() % 200).expect("small")))
         .find(|port| [*port, *port + 1].iter().all(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()))

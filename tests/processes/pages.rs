@@ -25,7 +25,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("testing.md", "scripts/nemesis.sh", "runs for minutes; the tests of `crash` are its short form"),
     ("other-languages.md", "grpcurl", "is not everywhere; `tests/service/other_languages.rs` makes the same calls"),
 ];
-/// Commands that run until they are stopped: they go on in the background while the rest of the page runs.
+/// Commands that run until they are stopped: they continue in the background while the rest of the page runs.
 const LASTING: &[&str] = &["lockkeeper dev", "cargo run --release -- dev", "lockkeeper serve", "lockkeeper watch"];
 /// The work that the pages do under a lock.
 const JOBS: &[&str] = &["rebuild-index", "backup", "migrate", "call-the-api", "serve"];
@@ -211,7 +211,7 @@ fn run(page: &str, lines: &[Line]) -> Result<(), String> {
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    // Nodes, and whatever else the page started, are in the group of the script.
+    // Nodes, and all else that the page started, are in the group of the script.
     kill_process_group(group, Signal::KILL).ok();
     bash.wait().expect("gone");
     let errors = fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
@@ -235,8 +235,8 @@ fn is_there(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Each command of the README and the manual does what its page says. What is not run is in the list of exceptions, and each
-/// of these is needed.
+/// Each command of the README and the manual does what its page says. What is not run is in the list of exceptions, and
+/// each of these is needed.
 #[test]
 fn the_commands_of_the_pages_run() {
     let _turn = TURN.blocking_lock();

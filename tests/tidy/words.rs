@@ -50,7 +50,7 @@ const WORDS: &[(&str, &str)] = &[
 
 /// Paths that do not pass yet, by their beginnings. This list only shrinks.
 const NOT_YET: &str = "
-    README.md src/manual proto/ src/cli/ src/rpc/ src/http/ src/storage/ src/node/ src/service/ src/config src/protobuf.rs src/lib.rs src/faults.rs src/clock.rs src/testing.rs tests/service
+    src/manual/errors.md src/manual/testing.md proto/ src/cli/ src/rpc/ src/http/ src/storage/ src/node/ src/service/ src/config src/protobuf.rs src/lib.rs src/faults.rs src/clock.rs src/testing.rs tests/service
 ";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
