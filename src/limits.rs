@@ -368,3 +368,6 @@ pub const SECONDS_BUCKETS: &[f64] = &[
 ];
 /// Upper bounds of the histograms of counts.
 pub const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
+
+#[cfg(test)]
+mod tests;

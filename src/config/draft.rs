@@ -118,7 +118,7 @@ struct FileRate {
 struct NothingYet {}
 
 /// Keys that a variable can set.
-const SCALARS: [&str; 12] = [
+pub(super) const SCALARS: [&str; 12] = [
     "cluster",
     "peers_id",
     "node",

@@ -178,16 +178,15 @@ mod tests {
             let which = WhichPings::Of("x".repeat(bytes).into());
             super::query(&Query::Pings { namespace: Namespace::default(), which, rows: 0 })
         };
-        let checks: [(&dyn Fn(usize) -> Result<(), ServiceError>, usize, &str); 3] = [
-            (&list, limits::LOCK_NAME_BYTES_MAX, "prefix"),
-            (&watch, limits::LOCK_NAME_BYTES_MAX, "prefix"),
-            (&ping, limits::METADATA_BYTES_MAX, "process"),
-        ];
-        for (check, most, field) in checks {
-            assert_eq!(check(most), Ok(()));
-            let refused = check(most + 1).expect_err("too long").to_string();
-            assert!(refused.contains(field) && refused.contains(&most.to_string()), "{refused}");
-        }
+        let refused = |refused: Result<(), ServiceError>, field: &str, most: usize| {
+            let text = refused.expect_err("too long").to_string();
+            assert!(text.contains(field) && text.contains(&most.to_string()), "{text}");
+        };
+        let (name, process) = (limits::LOCK_NAME_BYTES_MAX, limits::METADATA_BYTES_MAX);
+        assert_eq!([list(name), watch(name), ping(process)], [Ok(()), Ok(()), Ok(())]);
+        refused(list(name + 1), "prefix", name);
+        refused(watch(name + 1), "prefix", name);
+        refused(ping(process + 1), "process", process);
     }
 
     fn acquire(access: Access) -> Acquire {

@@ -98,7 +98,7 @@ fn client_of(endpoint: String) -> Client<RemoteService> {
 /// Counts the changes of leader and the grants within `length`.
 async fn changes(cluster: &Cluster, length: Duration) -> (usize, usize) {
     let client = cluster.client();
-    let nodes = cluster.endpoints().into_iter().map(|endpoint| client_of(endpoint));
+    let nodes = cluster.endpoints().into_iter().map(client_of);
     let nodes: Vec<_> = nodes.collect();
     let granted = Arc::new(Mutex::new(0));
     let (count, mut working) = (Arc::clone(&granted), JoinSet::new());

@@ -23,6 +23,7 @@ mod recipes;
 mod redis;
 mod lock_command;
 mod members;
+mod pages;
 mod ports;
 #[path = "../sim/random.rs"]
 mod random;

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::stories;
 
 fn page() -> String {
-    fs::read_to_string("src/manual/proof.md").expect("the page")
+    fs::read_to_string("src/manual/testing.md").expect("the page")
 }
 
 /// Reads the text of all sources below a directory.

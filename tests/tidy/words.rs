@@ -50,7 +50,7 @@ const WORDS: &[(&str, &str)] = &[
 
 /// Paths that do not pass yet, by their beginnings. This list only shrinks.
 const NOT_YET: &str = "
-    README.md src/manual
+    src/manual/errors.md src/manual/testing.md
 ";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,7 +142,8 @@ fn tokens(passage: &Passage) -> Vec<(String, usize)> {
             continue;
         }
         let whole = std::mem::take(&mut word);
-        if !whole.is_empty() && !(before == '{' && passage.kind == Kind::Literal) {
+        let is_placeholder = before == '{' && passage.kind == Kind::Literal;
+        if !whole.is_empty() && !is_placeholder {
             found.push((whole.trim_end_matches("'s").trim_matches('\'').to_owned(), line));
         }
         before = c;

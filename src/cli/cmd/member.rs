@@ -190,7 +190,7 @@ async fn add(client: &Client, options: AddOptions, output: &Output) -> Result<u8
         cluster_id: cluster_id_text(client.cluster_id().await?),
         config: &config,
     };
-    output.answer(&line, || {
+    output.document(&line, || {
         format!(
             "# Node {node}, added to {}. Start it with this file, then: lockkeeper member promote {node}\n{config}",
             status.cluster

@@ -1,0 +1,106 @@
+//! The manual's page on limits has the values of the constants.
+
+use super::*;
+
+const PAGE: &str = include_str!("../manual/limits.md");
+
+/// Names of constants with their values.
+macro_rules! constants {
+    ($($name:ident),* $(,)?) => { [$((stringify!($name), u128::try_from($name).expect("a bound"))),*] };
+}
+
+/// A value as the page writes it, in bytes, milliseconds or pieces.
+fn value(text: &str) -> u128 {
+    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let number: u128 = number.replace(',', "").parse().expect("a number");
+    let factor = match unit {
+        "" | "bytes" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 24 * 3_600_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        other => panic!("{other} is no unit of this page"),
+    };
+    number * factor
+}
+
+/// Whether a constant with this name is measured in the unit of this text.
+fn fits(name: &str, text: &str) -> bool {
+    let has = |part: &str| name.split('_').any(|word| word == part);
+    match text.split_once(' ').map(|(_, unit)| unit) {
+        None => !has("MS") && !has("BYTES"),
+        Some("bytes" | "KiB" | "MiB") => has("BYTES"),
+        Some(_) => has("MS"),
+    }
+}
+
+/// Each row of the page has the value of its constant, with the right unit; and each constant below has its row.
+#[test]
+fn the_page_has_the_values() {
+    let constants = constants![
+        NAMESPACE_BYTES_MAX,
+        LOCK_NAME_BYTES_MAX,
+        HANDLE_BYTES_MAX,
+        OWNER_BYTES_MAX,
+        METADATA_BYTES_MAX,
+        REASON_BYTES_MAX,
+        LOCK_VALUE_BYTES_MAX,
+        TTL_MS_MAX_DEFAULT,
+        TTL_MS_MAX,
+        LAN_TTL_MS_MIN,
+        FAST_TTL_MS_MIN,
+        WAN_TTL_MS_MIN,
+        TTL_MS_DEFAULT_MIN,
+        LEASE_MS_MIN,
+        LOCK_DELAY_MS_MAX,
+        AT_LEAST_MS_MAX,
+        AT_MOST_MS_MAX,
+        PATIENCE_MS_MAX,
+        REQUEST_MS_DEFAULT,
+        TOMBSTONE_MS,
+        SESSIONLESS_MEMORY_MS,
+        MEMBERS_MAX,
+        SESSIONS_A_NAMESPACE_MAX,
+        LOCKS_A_NAMESPACE_MAX,
+        WAITERS_A_NAMESPACE_MAX,
+        TAKES_A_NAMESPACE_MAX,
+        WAITERS_A_LOCK_MAX,
+        HOLDERS_A_LOCK_MAX,
+        LOCKS_A_SESSION_MAX,
+        LOCKS_A_SET_MAX,
+        PERMITS_MAX,
+        HOLD_DEPTH_MAX,
+        REQUESTS_REMEMBERED_MAX,
+        PAGE_ROWS_MAX,
+        EVENTS_KEPT_MAX,
+        HISTORY_RECORDS_MAX,
+        HISTORY_BYTES_MAX,
+        HISTORY_BYTES_ALL_MAX,
+        EPOCH_MAX,
+        FRAME_BYTES_MAX,
+        LIST_ELEMENTS_MAX,
+        ANSWER_BYTES_MAX,
+        PEER_MESSAGE_BYTES_MAX,
+        COMMANDS_AN_ENTRY_MAX,
+        RENEWALS_AN_ENTRY_MAX,
+        ENTRY_BYTES_MAX,
+        PROPOSALS_WAITING_MAX,
+        ENDPOINTS_MAX,
+        COMMANDS_A_SECOND_MAX,
+        SNAPSHOT_LOG_BYTES_MIN,
+    ];
+    let rows = PAGE.lines().filter(|line| line.ends_with("` |")).map(|line| line.split(" | ").collect::<Vec<_>>());
+    let mut found = Vec::new();
+    for row in rows {
+        let [_, text, name] = row[..] else { panic!("not a row of three: {row:?}") };
+        let name = name.trim_matches(['`', ' ', '|']);
+        let (_, expected) =
+            constants.iter().find(|(of, _)| *of == name).unwrap_or_else(|| panic!("no such constant: {name}"));
+        assert_eq!(value(text), *expected, "{name}");
+        assert!(fits(name, text), "{name}: {text}");
+        found.push(name);
+    }
+    assert_eq!(found, constants.map(|(name, _)| name));
+}
