@@ -53,7 +53,7 @@ impl Machine {
             }
         };
         let outcome = self.claim_outcome(request)?;
-        let reused = Outcome::Refused(Refusal::RequestReused { number: request.number });
+        let reused = Outcome::Refused(Refusal::RequestReused { claim: Claim::Request(request) });
         Some(if known == fingerprint { outcome } else { reused })
     }
 

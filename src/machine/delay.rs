@@ -12,14 +12,9 @@ use crate::state::{Delayed, Holder, Lease, LostHold, Request};
 
 impl Machine {
     /// Keeps closed what a hold leaves behind: for the lock-delay if the hold was lost, and until the time that its
-    /// request chose, however it ends, unless it was broken. The later of both counts.
-    pub(super) fn begin_delay(
-        &mut self,
-        key: &LockKey,
-        token: FencingToken,
-        ended: &Holder,
-        (reason, is_broken): (EndReason, bool),
-    ) {
+    /// request chose, for any other reason too. The later of both counts. An operator's break leaves nothing closed:
+    /// its caller does not call this function.
+    pub(super) fn begin_delay(&mut self, key: &LockKey, token: FencingToken, ended: &Holder, reason: EndReason) {
         let now = self.state.globals.now;
         let delay_ms = ended.request.choices().delay_ms.min(limits::LOCK_DELAY_MS_MAX);
         let (involuntary, goes_on) = match reason {
@@ -32,7 +27,7 @@ impl Machine {
             EndReason::HandedOver => (false, true),
         };
         let delay = (delay_ms != 0 && involuntary).then(|| now.after_ms(delay_ms));
-        let closed_until = ended.closed_until().filter(|until| now <= *until && !is_broken && !goes_on);
+        let closed_until = ended.closed_until().filter(|until| now <= *until && !goes_on);
         let Some(until) = delay.max(closed_until) else { return };
         let lost = delay.map(|delay| LostHold {
             mode: ended.request.mode,

@@ -48,7 +48,7 @@ impl Machine {
         let fingerprint = of_grab(grab);
         if let Some(known) = self.known_take(key, grab.ts.take()) {
             if known.asks_otherwise(fingerprint) {
-                return Err(Refusal::RequestReused { number: 0 });
+                return Err(Refusal::RequestReused { claim: Claim::Lease(grab.ts.take()) });
             }
             return Ok(self.take_outcome(key, known));
         }

@@ -177,7 +177,9 @@ impl Machine {
         }
         self.finish_claim(key, claim, holder.take_handle(), holder.request.fingerprint, answer);
         self.end_upgrade_of(key, token, reason);
-        self.begin_delay(key, token, &holder, (reason, is_broken));
+        if !is_broken {
+            self.begin_delay(key, token, &holder, reason);
+        }
     }
 
     /// Removes a waiter from its queue without a grant.

@@ -124,7 +124,7 @@ impl Machine {
         holder.request.mode = Mode::Permits(count);
         let returned = holder.as_ref().clone();
         holder.request.mode = Mode::Permits(left);
-        self.begin_delay(key, token, &returned, (EndReason::Released, false));
+        self.begin_delay(key, token, &returned, EndReason::Released);
         self.state.mark(RecordKey::Holder(key.clone(), token));
         self.check_queue(key, 0);
         self.capacity_changes(key);

@@ -173,7 +173,7 @@ impl Machine {
             return Err(Refusal::WrongHandle);
         }
         if known.asks_otherwise(fingerprint) {
-            return Err(Refusal::RequestReused { number: 0 });
+            return Err(Refusal::RequestReused { claim: Claim::Lease(take.take) });
         }
         Ok(Some(self.take_outcome(&take.lock, known)))
     }

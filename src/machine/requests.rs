@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Machine;
 use crate::limits;
 use crate::model::{
-    Access, Acquire, Alter, Alteration, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome,
+    Access, Acquire, Alter, Alteration, Claim, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome,
     Reentry, Refusal, Release, RequestId, SessionId, TakeLease,
 };
 use crate::state::{Finished, RecordKey};
@@ -50,7 +50,8 @@ impl Machine {
         let number = request.number;
         if let Some(done) = session.finished.get(&number) {
             let same = done.fingerprint.is_none_or(|known| known == fingerprint);
-            return Some(if same { done.outcome.clone() } else { Outcome::Refused(Refusal::RequestReused { number }) });
+            let reused = Outcome::Refused(Refusal::RequestReused { claim: Claim::Request(request) });
+            return Some(if same { done.outcome.clone() } else { reused });
         }
         if number < session.record.window_floor {
             return Some(Outcome::Refused(Refusal::TooOld { number, floor: session.record.window_floor }));

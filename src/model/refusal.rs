@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Closing, DeadlockLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason, SessionId,
+    Claim, Closing, DeadlockLink, EndReason, FencingToken, HolderView, Kind, LockKey, LockValue, Namespace, Reason,
+    SessionId,
 };
 
 /// Why a command was refused. Each variant names what blocks the command. New variants are added at the end.
@@ -132,11 +133,11 @@ pub enum Refusal {
         /// The lowest number that is remembered.
         floor: u64,
     },
-    /// The number was used for another request.
-    #[error("request number {number} was used before for a different request")]
+    /// The number of a session's request, or the id of a lease's request, was used for another request.
+    #[error("{} was used before for a different request", named(*.claim))]
     RequestReused {
-        /// The number of the request.
-        number: u64,
+        /// The request, by its session and number, or by its id.
+        claim: Claim,
     },
     /// A value whose bounds only the machine knows was out of bounds.
     #[error("{field} must be {} to {}, got {}{}", short(*.low), short(*.high), short(*.value), advised(*.field, *.value, *.low, *.advice))]
@@ -346,6 +347,14 @@ pub enum BoundAdvice {
     /// Choose a value in bounds: a restore waits for the longest TTL, and no session could be opened below the
     /// shortest.
     RestoresWait,
+}
+
+/// A request as a text: the number within its session, or the id of a lease's request.
+fn named(claim: Claim) -> String {
+    match claim {
+        Claim::Request(request) => format!("request number {}", request.number),
+        Claim::Lease(request) => format!("request {:032x}", request.0),
+    }
 }
 
 /// A duration in the largest unit that divides it without a remainder.

@@ -84,7 +84,7 @@ impl Remembering {
         }
         let Some(asked) = asked else { return Some(Outcome::Withdrawn) };
         let same = TakeLease { patience: known.take.patience, ..asked.clone() } == known.take;
-        let reused = Outcome::Refused(Refusal::RequestReused { number: 0 });
+        let reused = Outcome::Refused(Refusal::RequestReused { claim: Claim::Lease(id) });
         Some(if same { known.outcome.clone() } else { reused })
     }
 }

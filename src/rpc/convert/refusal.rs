@@ -29,7 +29,7 @@ wire_oneof! {
         WrongHandle,
         StaleAttempt { newest },
         TooOld = OldRequest { number, floor },
-        RequestReused { number },
+        RequestReused { claim },
         OutOfBounds = OutOfBounds { field, advice; low_ms: low, high_ms: high, value_ms: value },
         OtherDisk { node },
         FeaturesUnsupported = UnsupportedLevel { to, node, supports },

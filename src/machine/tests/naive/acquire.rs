@@ -13,7 +13,7 @@ impl Naive {
         let floor = session.floor;
         session.answers.retain(|(number, _, _)| floor <= *number);
         let number = request.number;
-        let reused = Outcome::Refused(Refusal::RequestReused { number });
+        let reused = Outcome::Refused(Refusal::RequestReused { claim: Claim::Request(request) });
         let answer = session.answers.iter().find(|(known, _, _)| *known == number).cloned();
         if let Some((asked, outcome)) = self.standing(None, Claim::Request(request)) {
             return Some(if asked == payload { outcome } else { reused });

@@ -89,7 +89,7 @@ impl Naive {
             if let Some(Command::Document(DocumentCommand::Grab(first))) = &known.payload
                 && first.metadata.process != grab.metadata.process
             {
-                return Outcome::Refused(Refusal::RequestReused { number: 0 });
+                return Outcome::Refused(Refusal::RequestReused { claim: Claim::Lease(id) });
             }
             let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
             let standing = || self.standing(Some(&lock), Claim::Lease(id)).map(|(_, outcome)| outcome);

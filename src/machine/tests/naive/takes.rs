@@ -9,7 +9,7 @@ impl Naive {
                 return Outcome::Refused(Refusal::WrongHandle);
             }
             if known.payload.as_ref().is_some_and(|known| *known != payload) {
-                return Outcome::Refused(Refusal::RequestReused { number: 0 });
+                return Outcome::Refused(Refusal::RequestReused { claim: Claim::Lease(take.take) });
             }
             let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
             let standing = || self.standing(Some(&take.lock), Claim::Lease(take.take)).map(|(_, outcome)| outcome);

@@ -11,9 +11,9 @@ use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 use super::super::{error_from_status, error_from_wire, error_to_status, error_to_wire};
 use crate::limits;
 use crate::model::{
-    BoundAdvice, Closing, DeadlockLink, DurationField, EndReason, FencingToken, HolderView, Invalid, Kind, LockKey,
-    LockName, LockValue, LogTime, Metadata, Mode, Namespace, Owner, Position, Principal, QuotaKind, Reason, Refusal,
-    SessionId, WaitReason,
+    BoundAdvice, Claim, Closing, DeadlockLink, DurationField, EndReason, FencingToken, HolderView, Invalid, Kind,
+    LeaseRequestId, LockKey, LockName, LockValue, LogTime, Metadata, Mode, Namespace, Owner, Position, Principal,
+    QuotaKind, Reason, Refusal, SessionId, WaitReason,
 };
 use crate::rpc::pb;
 use crate::service::{ErrorCode, LeaderHint, NotSent, ServiceError, TABLE};
@@ -88,7 +88,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::WrongHandle,
         Refusal::StaleAttempt { newest: number },
         Refusal::TooOld { number, floor: number },
-        Refusal::RequestReused { number },
+        Refusal::RequestReused { claim: Claim::Lease(LeaseRequestId(9)) },
         Refusal::OutOfBounds {
             field: DurationField::Ttl,
             low: 1,

@@ -261,7 +261,7 @@ fn refusal_of_a_request() -> impl Strategy<Value = Refusal> {
         session().prop_map(|session| Refusal::AlreadyOpen { session }),
         end_reason().prop_map(|reason| Refusal::Tombstoned { reason }),
         any::<u64>().prop_map(|newest| Refusal::StaleAttempt { newest }),
-        any::<u64>().prop_map(|number| Refusal::RequestReused { number }),
+        claim().prop_map(|claim| Refusal::RequestReused { claim }),
         any::<u64>().prop_map(|node| Refusal::OtherDisk { node }),
         (field, advice, any::<[u64; 3]>()).prop_map(|(field, advice, [low, high, value])| Refusal::OutOfBounds {
             field,
