@@ -16,3 +16,12 @@ macro_rules! backend_tests {
         backend_tests! { @ remote: $($name)* }
     };
 }
+
+// Tests of the recipes that reproduce other systems: over the leader and over gRPC. The recipes run in the client, so
+// a follower adds only its forwarding, which the tests of the service cover.
+macro_rules! recipe_tests {
+    ($($name:ident)*) => {
+        backend_tests! { @ leader: $($name)* }
+        backend_tests! { @ remote: $($name)* }
+    };
+}

@@ -30,7 +30,7 @@ const ROUNDS_FULL: usize = 1_000;
 /// The time after which a cluster without an answer counts as unreachable.
 pub(super) const OUTAGE: Duration = Duration::from_secs(2);
 
-backend_tests! {
+recipe_tests! {
     r_all_01_zookeeper_gives_four_answers
     r_all_01_mutexes_give_four_answers
     r_all_01_other_curator_locks_give_four_answers

@@ -100,7 +100,7 @@ async fn r_cfg_04_clock_skew_prevents_an_acquire<S: LockService>(service: S) {
     old.lock("held", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
 }
 
-backend_tests! {
+recipe_tests! {
     r_cfg_04_the_legacy_manager_prepares_before_it_holds
     r_cfg_04_a_prepared_lock_may_be_overtaken
     r_cfg_04_clock_skew_prevents_an_acquire

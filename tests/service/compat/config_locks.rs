@@ -326,7 +326,7 @@ fn w_cfg_01_in_the_model_a_deleted_document_makes_two_holders() {
     assert!(a_works && locks[0].2 == "b", "A was not notified, and B works as well");
 }
 
-backend_tests! {
+recipe_tests! {
     r_cfg_01_one_grab_wins
     r_cfg_02_r_cfg_03_unlock_by_ts
     r_cfg_04_r_cfg_05_overtaken_after_two_looks

@@ -207,7 +207,7 @@ fn w_inc_06_in_the_model_a_fast_clock_takes_early() {
     assert!(model.get_lock("k", 11, 10), "by a caller whose clock is 11 ahead at the same moment");
 }
 
-backend_tests! {
+recipe_tests! {
     r_inc_01_r_inc_02_one_gets_the_lock
     r_inc_03_r_inc_05_it_is_free_only_past_its_end
     r_inc_04_released_is_free

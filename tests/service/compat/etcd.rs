@@ -10,7 +10,7 @@ use lockkeeper::service::LockService;
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, client, in_use};
 
-backend_tests! {
+recipe_tests! {
     two_mutexes_of_one_session_exclude_each_other
     a_mutex_returns_the_errors_of_etcd
     an_etcd_election_behaves_as_in_etcd

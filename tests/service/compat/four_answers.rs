@@ -23,7 +23,7 @@ use crate::changes::lose;
 use crate::faulty::{Faults, Faulty};
 use crate::suite::{LONG, SHORT, client};
 
-backend_tests! {
+recipe_tests! {
     r_all_01_redis_locks_give_four_answers
     r_all_01_simple_locks_give_four_answers
     r_all_01_flags_give_four_answers

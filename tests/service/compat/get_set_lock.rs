@@ -179,7 +179,7 @@ fn w_gs_04_w_gs_05_in_the_model_the_final_block_deletes() {
     assert_eq!((a_had_it, value), (false, None), "B's lock is deleted");
 }
 
-backend_tests! {
+recipe_tests! {
     r_incr_01_w_ex_01_one_gets_one
     w_incr_01_the_job_runs_again
     r_gs_01_r_gs_02_the_first_of_two_wins

@@ -2,7 +2,7 @@
 //! original that lockkeeper does not have. A fault is shown twice: in a model of the original, where it occurs, and
 //! against lockkeeper, where it cannot occur.
 //!
-//! Each file has a list `backend_tests!` of functions over a service, which run against a leader, a follower and gRPC.
+//! Each file has a list `recipe_tests!` of functions over a service, which run against a leader and over gRPC.
 
 mod all;
 mod config_legacy;

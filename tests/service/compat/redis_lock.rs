@@ -266,7 +266,7 @@ fn w_red_01_in_the_model_no_time_means_no_expiry() {
     assert!(!model.set_nx(1_000_000, "b", None), "locked permanently");
 }
 
-backend_tests! {
+recipe_tests! {
     r_red_01_one_client_at_any_time
     r_red_02_r_red_06_no_lock_without_an_end
     r_red_04_r_red_05_only_the_locker_unlocks

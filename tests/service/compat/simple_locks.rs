@@ -295,7 +295,7 @@ fn w_lease_05_in_the_model_the_field_is_never_there() {
     assert!(!took && model.find("k").expect("there").1, "it acquired the lock, but does not detect that");
 }
 
-backend_tests! {
+recipe_tests! {
     r_uni_01_one_inserts
     r_uni_02_w_uni_01_w_uni_02_it_frees_itself
     w_uni_03_no_client_deletes_for_another

@@ -263,7 +263,7 @@ fn w_tok_05_in_the_model_it_sleeps_through_the_release() {
     assert!(acquired.is_empty(), "free for 28 of 30, and never when B tries: {acquired:?}");
 }
 
-backend_tests! {
+recipe_tests! {
     r_tok_01_r_tok_02_r_tok_11_one_gets_a_token
     r_tok_03_r_tok_05_an_expired_one_goes_to_one
     r_tok_04_a_refreshed_lock_lives

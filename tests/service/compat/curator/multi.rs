@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{curator, is_state, word};
 use crate::suite::{LONG, SHORT, in_use};
 
-backend_tests! {
+recipe_tests! {
     r_mul_01_all_or_none_within_one_wait
 }
 

@@ -10,7 +10,7 @@ use super::{curator, is_monitor_state, is_state, short_curator, word};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use};
 
-backend_tests! {
+recipe_tests! {
     r_mut_01_each_acquire_needs_its_release
     r_mut_02_only_the_holder_can_release
     r_mut_03_a_timed_out_wait_leaves_nothing

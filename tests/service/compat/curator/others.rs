@@ -11,7 +11,7 @@ use super::{curator, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, POLL, SHORT, in_use};
 
-backend_tests! {
+recipe_tests! {
     r_ns_01_namespaces_are_separate
     w_cur_01_a_namespace_is_not_forgotten
     w_cur_03_many_locks_are_one_session

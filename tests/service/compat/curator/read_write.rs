@@ -9,7 +9,7 @@ use super::{curator, is_monitor_state, is_state, short_curator, word};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use};
 
-backend_tests! {
+recipe_tests! {
     r_rw_01_a_reader_waits_behind_a_waiting_writer
     r_rw_02_a_writer_becomes_a_reader_without_a_gap
     r_rw_03_upgrades_never_hang

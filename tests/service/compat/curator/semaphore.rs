@@ -7,7 +7,7 @@ use lockkeeper::service::{ErrorCode, LockService};
 use super::{curator, word};
 use crate::suite::{LONG, SHORT, in_use};
 
-backend_tests! {
+recipe_tests! {
     r_sem_01_more_than_there_are_is_refused_at_once
     r_sem_02_leases_are_granted_together_or_not_at_all
     r_sem_03_the_limit_changes_while_it_is_used

@@ -24,7 +24,7 @@ const WAKE_UPS_MAX: u64 = 16 * WAITERS as u64;
 /// The number of waiters of one session, which is below the requests that fit into one stream at once.
 const WAITERS_A_SESSION: usize = 100;
 
-backend_tests! {
+recipe_tests! {
     r_zkf_01_a_release_wakes_only_the_successor
     r_zkf_02_a_waiter_that_dies_grants_nothing
     r_zkf_03_the_next_one_follows_a_dead_holder
