@@ -155,7 +155,7 @@ pub struct Lost {
     pub alone: bool,
     /// Why it ended, as the cluster reported it; `None` if the client's own deadline has passed.
     pub reason: Option<EndReason>,
-    /// The reason that an operator gave for ending the session, if an operator did.
+    /// The reason that an operator gave for ending the session or for breaking the hold.
     pub why: Option<Reason>,
 }
 
@@ -168,7 +168,7 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
         (false, None) => format!("its session {session} could not be renewed in time"),
         (false, Some(reason)) => format!("its session {session} has ended ({})", explained(reason, why)),
         (true, None) => "it is not held any more".to_owned(),
-        (true, Some(EndReason::Broken)) => "it was broken".to_owned(),
+        (true, Some(EndReason::Broken)) => format!("it was {}", explained(EndReason::Broken, why)),
         (true, Some(EndReason::HandedOver)) => "it was handed over to another".to_owned(),
         (true, Some(EndReason::Expired)) => "its lease expired".to_owned(),
         (true, Some(EndReason::TimeOver)) => "its longest duration has passed".to_owned(),

@@ -1,7 +1,7 @@
 //! The state of one hold, which its guard and its session's task share. It calls no service.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -59,6 +59,8 @@ pub(crate) struct Hold {
     changes: Semaphore,
     status: watch::Sender<HoldStatus>,
     end: FirstEnd<HoldEnd>,
+    /// The reason that an operator gave for breaking the hold.
+    why: OnceLock<Reason>,
     lease: Option<Mutex<HoldLease>>,
     /// The latest end, which the request of the hold chose. No renewal moves it.
     ends: Option<Validity>,
@@ -110,6 +112,7 @@ impl Hold {
             changes: Semaphore::new(1),
             status: watch::Sender::new(HoldStatus { token: grant.token, revoke: None }),
             end: FirstEnd::new(),
+            why: OnceLock::new(),
             lease: lease.map(|(length_ms, validity)| Mutex::new(HoldLease { length_ms, validity })),
             ends,
             watched: AtomicBool::new(false),
@@ -144,6 +147,17 @@ impl Hold {
     /// Records that the hold was lost, with the reason if one is known.
     pub(crate) fn lose(&self, reason: Option<EndReason>) {
         self.end.record(HoldEnd::Lost(reason));
+    }
+
+    /// Records that an operator broke the hold, with the operator's reason.
+    pub(crate) fn lose_broken(&self, why: Reason) {
+        self.why.get_or_init(|| why);
+        self.lose(Some(EndReason::Broken));
+    }
+
+    /// The reason that an operator gave for breaking the hold, if the hold was broken.
+    pub(crate) fn broken_why(&self) -> Option<&Reason> {
+        self.why.get()
     }
 
     /// Stores the request of another client to release the hold.

@@ -87,7 +87,7 @@ impl HoldWatch {
             end = session.lost() => (false, end.reason()),
             HoldEnd::Lost(reason) = self.hold.over(&*session.clock) => (true, reason),
         };
-        let why = session.why().filter(|_| !alone);
+        let why = if alone { self.hold.broken_why().cloned() } else { session.why() };
         Lost { lock: self.hold.name.clone(), token: self.token(), session: session.id, alone, reason, why }
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::client::hold::{Hold, RevokeRequest};
 use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE, HOLDS_SWEEP_MIN};
-use crate::model::{EndReason, Event, EventKind, FencingToken};
+use crate::model::{EndReason, Event, EventKind, FencingToken, Reason};
 
 /// The holds of a session that have guards.
 ///
@@ -36,7 +36,8 @@ struct Table {
 #[derive(Debug, Clone)]
 enum HoldEvent {
     LeaseEnded(EndReason),
-    Lost(EndReason),
+    Broken(Reason),
+    HandedOver,
     RevokeRequested(RevokeRequest),
 }
 
@@ -46,8 +47,8 @@ impl HoldEvent {
         let token = event.subject.token();
         match &event.kind {
             EventKind::Expired { reason, .. } => Some((token?, HoldEvent::LeaseEnded(*reason))),
-            EventKind::Broken { .. } => Some((token?, HoldEvent::Lost(EndReason::Broken))),
-            EventKind::HandedOver { from, .. } => Some((*from, HoldEvent::Lost(EndReason::HandedOver))),
+            EventKind::Broken { why, .. } => Some((token?, HoldEvent::Broken(why.clone()))),
+            EventKind::HandedOver { from, .. } => Some((*from, HoldEvent::HandedOver)),
             EventKind::RevokeRequested { by, why } => {
                 Some((token?, HoldEvent::RevokeRequested(RevokeRequest { by: by.clone(), why: why.clone() })))
             }
@@ -73,7 +74,9 @@ impl HoldEvent {
         match self {
             // A hold without a lease ends with its session, whose end is detected by renewals.
             HoldEvent::LeaseEnded(_) if hold.lease_length().is_none() => {}
-            HoldEvent::LeaseEnded(reason) | HoldEvent::Lost(reason) => hold.lose(Some(*reason)),
+            HoldEvent::LeaseEnded(reason) => hold.lose(Some(*reason)),
+            HoldEvent::Broken(why) => hold.lose_broken(why.clone()),
+            HoldEvent::HandedOver => hold.lose(Some(EndReason::HandedOver)),
             HoldEvent::RevokeRequested(request) => hold.request_revoke(request.clone()),
         }
     }

@@ -59,7 +59,8 @@ async fn watching_a_hold_costs_no_read() {
     assert_eq!(asked, RevokeRequest { by: Principal::default(), why: reason() });
     fake.publish(Ok(broken(&fake, 2))).await;
     let lost = guards[1].lost().await;
-    assert_eq!((lost.alone, lost.reason), (true, Some(EndReason::Broken)));
+    assert_eq!((lost.alone, lost.reason, &lost.why), (true, Some(EndReason::Broken), &Some(reason())));
+    assert!(lost.to_string().ends_with(&format!("it was broken: {}", reason().as_str())), "{lost}");
     assert_eq!((guards[0].state(), guards[2].state()), (HoldState::Held, HoldState::Held));
     assert_eq!(fake.count(is_check), 0);
     assert_eq!(fake.count(|asked| matches!(asked, Asked::Subscribe)), 1);
