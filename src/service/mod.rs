@@ -40,8 +40,8 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// outcome.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
-    /// The longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if the
-    /// service sets no bound: then each caller sets one, which costs a timer for each call.
+    /// Returns the longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if
+    /// the service sets no bound: then each caller sets one, which costs a timer for each call.
     fn answers_within(&self) -> Option<Duration> {
         None
     }

@@ -141,7 +141,7 @@ pub(super) async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: u
     }
 }
 
-/// The name and the advice of an error, as a client without our messages reads them.
+/// Returns the name and the advice of an error, as a client without our messages reads them.
 pub(super) fn said(status: &Status) -> (&str, &str) {
     let text = |key: &str| status.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     (text("lockkeeper-error"), text("lockkeeper-advice"))

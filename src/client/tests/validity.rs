@@ -19,7 +19,7 @@ fn slow() -> Fake {
     fake
 }
 
-/// The rest of `length` counted from `sent`, minus the margin for the drift of clocks.
+/// Returns the rest of `length` counted from `sent`, minus the margin for the drift of clocks.
 fn left(fake: &Fake, sent: Instant, length: Duration) -> Duration {
     (length * 99 / 100).saturating_sub(fake.clock.now().since(sent))
 }

@@ -80,7 +80,7 @@ impl BatchReplies {
         self.served
     }
 
-    /// How many other calls waited for the next entry when a large entry sent its first replies; otherwise 0.
+    /// Returns how many other calls waited for the next entry when a large entry sent its first replies; otherwise 0.
     pub(super) fn others_waiting(&self) -> usize {
         self.unanswered().others.unwrap_or(0)
     }

@@ -192,7 +192,7 @@ pub(in crate::rpc) fn full_alterations() -> Vec<pb::Alter> {
     changes.map(alter).into()
 }
 
-/// The proof of the session.
+/// Returns the proof of the session.
 fn proof() -> Option<pb::SessionProof> {
     Some(pb::SessionProof { id: SESSION, handle: HANDLE.to_owned(), namespace: String::new() })
 }

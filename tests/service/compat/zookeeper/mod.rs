@@ -51,8 +51,8 @@ async fn lock_events<S: LockService>(mut watch: Watch<S>, releases: usize) -> Ve
     events
 }
 
-/// The sequence numbers of the granted requests, in the order of the grants, and the number of grants that each release
-/// made.
+/// Returns the sequence numbers of the granted requests, in the order of the grants, and the number of grants that each
+/// release made.
 fn grants(events: &[Event]) -> (Vec<u64>, Vec<usize>) {
     let mut sequences: BTreeMap<Claim, u64> = BTreeMap::new();
     let (mut granted, mut woken) = (Vec::new(), Vec::new());
