@@ -290,7 +290,7 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
         let (release, ()) = tokio::join!(release, cancel);
         release.expect("released");
         match acquired(&locks, named(wanted(lock, &second, Some(0)), &round.to_string())).await {
-            // Its answer was on its way, or its cancel still is.
+            // The answer was in transit, or the cancel still is.
             Ok(grant) => drop(released(&locks, lock, &second, grant.token).await),
             Err(status) => assert_eq!(said(&status), ("not-acquired", "retry"), "{status:?}"),
         }

@@ -188,7 +188,7 @@ async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
     assert_eq!(left, 1_000 - checked as u64, "all checked locks are overtaken");
 }
 
-/// A process that restarts has a new id: the locks of its old id are not its own, and are freed by that id.
+/// A process that restarts has a new id. It does not hold the locks of its old id, which are freed by the old id.
 async fn r_cfg_11_a_restart_is_another_process<S: LockService>(service: S) {
     let client = client(service, "cfg-11");
     let id = || ConfigLocks::new_process_id(&client, "db1", 27017).expect("legal");
@@ -361,7 +361,7 @@ async fn r_cfg_07_r_cfg_16_a_change_of_leader_embedded() {
 /// A change of leader restarts the count, and pings continue across it.
 async fn over_a_change_of_leader<S: LockService>(cluster: &Cluster, client: Client<S>) {
     let period = Duration::from_millis(1_000);
-    // Every ping with the log time of its own entry, so that no gap is hidden.
+    // The probe records every ping with the log time of its entry, so that no gap is hidden.
     let (probe, seen) = Probe::new(client.service().clone());
     let alive =
         ConfigLocks::start(Client::new(probe), process("alive"), ConfigSettings { ping_every: period, ..settings() });
