@@ -32,7 +32,8 @@ pub struct NewDocument {
     pub metadata: Metadata,
     /// The election term in which the document was made, if the process has one.
     pub term: Option<u64>,
-    /// If true, the lock is only prepared: no other process gets it, and the caller must [confirm](Client::confirm) it.
+    /// Whether to only prepare the lock. Then no other process gets it, and the caller must [confirm](Client::confirm)
+    /// it.
     pub prepare: bool,
 }
 

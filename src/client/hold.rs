@@ -55,7 +55,7 @@ pub struct RevokeRequest {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
-    /// Has one permit; see [`ChangeGuard`].
+    /// Semaphore of one permit, which a [`ChangeGuard`] holds.
     changes: Semaphore,
     status: watch::Sender<HoldStatus>,
     end: FirstEnd<HoldEnd>,
@@ -78,9 +78,9 @@ struct HoldStatus {
 /// How a hold ended, if its session did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldEnd {
-    /// Its guard released it, so an end that the cluster reports later is expected.
+    /// The guard released the hold, so an end that the cluster reports later is expected.
     Released,
-    /// It was lost, for the reason that the cluster reported, if any.
+    /// The hold was lost, for the reason that the cluster reported, if any.
     Lost(Option<EndReason>),
 }
 

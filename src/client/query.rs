@@ -38,7 +38,7 @@ impl<S: LockService> Client<S> {
         ListRequest { client: self, filter }
     }
 
-    /// One page of the namespace's sessions, after the given one. `rows` is limited to a page.
+    /// Returns one page of the namespace's sessions, after the given session. `rows` is limited to a page.
     pub async fn sessions(
         &self,
         after: Option<SessionId>,

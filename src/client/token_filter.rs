@@ -18,7 +18,7 @@ use crate::service::{LockService, ServiceError};
 /// A token that it calls stale is stale, permanently. A token that it calls valid was valid at the position that the
 /// filter has [`seen`](Self::seen), and may have become stale since, because events take time and none arrive while the
 /// cluster is unreachable. A resource that must never accept a stale holder therefore compares each token with the
-/// largest one that it has accepted, in the same step as its own change; the filter only saves this comparison for
+/// largest one that it has accepted, in the same step as its own change. The filter only saves this comparison for
 /// tokens that are known to be stale. A resource that cannot store that largest token calls [`check`](Self::check),
 /// whose answer is true at the moment of the call.
 pub struct TokenFilter<S: LockService> {

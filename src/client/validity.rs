@@ -25,7 +25,7 @@ pub(crate) struct Answer {
 /// - Log time is never ahead of real time and had not reached L before the attempt was sent at s. So the cluster cannot
 ///   pass E before s + (E − L), minus a margin for clocks that run at different rates.
 /// - Every answered attempt gives such a pair (s, L), and every pair proves a bound, so the pair with the latest end is
-///   used: the one with the largest s − L after the margin is applied. It is the same pair for every E, so only one
+///   used. That is the pair with the largest s − L after the margin is applied. It is the same for every E, so only one
 ///   number is stored.
 /// - Of several deadlines the one with the largest L is valid, even if it is an earlier one.
 /// - A deadline that has passed remains passed, regardless of later answers.

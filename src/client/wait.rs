@@ -12,9 +12,9 @@ use crate::limits::CLOCK_LOOK_MS_MAX;
 use crate::model::{Grant, LockName, Outcome, Place, Query, QueryReply, QueryResult, Reply};
 use crate::service::{ClaimRef, Freshness, LockService, NotSent, ServiceError};
 
-/// Returns how long to sleep before the clock is read again during a wait for `target`: at most [`CLOCK_LOOK_MS_MAX`]
-/// milliseconds, because timers do not count suspend, and at least one millisecond, so that a manual clock is not read
-/// in a busy loop.
+/// Returns how long to sleep before the clock is read again during a wait for `target`. It is at most
+/// [`CLOCK_LOOK_MS_MAX`] milliseconds, because timers do not count suspend, and at least one millisecond, so that a
+/// manual clock is not read in a busy loop.
 pub(crate) fn pause_until(target: Instant, now: Instant) -> Duration {
     target.since(now).clamp(Duration::from_millis(1), Duration::from_millis(CLOCK_LOOK_MS_MAX))
 }
@@ -91,7 +91,7 @@ pub(crate) struct Settled {
 /// Submits a request and waits until it is granted or refused. `attempt` submits it, and `queued` is called with each
 /// place in the queue.
 ///
-/// If a wait fails, this reads the state of the claim instead of submitting a command, so a thousand waiters survive a
+/// If a wait fails, this function reads the state of the claim and submits no command, so a thousand waiters survive a
 /// change of leader without a thousand log entries. Only a claim that the cluster does not know is submitted again,
 /// under its own number or id.
 pub(crate) async fn submit_and_wait<S, F>(

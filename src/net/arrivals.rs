@@ -145,7 +145,7 @@ fn silent_connections(port: &'static str) -> Counter {
 #[derive(Debug)]
 pub struct Greeted<S> {
     stream: S,
-    /// Set until the first bytes have arrived.
+    /// Deadline for the first bytes; `None` once they have arrived.
     deadline: Option<Pin<Box<Sleep>>>,
     silent: Counter,
     _place: Place,

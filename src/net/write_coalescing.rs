@@ -5,8 +5,9 @@
 //! in its own packet and system call, which would cost more than the rest of its work. A connection of this module
 //! first yields to all tasks that are ready to run, and then writes the messages of all of them.
 //!
-//! It never waits for a timer. A single message costs one pass of the scheduler, and a series of single messages soon
-//! hardly any: each time that no other message joins, twice as many of the next messages are written without a yield.
+//! A connection never waits for a timer. A single message costs one pass of the scheduler. A series of single messages
+//! soon costs few passes: each time that no other message joins, twice as many of the next messages are written without
+//! a yield.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -183,8 +183,8 @@ impl RestoreError {
     }
 }
 
-/// Creates the data directory of the only node of a new cluster, with the state of the backup: all sessions have ended,
-/// new tokens are larger than every earlier token, and nothing is granted while a grant from after the backup may still
+/// Creates the data directory of the only node of a new cluster, with the state of the backup. All sessions have ended,
+/// and new tokens are larger than every earlier token. Nothing is granted while a grant from after the backup may still
 /// last. The backup file is not changed.
 ///
 /// # Errors

@@ -319,7 +319,7 @@ fn assemble(
 }
 
 /// Returns the settings of consensus. The id by which nodes recognize each other is a hash of the cluster's name and
-/// founding members, so that the founders agree on it before their first contact; a node that joins later has it in its
+/// founding members, so that the founders agree on it before their first contact. A node that joins later has it in its
 /// config.
 fn raft_settings(config: &Config) -> RaftSettings {
     let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };

@@ -197,8 +197,8 @@ impl Node {
         Ok(reply)
     }
 
-    /// Returns the log time when the caller first sent a command without a session, or an earlier time: the log time
-    /// that the caller knew, or else the leader's log time less the age that the caller reports.
+    /// Returns the log time when the caller first sent a command without a session, or an earlier time. It is the log
+    /// time that the caller knew, or else the leader's log time less the age that the caller reports.
     fn sent_at(&self, call: &Call) -> LogTime {
         call.since.unwrap_or_else(|| {
             let now = self.core.queue.log_time().unwrap_or_default();

@@ -158,9 +158,9 @@ async fn a_unary_wait_ends_however_the_hold_ends() {
     }
 }
 
-/// A unary wait with a limit is answered when the limit is over, and says that the name is not free if it has a holder,
-/// one permit of a semaphore is taken, or a lock-delay keeps it closed. A limit of 0 checks once. A name that was never
-/// used is free.
+/// A unary wait with a limit is answered when the limit is over. The answer says that the name is not free if it has a
+/// holder, one permit of a semaphore is taken, or a lock-delay keeps it closed. A limit of 0 checks once. A name that
+/// was never used is free.
 #[tokio::test]
 async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
     let service = crate::remote().await;

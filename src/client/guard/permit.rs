@@ -13,7 +13,7 @@ use crate::model::FencingToken;
 /// One permit of a [split](super::LockGuard::into_permits) guard. Dropping it releases this permit; the others stay
 /// held.
 ///
-/// It is lost together with the other permits of its hold, and has the same token.
+/// The permit is lost together with the other permits of its hold, and has the same token.
 #[derive(Debug)]
 #[must_use = "dropping it releases the permit"]
 pub struct Permit(OnDrop<Share>);

@@ -12,7 +12,7 @@ use crate::client::session::Session;
 use crate::model::{Access, Invalid, LockName, Mode};
 use crate::service::LockService;
 
-/// One lock of a set. It is made from a name, for an exclusive hold, or from a name and a mode.
+/// One lock of a set. A name converts to an exclusive member, and a pair of a name and a mode to a member in that mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetMember {
     name: String,

@@ -1,6 +1,6 @@
 //! A lock service with answers that a test controls, and a clock that follows tokio's.
 //!
-//! Its log time equals the client's time, so that a deadline is known to the millisecond.
+//! The service's log time equals the client's time, so that a deadline is known to the millisecond.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,7 +103,7 @@ struct Inner {
     questions: (usize, usize),
     valid: Vec<FencingToken>,
     subscribers: Vec<EventSender>,
-    /// If set, subscriptions end as soon as they begin.
+    /// Whether subscriptions end as soon as they begin.
     curt: bool,
     /// Number of commands and renewals that were answered.
     answered: usize,

@@ -25,7 +25,7 @@ fn token(number: u64) -> FencingToken {
     FencingToken::new(0, number)
 }
 
-/// After every error that it returned, a watch retries for the whole request wait again.
+/// After each error that it has returned, a watch retries for the whole request wait again.
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_patient_after_each_error() {
     let fake = Fake::new();

@@ -12,7 +12,7 @@ use crate::node::forward::Forward;
 use crate::raft::{Member, MembershipChange, MembershipError, ProposeError, View};
 use crate::service::{MemberChange, NotSent, ServiceError};
 
-/// What the leader knows about a member, as far as a change depends on it.
+/// What the leader knows about a member and needs to decide about a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seat {
     member: Member,

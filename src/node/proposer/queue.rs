@@ -52,7 +52,7 @@ pub(in crate::node) struct ProposalQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Set while this node leads and has applied an entry of its own term.
+    /// Log clock; `None` unless this node leads and has applied an entry of its own term.
     clock: Option<LogClock>,
     /// Whether leadership is being transferred. Then the proposer takes no calls out.
     paused: bool,

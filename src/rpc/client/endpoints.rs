@@ -246,8 +246,8 @@ impl Endpoints {
         }
     }
 
-    /// Returns the time that one endpoint gets for a call. A hanging node looks like a slow one; if another endpoint
-    /// can serve the same call, half of the time is kept for it.
+    /// Returns the time that one endpoint gets for a call. A hanging node looks like a slow one: if another endpoint
+    /// can serve the same call, half of the time is kept for that endpoint.
     fn share(&self, effect: Effect) -> Duration {
         match effect {
             Effect::Reads | Effect::Repeats => {

@@ -85,8 +85,8 @@ impl RemoteService {
     ) -> Result<Reply, ServiceError> {
         let body = Body::Command(command(call, &Proof::Trusted)?);
         let moved = AtomicBool::new(false);
-        // A session attaches again because its old stream broke: the node of that stream is tried last, and no hint
-        // leads back to it.
+        // A session attaches again because its old stream broke: the node of that stream is tried last, and hints to it
+        // are not followed.
         let left = attaching.and_then(|(session, _)| self.streams().get(&session).map(|stream| stream.address.clone()));
         if let Some(address) = &left {
             self.shared.endpoints.forget(address);

@@ -23,7 +23,7 @@ pub(super) struct OutgoingFrame {
     /// Request number of an acquire.
     pub(super) request: Option<u64>,
     pub(super) answer: oneshot::Sender<Answer>,
-    /// Set before the stream's task hands the frame to the transport; `None` if the caller does that itself.
+    /// Mark that the stream's task sets before it hands the frame to the transport; `None` if the caller hands it over.
     pub(super) sent: Option<Arc<AtomicBool>>,
 }
 

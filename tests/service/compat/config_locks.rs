@@ -151,8 +151,8 @@ async fn r_cfg_09_how_long_it_waits<S: LockService>(service: S) {
     assert_eq!(said, [WaitFor::SingleAttempt, WaitFor::Forever, WaitFor::default()]);
 }
 
-/// One ping keeps a thousand locks; without it all of them can be overtaken. Every tenth lock is checked, with
-/// `LOCKKEEPER_FULL` each.
+/// One ping keeps a thousand locks; without it all of them can be overtaken. The test checks every tenth lock, and with
+/// `LOCKKEEPER_FULL` every lock.
 async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
     let client = client(service, "cfg-10");
     let (a, waiter) = (silent(&client, "a"), silent(&client, "waiter"));

@@ -98,8 +98,8 @@ pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
     held.release().await.expect("held");
 }
 
-/// The longest TTL can be changed for the whole cluster while it runs: the status shows it, new sessions and leases are
-/// bounded by it, and a value outside its own bounds is refused with its name.
+/// The longest TTL can be changed for the whole cluster while it runs. The status shows it, and it bounds new sessions
+/// and leases. A value outside the bounds of the setting is refused with the name of the setting.
 pub(crate) async fn the_longest_ttl_is_changed<S: LockService>(service: S) {
     let client = client(service, "ttl-max");
     let hours = |hours: u64| Duration::from_secs(hours * 3600);

@@ -96,7 +96,7 @@ async fn a_cluster_that_is_not_there_is_named() {
 }
 
 /// A client stays with its first cluster. If another cluster answers at its only endpoint, as after a restore, that
-/// counts as no answer: no session ends or is renewed, nothing is granted, and the error says to start the client
+/// counts as no answer. No session ends or is renewed, nothing is granted, and the error says to start the client
 /// again. When its own cluster is back, the client continues.
 #[tokio::test]
 async fn a_client_stays_with_its_first_cluster() {

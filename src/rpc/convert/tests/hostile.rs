@@ -176,7 +176,7 @@ pub(in crate::rpc) fn full_open() -> pb::OpenSession {
     }
 }
 
-/// One of each change of a hold.
+/// Returns one of each change of a hold.
 pub(in crate::rpc) fn full_alterations() -> Vec<pb::Alter> {
     use pb::alter::What;
     let token = 77;
@@ -240,7 +240,7 @@ fn acts() -> Vec<Sample> {
     ]
 }
 
-/// One of every query.
+/// Returns one of every query.
 fn questions() -> Vec<Sample> {
     use pb::query_request::Query as Asked;
     let (namespace, name, _) = texts();
@@ -298,7 +298,7 @@ fn questions() -> Vec<Sample> {
     samples
 }
 
-/// One of every change of documents.
+/// Returns one of every change of documents.
 fn documents() -> Vec<Sample> {
     use pb::document::What;
     let (namespace, name, handle) = texts();
@@ -323,7 +323,7 @@ fn documents() -> Vec<Sample> {
     changes.map(|what| command(pb::command::Command::Document(asked(what)))).into()
 }
 
-/// One of every request that a node serves.
+/// Every kind of request that a node serves is served or refused when it is damaged.
 #[tokio::test]
 async fn hostile_requests_of_clients_are_served_or_refused() {
     let today: Vec<Sample> = [commands::samples(), acts(), questions(), documents()].concat();
@@ -370,7 +370,7 @@ fn answers() -> Vec<Sample> {
     samples
 }
 
-/// One of every answer and event that a client reads.
+/// Every kind of answer and event that a client reads is a value or an error when it is damaged.
 #[test]
 fn hostile_answers_to_clients_are_values_or_errors() {
     attack(7, &kept("answers-to-clients.bin", &answers()), understood);
