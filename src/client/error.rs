@@ -75,7 +75,7 @@ impl ClientError {
         }
     }
 
-    /// What the caller can do about the error.
+    /// Returns what the caller can do about the error.
     #[must_use]
     pub fn advice(&self) -> Advice {
         self.word().row().advice

@@ -122,7 +122,7 @@ impl<S: LockService> ListRequest<'_, S> {
         self
     }
 
-    /// Largest number of rows on a page, at most 1,000; 0 means 1,000.
+    /// Sets the largest number of rows on a page, at most 1,000; 0 means 1,000.
     pub fn rows(mut self, rows: u32) -> Self {
         self.filter.rows = rows;
         self

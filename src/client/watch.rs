@@ -55,7 +55,8 @@ impl<S: LockService> Watch<S> {
         self.after
     }
 
-    /// Id of the cluster that the position belongs to. To continue later, pass both to [`watch_of`](Client::watch_of).
+    /// Returns the id of the cluster that the position belongs to. To continue later, pass both to
+    /// [`watch_of`](Client::watch_of).
     #[must_use]
     pub fn cluster_id(&self) -> u128 {
         self.cluster_id

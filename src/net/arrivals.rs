@@ -47,8 +47,8 @@ impl Port {
         }
     }
 
-    /// Returns the most connections that this port may have in a process with this limit of file descriptors.
-    /// Connections of other nodes have no lower limit: there are few, and without them there is no service.
+    /// Returns the most connections that this port may have in a process with this limit of file descriptors. Other
+    /// nodes may use all of them: they are few, and without them there is no service.
     fn most(self, descriptors: u64) -> u64 {
         let reserved = (descriptors / 4).min(DESCRIPTORS_RESERVED_MAX);
         match self {

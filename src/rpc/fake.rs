@@ -24,6 +24,8 @@ pub(super) const CLUSTER: u128 = 0xabc;
 
 type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 
+/// A lock service whose answers depend on the name of the lock.
+///
 /// - An acquire of `free…` is granted at once. `busy…` is queued until [`Fake::grant`], and so is `portions…`, whose
 ///   wait returns several times. `late…` is not answered until [`Fake::grant`], and `stuck…` never. `full…` is
 ///   overloaded, `lost…` has an unknown outcome, and `forbidden…` and `held…` are refused.

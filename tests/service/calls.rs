@@ -19,7 +19,7 @@ async fn connected(endpoint: &str) -> Locks {
     LocksClient::new(endpoint.connect().await.expect("connected"))
 }
 
-/// A client of the node at this index of the shared cluster.
+/// Returns a client of the node at this index of the shared cluster.
 pub(super) async fn locks(place: usize) -> Locks {
     crate::shared().cluster.leader().await;
     connected(&crate::shared().cluster.endpoints()[place]).await

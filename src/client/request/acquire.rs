@@ -163,8 +163,8 @@ impl<S: LockService> Session<S> {
         if without { Ok(None) } else { Err(ClientError::unexpected(outcome)) }
     }
 
-    /// The mode of this session's hold under this token, and the milliseconds until it ends without a renewal; `None`
-    /// if the session does not hold the lock.
+    /// Returns the mode of this session's hold under this token, and the milliseconds until the hold ends without a
+    /// renewal; `None` if the session does not hold the lock.
     async fn held(
         &self,
         name: &LockName,

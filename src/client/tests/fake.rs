@@ -130,7 +130,7 @@ impl Fake {
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// A client of this service that uses its clock.
+    /// Returns a client of this service that uses its clock.
     pub(super) fn client(&self) -> Client<Self> {
         Client::new(self.clone()).clock(self.clock.clone())
     }
@@ -330,7 +330,7 @@ impl Fake {
         }
     }
 
-    /// An event after all previous answers: a grant of the lock `a` with this token.
+    /// Returns an event after all previous answers: a grant of the lock `a` with this token.
     pub(super) fn granted(&self, token: u64) -> Event {
         let mut inner = self.inner();
         inner.index += 1;
@@ -460,7 +460,7 @@ impl LockService for Fake {
     }
 }
 
-/// A view of the lock `a`: the service's session holds it with this token until this deadline.
+/// Returns a view of the lock `a`: the service's session holds it with this token until this deadline.
 pub(super) fn view(token: FencingToken, deadline: LogTime) -> QueryResult {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };
     let holder = crate::model::HolderView {

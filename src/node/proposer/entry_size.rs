@@ -191,7 +191,7 @@ mod tests {
         })
     }
 
-    /// An acquire with every option set.
+    /// Returns an acquire with every option set.
     fn largest_acquire() -> Command {
         let session = SessionId::from_u64(i64::MAX as u64).expect("legal");
         let owner = Owner::parse(&text(limits::OWNER_BYTES_MAX)).expect("legal");

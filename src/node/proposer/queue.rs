@@ -46,7 +46,7 @@ pub(in crate::node) struct ProposalQueue {
     pub(in crate::node) wake: Notify,
     /// Notified when commands wait for the next leader.
     pub(in crate::node) unsent: Notify,
-    /// Whether the queue accepts calls. It does once this node leads and has applied an entry of its own term.
+    /// Whether the queue accepts calls: true once this node leads and has applied an entry of its own term.
     opened: watch::Sender<bool>,
 }
 

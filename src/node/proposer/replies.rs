@@ -75,7 +75,7 @@ impl BatchReplies {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of callers, with a reply or without.
+    /// Returns the number of callers, with a reply or without.
     pub(super) fn served(&self) -> usize {
         self.served
     }

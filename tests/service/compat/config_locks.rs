@@ -30,7 +30,7 @@ pub(super) fn process(name: &str) -> ProcessId {
     ProcessId::parse(&format!("{name}:27017:1:7")).expect("legal")
 }
 
-/// A manager whose process is pinged only by the test.
+/// Returns a manager whose process is pinged only by the test.
 pub(super) fn silent<S: LockService>(client: &Client<S>, name: &str) -> ConfigLocks<S> {
     ConfigLocks::silent(client.clone(), process(name), settings())
 }

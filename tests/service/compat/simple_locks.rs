@@ -31,7 +31,7 @@ impl Model {
         self.documents.iter_mut().find(|(known, ..)| *known == name)
     }
 
-    /// Find-and-modify without an upsert.
+    /// Takes the flag by find-and-modify without an upsert.
     fn take_flag(&mut self, name: &str) -> bool {
         self.find(name).is_some_and(|document| !std::mem::replace(&mut document.1, true))
     }

@@ -19,7 +19,7 @@ struct Model {
 }
 
 impl Model {
-    /// Upsert with set-on-insert. Returns the token of the document afterwards.
+    /// Upserts with set-on-insert. Returns the token of the document afterwards.
     fn upsert(&mut self, expire: u64, token: u64) -> u64 {
         self.document.get_or_insert((expire, token)).1
     }

@@ -200,7 +200,7 @@ async fn what_is_no_client_port_is_named() {
     }
 }
 
-/// A server that sends a text to every client that connects, and closes the connection.
+/// Starts a server that sends a text to every client that connects, and closes the connection. Returns its address.
 async fn something_else(says: Option<&'static str>) -> String {
     let listener = TcpListener::bind(ANY_PORT).await.expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();

@@ -121,7 +121,7 @@ fn patient() -> Option<u64> {
     Some(30_000)
 }
 
-/// Every extra option of an acquire.
+/// Returns every extra option of an acquire.
 pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     let parent = Some(pb::Parent { session: 9, owner: "main".to_owned() });
     let value = Some("n1".to_owned());
@@ -139,7 +139,7 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     })
 }
 
-/// An acquire with every field set. Its session is the stream's.
+/// Returns an acquire of one lock with every option set. Its session is the stream's.
 pub(in crate::rpc) fn full_acquire() -> pb::Acquire {
     pb::Acquire {
         session: None,
@@ -157,13 +157,13 @@ pub(in crate::rpc) fn full_acquire() -> pb::Acquire {
     }
 }
 
-/// An acquire of several locks with every field set.
+/// Returns an acquire of several locks with every field set.
 pub(in crate::rpc) fn full_set() -> pb::Acquire {
     let member = |lock: &str| pb::SetMember { lock: lock.to_owned(), mode: permits(), limit: Some(5) };
     pb::Acquire { lock: "a".to_owned(), others: vec![member("b"), member("c")], ..full_acquire() }
 }
 
-/// An open of a session with every field set.
+/// Returns an open of a session with every field set.
 pub(in crate::rpc) fn full_open() -> pb::OpenSession {
     pb::OpenSession {
         namespace: "default".to_owned(),
@@ -343,7 +343,7 @@ fn understood(name: &str, bytes: &[u8]) -> bool {
     }
 }
 
-/// Random values of each kind, the same each time.
+/// Returns random values of each kind, the same each time.
 fn answers() -> Vec<Sample> {
     let mut runner = TestRunner::deterministic();
     let mut samples = Vec::new();

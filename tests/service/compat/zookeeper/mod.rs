@@ -74,7 +74,7 @@ fn grants(events: &[Event]) -> (Vec<u64>, Vec<usize>) {
     (granted, woken)
 }
 
-/// A thousand waiters in ten sessions, each of which acquires and releases the lock.
+/// Runs a thousand waiters in ten sessions, each of which acquires and releases the lock.
 async fn thousand<S: LockService>(client: &Client<S>, name: &'static str, lock: fn(&Session<S>, &str) -> WriteLock<S>) {
     let gate = client.lock(name).acquire().await.expect("free");
     let mut tasks = JoinSet::new();
