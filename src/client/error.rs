@@ -62,7 +62,7 @@ impl ClientError {
         ClientError::Service(ServiceError::Internal(format!("an answer of an unexpected kind: {:?}", reply.answer)))
     }
 
-    /// Returns the error's word in the [table](crate::service::TABLE).
+    /// Returns the error's code in the [table](crate::service::TABLE).
     #[must_use]
     pub fn word(&self) -> ErrorCode {
         match self {
@@ -183,7 +183,7 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
 }
 
 impl Lost {
-    /// Returns the error's word in the [table](crate::service::TABLE).
+    /// Returns the error's code in the [table](crate::service::TABLE).
     #[must_use]
     pub fn word(&self) -> ErrorCode {
         ErrorCode::Lost

@@ -171,7 +171,8 @@ impl Hold {
         self.lease.as_ref().map(|lease| lease.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the length of its lease in milliseconds, and the time between two renewals; `None` if it has no lease.
+    /// Returns the length of the hold's lease in milliseconds, and the time between two renewals; `None` without a
+    /// lease.
     pub(crate) fn lease_length(&self) -> Option<(u64, Duration)> {
         let length_ms = self.lease()?.length_ms;
         Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))
@@ -197,13 +198,13 @@ impl Hold {
         self.end.get()
     }
 
-    /// Returns the time left until the end of its lease or of its longest time; `None` if it has neither.
+    /// Returns the time left until the end of the hold's lease or of its longest time; `None` if it has neither.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let lease = self.lease().map(|lease| lease.validity.left(now));
         lease.into_iter().chain(self.ends.as_ref().map(|ends| ends.left(now))).min()
     }
 
-    /// Returns the first instant at which its lease or its longest time may end.
+    /// Returns the first instant at which the hold's lease or its longest time may end.
     fn until(&self) -> Option<Instant> {
         let lease = self.lease().map(|lease| lease.validity.until());
         lease.into_iter().chain(self.ends.as_ref().map(Validity::until)).min()

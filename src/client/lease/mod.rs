@@ -72,7 +72,7 @@ impl<S: LockService> Lease<S> {
         self.validity.left(self.client.settings.clock.now())
     }
 
-    /// Extends the lease: its end becomes its duration from now.
+    /// Extends the lease: sets its end to its duration from now.
     pub async fn refresh(&mut self) -> Result<Refreshed, ClientError> {
         self.refresh_for(self.duration).await
     }
@@ -163,7 +163,7 @@ impl RefreshCounter {
 }
 
 impl<S: LockService> Client<S> {
-    /// Extends the lease of this handle: its end becomes this duration from now.
+    /// Sets the end of this handle's lease to this duration from now, which may be earlier than before.
     pub async fn refresh(&self, name: &str, handle: &Handle, duration: Duration) -> Result<Refreshed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let mut attempts = RefreshCounter::since(self.log_time().await?);
