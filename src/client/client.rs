@@ -57,7 +57,7 @@ impl<S: LockService> Client<S> {
         self.with(|settings| (settings.begun, settings.clock) = (clock.now(), clock))
     }
 
-    /// Sets the metadata of sessions, locks and leases that are given none themselves.
+    /// Sets the default metadata of sessions, locks and leases.
     #[must_use]
     pub fn metadata(self, metadata: Metadata) -> Self {
         self.with(|settings| settings.metadata = metadata)
@@ -70,12 +70,12 @@ impl<S: LockService> Client<S> {
         self.with(|settings| settings.request_wait = wait)
     }
 
-    /// The clock that this client reads.
+    /// Returns the clock that this client reads.
     pub(crate) fn time(&self) -> &Arc<dyn Clock> {
         &self.settings.clock
     }
 
-    /// The lock service that this client calls.
+    /// Returns the lock service that this client calls.
     pub fn service(&self) -> &S {
         &self.service
     }
@@ -102,7 +102,7 @@ impl<S: LockService> Client<S> {
         self
     }
 
-    /// The same client for work that needs no session and must not keep the shared one alive.
+    /// Returns the same client for work that needs no session and must not keep the shared one alive.
     pub(crate) fn without_session(&self) -> Self {
         Self { shared: Arc::default(), cancels: Arc::default(), ..self.clone() }
     }
@@ -159,8 +159,8 @@ macro_rules! read {
 pub(crate) use read;
 
 impl<S: LockService> Session<S> {
-    /// A client of the same service and namespace, for queries and for operations on other sessions' locks. Requests
-    /// without a session use this session: until the session is lost, the client is a reference to it, as a clone is.
+    /// Returns a client of the same service and namespace, for queries and for operations on other sessions' locks. Its
+    /// requests use this session, and it keeps the session open like a clone, until the session is lost.
     #[must_use]
     pub fn client(&self) -> Client<S> {
         let (service, settings) = (self.service.clone(), self.settings.clone());

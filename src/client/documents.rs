@@ -1,5 +1,5 @@
-//! Locks as documents: conditional changes, which are made only if the document is still as the caller saw it. The
-//! recipes in [`compat`](crate::compat) use them.
+//! Locks as documents, with conditional changes: the cluster changes a document only if it is still as the caller saw
+//! it. The recipes in [`compat`](crate::compat) use them.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ pub struct NewDocument {
     pub metadata: Metadata,
     /// The election term in which the document was made, if the process has one.
     pub term: Option<u64>,
-    /// If true, the lock is only prepared: no other process gets it, and the caller must [confirm](Client::confirm) it.
+    /// Whether to only prepare the lock. Then no other process gets it, and the caller must [confirm](Client::confirm)
+    /// it.
     pub prepare: bool,
 }
 
@@ -82,14 +83,15 @@ impl<S: LockService> Client<S> {
         self.done_with(DocumentCommand::StopPing { namespace, process }).await
     }
 
-    /// Ensures that a hold, which the caller saw with this end, has ended by the cluster's time. Refused as *changed*
-    /// if the hold was prolonged since, and as *held* if it has not ended yet.
+    /// Ensures that a hold that the caller saw with this end has ended by the cluster's time. Refused as *changed* if
+    /// the hold was extended since, and as *held* if it has not ended yet.
     pub async fn remove_expired(&self, name: &str, token: FencingToken, end: LogTime) -> Result<(), ClientError> {
         let lock = self.key(LockName::parse(name)?);
         self.done_with(DocumentCommand::RemoveExpired { lock, token, deadline: end }).await
     }
 
-    /// Replaces the text kept with a lease if it still equals `seen`. Otherwise it is refused with the current text.
+    /// Replaces the text kept with a lease if it still equals `seen`. Otherwise the change is refused, and the error
+    /// has the current text.
     pub async fn swap_value(
         &self,
         name: &str,
@@ -101,29 +103,29 @@ impl<S: LockService> Client<S> {
         self.done_with(DocumentCommand::SwapValue { lock, handle: handle.clone(), seen, value }).await
     }
 
-    /// The lock of this name as a document; `None` if no process holds it and none ever held it as a document.
+    /// Returns the lock of this name as a document; `None` if no process holds it and none ever held it as a document.
     pub async fn document(&self, name: &str) -> Result<ReadAt<Option<Document>>, ClientError> {
         let page = self.find(WhichDocuments::Named(LockName::parse(name)?), 1).await?;
         Ok(ReadAt { index: page.index, now: page.now, value: page.value.rows.into_iter().next() })
     }
 
-    /// The documents with this `ts`, held or free.
+    /// Returns the documents with this `ts`, held or free.
     pub async fn documents_stamped(&self, ts: DocumentId) -> Result<ReadAt<Page<Document>>, ClientError> {
         self.find(WhichDocuments::Stamped(ts), u32::MAX).await
     }
 
-    /// One page of the namespace's locks as documents, in the order of names, after the given name.
+    /// Returns one page of the namespace's locks as documents, in the order of names, after the given name.
     pub async fn documents(&self, after: Option<LockName>, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
         self.find(WhichDocuments::After(after), rows).await
     }
 
-    /// The last time at which a process, or a session that names it, was known to be alive.
+    /// Returns the last time at which a process, or a session that names it, was known to be alive.
     pub async fn ping_of(&self, process: &str) -> Result<ReadAt<Option<WallTime>>, ClientError> {
         let page = self.find_pings(WhichPings::Of(process.into()), 1).await?;
         Ok(ReadAt { index: page.index, now: page.now, value: page.value.rows.first().map(|row| row.ping) })
     }
 
-    /// One page of the namespace's processes and when each was last known to be alive, after the given process.
+    /// Returns one page of the namespace's processes and when each was last known to be alive, after the given process.
     pub async fn pings(&self, after: Option<Arc<str>>, rows: u32) -> Result<ReadAt<Page<ProcessPing>>, ClientError> {
         self.find_pings(WhichPings::After(after), rows).await
     }

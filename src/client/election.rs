@@ -36,7 +36,7 @@ pub struct Leader {
 }
 
 impl<S: LockService> Client<S> {
-    /// An election under this name. Sends nothing.
+    /// Returns the election under this name. Sends nothing.
     pub fn election(&self, name: &str) -> Election<S> {
         Election { client: self.clone(), name: name.to_owned() }
     }
@@ -105,7 +105,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// The guard of the lock, which has the token and reports the loss.
+    /// Returns the guard of the lock, which has the token and reports the loss.
     pub fn guard(&self) -> &LockGuard {
         &self.guard
     }
@@ -133,7 +133,7 @@ pub struct Observer<S: LockService> {
     name: LockName,
     watch: Watch<S>,
     reported: Option<Option<Leader>>,
-    /// An event occurred after the last read of the leader.
+    /// Whether an event occurred after the last read of the leader.
     due: bool,
 }
 

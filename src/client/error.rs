@@ -48,7 +48,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The error for an outcome that is no answer to the request: a refusal, or an outcome that should be impossible.
+    /// Returns the error for an outcome that is no answer to the request: a refusal, or an outcome that should be
+    /// impossible.
     pub(crate) fn unexpected(outcome: Outcome) -> Self {
         if let Outcome::Refused(refusal) = outcome {
             return refusal.into();
@@ -56,12 +57,12 @@ impl ClientError {
         ClientError::Service(ServiceError::Internal(format!("an answer of an unexpected kind: {outcome:?}")))
     }
 
-    /// The error for an answer to another query than the one that was sent.
+    /// Returns the error for an answer to another query than the one that was sent.
     pub(crate) fn unexpected_answer(reply: &QueryReply) -> Self {
         ClientError::Service(ServiceError::Internal(format!("an answer of an unexpected kind: {:?}", reply.answer)))
     }
 
-    /// The error's word in the [table](crate::service::TABLE).
+    /// Returns the error's code in the [table](crate::service::TABLE).
     #[must_use]
     pub fn word(&self) -> ErrorCode {
         match self {
@@ -74,7 +75,7 @@ impl ClientError {
         }
     }
 
-    /// What the caller can do about the error.
+    /// Returns what the caller can do about the error.
     #[must_use]
     pub fn advice(&self) -> Advice {
         self.word().row().advice
@@ -182,7 +183,7 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
 }
 
 impl Lost {
-    /// The error's word in the [table](crate::service::TABLE).
+    /// Returns the error's code in the [table](crate::service::TABLE).
     #[must_use]
     pub fn word(&self) -> ErrorCode {
         ErrorCode::Lost

@@ -6,7 +6,7 @@ use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{HistoryPage, HistoryRecord, LockName, Position, Query};
 use crate::service::{LockService, ServiceError};
 
-/// Reads history from a position to its present end.
+/// Reads history from a position to its current end.
 #[derive(Debug)]
 #[must_use = "nothing is read before next_page() or all()"]
 pub struct HistoryReader<'a, S: LockService> {
@@ -20,8 +20,8 @@ pub struct HistoryReader<'a, S: LockService> {
 }
 
 impl<S: LockService> Client<S> {
-    /// A reader of the history of this lock, or of all locks of the namespace. It begins after `from`, or with the
-    /// oldest record that is kept.
+    /// Returns a reader of the history of this lock, or of all locks of the namespace. The reader begins after `from`,
+    /// or with the oldest record that is kept.
     pub fn history(&self, lock: Option<&str>, from: Option<Position>) -> Result<HistoryReader<'_, S>, ClientError> {
         let lock = lock.map(LockName::parse).transpose()?;
         Ok(HistoryReader { client: self, lock, after: from, floor: Position::default(), over: false })
@@ -29,8 +29,8 @@ impl<S: LockService> Client<S> {
 }
 
 impl<S: LockService> HistoryReader<'_, S> {
-    /// The next records, which may be none; `None` at the end. If records after its position are no longer kept, it
-    /// returns [`EventsMissed`](ServiceError::EventsMissed).
+    /// Returns the next records, which may be none; `None` at the end. If records after the reader's position are no
+    /// longer kept, returns [`EventsMissed`](ServiceError::EventsMissed).
     pub async fn next_page(&mut self) -> Result<Option<Vec<HistoryRecord>>, ClientError> {
         if self.over {
             return Ok(None);
@@ -53,7 +53,8 @@ impl<S: LockService> HistoryReader<'_, S> {
         Ok(Some(records))
     }
 
-    /// The position up to which records are no longer kept, as of the last page; the smallest position if all are kept.
+    /// Returns the position up to which records are no longer kept, as of the last page; the smallest position if all
+    /// are kept.
     #[must_use]
     pub fn floor(&self) -> Position {
         self.floor

@@ -55,14 +55,14 @@ pub struct RevokeRequest {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
-    /// Has one permit; see [`ChangeGuard`].
+    /// Semaphore of one permit, which a [`ChangeGuard`] holds.
     changes: Semaphore,
     status: watch::Sender<HoldStatus>,
     end: FirstEnd<HoldEnd>,
     /// The reason that an operator gave for breaking the hold.
     why: OnceLock<Reason>,
     lease: Option<Mutex<HoldLease>>,
-    /// The latest end, which the request of the hold chose. No renewal moves it.
+    /// Latest end of the hold, which its request chose. No renewal moves it.
     ends: Option<Validity>,
     /// Whether a caller watches for the loss of the hold.
     watched: AtomicBool,
@@ -80,9 +80,9 @@ struct HoldStatus {
 /// How a hold ended, if its session did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldEnd {
-    /// Its guard released it: an end that the cluster reports later is expected.
+    /// The guard released the hold, so an end that the cluster reports later is expected.
     Released,
-    /// It was lost, for the reason that the cluster reported, if any.
+    /// The hold was lost, for the reason that the cluster reported, if any.
     Lost(Option<EndReason>),
 }
 
@@ -104,8 +104,8 @@ impl Drop for ChangeGuard {
 }
 
 impl Hold {
-    /// A hold as it was granted. `lease` is the length in milliseconds and the validity of its own lease, if it has
-    /// one, and `ends` is the latest end that its request chose, if any.
+    /// Creates the state of a granted hold. `lease` is the length of its separate lease in milliseconds with its
+    /// validity, if it has one. `ends` is the latest end that its request chose, if any.
     pub(crate) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, ends: Option<Validity>) -> Self {
         Self {
             name,
@@ -129,7 +129,7 @@ impl Hold {
         ChangeGuard(self)
     }
 
-    /// The current token, which an upgrade replaces.
+    /// Returns the current token, which an upgrade replaces.
     pub(crate) fn token(&self) -> FencingToken {
         self.status.borrow().token
     }
@@ -165,7 +165,7 @@ impl Hold {
         self.status.send_modify(|status| status.revoke = Some(request));
     }
 
-    /// Records that a caller watches for the loss. Returns true if that caller must have the hold read first.
+    /// Records that a caller watches for the loss. Returns true if the hold must be read first.
     pub(crate) fn watch(&self) -> bool {
         !self.watched.swap(true, Ordering::SeqCst) && self.unread.load(Ordering::SeqCst)
     }
@@ -185,7 +185,8 @@ impl Hold {
         self.lease.as_ref().map(|lease| lease.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The length of its lease in milliseconds, and the time between two renewals; `None` if it has no lease.
+    /// Returns the length of the hold's lease in milliseconds, and the time between two renewals; `None` without a
+    /// lease.
     pub(crate) fn lease_length(&self) -> Option<(u64, Duration)> {
         let length_ms = self.lease()?.length_ms;
         Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))
@@ -198,8 +199,8 @@ impl Hold {
         }
     }
 
-    /// How the hold ended, if its session did not end. Records the end of its lease or of its longest time if that has
-    /// passed by `now`.
+    /// Returns how the hold ended, if its session did not end. Records the end of its lease or of its longest time if
+    /// that has passed by `now`.
     pub(crate) fn ended(&self, now: Instant) -> Option<HoldEnd> {
         if self.end.get().is_none() {
             if self.ends.as_ref().is_some_and(|ends| ends.until() <= now) {
@@ -211,20 +212,20 @@ impl Hold {
         self.end.get()
     }
 
-    /// The time left until the end of its lease or of its longest time; `None` if it has neither.
+    /// Returns the time left until the end of the hold's lease or of its longest time; `None` if it has neither.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let lease = self.lease().map(|lease| lease.validity.left(now));
         lease.into_iter().chain(self.ends.as_ref().map(|ends| ends.left(now))).min()
     }
 
-    /// The first instant at which its lease or its longest time may end.
+    /// Returns the first instant at which the hold's lease or its longest time may end.
     fn until(&self) -> Option<Instant> {
         let lease = self.lease().map(|lease| lease.validity.until());
         lease.into_iter().chain(self.ends.as_ref().map(Validity::until)).min()
     }
 
-    /// How certain it is that the hold lasts: as certain as its session, or less if its own lease was not renewed for
-    /// half of its length.
+    /// Returns how certain it is that the hold lasts: as certain as its session, or less if its own lease was not
+    /// renewed for half of its length.
     pub(crate) fn state(&self, session: HoldState, now: Instant) -> HoldState {
         if self.ended(now).is_some() {
             return HoldState::Lost;

@@ -15,7 +15,7 @@ impl<T> OnDrop<T> {
         Self { value, run: Some(run) }
     }
 
-    /// Nothing is left to do: dropping the value runs nothing.
+    /// Disarms the function: dropping the value then runs nothing.
     pub(crate) fn disarm(&mut self) {
         self.run = None;
     }

@@ -15,12 +15,12 @@ pub(crate) struct RequestOptions {
 }
 
 impl RequestOptions {
-    /// Default options with this limit of the wait.
+    /// Creates default options with this limit of the wait.
     pub(crate) fn new(wait: WaitLimit) -> Self {
         Self { metadata: None, why: None, wait }
     }
 
-    /// Metadata of the holder: the given metadata or else the client's, with the given reason.
+    /// Returns the metadata of the holder: the given metadata or else the client's, with the given reason.
     pub(crate) fn metadata(
         metadata: Option<Metadata>,
         why: Option<String>,
@@ -43,8 +43,8 @@ pub(crate) enum WaitLimit {
 }
 
 impl WaitLimit {
-    /// The instant at which the wait is over for a call that began at `began`. A wait of zero is a try, whose answer
-    /// needs no wait.
+    /// Returns the instant at which the wait of a call that began at `began` is over; `None` for no limit and for a
+    /// wait of zero, which is a single try.
     pub(crate) fn until(self, began: Instant) -> Option<Instant> {
         match self {
             WaitLimit::For(wait) => (!wait.is_zero()).then(|| began.after(wait)),
@@ -52,7 +52,7 @@ impl WaitLimit {
         }
     }
 
-    /// The same limit in log time, which the cluster applies in case the client cannot.
+    /// Returns the same limit in log time, which the cluster applies if the client cannot.
     pub(crate) fn patience(self) -> Patience {
         match self {
             WaitLimit::Try => Patience::Try,
@@ -108,7 +108,7 @@ macro_rules! request_methods {
                 self
             }
 
-            /// Sets the metadata of the holder. The client's are used by default.
+            /// Sets the metadata of the holder. By default it is the client's metadata.
             pub fn metadata(mut self, metadata: $crate::model::Metadata) -> Self {
                 self.options.metadata = Some(metadata);
                 self
@@ -157,15 +157,16 @@ macro_rules! mode_methods {
 macro_rules! session_methods {
     ($request:ident) => {
         impl<S: LockService> $request<S> {
-            /// Sets the line of execution that makes the request. A request without an owner excludes all others, even
-            /// of the same session, and deadlock detection ignores it.
+            /// Sets the owner of the request: a line of execution, such as a task. A request without an owner excludes
+            /// all others, even of the same session, and deadlock detection ignores it.
             pub fn owner(mut self, owner: &str) -> Self {
                 self.session_options.owner = Some(owner.to_owned());
                 self
             }
 
-            /// Sets the line of execution that waits for this one to finish. A request for a lock that the parent holds
-            /// or waits for is refused as a deadlock if neither of the two could ever proceed.
+            /// Sets the parent of the request: an owner that waits until this request's owner has finished. A request
+            /// for a lock that the parent holds or waits for is refused as a deadlock if neither of the two could ever
+            /// proceed.
             pub fn parent(mut self, session: $crate::model::SessionId, owner: &str) -> Self {
                 self.session_options.parent = Some((session, owner.to_owned()));
                 self
@@ -185,22 +186,21 @@ macro_rules! session_methods {
                 self
             }
 
-            /// After an involuntary end of the hold the name stays closed for this duration, except to
-            /// [`Session::resume`]($crate::client::Session::resume); at most a minute.
+            /// Sets the lock-delay: after an involuntary end of the hold, the name stays closed for this duration,
+            /// except to [`Session::resume`]($crate::client::Session::resume). At most a minute.
             pub fn delay(mut self, delay: std::time::Duration) -> Self {
                 self.session_options.extras.delay_ms = $crate::clock::millis(delay);
                 self
             }
 
-            /// The lock stays closed to every client until this duration after the grant, even if the hold ends
-            /// earlier. Only a [break]($crate::client::Client) opens it earlier. At most a day, and not for a shared
-            /// lock.
+            /// Keeps the lock closed to every client for this duration after the grant, even if the hold ends earlier.
+            /// Only a [break]($crate::client::Client) opens it earlier. At most a day, and not for a shared lock.
             pub fn at_least(mut self, length: std::time::Duration) -> Self {
                 self.session_options.extras.at_least_ms = Some($crate::clock::millis(length));
                 self
             }
 
-            /// The hold ends this duration after the grant, even if the session still lives; no renewal extends it. At
+            /// Ends the hold this duration after the grant, even if the session still lives; no renewal extends it. At
             /// most a day.
             pub fn at_most(mut self, length: std::time::Duration) -> Self {
                 self.session_options.extras.at_most_ms = Some($crate::clock::millis(length));

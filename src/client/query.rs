@@ -13,7 +13,7 @@ use crate::model::{
 use crate::service::{LockService, NotSent, ServiceError, Status};
 
 impl<S: LockService> Client<S> {
-    /// Checks whether this token is a current one of the lock, for resources that cannot compare tokens themselves.
+    /// Checks whether this token of the lock is valid, for resources that cannot compare tokens themselves.
     pub async fn check(&self, name: &str, token: FencingToken) -> Result<Checked, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         Ok(read!(self, Query::Check { lock, token }, Checked).value)
@@ -38,7 +38,7 @@ impl<S: LockService> Client<S> {
         ListRequest { client: self, filter }
     }
 
-    /// One page of the namespace's sessions, after the given one. `rows` is limited to a page.
+    /// Returns one page of the namespace's sessions, after the given session. `rows` is limited to a page.
     pub async fn sessions(
         &self,
         after: Option<SessionId>,
@@ -48,7 +48,7 @@ impl<S: LockService> Client<S> {
         Ok(read!(self, Query::Sessions { namespace, after, rows }, Sessions))
     }
 
-    /// All sessions of the namespace, read page by page. Sessions that open or end meanwhile may be missing.
+    /// Returns all sessions of the namespace, read page by page. Sessions that open or end meanwhile may be missing.
     pub async fn all_sessions(&self) -> Result<ReadAt<Vec<SessionView>>, ClientError> {
         let mut all = Vec::new();
         loop {
@@ -62,7 +62,7 @@ impl<S: LockService> Client<S> {
         }
     }
 
-    /// A lock of this client's namespace as the subject of [`explain`](Self::explain).
+    /// Returns a lock of this client's namespace as the subject of [`explain`](Self::explain).
     pub fn about(&self, name: &str) -> Result<About, ClientError> {
         Ok(About::Lock(self.key(LockName::parse(name)?)))
     }
@@ -73,18 +73,19 @@ impl<S: LockService> Client<S> {
         Ok(read!(self, Query::Explain(about), Explained))
     }
 
-    /// The sizes of the cluster's whole state.
+    /// Returns the sizes of the cluster's whole state.
     pub async fn totals(&self) -> Result<ReadAt<Totals>, ClientError> {
         Ok(read!(self, Query::Totals, Totals))
     }
 
-    /// The state of the cluster as its leader sees it. If no leader is reachable, the contacted node answers with its
-    /// own view.
+    /// Returns the state of the cluster as its leader sees it. If no leader is reachable, the contacted node answers
+    /// with its own view.
     pub async fn status(&self) -> Result<Status, ClientError> {
         Ok(self.retry().until_answered(|| self.service.status()).await?)
     }
 
-    /// The cluster's id. A cluster that is being founded has no id yet, which is treated as having no leader yet.
+    /// Returns the cluster's id. A cluster that is being founded has no id yet, which is treated as having no leader
+    /// yet.
     pub async fn cluster_id(&self) -> Result<u128, ClientError> {
         let attempt = || async {
             let named = self.service.status().await?.cluster_id;
@@ -121,7 +122,7 @@ impl<S: LockService> ListRequest<'_, S> {
         self
     }
 
-    /// Largest number of rows on a page, at most 1,000; 0 means 1,000.
+    /// Sets the largest number of rows on a page, at most 1,000; 0 means 1,000.
     pub fn rows(mut self, rows: u32) -> Self {
         self.filter.rows = rows;
         self

@@ -9,8 +9,8 @@ use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
 use crate::service::{Advice, NotSent, REQUEST_WAIT, ServiceError};
 
 /// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds. Each is shortened at random by up to a
-/// half, so that many clients of one leader do not retry together. They restart after a second without a failure: a
-/// service that repeatedly works for a moment and fails again is asked once a second.
+/// half, so that many clients of one leader do not retry together. The pauses restart only after a second without a
+/// failure: a service that repeatedly works for a moment and fails again is asked once a second.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     next_ms: u64,
@@ -23,7 +23,7 @@ impl Backoff {
         Self { next_ms: RETRY_MS_MIN, over: None }
     }
 
-    /// The pause before the next attempt, at least as long as an overloaded node asked for.
+    /// Returns the pause before the next attempt, at least as long as an overloaded node asked for.
     pub(crate) fn pause(&mut self, error: &ServiceError, clock: &dyn Clock) -> Duration {
         let now = clock.now();
         if self.over.is_some_and(|over| Duration::from_millis(RETRY_MS_MAX) <= now.since(over)) {
@@ -57,12 +57,12 @@ impl Retry {
         Self { clock, patience, attempt_wait: patience, timely: false, backoff: Backoff::new(), failing_since: None }
     }
 
-    /// Never gives up. For work that ends when the surrounding task is dropped.
+    /// Creates a retry that never gives up, for work that ends when the surrounding task is dropped.
     pub(crate) fn for_ever(clock: Arc<dyn Clock>) -> Self {
         Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
     }
 
-    /// Gives up after this patience; never if there is none.
+    /// Creates a retry that gives up after this patience; never if it is `None`.
     pub(crate) fn patient_for(clock: Arc<dyn Clock>, patience: Option<Duration>) -> Self {
         match patience {
             Some(patience) => Self::new(clock, patience),
@@ -70,8 +70,8 @@ impl Retry {
         }
     }
 
-    /// States that attempts end within this time, if that is known. Attempts that end within the limit of an attempt
-    /// need no timer.
+    /// Sets the time within which each attempt ends, if it is known. Attempts that always end within the limit of an
+    /// attempt need no timer.
     pub(crate) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {
         self.timely = longest.is_some_and(|longest| longest <= self.attempt_wait);
         self
@@ -96,19 +96,20 @@ impl Retry {
         }
     }
 
-    /// Records an answer, which ends an outage. The pauses stay as they are; see [`Backoff`].
+    /// Records an answer, which ends an outage. It does not restart the pauses; see [`Backoff`].
     pub(crate) fn answered(&mut self) {
         self.failing_since = None;
     }
 
-    /// Waits before the next attempt, or returns the error. For waits that failed: the outage begins now, no matter how
-    /// long the wait worked.
+    /// Waits before a failed wait is repeated, or returns the error. The outage begins now, no matter how long the wait
+    /// worked.
     pub(crate) async fn broke_off(&mut self, error: ServiceError) -> Result<(), ServiceError> {
         self.pause(error, self.clock.now()).await
     }
 
-    /// Waits before the next attempt, or returns the error. `began` is when the failed attempt began. Without an answer
-    /// the outage began then. An answer that the node does not lead starts the outage now, however late it arrived.
+    /// Waits before the next attempt, or returns the error. `began` is when the failed attempt began. If the attempt
+    /// had no answer, the outage began then. If the answer was that the node does not lead, the outage begins now,
+    /// however late the answer was.
     async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
         let answered = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
         let since = *self.failing_since.get_or_insert_with(|| if answered { self.clock.now() } else { began });
@@ -204,8 +205,8 @@ mod tests {
         assert_eq!(retry.pause(error(), clock.now()).await, Err(error()));
     }
 
-    /// An attempt that a node answered late with "not the leader" is made again elsewhere. One that was not answered
-    /// for as long is not.
+    /// An attempt that a node answered late with "not the leader" is repeated at another node. An attempt without an
+    /// answer for the same time is not.
     #[tokio::test]
     async fn a_leader_that_was_replaced_late_uses_up_no_patience() {
         let clock = Arc::new(ManualClock::new(1));

@@ -34,12 +34,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The retries of one call, for at most the request wait.
+    /// Returns the retries of one call, for at most the request wait.
     pub(crate) fn retry(&self) -> Retry {
         Retry::new(self.clock.clone(), self.request_wait)
     }
 
-    /// The lock of this name in the client's namespace.
+    /// Returns the lock of this name in the client's namespace.
     pub(crate) fn key(&self, name: LockName) -> LockKey {
         LockKey { namespace: self.namespace.clone(), name }
     }

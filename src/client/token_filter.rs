@@ -18,9 +18,9 @@ use crate::service::{LockService, ServiceError};
 /// A token that it calls stale is stale, permanently. A token that it calls valid was valid at the position that the
 /// filter has [`seen`](Self::seen), and may have become stale since, because events take time and none arrive while the
 /// cluster is unreachable. A resource that must never accept a stale holder therefore compares each token with the
-/// largest one that it has accepted, in the same step as its own change; the filter only saves it the tokens that are
-/// known to be stale. A resource that cannot store that largest token calls [`check`](Self::check), whose answer is
-/// true at the moment of the call.
+/// largest one that it has accepted, in the same step as its own change. The filter only saves this comparison for
+/// tokens that are known to be stale. A resource that cannot store that largest token calls [`check`](Self::check),
+/// whose answer is true at the moment of the call.
 pub struct TokenFilter<S: LockService> {
     client: Client<S>,
     lock: LockName,
@@ -94,7 +94,7 @@ fn in_service(error: ClientError) -> ServiceError {
 }
 
 impl<S: LockService> TokenFilter<S> {
-    /// The verdict on this token from what the filter has seen, without a request.
+    /// Returns the verdict on this token from what the filter has seen, without a request.
     #[must_use]
     pub fn judge(&self, token: FencingToken) -> TokenVerdict {
         self.valid.borrow().judge(token)
@@ -112,13 +112,13 @@ impl<S: LockService> TokenFilter<S> {
         }
     }
 
-    /// The position in the log up to which the filter has seen the events.
+    /// Returns the position in the log up to which the filter has seen the events.
     #[must_use]
     pub fn seen(&self) -> Position {
         self.valid.borrow().seen
     }
 
-    /// The valid tokens at the position that the filter has seen.
+    /// Returns the valid tokens at the position that the filter has seen.
     #[must_use]
     pub fn valid(&self) -> ValidTokens {
         self.valid.borrow().clone()

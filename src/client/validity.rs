@@ -24,9 +24,9 @@ pub(crate) struct Answer {
 ///
 /// - Log time is never ahead of real time and had not reached L before the attempt was sent at s. So the cluster cannot
 ///   pass E before s + (E − L), minus a margin for clocks that run at different rates.
-/// - Every answered attempt gives such a pair (s, L), and all of them are true, so the pair with the latest end is
-///   used. That is the one with the largest s − L after the margin is applied, and it is the same for every E, so only
-///   one number is stored.
+/// - Every answered attempt gives such a pair (s, L), and every pair proves a bound, so the pair with the latest end is
+///   used. That is the pair with the largest s − L after the margin is applied. It is the same for every E, so only one
+///   number is stored.
 /// - Of several deadlines the one with the largest L is valid, even if it is an earlier one.
 /// - A deadline that has passed remains passed, regardless of later answers.
 #[derive(Debug, Clone)]
@@ -48,8 +48,8 @@ const NANOS_A_MS: i128 = 1_000_000;
 const MARGIN_LEFT_PERMILLE: i128 = 1_000 - DRIFT_MARGIN_PERMILLE as i128;
 
 impl Validity {
-    /// The validity after the first answer. With a `grace` it also ends that duration after the newest answered attempt
-    /// was sent.
+    /// Creates the validity after the first answer. With a `grace`, the validity also ends that duration after the
+    /// newest answered attempt was sent.
     pub(crate) fn new(first: Answer, grace: Option<Duration>) -> Self {
         Self {
             relation: relation(&first),
@@ -62,8 +62,8 @@ impl Validity {
         }
     }
 
-    /// The validity of a hold of this session. An entry set its end, and the answer arrived at `now`. The relation
-    /// between the session's clock and log time applies to the hold, too.
+    /// Returns the validity of a hold of this session. The entry with this stamp and log index set the `deadline`, and
+    /// its answer arrived at `now`. The session's relation between the clock and log time applies to the hold, too.
     pub(crate) fn for_hold(&self, (stamp, index): (LogTime, u64), deadline: LogTime, now: Instant) -> Self {
         Self { newest: (stamp, index), deadline, answered: now, grace: None, passed: false, ..self.clone() }
     }
@@ -78,7 +78,7 @@ impl Validity {
         if entry > self.newest {
             (self.newest, self.deadline) = (entry, answer.deadline);
         } else if entry == self.newest {
-            // One entry decided both, and the answers do not show in which order.
+            // One entry decided both answers, and they do not show in which order.
             self.deadline = self.deadline.min(answer.deadline);
         }
         if answer.sent >= self.stream_since {
@@ -92,7 +92,7 @@ impl Validity {
         self.stream_since = now;
     }
 
-    /// The first instant at which the deadline may have passed.
+    /// Returns the first instant at which the deadline may have passed.
     pub(crate) fn until(&self) -> Instant {
         let ends = self.relation + i128::from(self.deadline.0) * NANOS_A_MS * MARGIN_LEFT_PERMILLE;
         let ends = Instant::from_nanos(u64::try_from((ends / 1_000).max(0)).unwrap_or(u64::MAX));
@@ -102,12 +102,12 @@ impl Validity {
         }
     }
 
-    /// Ends it, regardless of the clock.
+    /// Ends the validity now, regardless of the clock.
     pub(crate) fn end(&mut self) {
         self.passed = true;
     }
 
-    /// The time until the first instant at which the deadline may have passed.
+    /// Returns the time until the first instant at which the deadline may have passed.
     pub(crate) fn left(&self, now: Instant) -> Duration {
         if self.passed { Duration::ZERO } else { self.until().since(now) }
     }
@@ -118,12 +118,12 @@ impl Validity {
         self.passed
     }
 
-    /// When the newest answered attempt was sent.
+    /// Returns when the newest answered attempt was sent.
     pub(crate) fn newest_answered(&self) -> Instant {
         self.answered
     }
 
-    /// The deadline in log time, as the cluster last reported it.
+    /// Returns the deadline in log time, as the cluster last reported it.
     pub(crate) fn deadline(&self) -> LogTime {
         self.deadline
     }
@@ -172,7 +172,8 @@ mod tests {
         let start = clock.now();
         // Log time was 1000 not earlier than 100 ms after the start, because the entry followed its attempt at once.
         let mut validity = Validity::new(answer(start.after(ms(100)), 1_000, 11_000), None);
-        // Sent at 200 ms, but its entry was stamped 400 ms later, so alone it would end earlier.
+        // This attempt was sent at 200 ms, but its entry was stamped 400 ms later, so its answer alone would end
+        // earlier.
         validity.answered(answer(start.after(ms(200)), 1_500, 11_500), start.after(ms(700)));
         // s − L is largest for the first pair: 100 ms + 0.99 × (11 500 − 1 000).
         assert_eq!(validity.until(), start.after(ms(100)).after(Duration::from_micros(10_395_000)));

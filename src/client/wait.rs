@@ -12,9 +12,9 @@ use crate::limits::CLOCK_LOOK_MS_MAX;
 use crate::model::{Grant, LockName, Outcome, Place, Query, QueryReply, QueryResult, Reply};
 use crate::service::{ClaimRef, Freshness, LockService, NotSent, ServiceError};
 
-/// How long to sleep before the clock is read again on the way to `target`: at most [`CLOCK_LOOK_MS_MAX`] milliseconds,
-/// because timers do not count suspend, and at least one millisecond, so that a manual clock is not read in a busy
-/// loop.
+/// Returns how long to sleep before the clock is read again during a wait for `target`. It is at most
+/// [`CLOCK_LOOK_MS_MAX`] milliseconds, because timers do not count suspend, and at least one millisecond, so that a
+/// manual clock is not read in a busy loop.
 pub(crate) fn pause_until(target: Instant, now: Instant) -> Duration {
     target.since(now).clamp(Duration::from_millis(1), Duration::from_millis(CLOCK_LOOK_MS_MAX))
 }
@@ -36,7 +36,7 @@ impl<E: Copy> FirstEnd<E> {
         Self(watch::Sender::new(None))
     }
 
-    /// The recorded end, if any.
+    /// Returns the recorded end, if any.
     pub(crate) fn get(&self) -> Option<E> {
         *self.0.borrow()
     }
@@ -57,8 +57,8 @@ impl<E: Copy> FirstEnd<E> {
         if let Some(end) = end { end } else { pending().await }
     }
 
-    /// Waits for the end. `ended` reads the clock and records an end that has passed, and `until` is the first instant
-    /// at which it may find one. Thus the wait does not depend on another task being scheduled.
+    /// Waits for the end. `ended` reads the clock and records an end that has passed, and `until` returns the first
+    /// instant at which `ended` may find one. So the wait does not depend on the scheduling of another task.
     pub(crate) async fn reached(
         &self,
         clock: &dyn Clock,
@@ -91,7 +91,7 @@ pub(crate) struct Settled {
 /// Submits a request and waits until it is granted or refused. `attempt` submits it, and `queued` is called with each
 /// place in the queue.
 ///
-/// If a wait fails, this reads the state of the claim instead of submitting a command, so a thousand waiters survive a
+/// If a wait fails, this function reads the state of the claim and submits no command, so a thousand waiters survive a
 /// change of leader without a thousand log entries. Only a claim that the cluster does not know is submitted again,
 /// under its own number or id.
 pub(crate) async fn submit_and_wait<S, F>(
@@ -112,7 +112,7 @@ where
             let Outcome::Queued(place) = &reply.outcome else { return Ok(Settled { reply, waited }) };
             queued(place);
             waited = true;
-            // Boxed like everything rare, because otherwise the future of every acquire would reserve space for it.
+            // Boxed because it is rare: otherwise the future of every acquire would reserve space for it.
             match Box::pin(service.wait_outcome(claim.clone())).await {
                 Ok(outcome) => {
                     retry.answered();
@@ -129,7 +129,7 @@ where
     }
 }
 
-/// Reads the outcome of a claim so far; `None` if the cluster does not know the claim.
+/// Reads the current outcome of a claim; `None` if the cluster does not know the claim.
 async fn query_claim<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Option<Reply>, ServiceError> {
     let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
     let QueryReply { index, now, answer } = service.query(query, Freshness::Linearizable).await?;
@@ -139,8 +139,8 @@ async fn query_claim<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Op
     Ok(outcome.map(|outcome| Reply { index, stamp: now, outcome, recalled }))
 }
 
-/// The grant in a final outcome, or the error that explains why there is none. `ahead` is the last known place in the
-/// queue.
+/// Returns the grant in a final outcome, or the error that explains why there is none. `ahead` is the last known place
+/// in the queue.
 pub(crate) fn granted(outcome: Outcome, name: &LockName, ahead: Option<Place>) -> Result<Grant, ClientError> {
     if let Outcome::Granted(grant) = outcome {
         return Ok(grant);
@@ -154,14 +154,14 @@ pub(crate) fn granted(outcome: Outcome, name: &LockName, ahead: Option<Place>) -
     Err(ClientError::unexpected(outcome))
 }
 
-/// The error if the time was over before the request was sent, because the service did not answer an earlier step,
+/// Returns the error of a request that was not sent in time, because the service did not answer the earlier step
 /// `what`.
 pub(crate) fn no_answer(what: &str) -> ClientError {
     ServiceError::not_sent(NotSent::Unreachable(format!("{what} was not answered in time"))).into()
 }
 
-/// The error if the lock was not acquired in time. It contains what the last known place in the queue says about the
-/// lock.
+/// Returns the error of a lock that was not acquired in time, with the holder or the closing that the last known place
+/// in the queue names.
 pub(crate) fn not_acquired(name: &LockName, ahead: Option<Place>) -> ClientError {
     match ahead {
         Some(place) => ClientError::NotAcquired { lock: place.lock, holder: place.held_by, closed: None },

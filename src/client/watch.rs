@@ -49,13 +49,14 @@ impl<S: LockService> Watch<S> {
         }
     }
 
-    /// The position of the last returned event; the next event comes after it.
+    /// Returns the position of the last returned event; the next event comes after it.
     #[must_use]
     pub fn position(&self) -> Position {
         self.after
     }
 
-    /// Id of the cluster that the position belongs to. To continue later, pass both to [`watch_of`](Client::watch_of).
+    /// Returns the id of the cluster that the position belongs to. To continue later, pass both to
+    /// [`watch_of`](Client::watch_of).
     #[must_use]
     pub fn cluster_id(&self) -> u128 {
         self.cluster_id
@@ -107,7 +108,7 @@ impl<S: LockService> Client<S> {
 
     /// Waits until the name is free; see [`LockView::free`](crate::model::LockView::free). It does not return while the
     /// lock passes from its holder to the next waiter. The lock may be taken right afterwards: to be certain of a lock,
-    /// acquire it. It reads again only after an event of the lock, so a wait costs no requests.
+    /// acquire it. The lock is read again only after one of its events, so a long wait causes no further requests.
     pub async fn wait_free(&self, name: &str) -> Result<(), ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let mut watch = self.watch(name, None).await?;
@@ -124,8 +125,8 @@ impl<S: LockService> Client<S> {
         Ok(())
     }
 
-    /// Waits like [`wait_free`](Self::wait_free) for at most this duration. Returns whether the name is free. It reads
-    /// the lock at least once even if the duration is short, and exactly once if it is zero.
+    /// Waits like [`wait_free`](Self::wait_free) for at most this duration. Returns whether the name is free. Reads the
+    /// lock at least once even if the duration is short, and exactly once if it is zero.
     pub async fn wait_free_within(&self, name: &str, longest: Duration) -> Result<bool, ClientError> {
         let mut over = pin!(sleep(longest));
         if self.inspect(name).await?.value.free {

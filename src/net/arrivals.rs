@@ -47,8 +47,8 @@ impl Port {
         }
     }
 
-    /// Returns the most connections of this port, for a limit of descriptors of the process. The other nodes are few,
-    /// and without them there is no service.
+    /// Returns the most connections that this port may have in a process with this limit of file descriptors. Other
+    /// nodes may use all of them: they are few, and without them there is no service.
     fn most(self, descriptors: u64) -> u64 {
         let reserved = (descriptors / 4).min(DESCRIPTORS_RESERVED_MAX);
         match self {
@@ -59,7 +59,7 @@ impl Port {
     }
 }
 
-/// One of the connections that a port may have, until it is dropped.
+/// One of the connections that a port may have. Dropping it makes space for another one.
 #[derive(Debug)]
 struct Place(Port);
 
@@ -101,8 +101,8 @@ pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Greeted
     accepting(accept, port.name()).map(move |(stream, place)| Greeted::new(stream, place, silent.clone()))
 }
 
-/// Returns the results of `accept`, called again and again. Errors of a single connection are skipped. After any other
-/// error there is a pause, and one log line for the whole outage.
+/// Calls `accept` repeatedly and returns its results. Errors of a single connection are skipped. After any other error
+/// it pauses, and logs one line for the whole outage.
 fn accepting<T, F, A>(accept: F, port: &'static str) -> impl Stream<Item = T>
 where
     F: Fn() -> A,
@@ -145,7 +145,7 @@ fn silent_connections(port: &'static str) -> Counter {
 #[derive(Debug)]
 pub struct Greeted<S> {
     stream: S,
-    /// Set until the first bytes have arrived.
+    /// Deadline for the first bytes; `None` once they have arrived.
     deadline: Option<Pin<Box<Sleep>>>,
     silent: Counter,
     _place: Place,

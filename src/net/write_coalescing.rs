@@ -1,12 +1,13 @@
 //! Coalesces the writes of one connection: messages that are ready at the same time leave in one system call.
 //!
 //! The answers of one log entry, or renewals that are due at the same time, become ready at once, each in its own task.
-//! The task of their connection runs right behind the first of them and writes. So each message would leave in its own
-//! packet and system call, which would cost more than the rest of the work for it. Here a connection that wants to
-//! write first yields to all tasks that are ready to run, and then writes the messages of all of them.
+//! The task of their connection would run right behind the first of these tasks and write. So each message would leave
+//! in its own packet and system call, which would cost more than the rest of its work. A connection of this module
+//! first yields to all tasks that are ready to run, and then writes the messages of all of them.
 //!
-//! It never waits for a timer. A single message costs one pass of the scheduler, and soon hardly ever that: each time
-//! that no other message joins, twice as many of the next messages are written at once.
+//! A connection never waits for a timer. A single message costs one pass of the scheduler. A series of single messages
+//! soon costs few passes: each time that no other message joins, twice as many of the next messages are written without
+//! a yield.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,10 +26,10 @@ use crate::limits::LONE_WRITES_MAX;
 pub struct CoalescedWrites<S> {
     stream: S,
     state: WriteState,
-    /// Messages that may still be written at once.
+    /// Number of messages that may still be written without a yield.
     left_at_once: u32,
-    /// Messages that could be written at once after the last write that no other message joined; 0 after a write that
-    /// others joined.
+    /// Number of messages that could be written without a yield after the last write that no other message joined; 0
+    /// after a write that others joined.
     lone_writes: u32,
 }
 
@@ -186,8 +187,8 @@ mod tests {
         yielded
     }
 
-    /// While other messages join, every message yields first. The longer no message joins, the more are written at
-    /// once.
+    /// While other messages join, every message yields first. The longer no message joins, the more messages are
+    /// written without a yield.
     #[test]
     fn a_message_yields_while_others_join() {
         let mut stream = CoalescedWrites::new(Vec::new());

@@ -89,11 +89,11 @@ async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceErro
 /// Summary of a backup, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupView {
-    /// Name of the cluster that it was made of.
+    /// Name of the cluster that was backed up.
     pub cluster: String,
     /// Id of that cluster, unchanged.
     pub cluster_id: u128,
-    /// Log index of the state that it holds.
+    /// Log index of the state in the backup.
     pub index: u64,
     /// Number of records.
     pub records: u64,
@@ -154,13 +154,13 @@ pub struct Restored {
     pub backup: BackupView,
     /// Id of the new cluster; its nodes also recognize each other by it.
     pub cluster_id: u128,
-    /// Id of its only node.
+    /// Id of the only node of the new cluster.
     pub node: u64,
     /// Addresses of that node.
     pub member: config::Member,
     /// Epoch of its fencing tokens.
     pub epoch: u16,
-    /// Milliseconds in which it grants nothing.
+    /// Milliseconds of log time in which the new cluster grants nothing.
     pub closed_ms: u64,
 }
 
@@ -183,9 +183,9 @@ impl RestoreError {
     }
 }
 
-/// Creates the data directory of the only node of a new cluster, with the state of the backup: all sessions ended,
-/// tokens larger than every earlier token, and nothing granted for as long as a grant after the backup may last. The
-/// backup file is not changed.
+/// Creates the data directory of the only node of a new cluster, with the state of the backup. All sessions have ended,
+/// and new tokens are larger than every earlier token. Nothing is granted while a grant from after the backup may still
+/// last. The backup file is not changed.
 ///
 /// # Errors
 /// See [`RestoreError`]; nothing is changed then.

@@ -44,7 +44,7 @@ pub(super) struct Core {
     pub(super) rate_limits: RateLimits,
     /// The leader, for the servers on top of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
-    /// Addresses of the members for clients, for the same servers.
+    /// Addresses of the members for clients, for the servers on top of this node.
     pub(super) endpoints: watch::Sender<Vec<String>>,
     /// Becomes true when the node is closed.
     pub(super) stop: watch::Sender<bool>,

@@ -99,7 +99,8 @@ impl Node {
         Ok(reply)
     }
 
-    /// Forwards a call to the leader; `wait_ms` is how long the call may take there beyond the usual limit.
+    /// Forwards a call to the leader. `wait_ms` is the time in milliseconds that the call may take there beyond the
+    /// usual limit.
     pub(super) async fn send_to_leader(
         &self,
         forward: Forward,
@@ -119,7 +120,7 @@ impl Node {
                 let elsewhere = |view: &View| repeatable && view.leader.is_some_and(|now| now != leader);
                 let replaced = views.wait_for(elsewhere).await.is_ok();
                 if replaced && !idempotent {
-                    // A leader that has just transferred leadership still reports the outcome.
+                    // A leader that has just transferred leadership may still report the outcome.
                     tokio::time::sleep(Duration::from_millis(limits::REPLACED_WAIT_MS)).await;
                 }
             };
@@ -150,7 +151,7 @@ impl Node {
         }
     }
 
-    /// Returns the leader, if it is another node than this one. If no node leads except one that is `gone`, waits a
+    /// Returns the leader, if it is another node than this one. If no node leads, or only the node `gone`, waits a
     /// moment for the next leader, so that the caller need not poll.
     async fn other_leader(&self, gone: Option<u64>) -> Result<u64, ServiceError> {
         let mut views = self.core.consensus.watch();
@@ -173,8 +174,8 @@ pub(super) fn unexpected() -> ServiceError {
 }
 
 /// Forwards the commands that waited in the queue when this node, transferring leadership, stopped leading. Their
-/// callers have no reply yet, and get it from the next leader. Each command is forwarded by a separate task, as if its
-/// caller had sent it there: their order may change.
+/// callers have no reply yet, and get it from the next leader. A separate task forwards each command, so the order of
+/// the commands may change.
 pub(super) async fn forward_unsent(node: Node) {
     let mut stop = node.core.stop.subscribe();
     loop {
@@ -238,7 +239,7 @@ mod tests {
         ]
     }
 
-    /// Calls between nodes, damaged at any byte under a valid checksum: decoding returns a value or an error.
+    /// Decoding a call between nodes returns a value or an error, even if any byte is damaged under a valid checksum.
     #[test]
     fn hostile_calls_between_nodes_are_values_or_errors() {
         let calls: Vec<_> = calls().iter().map(|call| ("call".to_owned(), call.encode().to_vec())).collect();

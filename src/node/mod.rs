@@ -144,8 +144,8 @@ impl Node {
         self.core.consensus.verified()
     }
 
-    /// Starts to write a snapshot file in the background, after which the log before it can be purged, but for the
-    /// margin. The error reports that the node has stopped.
+    /// Starts to write a snapshot file in the background. After that, the log before the snapshot can be purged, except
+    /// for the margin. The error reports that the node has stopped.
     pub async fn write_snapshot(&self) -> Result<(), crate::service::ServiceError> {
         self.core.consensus.snapshot().await.map_err(|_| crate::service::ServiceError::Stopping)
     }
@@ -182,7 +182,8 @@ impl Node {
 }
 
 impl Tasks {
-    /// Number of asynchronous tasks of this node and of the application that opened it: servers, connections and calls.
+    /// Returns the number of asynchronous tasks of this node and of the application that opened it: servers,
+    /// connections and calls.
     fn alive(&self) -> usize {
         let own = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let of_callers = self.callers.metrics().num_alive_tasks();

@@ -42,7 +42,7 @@ pub struct NodeOptions {
 }
 
 /// When a node writes checkpoints and snapshots and purges its log. The default suits disks and clusters of every usual
-/// size; a simulation uses small values, so that it happens often.
+/// size. A simulation uses small values, so that each of these happens often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upkeep {
     /// Milliseconds between checkpoints, see [`limits::CHECKPOINT_MS`].
@@ -100,10 +100,10 @@ pub enum OpenNodeError {
     /// The data directory cannot be used; the text names the file, the record and the fix.
     #[error(transparent)]
     Directory(#[from] OpenError),
-    /// An address cannot be listened on.
+    /// The node cannot listen on an address.
     #[error("cannot listen on {address} for the other nodes: {error}")]
     Listen {
-        /// Address as `HOST:PORT`, which could not be bound.
+        /// Address that could not be bound, as `HOST:PORT`.
         address: String,
         /// Error of the operating system.
         error: io::Error,
@@ -157,7 +157,7 @@ impl Node {
     }
 }
 
-/// A network that does not need the runtime yet.
+/// The network between nodes before the node's runtime uses it.
 enum Bound {
     Tcp(std::net::TcpListener),
     Given(PeerNetwork),
@@ -319,7 +319,7 @@ fn assemble(
 }
 
 /// Returns the settings of consensus. The id by which nodes recognize each other is a hash of the cluster's name and
-/// founding members, so that the founders agree on it before their first contact; a node that joins later has it in its
+/// founding members, so that the founders agree on it before their first contact. A node that joins later has it in its
 /// config.
 fn raft_settings(config: &Config) -> RaftSettings {
     let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };

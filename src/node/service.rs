@@ -149,8 +149,8 @@ impl LockService for Node {
 }
 
 impl Node {
-    /// Serves a call that another node forwarded. If this node does not lead, the call is refused; it is forwarded
-    /// again only if it waited here during a transfer of leadership.
+    /// Serves a call that another node forwarded. If this node does not lead, it refuses the call; it forwards the call
+    /// again only if the call waited here during a transfer of leadership.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
         if !(anywhere || self.serves().await) {
@@ -197,8 +197,8 @@ impl Node {
         Ok(reply)
     }
 
-    /// Returns the log time when the caller first sent a command without a session, or an earlier time: the log time
-    /// that the caller knew, or else the leader's log time less the age that the caller reports.
+    /// Returns the log time when the caller first sent a command without a session, or an earlier time. It is the log
+    /// time that the caller knew, or else the leader's log time less the age that the caller reports.
     fn sent_at(&self, call: &Call) -> LogTime {
         call.since.unwrap_or_else(|| {
             let now = self.core.queue.log_time().unwrap_or_default();
@@ -216,14 +216,14 @@ impl Node {
         for reply in waiting {
             match answered(reply).await {
                 Ok(reply) => replies.push(reply),
-                // Some renewals were applied before, so the list as a whole is not "never sent".
+                // Some renewals were applied before, so the error must not say that the whole list was not sent.
                 Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
                     return Err(ServiceError::unknown("only a part of the renewals was applied"));
                 }
                 Err(error) => return Err(error),
             }
         }
-        // In ascending order of their places, so that every earlier reply is there already.
+        // Inserted in ascending order of their places, so that every earlier reply is present by then.
         refused.into_iter().for_each(|(place, reply)| replies.insert(place, reply));
         Ok(replies)
     }
@@ -250,8 +250,7 @@ impl Node {
         self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))
     }
 
-    /// Returns the outcome of a claim: at once if it is decided, otherwise when it is, or after `wait` its state at
-    /// that time.
+    /// Returns the outcome of a claim as soon as it is decided, or its current state after `wait`.
     async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
         let deadline = tokio::time::Instant::now() + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
@@ -287,7 +286,7 @@ impl Node {
         Ok(self.core.consensus.machine(|machine| machine.query(query)))
     }
 
-    /// Confirms by a round to a quorum that this node leads and has applied everything that was ever answered.
+    /// Confirms by a round to a quorum that this node leads and has applied every command that was answered before.
     async fn confirm_leadership(&self) -> Result<(), ServiceError> {
         match self.core.consensus.read_barrier().await {
             Ok(()) => Ok(()),

@@ -58,7 +58,7 @@ impl HandOvers {
     }
 }
 
-/// True when the node closes, false after a second.
+/// Waits for a second or until the node closes. Returns true if the node closes.
 async fn wait_or_stop(stop: &mut watch::Receiver<bool>) -> bool {
     tokio::select! {
         stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); true }
@@ -71,7 +71,8 @@ pub(super) fn unfit(node: &Node) -> Option<String> {
     timing_differs(node).or_else(|| node.core.build_too_old())
 }
 
-/// A node must not run with another timing than the one that its cluster was founded with.
+/// Returns how this node's timing differs from the timing with which its cluster was founded: the node must not run
+/// then.
 fn timing_differs(node: &Node) -> Option<String> {
     let founded = node.core.consensus.machine(|machine| machine.settings())?;
     let own = node.core.settings;

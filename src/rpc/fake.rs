@@ -24,9 +24,11 @@ pub(super) const CLUSTER: u128 = 0xabc;
 
 type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 
-/// - `free…` is granted at once, `busy…` queued until [`Fake::grant`], `portions…` too but waited for in portions,
-///   `late…` answered then, `stuck…` never answered, `full…` overloaded, `lost…` of unknown fate, `forbidden…`
-///   and `held…` refused.
+/// A lock service whose answers depend on the name of the lock.
+///
+/// - An acquire of `free…` is granted at once. `busy…` is queued until [`Fake::grant`], and so is `portions…`, whose
+///   wait returns several times. `late…` is not answered until [`Fake::grant`], and `stuck…` never. `full…` is
+///   overloaded, `lost…` has an unknown outcome, and `forbidden…` and `held…` are refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Clone)]
 pub(super) struct Fake {
@@ -51,7 +53,7 @@ impl Fake {
         )
     }
 
-    /// Fails that many `Disconnected` commands because there is no leader; the outcome of the last one is unknown.
+    /// Fails this number of `Disconnected` commands because there is no leader; the outcome of the last one is unknown.
     pub(super) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
     }

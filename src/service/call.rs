@@ -102,11 +102,11 @@ pub enum Scope {
     },
     /// Events of one session.
     Session(SessionId),
-    /// Only the end of one session, from now on; a position to resume from has no effect. It costs nothing while the
-    /// session lives, however many events other sessions cause.
+    /// Only the end of one session, from now on; a position to resume from has no effect. The subscription costs
+    /// nothing while the session lives, however many events other sessions cause.
     SessionEnd(SessionId),
     /// Events that end or change the holds of one session without a command of it, from now on: a hold expired, was
     /// broken or handed over, or its release was requested. After an error some events may be missing: subscribe again,
-    /// then read the holds. It costs as little as [`SessionEnd`](Self::SessionEnd).
+    /// then read the holds. The subscription costs as little as [`SessionEnd`](Self::SessionEnd).
     Holds(SessionId),
 }

@@ -7,9 +7,9 @@ use crate::model::Refusal;
 /// What a caller may do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Advice {
-    /// Nothing happened: retry.
+    /// The request had no effect: retry.
     Retry,
-    /// It may have happened: repeat the command with the same request number, or query its outcome.
+    /// The command may have been applied: repeat it with the same request number, or query its outcome.
     Ask,
     /// A retry does not help.
     GiveUp,
@@ -76,9 +76,9 @@ table! {
     LimitUnknown "limit-unknown" 9 409 65 GiveUp;
     /// A limit of the namespace, lock or session is reached.
     Quota "quota" 8 429 65 Retry;
-    /// Nothing is held under that name with that handle or token.
+    /// The handle or token does not hold the lock with that name.
     NotHeld "not-held" 9 409 65 GiveUp;
-    /// Another holder has it.
+    /// Another holder holds the lock.
     HeldByOther "held-by-other" 9 409 65 GiveUp;
     /// The session does not wait for the lock, and does not accept hand-overs that it did not request.
     NotAccepted "not-accepted" 9 409 65 GiveUp;

@@ -9,9 +9,9 @@ pub enum MemberChange {
     Add {
         /// Id of the new node.
         node: u64,
-        /// Its address for clients: `host:port`.
+        /// Address of the node for clients: `host:port`.
         client: String,
-        /// Its address for other nodes: `host:port`.
+        /// Address of the node for other nodes: `host:port`.
         peer: String,
     },
     /// Gives a vote to a node that has caught up; another voter can be removed in the same step.

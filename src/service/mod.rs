@@ -40,8 +40,8 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// outcome.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
-    /// The longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if the
-    /// service sets no bound: then each caller sets one, which costs a timer for each call.
+    /// Returns the longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if
+    /// the service sets no bound: then each caller sets one, which costs a timer for each call.
     fn answers_within(&self) -> Option<Duration> {
         None
     }
@@ -75,8 +75,8 @@ pub trait LockService: Clone + Send + Sync + 'static {
 
     /// Returns the events that end or change the session's holds without a command of the session, see
     /// [`Scope::Holds`]: those of all holds that are granted after this call. If the events come over the session's
-    /// stream, the first call gets them from the open or attach of that stream on, and the call fails without a stream.
-    /// After an error some events may be missing: subscribe again, then read the holds.
+    /// stream, the first call also returns the events since the open or attach of that stream, and the call fails
+    /// without a stream. After an error some events may be missing: subscribe again, then read the holds.
     fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError>;
 
     /// Returns the cluster as its leader sees it. If no leader can be reached, it returns what the asked node knows: no

@@ -19,7 +19,7 @@ async fn connected(endpoint: &str) -> Locks {
     LocksClient::new(endpoint.connect().await.expect("connected"))
 }
 
-/// A client of the node at this index of the shared cluster.
+/// Returns a client of the node at this index of the shared cluster.
 pub(super) async fn locks(place: usize) -> Locks {
     crate::shared().cluster.leader().await;
     connected(&crate::shared().cluster.endpoints()[place]).await
@@ -141,7 +141,7 @@ pub(super) async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: u
     }
 }
 
-/// The name and the advice of an error, as a client without our messages reads them.
+/// Returns the name and the advice of an error, as a client without our messages reads them.
 pub(super) fn said(status: &Status) -> (&str, &str) {
     let text = |key: &str| status.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     (text("lockkeeper-error"), text("lockkeeper-advice"))
@@ -290,7 +290,7 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
         let (release, ()) = tokio::join!(release, cancel);
         release.expect("released");
         match acquired(&locks, named(wanted(lock, &second, Some(0)), &round.to_string())).await {
-            // Its answer was on its way, or its cancel still is.
+            // The answer was in transit, or the cancel still is.
             Ok(grant) => drop(released(&locks, lock, &second, grant.token).await),
             Err(status) => assert_eq!(said(&status), ("not-acquired", "retry"), "{status:?}"),
         }

@@ -165,7 +165,7 @@ pub(crate) async fn a_value_is_shown_and_changed<S: LockService>(service: S) {
     assert_eq!(value().await, None);
 }
 
-/// Closes a session as lost, as a client does that finds its own deadline passed.
+/// Closes a session as lost, like a client whose own deadline has passed.
 pub(crate) async fn lose<S: LockService>(service: &S, session: &Session<S>) {
     let close = Command::CloseSession { session: session.id(), end: SessionClose::Lost };
     let proof = Proof::Handle { handle: session.handle().clone(), namespace: session.namespace().clone() };
@@ -207,8 +207,8 @@ pub(crate) async fn resumed_permits_are_counted<S: LockService>(service: S) {
     client.lock("s").permits(1, None).try_once().acquire().await.expect("released").release().await.expect("released");
 }
 
-/// A break with the current token ends the hold, and its guard reports it, whether it waits before or after. The
-/// session continues. A dry run and a stale token change nothing.
+/// A break with the current token ends the hold, and the guard reports the break, whether it waits for the loss before
+/// or after. The session continues. A dry run and a stale token change nothing.
 pub(crate) async fn a_broken_holder_is_notified<S: LockService>(service: S) {
     let client = client(service, "break");
     let guard = client.lock("a").acquire().await.expect("free");
@@ -250,7 +250,7 @@ async fn ask_until_received<S: LockService>(client: &Client<S>, guard: &LockGuar
     }
 }
 
-/// A holder receives who asks for its lock and why, and keeps the lock.
+/// A holder receives the name of the client that asks for its lock and the reason, and keeps the lock.
 pub(crate) async fn a_holder_is_asked<S: LockService>(service: S) {
     let client = client(service, "ask");
     let guard = client.lock("a").acquire().await.expect("free");
@@ -262,8 +262,8 @@ pub(crate) async fn a_holder_is_asked<S: LockService>(service: S) {
     assert_eq!(client.ask("a", token, "too late").await.expect_err("released").word(), ErrorCode::NotHeld);
 }
 
-/// A hold is handed over to a waiting session, past earlier waiters and without a gap. A session that did not ask is
-/// refused.
+/// A hold is handed over to a waiting session, past earlier waiters and without a gap. A hand-over to a session that
+/// did not request the lock is refused.
 pub(crate) async fn a_hold_is_handed_over<S: LockService>(service: S) {
     let (first, second) = (session(service.clone(), "hand-over").await, session(service.clone(), "hand-over").await);
     let client = client(service, "hand-over");

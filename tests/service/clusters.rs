@@ -23,7 +23,7 @@ async fn id_of(cluster: &Cluster) -> u128 {
     cluster.leader().await.service().status().await.expect("its status").cluster_id.expect("founded")
 }
 
-/// The number of grants of a cluster.
+/// Returns the number of grants of a cluster.
 async fn grants(cluster: &Cluster) -> u64 {
     Client::new(cluster.leader().await.service()).totals().await.expect("totals").value.grants
 }

@@ -19,7 +19,7 @@ pub(crate) struct Faulty<S> {
 /// The faults of a [`Faulty`] service.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Renewals and attaches are neither forwarded nor answered.
+    /// Whether renewals and attaches are neither forwarded nor answered.
     pub(crate) ignores_renewals: AtomicBool,
     /// The number of answers to commands that are lost, after the commands were applied.
     pub(crate) answers_lost: AtomicU32,
@@ -31,7 +31,7 @@ pub(crate) struct Faults {
     pub(crate) waits_cut: Notify,
     /// The number of events after which a subscription ends; 0 for never.
     pub(crate) events_before_cut: AtomicU32,
-    /// Only an attach is forwarded.
+    /// Whether only an attach is forwarded.
     pub(crate) detached: AtomicBool,
     /// Whether the session has a stream.
     stream: watch::Sender<bool>,

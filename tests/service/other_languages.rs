@@ -15,14 +15,14 @@ const PAGE: &str = include_str!("../../src/manual/other-languages.md");
 const REFLECTION: &[&str] = &["grpcio-reflection==1.85.1", "typing_extensions==4.16.0"];
 const PROGRAM_LINES_MAX: usize = 20;
 
-/// The first code sample of the page in this language.
+/// Returns the first code sample of the page in this language.
 fn sample(language: &str) -> &'static str {
     let begin = format!("```{language}\n");
     PAGE.split(&begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a sample")
 }
 
-/// The Python interpreter of an environment in the target folder, with the packages that the page names. If it cannot
-/// be installed, prints why and returns `None`, or fails if tests must not be skipped.
+/// Returns the Python interpreter of an environment in the target folder, with the packages that the page names. If it
+/// cannot be installed, prints why and returns `None`, or fails if tests must not be skipped.
 #[expect(clippy::print_stderr, reason = "a skipped test prints why")]
 fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -160,7 +160,7 @@ locks.Release(pb.ReleaseRequest(lock="python-held", handle=got.handle))
     assert_eq!(said.trim(), "not-acquired");
 }
 
-/// The calls of the page in the form `grpcurl -plaintext -d JSON ADDRESS METHOD`.
+/// Returns the calls of the page in the form `grpcurl -plaintext -d JSON ADDRESS METHOD`.
 fn typed() -> Vec<(&'static str, Value)> {
     let lines: Vec<_> = sample("sh").lines().collect();
     let parts = |line: &&'static str| {

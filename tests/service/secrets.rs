@@ -20,7 +20,7 @@ struct Lines(Mutex<String>);
 
 struct Log(&'static Lines);
 
-/// The log since the first call, shared by all tests.
+/// Returns the log since the first call, shared by all tests.
 fn lines() -> &'static Lines {
     static LINES: OnceLock<Lines> = OnceLock::new();
     static STARTED: OnceLock<()> = OnceLock::new();

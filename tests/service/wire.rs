@@ -95,7 +95,7 @@ async fn health_says_that_services_serve() {
     assert_eq!(client.check(request).await.expect_err("unknown").code(), Code::NotFound);
 }
 
-/// The lock in the answer to a query.
+/// Returns the lock in the answer to a query.
 fn lock_in(reply: tonic::Response<pb::QueryReply>) -> pb::LockView {
     match reply.into_inner().answer {
         Some(pb::query_reply::Answer::Lock(view)) => view,
@@ -158,9 +158,9 @@ async fn a_unary_wait_ends_however_the_hold_ends() {
     }
 }
 
-/// A unary wait with a limit is answered when the limit is over, and says that the name is not free if it has a holder,
-/// one permit of a semaphore is taken, or a lock-delay keeps it closed. A limit of 0 checks once. A name that was never
-/// used is free.
+/// A unary wait with a limit is answered when the limit is over. The answer says that the name is not free if it has a
+/// holder, one permit of a semaphore is taken, or a lock-delay keeps it closed. A limit of 0 checks once. A name that
+/// was never used is free.
 #[tokio::test]
 async fn a_unary_wait_with_a_limit_says_whether_the_name_is_free() {
     let service = crate::remote().await;
@@ -190,7 +190,7 @@ async fn opened(locks: &mut LocksClient<Channel>, handle: &str) -> u64 {
     locks.open_session(asked).await.expect("opened").into_inner().session.expect("its proof").id
 }
 
-/// The proof of the session with this handle, in this namespace.
+/// Returns the proof of the session with this handle, in this namespace.
 fn proof(id: u64, handle: &str, namespace: &str) -> pb::SessionProof {
     pb::SessionProof { id, handle: handle.to_owned(), namespace: namespace.to_owned() }
 }
@@ -200,7 +200,7 @@ async fn commanded(locks: &mut LocksClient<Channel>, command: Command) -> Result
     decided(locks.submit(pb::Command { command: Some(command) }).await)
 }
 
-/// The outcome in a reply, or the text of the refusal.
+/// Returns the outcome in a reply, or the text of the refusal.
 fn decided(answered: Result<Response<pb::Reply>, Status>) -> Result<Option<pb::reply::Outcome>, String> {
     match answered.map_err(|status| message(&status))?.into_inner().outcome {
         Some(pb::reply::Outcome::Refused(error)) => Err(error.detail),
@@ -208,7 +208,7 @@ fn decided(answered: Result<Response<pb::Reply>, Status>) -> Result<Option<pb::r
     }
 }
 
-/// The message of a call that was refused as invalid.
+/// Returns the message of a call that was refused as invalid.
 fn message(status: &Status) -> String {
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     status.message().to_owned()
@@ -271,7 +271,7 @@ async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
     assert_eq!(answers, [wrong, "renewed", wrong]);
 }
 
-/// All commands of a session that holds this lock with this token by this request.
+/// Returns all commands of a session that holds this lock with this token by this request.
 fn commands(proof: &pb::SessionProof, lock: &str, token: u64, request: u64) -> [(&'static str, Command); 6] {
     let (session, answered_below) = (Some(proof.clone()), 0);
     let others = vec![pb::SetMember { lock: "another".to_owned(), mode: None, limit: None }];

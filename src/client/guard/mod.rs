@@ -56,39 +56,39 @@ impl LockGuard {
         self
     }
 
-    /// The fencing token of this grant, larger than that of every earlier grant. An [`upgrade`](Self::upgrade) replaces
-    /// it.
+    /// Returns the fencing token of this grant, larger than that of every earlier grant. An [`upgrade`](Self::upgrade)
+    /// replaces it.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.held.hold.token()
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.held.hold.name
     }
 
-    /// The session of the hold.
+    /// Returns the session of the hold.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.held.session.state.id
     }
 
-    /// How long the request waited in the queue, in log time.
+    /// Returns how long the request waited in the queue, in log time.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// How long the lock is certainly held if no further renewal is answered; zero once it is lost. Reads the clock at
-    /// each call.
+    /// Returns how long the lock is certainly held if no further renewal is answered; zero once it is lost. Reads the
+    /// clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.held.valid_for()
     }
 
-    /// How certain it is that the lock is held.
+    /// Returns how certain it is that the lock is held.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.held.state()
@@ -113,8 +113,8 @@ impl LockGuard {
         self.held.hold.revoke_requested().await
     }
 
-    /// Turns a shared hold into an exclusive one with a new token if no other holder shares the lock. Otherwise it is
-    /// refused at once, and the hold stays as it is.
+    /// Turns a shared hold into an exclusive one with a new token if no other holder shares the lock. Otherwise the
+    /// upgrade is refused at once, and the hold stays as it is.
     pub async fn upgrade(&mut self) -> Result<FencingToken, ClientError> {
         self.upgrade_as(WaitLimit::Try).await
     }
@@ -168,8 +168,8 @@ impl LockGuard {
     }
 
     /// Splits the hold into its permits, each of which is released separately; a lock has one. The iterator creates
-    /// them one by one, and dropping it releases the remaining ones together. If the owner acquired this hold again, no
-    /// permit is released before that reentry was.
+    /// them one by one, and dropping it releases the remaining ones together. If the owner acquired this hold again,
+    /// that reentry must be released before any permit is.
     #[must_use = "dropping the permits releases them"]
     pub fn into_permits(mut self) -> impl Iterator<Item = Permit> + Send {
         self.held.disarm();

@@ -13,7 +13,7 @@ use crate::model::FencingToken;
 /// One permit of a [split](super::LockGuard::into_permits) guard. Dropping it releases this permit; the others stay
 /// held.
 ///
-/// It is lost together with the other permits of its hold, and has the same token.
+/// The permit is lost together with the other permits of its hold, and has the same token.
 #[derive(Debug)]
 #[must_use = "dropping it releases the permit"]
 pub struct Permit(OnDrop<Share>);
@@ -31,7 +31,7 @@ struct Share {
 }
 
 impl Permit {
-    /// All permits of a hold as one share.
+    /// Returns all permits of a hold as one share.
     pub(crate) fn all(held: HoldRef, count: u32) -> Self {
         Self::new(Share { held, left: Arc::new(AtomicU32::new(count)), of: count, count })
     }
@@ -56,13 +56,13 @@ impl Permit {
         })
     }
 
-    /// The fencing token of the grant.
+    /// Returns the fencing token of the grant.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.0.held.hold.token()
     }
 
-    /// How certain it is that the permit is held.
+    /// Returns how certain it is that the permit is held.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.0.held.state()
@@ -84,7 +84,7 @@ impl Permit {
 }
 
 impl Share {
-    /// The command that releases this share: a change of the hold, or its release if this is the whole hold.
+    /// Returns the command that releases this share: a change of the hold, or its release if this is the whole hold.
     fn give_back(&self) -> SessionCommand {
         if self.left.fetch_sub(self.count, Ordering::Relaxed) == self.count {
             self.held.hold.release();

@@ -13,7 +13,7 @@ use crate::model::{FencingToken, LockName, SessionId};
 /// Guard of several locks. It keeps their session alive. Dropping it releases all of them, as a [`LockGuard`] does.
 ///
 /// The locks were granted at one moment and are independent from then on: one of them can be lost alone, by a break, a
-/// hand-over or the end of its lease. The set counts as lost with the first of them.
+/// hand-over or the end of its lease. The set is lost as soon as one of them is lost.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks"]
 pub struct SetGuard {
@@ -22,7 +22,7 @@ pub struct SetGuard {
 }
 
 impl From<LockGuard> for SetGuard {
-    /// Makes the guard of one lock a set.
+    /// Turns the guard of one lock into a set.
     fn from(guard: LockGuard) -> Self {
         Self { guards: vec![guard] }
     }
@@ -34,19 +34,19 @@ impl SetGuard {
         Self { guards }
     }
 
-    /// The fencing token of this lock's grant; `None` if the set has no lock of this name.
+    /// Returns the fencing token of this lock's grant; `None` if the set has no lock of this name.
     #[must_use]
     pub fn token(&self, name: &str) -> Option<FencingToken> {
         self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::token)
     }
 
-    /// The fencing tokens by the names of their locks.
+    /// Returns the fencing tokens by the names of their locks.
     #[must_use]
     pub fn tokens(&self) -> BTreeMap<LockName, FencingToken> {
         self.guards.iter().map(|guard| (guard.name().clone(), guard.token())).collect()
     }
 
-    /// The guards of the single locks, sorted by name.
+    /// Returns the guards of the single locks, sorted by name.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
@@ -56,26 +56,26 @@ impl SetGuard {
         self.guards
     }
 
-    /// The session of the holds.
+    /// Returns the session of the holds.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.guards[0].session()
     }
 
-    /// How long the request waited in the queues, in log time.
+    /// Returns how long the request waited in the queues, in log time.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.guards[0].waited()
     }
 
-    /// How long all locks are certainly held if no further renewal is answered; zero once one of them is lost. Reads
-    /// the clock at each call.
+    /// Returns how long all locks are certainly held if no further renewal is answered; zero once one of them is lost.
+    /// Reads the clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.guards.iter().map(LockGuard::valid_for).min().unwrap_or_default()
     }
 
-    /// The state of the lock that is least certain to be held.
+    /// Returns the state of the lock that is least certain to be held.
     #[must_use]
     pub fn state(&self) -> HoldState {
         let states = || self.guards.iter().map(LockGuard::state);

@@ -46,12 +46,12 @@ impl HoldRef {
         }
     }
 
-    /// The command that releases the hold.
+    /// Returns the command that releases the hold.
     pub(crate) fn release(&self) -> SessionCommand {
         SessionCommand::Release(self.hold.clone(), self.session.state.draw())
     }
 
-    /// A command that changes the hold.
+    /// Returns a command that changes the hold.
     pub(crate) fn change(&self, change: HoldChange) -> SessionCommand {
         SessionCommand::Change(self.hold.clone(), self.session.state.draw(), change)
     }
@@ -66,20 +66,20 @@ pub struct HoldWatch {
 }
 
 impl HoldWatch {
-    /// The fencing token of the hold.
+    /// Returns the fencing token of the hold.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.token()
     }
 
-    /// How certain it is that the hold lasts. A released hold is lost.
+    /// Returns how certain it is that the hold lasts; [`HoldState::Lost`] after its release.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.hold.state(self.session.state(), self.session.clock.now())
     }
 
-    /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. A released hold is never
-    /// lost: its watch waits until the session ends.
+    /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. After a release of the hold,
+    /// it waits until the session ends.
     pub async fn lost(&self) -> Lost {
         let session = &self.session;
         let (alone, reason) = tokio::select! {

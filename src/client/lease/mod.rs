@@ -36,43 +36,43 @@ pub struct Lease<S: LockService> {
 }
 
 impl<S: LockService> Lease<S> {
-    /// The fencing token of this grant.
+    /// Returns the fencing token of this grant.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// The secret that authorizes refreshes and the release.
+    /// Returns the secret that authorizes refreshes and the release.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.lock.name
     }
 
-    /// How long the request waited in the queue, in log time.
+    /// Returns how long the request waited in the queue, in log time.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// The log time at which the lease ends.
+    /// Returns the log time at which the lease ends.
     #[must_use]
     pub fn deadline(&self) -> LogTime {
         self.validity.deadline()
     }
 
-    /// How long the lock is certainly held unless it is refreshed. Reads the clock at each call.
+    /// Returns how long the lock is certainly held unless it is refreshed. Reads the clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.validity.left(self.client.settings.clock.now())
     }
 
-    /// Extends the lease: it ends its own duration from now.
+    /// Extends the lease: sets its end to its duration from now.
     pub async fn refresh(&mut self) -> Result<Refreshed, ClientError> {
         self.refresh_for(self.duration).await
     }
@@ -128,8 +128,8 @@ pub struct Refreshed {
     pub deadline: LogTime,
 }
 
-/// Steps within one millisecond of log time. Attempts of one caller increase in these steps, and two callers begin at
-/// random different steps.
+/// Number of steps within one millisecond of log time. Attempts of one caller increase in these steps, and each caller
+/// begins at a random step.
 const FINE: u64 = 1 << 16;
 
 /// Numbers the refreshes of a lease by one caller. Every caller with the handle may refresh the lease, from any
@@ -149,12 +149,12 @@ impl RefreshCounter {
         Self { last: 0, known }
     }
 
-    /// Learns the log time of an answer.
+    /// Records the log time of an answer.
     pub(crate) fn answered(&mut self, stamp: LogTime) {
         self.known = self.known.max(stamp);
     }
 
-    /// The number of the next attempt.
+    /// Returns the number of the next attempt.
     pub(crate) fn next(&mut self, clock: &dyn Clock) -> u64 {
         let begin = self.known.0.saturating_mul(FINE).saturating_add(clock.random_below(FINE));
         self.last = self.last.saturating_add(1).max(begin);
@@ -163,7 +163,7 @@ impl RefreshCounter {
 }
 
 impl<S: LockService> Client<S> {
-    /// Extends a lease by its handle: it ends this duration from now.
+    /// Sets the end of this handle's lease to this duration from now, which may be earlier than before.
     pub async fn refresh(&self, name: &str, handle: &Handle, duration: Duration) -> Result<Refreshed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let mut attempts = RefreshCounter::since(self.log_time().await?);
@@ -202,8 +202,8 @@ impl<S: LockService> Client<S> {
             };
             attempts.answered(stamp);
             tries += 1;
-            // Another caller of the same lease knew a later log time. The answer contains it, so the next attempt is
-            // accepted. If that happens repeatedly, the answer still has the end of the lease.
+            // Another caller of the same lease knew a later log time. The answer contains that time, so the next
+            // attempt is accepted. After several such answers, the last one still has the end of the lease.
             if deadline == stamp.after_ms(lease_ms) || REFRESH_TRIES_MAX <= tries {
                 let answer = Answer { sent, index, stamp, deadline };
                 let valid_for = Validity::new(answer, None).left(sent);

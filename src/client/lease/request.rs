@@ -16,8 +16,8 @@ use crate::model::{
 };
 use crate::service::{ClaimRef, LockService};
 
-/// A request for a lease, which is exclusive and does not wait by default. [`take`](Self::take) sends it; values are
-/// checked there.
+/// A request for a lease. By default it is exclusive and does not wait. [`take`](Self::take) checks the values and
+/// sends it.
 #[derive(Debug)]
 #[must_use = "nothing is requested before take()"]
 pub struct LeaseRequest<S: LockService> {
@@ -55,8 +55,8 @@ impl<S: LockService> LeaseRequest<S> {
 
     /// Requests the lease and waits as its options say. Errors are retried under one id.
     ///
-    /// If the future is dropped before its end, a task of the client withdraws the request while the client lives.
-    /// Otherwise the wait limit and the duration of the lease bound what remains of it.
+    /// If the future is dropped before it completes, a task of the client withdraws the request. If the client is
+    /// dropped, too, the request may wait until its wait limit, and a granted lease lasts for its duration.
     pub async fn take(self) -> Result<Lease<S>, ClientError> {
         let Self { client, name, access, options: RequestOptions { metadata, why, wait }, duration, handle } = self;
         let clock = client.settings.clock.clone();
@@ -112,7 +112,7 @@ impl<S: LockService> LeaseRequest<S> {
 }
 
 impl<S: LockService> Client<S> {
-    /// A request for a lease: a lock without a session, proven by a handle.
+    /// Creates a request for a lease: a lock without a session, proven by a handle.
     pub fn lease(&self, name: &str) -> LeaseRequest<S> {
         LeaseRequest::new(self.clone(), name)
     }
@@ -162,7 +162,7 @@ impl<S: LockService> PendingTake<S> {
             let clock = &client.settings.clock;
             let attempt = || client.service.submit(lease_call(command.clone(), &**clock, began, since).0);
             let reply = client.retry().until_answered(attempt).await?;
-            // The only possible refusal says that the cluster has no space to record the cancel.
+            // The only possible refusal means that the cluster has no space to record the cancel.
             if reply.outcome == Outcome::Withdrawn { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
         }
     }

@@ -22,8 +22,8 @@ use crate::model::{
 };
 use crate::service::{Freshness, LockService, RenewalCall, ServiceError};
 
-/// A request for one lock: by default exclusive, and waiting as long as the session lives. [`acquire`](Self::acquire)
-/// sends it; values are checked there.
+/// A request for one lock. By default it is exclusive and waits as long as the session lives.
+/// [`acquire`](Self::acquire) checks the values and sends it.
 #[must_use = "nothing is requested before acquire()"]
 pub struct LockRequest<S: LockService> {
     source: SessionSource<S>,
@@ -34,15 +34,15 @@ pub struct LockRequest<S: LockService> {
 }
 
 impl<S: LockService> Client<S> {
-    /// A request for a lock in the shared session, which this client opens when it is first needed and keeps until the
-    /// client is dropped.
+    /// Creates a request for a lock in the shared session, which this client opens when it is first needed and keeps
+    /// until the client is dropped.
     pub fn lock(&self, name: &str) -> LockRequest<S> {
         LockRequest::new(SessionSource::Shared(self.clone()), name)
     }
 }
 
 impl<S: LockService> Session<S> {
-    /// A request for a lock in this session.
+    /// Creates a request for a lock in this session.
     pub fn lock(&self, name: &str) -> LockRequest<S> {
         LockRequest::new(SessionSource::Own(self.clone()), name)
     }
@@ -61,8 +61,8 @@ impl<S: LockService> LockRequest<S> {
         self
     }
 
-    /// Gives up the request's place in the order: it may pass other unfair requests and be passed by them, but never
-    /// passes a fair one. It can starve.
+    /// Makes the request unfair: it may overtake other unfair requests and be overtaken by them, but never overtakes a
+    /// fair one. It can starve.
     pub fn unfair(mut self) -> Self {
         self.session_options.extras.fairness = Fairness::Barging;
         self
@@ -87,7 +87,8 @@ session_methods!(LockRequest);
 
 impl<S: LockService> Session<S> {
     /// Resumes a hold that was lost, under a new token. This is possible once, while the lock-delay keeps the name
-    /// closed, and not after a break. The lost token and the handle of the session that lost it prove the right to it.
+    /// closed, and not after a break. The lost token and the handle of the session that lost it prove the right to
+    /// resume the hold.
     pub async fn resume(&self, name: &str, lost: FencingToken, handle: &Handle) -> Result<LockGuard, ClientError> {
         let name = LockName::parse(name)?;
         let command = |request, answered_below| {
@@ -115,7 +116,7 @@ impl<S: LockService> Session<S> {
     /// Returns the guard of a hold that was handed over to this session without a request. Refused if the
     /// session does not hold the lock under this token. Adopt a hold only once: two guards of one hold both release it.
     ///
-    /// If the hold has a separate lease, its length becomes the time that was left of it.
+    /// If the hold has a separate lease, its length becomes the time that was left of that lease.
     pub async fn adopt(&self, name: &str, token: FencingToken) -> Result<LockGuard, ClientError> {
         let name = LockName::parse(name)?;
         let (mode, left_ms) = self.surely_held(&name, token).await?;
@@ -129,8 +130,8 @@ impl<S: LockService> Session<S> {
         Ok(LockGuard::new(self.reference.clone(), hold, Duration::ZERO).held_in(mode))
     }
 
-    /// The mode of this session's hold under this token, and the milliseconds until it ends without a renewal. Refused
-    /// if the session does not hold the lock.
+    /// Returns the mode of this session's hold under this token, and the milliseconds until it ends without a renewal.
+    /// Refused if the session does not hold the lock.
     async fn surely_held(&self, name: &LockName, token: FencingToken) -> Result<(Mode, u64), ClientError> {
         let held = self.held(name, token, self.settings.retry()).await?;
         held.ok_or_else(|| Refusal::NotHeld { lock: self.reference.state.key(name) }.into())
@@ -162,8 +163,8 @@ impl<S: LockService> Session<S> {
         if without { Ok(None) } else { Err(ClientError::unexpected(outcome)) }
     }
 
-    /// The mode of this session's hold under this token, and the milliseconds until it ends without a renewal; `None`
-    /// if the session does not hold the lock.
+    /// Returns the mode of this session's hold under this token, and the milliseconds until the hold ends without a
+    /// renewal; `None` if the session does not hold the lock.
     async fn held(
         &self,
         name: &LockName,

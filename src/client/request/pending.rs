@@ -39,8 +39,9 @@ struct Prepared<S: LockService> {
 }
 
 impl<S: LockService> SessionSource<S> {
-    /// Finds or opens the session. The wait counts from here; it bounds the opening, and so does the request wait. A
-    /// session that did not open in time is an error of the service, because the state of the lock is not known.
+    /// Finds or opens the session. The wait counts from this call: both it and the request wait bound the opening of
+    /// the session. If the session does not open in time, the service is reported as unreachable, because the state of
+    /// the lock is not known.
     async fn prepare(self, options: RequestOptions) -> Result<Prepared<S>, ClientError> {
         let RequestOptions { metadata, why, wait } = options;
         let (session, deadline) = match self {
@@ -112,8 +113,8 @@ pub(crate) struct Acquired {
 type CancelOnDrop = OnDrop<(SessionRef, u64)>;
 
 impl<S: LockService> PendingAcquire<S> {
-    /// Draws a number, submits a command under it, and waits for its outcome. `name` is the lock, or one lock of the
-    /// set.
+    /// Allocates a request number, submits a command under it, and waits for the outcome. `name` is the lock, or one
+    /// lock of the set.
     pub(crate) async fn run(
         session: Session<S>,
         name: &LockName,
@@ -144,7 +145,7 @@ impl<S: LockService> PendingAcquire<S> {
         cancel.disarm();
         let number = cancel.1;
         let Some(reply) = reply else {
-            // Not acquired is certain only once the cancel is answered.
+            // It is certain only once the cancel is answered that the lock was not acquired.
             session.run(SessionCommand::Cancel(number)).await?;
             return Err(not_acquired(&self.claim.lock.name, self.ahead.take()));
         };
@@ -170,15 +171,15 @@ impl<S: LockService> PendingAcquire<S> {
 }
 
 impl Acquired {
-    /// The guard of the requested lock.
+    /// Returns the guard of the requested lock.
     pub(crate) fn guard(mut self, name: LockName) -> Result<LockGuard, ClientError> {
         let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
         let grant = granted(outcome, &name, self.ahead.take())?;
         Ok(self.guard_of(name, &grant))
     }
 
-    /// The guards of the requested set of locks, sorted by name. If one of the locks was broken before the answer
-    /// arrived, the grant lacks it; then the other locks are released.
+    /// Returns the guards of the requested set of locks, sorted by name. If one of the locks was broken before the
+    /// answer arrived, the grant lacks it; then the other locks are released.
     pub(crate) fn guards(mut self, names: &[LockName]) -> Result<Vec<LockGuard>, ClientError> {
         let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
         let grants = match (outcome, names) {

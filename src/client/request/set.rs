@@ -1,4 +1,4 @@
-//! A request for several locks together, which are all granted or none.
+//! A request for several locks together: all of them are granted, or none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::client::session::Session;
 use crate::model::{Access, Invalid, LockName, Mode};
 use crate::service::LockService;
 
-/// One lock of a set. It is made from a name, for an exclusive hold, or from a name and a mode.
+/// One lock of a set. A name converts to an exclusive member, and a pair of a name and a mode to a member in that mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetMember {
     name: String,
@@ -37,8 +37,8 @@ impl<N: Into<String>, A: Into<Access>> From<(N, A)> for SetMember {
     }
 }
 
-/// A request for several locks together, which waits for as long as the session lives by default.
-/// [`acquire`](Self::acquire) sends it; values are checked there.
+/// A request for several locks together. By default it waits as long as the session lives. [`acquire`](Self::acquire)
+/// checks the values and sends it.
 #[must_use = "nothing is requested before acquire()"]
 pub struct SetRequest<S: LockService> {
     source: SessionSource<S>,
@@ -78,8 +78,8 @@ impl<S: LockService> SetRequest<S> {
         self
     }
 
-    /// Sends the request and waits as its options say. It holds nothing while it waits; all locks are granted at one
-    /// moment.
+    /// Sends the request and waits as its options say. The request holds nothing while it waits; all locks are granted
+    /// at one moment.
     ///
     /// - Errors and changes of leader are retried under one request number.
     /// - *Not acquired* means that the cluster has confirmed that no waiter and no hold of this request remain. The

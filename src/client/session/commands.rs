@@ -72,7 +72,7 @@ impl SessionCommand {
         }
     }
 
-    /// The command in the cluster's form, with the current token of the hold.
+    /// Returns the command as the cluster takes it, with the current token of the hold.
     fn build(self, request: RequestId) -> Command {
         match self {
             SessionCommand::Cancel(_) => Command::Cancel { request },

@@ -23,7 +23,7 @@ pub(crate) struct HoldTable {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Holds that have or had a guard. Those of dropped guards are removed when they may be half of all.
+    /// Holds that have or had a guard. Holds of dropped guards are removed when they may be half of the table.
     holds: Vec<Weak<Hold>>,
     sweep_at: usize,
     /// Events of tokens that no hold in the table has.
@@ -42,7 +42,7 @@ enum HoldEvent {
 }
 
 impl HoldEvent {
-    /// The event and the token of the hold that it concerns; `None` if it concerns no hold.
+    /// Returns the event and the token of the hold that it concerns; `None` if it concerns no hold.
     fn of(event: &Event) -> Option<(FencingToken, Self)> {
         let token = event.subject.token();
         match &event.kind {

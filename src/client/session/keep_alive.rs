@@ -22,8 +22,8 @@ use crate::model::{Attach, Command, Outcome, Refusal, RenewalTarget, Reply, Sess
 use crate::service::{LockService, NotSent, RenewalCall, ServiceError};
 
 /// Keeps one session alive. It ends when the last reference to the session is dropped, when a caller closes the
-/// session, or when the session is lost. Closing takes at most until the session's own deadline, or one TTL after a
-/// loss.
+/// session, or when the session is lost. The close is retried until the session's own deadline at the latest, or for
+/// one TTL after a loss.
 pub(crate) struct KeepAlive<S> {
     service: S,
     session: Arc<SessionState>,
@@ -215,7 +215,7 @@ impl<S: LockService> KeepAlive<S> {
                 session.end_reported(reason, why)
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
-                // A late answer to an older attach names the newest attach of this session itself, which is correct.
+                // A late answer to an older attach may name a newer attach of this client: that is no conflict.
                 let foreign = self.attempt < newest;
                 if foreign || !superseded {
                     self.attempt = self.attempt.max(newest);
@@ -243,8 +243,8 @@ impl<S: LockService> KeepAlive<S> {
     }
 }
 
-/// Waits until the session loses its stream. Never returns if that is already known, or if there is nothing that can
-/// break.
+/// Waits until the session loses its stream. Never returns if the loss is already known, or if the service has no
+/// streams.
 async fn detached(attachment: &mut Option<watch::Receiver<bool>>) {
     if let Some(attachment) = attachment
         && attachment.wait_for(|attached| !attached).await.is_ok()
@@ -254,12 +254,12 @@ async fn detached(attachment: &mut Option<watch::Receiver<bool>>) {
     std::future::pending().await
 }
 
-/// Whether there is no stream, or it leads to a node without the leadership, so that another stream is needed.
+/// Whether the session needs another stream: it has none, or the node of its stream does not lead.
 fn needs_other_stream(error: &ServiceError) -> bool {
     matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. })
 }
 
-/// Closes the session. Retries until it is answered or the session has certainly ended without it.
+/// Closes the session. Retries until the close is answered or the session has certainly ended without it.
 async fn close<S: LockService>(service: &S, session: &SessionState, end: SessionClose) -> Result<(), ServiceError> {
     let clock = &session.clock;
     let bound = match end {

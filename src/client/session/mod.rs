@@ -51,9 +51,9 @@ impl<S: LockService> SessionBuilder<S> {
         self
     }
 
-    /// The session also ends this duration after its stream broke, so crashes are detected sooner, but a network
-    /// failure counts as a crash. At most the TTL, and at least a third of the cluster's minimum TTL: with less, every
-    /// failover would end the session.
+    /// Sets the disconnect grace: the session also ends this duration after its stream broke. So crashes are detected
+    /// sooner, but a network failure counts as a crash. At most the TTL, and at least a third of the cluster's minimum
+    /// TTL: with less, every failover would end the session.
     pub fn disconnect_grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
@@ -65,7 +65,7 @@ impl<S: LockService> SessionBuilder<S> {
         self
     }
 
-    /// Sets the metadata of the session. The client's are used by default.
+    /// Sets the metadata of the session. By default it is the client's metadata.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = Some(metadata);
         self
@@ -117,8 +117,8 @@ impl<S: LockService> SessionBuilder<S> {
     }
 }
 
-/// The default TTL: 10 s, or twice the cluster's minimum if that is more, so that one failed failover does not end the
-/// session.
+/// Returns the default TTL: 10 s, or twice the cluster's minimum if that is more, so that one failed failover does not
+/// end the session.
 pub(crate) fn default_ttl_ms(floor_ms: u64) -> u64 {
     TTL_MS_DEFAULT_MIN.max(floor_ms.saturating_mul(2))
 }
@@ -144,7 +144,7 @@ impl<S: LockService> Session<S> {
         let events = service.hold_events(state.id);
         let follow = hold_events::follow(service.clone(), state.clone(), events);
         let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks);
-        // The references own this task: it ends when the last one is dropped, or with the session.
+        // The references own this task: it ends when the last reference is dropped, or with the session.
         tokio::spawn(keep_alive.run());
         let (commands, request_wait) = (Arc::new(service.clone()), settings.request_wait);
         let reference = SessionRef { state, queue, service: commands, request_wait };
@@ -152,37 +152,37 @@ impl<S: LockService> Session<S> {
         Self { reference, service, settings }
     }
 
-    /// The session's public id.
+    /// Returns the session's public id.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.reference.state.id
     }
 
-    /// The secret that proves the session.
+    /// Returns the secret that proves the session.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.reference.state.handle
     }
 
-    /// The session's namespace.
+    /// Returns the session's namespace.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.reference.state.namespace
     }
 
-    /// The session's TTL, as the cluster keeps it.
+    /// Returns the session's TTL, as the cluster keeps it.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.reference.state.ttl
     }
 
-    /// How long the session certainly lives if no further renewal is answered; zero once it is lost.
+    /// Returns how long the session certainly lives if no further renewal is answered; zero once it is lost.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.reference.state.valid_for()
     }
 
-    /// How certain it is that the session lives.
+    /// Returns how certain it is that the session lives.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.reference.state.state()

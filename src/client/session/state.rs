@@ -47,7 +47,7 @@ pub(crate) struct RenewalSchedule {
 }
 
 impl RenewalSchedule {
-    /// The next renewal after one at `last`: an interval later, or slightly earlier so that it is a time of the
+    /// Returns the next renewal after one at `last`: an interval later, or slightly earlier so that it is a time of the
     /// schedule.
     pub(crate) fn after(self, last: Instant) -> Instant {
         let step = (self.interval / RENEWAL_BEATS).max(Duration::from_nanos(1)).as_nanos();
@@ -67,7 +67,7 @@ pub(crate) struct RequestNumbers {
 }
 
 impl RequestNumbers {
-    /// The next number. It is outstanding until [`finish`](Self::finish).
+    /// Returns the next number. It is outstanding until [`finish`](Self::finish).
     fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.outstanding.insert(self.drawn);
@@ -79,7 +79,7 @@ impl RequestNumbers {
         self.outstanding.remove(&number);
     }
 
-    /// The bound below which the cluster may forget answers.
+    /// Returns the bound below which the cluster may forget answers.
     fn answered_below(&self) -> u64 {
         self.outstanding.first().copied().unwrap_or(self.drawn + 1)
     }
@@ -127,7 +127,7 @@ impl SessionState {
         }
     }
 
-    /// The state of its deadline. It is locked for a few instructions, never across an await.
+    /// Returns the state of its deadline. It is locked for a few instructions, never across an await.
     pub(crate) fn validity(&self) -> MutexGuard<'_, Validity> {
         self.validity.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,7 +136,7 @@ impl SessionState {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next request number, and the bound below which every number is answered.
+    /// Returns the next request number, and the bound below which every number is answered.
     pub(crate) fn draw(&self) -> (u64, u64) {
         let mut numbers = self.numbers();
         (numbers.draw(), numbers.answered_below())
@@ -147,8 +147,8 @@ impl SessionState {
         self.numbers().finish(number);
     }
 
-    /// The number of the next attempt to renew a hold's lease. Guards may share a hold, so all holds of the session
-    /// share the counter.
+    /// Returns the number of the next attempt to renew a hold's lease. Guards may share a hold, so all holds of the
+    /// session share the counter.
     pub(crate) fn next_hold_attempt(&self) -> u64 {
         self.hold_attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -158,22 +158,22 @@ impl SessionState {
         Call { proof: self.proof(), ..Call::new(command) }
     }
 
-    /// The proof that this client may act for the session.
+    /// Returns the proof that this client may act for the session.
     pub(crate) fn proof(&self) -> Proof {
         Proof::Handle { handle: self.handle.clone(), namespace: self.namespace.clone() }
     }
 
-    /// The request id of this number in the session.
+    /// Returns the request id of this number in the session.
     pub(crate) fn request(&self, number: u64) -> RequestId {
         RequestId { session: self.id, number }
     }
 
-    /// The lock of this name in the session's namespace.
+    /// Returns the lock of this name in the session's namespace.
     pub(crate) fn key(&self, name: &LockName) -> LockKey {
         LockKey { namespace: self.namespace.clone(), name: name.clone() }
     }
 
-    /// How the session ended, if it has. Reads the clock, so it detects a deadline that has passed.
+    /// Returns how the session ended, if it has. Reads the clock, so it detects a deadline that has passed.
     pub(crate) fn ended(&self) -> Option<SessionEnd> {
         if self.end.get().is_none() && self.validity().is_passed(self.clock.now()) {
             self.end_as(SessionEnd::Expired);
@@ -195,17 +195,17 @@ impl SessionState {
         self.end_as(SessionEnd::Reported(reason));
     }
 
-    /// The reason that an operator gave for ending the session, if any.
+    /// Returns the reason that an operator gave for ending the session, if any.
     pub(crate) fn why(&self) -> Option<Reason> {
         self.why.get().cloned()
     }
 
-    /// The time until the client's own deadline; zero once the session has ended.
+    /// Returns the time until the client's own deadline; zero once the session has ended.
     pub(crate) fn valid_for(&self) -> Duration {
         if self.ended().is_some() { Duration::ZERO } else { self.validity().left(self.clock.now()) }
     }
 
-    /// How certain it is that the session lives.
+    /// Returns how certain it is that the session lives.
     pub(crate) fn state(&self) -> HoldState {
         if self.ended().is_some() {
             return HoldState::Lost;
@@ -225,7 +225,7 @@ impl SessionState {
         self.end.recorded().await
     }
 
-    /// The error of a call whose session has ended.
+    /// Returns the error of a call whose session has ended.
     pub(crate) fn lost_error(&self, end: SessionEnd) -> ClientError {
         ClientError::SessionLost { session: self.id, reason: end.reason(), why: self.why() }
     }

@@ -1,6 +1,6 @@
 //! A lock service with answers that a test controls, and a clock that follows tokio's.
 //!
-//! Its log time equals the client's time, so that a deadline is known to the millisecond.
+//! The service's log time equals the client's time, so that a deadline is known to the millisecond.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,13 +99,13 @@ struct Inner {
     ttl_ms: u64,
     attached: watch::Sender<bool>,
     cluster_id: u128,
-    /// Queries in progress, and the largest number at the same time.
+    /// Number of queries in progress, and the largest such number so far.
     questions: (usize, usize),
     valid: Vec<FencingToken>,
     subscribers: Vec<EventSender>,
-    /// If set, subscriptions end as soon as they begin.
+    /// Whether subscriptions end as soon as they begin.
     curt: bool,
-    /// Commands and renewals that were answered.
+    /// Number of commands and renewals that were answered.
     answered: usize,
 }
 
@@ -130,7 +130,7 @@ impl Fake {
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// A client of this service that uses its clock.
+    /// Returns a client of this service that uses its clock.
     pub(super) fn client(&self) -> Client<Self> {
         Client::new(self.clone()).clock(self.clock.clone())
     }
@@ -149,12 +149,12 @@ impl Fake {
         self.inner().rule = Box::new(rule);
     }
 
-    /// Sets whether its sessions have a stream.
+    /// Sets whether sessions of this service have a stream.
     pub(super) fn attached(&self, attached: bool) {
         self.inner().attached.send_replace(attached);
     }
 
-    /// Makes it another cluster, which was restored from a backup.
+    /// Turns the service into another cluster, which was restored from a backup.
     pub(super) fn restored(&self) {
         let mut inner = self.inner();
         inner.cluster_id += 1;
@@ -168,17 +168,17 @@ impl Fake {
         inner.tokens = inner.tokens.max(tokens.iter().copied().max().unwrap_or(0));
     }
 
-    /// The number of calls so far that match.
+    /// Returns the number of calls so far that match.
     pub(super) fn count(&self, of: impl Fn(&Asked) -> bool) -> usize {
         self.inner().asked.iter().filter(|(_, asked)| of(asked)).count()
     }
 
-    /// The calls so far that match, with the times at which they were sent.
+    /// Returns the calls so far that match, with the times at which they were sent.
     pub(super) fn asked(&self, of: impl Fn(&Asked) -> bool) -> Vec<(Instant, Asked)> {
         self.inner().asked.iter().filter(|(_, asked)| of(asked)).cloned().collect()
     }
 
-    /// When the last matching call was sent.
+    /// Returns when the last matching call was sent.
     pub(super) fn sent(&self, of: impl Fn(&Asked) -> bool) -> Instant {
         self.asked(of).last().expect("it was asked").0
     }
@@ -190,7 +190,7 @@ impl Fake {
         tokio::time::sleep(TICK).await;
     }
 
-    /// The largest number of queries that were in progress at the same time.
+    /// Returns the largest number of queries that were in progress at the same time.
     pub(super) fn most_questions(&self) -> usize {
         self.inner().questions.1
     }
@@ -213,7 +213,7 @@ impl Fake {
         self.inner().curt = true;
     }
 
-    /// The current log time.
+    /// Returns the current log time.
     pub(super) fn stamp(&self) -> LogTime {
         LogTime(1_000 + u64::try_from(self.clock.begun.elapsed().as_millis()).expect("a short test"))
     }
@@ -330,7 +330,7 @@ impl Fake {
         }
     }
 
-    /// An event after all previous answers: a grant of the lock `a` with this token.
+    /// Returns an event after all previous answers: a grant of the lock `a` with this token.
     pub(super) fn granted(&self, token: u64) -> Event {
         let mut inner = self.inner();
         inner.index += 1;
@@ -348,7 +348,7 @@ pub(super) fn is_check(asked: &Asked) -> bool {
     matches!(asked, Asked::Query(Query::Check { .. }))
 }
 
-/// The only session that the service opens.
+/// Returns the only session that the service opens.
 pub(super) fn session() -> SessionId {
     SessionId::new(0, 7)
 }
@@ -460,7 +460,7 @@ impl LockService for Fake {
     }
 }
 
-/// A view of the lock `a`: the service's session holds it with this token until this deadline.
+/// Returns a view of the lock `a`: the service's session holds it with this token until this deadline.
 pub(super) fn view(token: FencingToken, deadline: LogTime) -> QueryResult {
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };
     let holder = crate::model::HolderView {

@@ -25,7 +25,7 @@ fn token(number: u64) -> FencingToken {
     FencingToken::new(0, number)
 }
 
-/// After every error that it returned, a watch retries for the whole request wait again.
+/// After each error that it has returned, a watch retries for the whole request wait again.
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_patient_after_each_error() {
     let fake = Fake::new();
@@ -39,7 +39,7 @@ async fn a_watch_is_patient_after_each_error() {
     }
 }
 
-/// A subscription that breaks long after the last one is renewed: the quiet time in between was no outage.
+/// A watch renews a subscription that breaks after a long quiet time: that time was no outage.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_subscription_is_no_outage() {
     let fake = Fake::new();
@@ -99,8 +99,8 @@ async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
     assert!((30..CALLS_A_MINUTE).contains(&waits), "{waits}");
 }
 
-/// A filter that has missed events calls no valid token stale before it has read the tokens again: one that was granted
-/// in the gap may be older than the token of the next event.
+/// A filter that has missed events calls no valid token stale before it has read the tokens again: a token that was
+/// granted in the gap may be older than the token of the next event.
 #[tokio::test(start_paused = true)]
 async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
     let fake = Fake::new();

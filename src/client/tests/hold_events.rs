@@ -45,7 +45,7 @@ async fn granted_soon(fake: &Fake) {
     tokio::time::sleep(10 * TICK).await;
 }
 
-/// Watching guards costs no read, and one subscription for the whole session; events reach the guards.
+/// All watched guards of a session share one subscription and cause no read; events reach the guards.
 #[tokio::test(start_paused = true)]
 async fn watching_a_hold_costs_no_read() {
     let fake = Fake::new();

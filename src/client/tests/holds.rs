@@ -38,7 +38,7 @@ async fn an_overdue_lease_makes_a_hold_unsure() {
     until(|| states() == [HoldState::Held; 3]).await;
 }
 
-/// How many permits each call releases, in order; `None` for the whole hold.
+/// Returns how many permits each call releases, in order; `None` for the whole hold.
 fn given_back(fake: &Fake) -> Vec<Option<u32>> {
     let given_back = fake.asked(|_| true).into_iter().filter_map(|(_, asked)| match asked {
         Asked::Submit(Command::Release(_)) => Some(None),

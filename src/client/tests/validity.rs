@@ -19,7 +19,7 @@ fn slow() -> Fake {
     fake
 }
 
-/// The rest of `length` counted from `sent`, minus the margin for the drift of clocks.
+/// Returns the rest of `length` counted from `sent`, minus the margin for the drift of clocks.
 fn left(fake: &Fake, sent: Instant, length: Duration) -> Duration {
     (length * 99 / 100).saturating_sub(fake.clock.now().since(sent))
 }
@@ -62,8 +62,8 @@ async fn a_session_counts_from_the_sending() {
     assert_eq!(session.valid_for(), left(&fake, fake.sent(is_attach), ttl));
 }
 
-/// With a grace, a session is valid from the last proof over its newest stream. An answer over the previous stream that
-/// arrives after an attach was sent does not count, because that node may have closed its stream since.
+/// With a grace, a session is valid from the last proof over its newest stream. An answer over the previous stream does
+/// not count if it arrives after an attach was sent, because the node may have closed that stream since.
 #[tokio::test(start_paused = true)]
 async fn a_late_renewal_does_not_move_the_grace_once_an_attach_was_sent() {
     let fake = slow();

@@ -34,7 +34,8 @@ fn http(config: &Config) -> Option<String> {
 }
 
 /// Asks the members at the start of each term of this node, and then every [`limits::WATCH_MS`] while it leads. Asks
-/// again sooner if the node's own announcement did not arrive: nothing is proposed for it at the very start of a term.
+/// again sooner while the state lacks this node's own announcement: at the very start of a term, nothing can be
+/// proposed.
 pub(in crate::node) async fn keep(node: Node) {
     let mut views = node.core.consensus.watch();
     let mut stop = node.core.stop.subscribe();

@@ -56,7 +56,7 @@ pub(in crate::node) async fn compare(node: Node) {
                 reported = Some(claim);
                 node.core.agreed.set(claim);
                 tracing::error!(?nodes, index = claim.index, "these nodes' states differ from that of most voters");
-                // Propose the digest now: without calls there may be no next entry for long.
+                // Propose the digest now: without calls there may be no next entry for a long time.
                 node.core.submit_internal(Command::Tick);
             }
             Verdict::Split(index) => {

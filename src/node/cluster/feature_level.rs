@@ -25,7 +25,7 @@ impl Core {
     /// Checks that this command may be proposed. The level only rises, so a command that is allowed now stays allowed.
     pub(in crate::node) fn admits(&self, command: &Command) -> Result<(), Refusal> {
         let needed = command.feature();
-        // Commands of the lowest level skip the look at the machine, which would wait for the entry that is being
+        // Commands of the lowest level need no read of the machine, which would wait for the entry that is being
         // applied.
         if needed <= limits::FEATURE_LEVEL_MIN {
             return Ok(());

@@ -12,14 +12,14 @@ use crate::node::forward::Forward;
 use crate::raft::{Member, MembershipChange, MembershipError, ProposeError, View};
 use crate::service::{MemberChange, NotSent, ServiceError};
 
-/// A member as the leader sees it, with what decides about a change.
+/// What the leader knows about a member and needs to decide about a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seat {
     member: Member,
     voter: bool,
-    /// It answered the leader within an election timeout.
+    /// Whether the member answered the leader within an election timeout.
     alive: bool,
-    /// Number of entries that it lacks; `None` if unknown.
+    /// Number of log entries that the member lacks; `None` if unknown.
     behind: Option<u64>,
 }
 
@@ -226,7 +226,7 @@ mod tests {
         Member { client: format!("n{node}.example:7600"), peer: format!("n{node}.example:7610") }
     }
 
-    /// Returns voters that answer or not, and a learner 9 that lacks `behind` entries.
+    /// Returns these voters, each with whether it answers, and a learner 9 that lacks `behind` entries.
     fn seats(voters: &[(u64, bool)], behind: Option<u64>) -> Seats {
         let voter = |(node, alive): &(u64, bool)| {
             (*node, Seat { member: member(*node), voter: true, alive: *alive, behind: Some(0) })
@@ -279,7 +279,7 @@ mod tests {
         assert!(refused(promote(&silent, 9, None)).contains("start it first"));
     }
 
-    /// No voter is removed if two voters would be left, none, or too few that answer.
+    /// A removal is refused if it would leave two voters, none, or too few that answer.
     #[test]
     fn what_would_cost_the_quorum_is_refused() {
         assert!(refused(remove(&seats(&ALL, Some(0)), 3)).contains("--instead-of 3"));

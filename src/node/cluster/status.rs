@@ -29,8 +29,8 @@ impl Node {
             if let Ok(Forwarded::Status(status)) = self.send_to_leader(Forward::Status, None).await {
                 return status;
             }
-            // Leadership may have moved, or the connection to the leader may have failed: wait for a change, but not
-            // only for that.
+            // Leadership may have moved, or the connection to the leader may have failed: wait for a change of the
+            // view, or for a short pause.
             let pause = Duration::from_millis(limits::RETRY_MS_MIN);
             tokio::select! {
                 changed = views.changed() => if changed.is_err() { std::future::pending::<()>().await },

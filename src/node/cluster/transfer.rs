@@ -11,7 +11,7 @@ use crate::raft::ProposeError;
 use crate::service::{NotSent, ServiceError};
 
 impl Node {
-    /// Transfers leadership to another node, and returns once that node leads. Log time stands still meanwhile.
+    /// Transfers leadership to another node, and returns once that node leads. Log time does not advance meanwhile.
     ///
     /// Only a node that answered within two heartbeats and has the whole log is eligible: a transfer to a dead node
     /// would cost a full election.
@@ -40,19 +40,19 @@ impl Node {
                 if let Err(error) = handed {
                     tracing::warn!(node = self.core.id, %error, "the transfer of leadership failed");
                 }
-                // Another node than the chosen one may have taken over.
+                // A node other than the chosen one may have become the leader.
                 self.wait_until_published().await;
             }
             Err(Unready) => tracing::warn!(node = self.core.id, "no node could take over leadership"),
         }
     }
 
-    /// Waits until this node's servers know that another node leads: a node that stops before cannot send its clients
-    /// there.
+    /// Waits until this node's servers know that another node leads: a node that stops earlier cannot send its clients
+    /// to that leader.
     async fn wait_until_published(&self) {
         let mut leader = self.core.leader.subscribe();
         let moved = leader.wait_for(|leader| leader.as_ref().is_none_or(|leader| leader.node != self.core.id));
-        // If it takes too long, clients of this node find the leader without its help.
+        // If this takes too long, clients of this node find the leader without its help.
         let _ = tokio::time::timeout(self.core.election_max, moved).await;
     }
 

@@ -84,8 +84,8 @@ impl Hub {
         let Some(last) = events.last() else { return };
         let newest = last.position;
         self.window().push(Arc::clone(events));
-        // A session that ends with this entry is notified of its end alone. Its client would take the breaks of its
-        // holds, which come first, for breaks in a session that continues.
+        // A session that ends with this entry is notified of its end alone. The breaks of its holds come first, and its
+        // client would treat them as breaks in a session that continues.
         let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
         ends.for_each(|event| self.holds.on_event(event));
         for event in &**events {
@@ -95,8 +95,8 @@ impl Hub {
         self.newest.send_replace(newest);
     }
 
-    /// A state was loaded, at the start or from a snapshot: events up to its newest event were never seen here. A
-    /// subscriber that has received that event misses nothing.
+    /// Raises the floor after a state was loaded, at the start or from a snapshot: this hub never saw the events up to
+    /// the newest event of that state. A subscriber that has received that event misses nothing.
     pub(in crate::node) fn skip_to(&self, floor: Position) {
         *self.window() = Window { entries: VecDeque::new(), events: 0, floor };
         self.ends.missed(floor);
@@ -120,8 +120,8 @@ impl Hub {
         window.entries.back().and_then(|events| events.last()).map_or(window.floor, |event| event.position)
     }
 
-    /// The window is locked only while a few entries are taken from it, because `apply` waits for the lock. Each
-    /// subscriber filters its events afterwards.
+    /// Returns the next events of a subscriber. The window is locked only while a few entries are taken from it,
+    /// because `apply` waits for the lock. The events are filtered afterwards.
     fn after(&self, cursor: Position, scope: &Scope) -> Batch {
         let entries = {
             let window = self.window();

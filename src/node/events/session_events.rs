@@ -16,7 +16,7 @@ use crate::service::{EventSender, Events, ServiceError};
 #[derive(Debug, Default)]
 struct Subscribers {
     senders: Mutex<HashMap<SessionId, Vec<EventSender>>>,
-    /// Entries that were left when the table was last swept.
+    /// Number of entries that were left when the table was last swept.
     swept: AtomicUsize,
 }
 
@@ -65,18 +65,19 @@ impl SessionEnds {
     pub(super) fn on_event(&self, event: &Event) {
         let (EventKind::SessionEnded { .. }, Subject::Session(session)) = (&event.kind, &event.subject) else { return };
         for sender in self.0.lock().remove(session).into_iter().flatten() {
-            // The channel has a place for this one event; it fails only where the receiver is gone.
+            // The channel has space for this one event, so the send fails only if the receiver is gone.
             sender.try_send(Ok(event.clone()));
         }
     }
 
-    /// Ends may have been missed up to `resume`: ends every subscription with an error.
+    /// Ends every subscription with an error, because ends of sessions up to `resume` may have been missed.
     pub(super) fn missed(&self, resume: Position) {
         self.0.missed(resume);
     }
 }
 
-/// Subscribers to what others do to a session's holds: breaks, hand-overs, expiry, recalls and requests to release.
+/// Subscribers to events of a session's holds that the session did not cause: breaks, hand-overs, expiry, recalls and
+/// requests to release.
 #[derive(Debug, Default)]
 pub(super) struct HoldEvents(Subscribers);
 
@@ -133,7 +134,7 @@ impl HoldEvents {
         }
     }
 
-    /// Events may have been missed up to `resume`: ends every subscription with an error.
+    /// Ends every subscription with an error, because events up to `resume` may have been missed.
     pub(super) fn missed(&self, resume: Position) {
         self.0.missed(resume);
     }

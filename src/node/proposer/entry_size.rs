@@ -5,13 +5,13 @@ use crate::model::{
     Metadata, OpenSession, Owner, Release, Renewal, RenewalTarget, Submission, TakeLease,
 };
 
-/// Numbers, lengths and tags of any command.
+/// Bytes of the numbers, lengths and tags of any command.
 const COMMAND_BYTES: usize = 160;
-/// Numbers, lengths and tags of an acquire's extra options.
+/// Bytes of the numbers, lengths and tags of an acquire's extra options.
 const EXTRAS_BYTES: usize = 64;
-/// Numbers, lengths and tags of one lock of an acquire.
+/// Bytes of the numbers, lengths and tags of one lock of an acquire.
 const MEMBER_BYTES: usize = 32;
-/// Numbers, lengths and tags of one renewal.
+/// Bytes of the numbers, lengths and tags of one renewal.
 const RENEWAL_BYTES: usize = 64;
 
 /// Returns an upper bound of the bytes that a command adds.
@@ -191,7 +191,7 @@ mod tests {
         })
     }
 
-    /// An acquire with every option set.
+    /// Returns an acquire with every option set.
     fn largest_acquire() -> Command {
         let session = SessionId::from_u64(i64::MAX as u64).expect("legal");
         let owner = Owner::parse(&text(limits::OWNER_BYTES_MAX)).expect("legal");

@@ -1,5 +1,4 @@
-//! The leader's log clock: how log time advances, and when it stands still (the rules of A4 in the manual's page on
-//! time).
+//! The leader's log clock: how log time advances, and when it stops (the rules of A4 in the manual's page on time).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,7 +34,7 @@ impl LogClock {
     /// Advances the clock and returns log time. `applied` is the newest applied stamp. `timed` means that some deadline
     /// exists, so that lost time matters.
     pub(super) fn read(&mut self, now: Instant, applied: LogTime, timed: bool) -> LogTime {
-        // A caller may have taken its time before another caller read this clock: that time must not count twice.
+        // A caller may have read `now` before another caller read this clock: that time must not count twice.
         let elapsed = now.since(self.read);
         self.read = self.read.max(now);
         if self.stopped {
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(clock.read(at_ms(100), LogTime(10_000), true), LogTime(10_100));
     }
 
-    /// During a transfer the clock stands still, and that time does not count afterwards.
+    /// During a transfer the clock stops, and that time does not count afterwards.
     #[test]
     fn a_hand_over_stops_it() {
         let mut clock = clock();

@@ -1,8 +1,8 @@
 //! The batching proposer: puts all waiting commands and renewals into one log entry, and advances log time.
 //!
-//! All of them share one fsync and one consensus round; a single command is proposed at once. While an entry is being
-//! committed, the commands of the next one gather. The next entry leaves at once if only a few callers wait for the
-//! entry before it.
+//! All calls of an entry share one fsync and one consensus round; a single command is proposed at once. While an entry
+//! is being committed, the commands of the next one gather. The next entry leaves at once if only a few callers wait
+//! for the entry before it.
 
 mod batch_window;
 mod entry_size;
@@ -32,7 +32,7 @@ use replies::BatchReplies;
 /// The part of the Raft view that the proposer needs.
 #[derive(Debug, Clone, Copy)]
 struct LeaderState {
-    /// This node leads and has applied an entry of its own term.
+    /// Whether this node leads and has applied an entry of its own term.
     leads: bool,
     term: u64,
     leader: Option<u64>,
@@ -106,7 +106,8 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
     while in_flight.next_applied().await.is_some() {}
 }
 
-/// Leadership has changed: log time starts with the first entry of a term and stops when the term ends.
+/// Opens or closes the queue after a change of leadership. Log time starts with the first entry of a term and stops
+/// when the term ends.
 fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
     if !state.leads {
         core.queue.close(core.hint(state.leader));
@@ -153,14 +154,15 @@ fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: Ba
     if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
 }
 
-/// Returns how long the waiting commands may wait for more, this soon after the last entry; `None` if they leave at
+/// Returns how long the waiting commands may wait for more, if the last entry left `since` ago; `None` if they leave at
 /// once.
 fn coalescing_delay(wanted: usize, since: Duration, all_would_queue: impl FnOnce() -> bool) -> Option<Duration> {
     let left = Duration::from_millis(limits::QUEUERS_APART_MS).saturating_sub(since);
     (wanted == 1 && !left.is_zero() && all_would_queue()).then_some(left)
 }
 
-/// Whether only a few acquires of locks that others hold are waiting. An entry in flight may free their locks.
+/// Whether the waiting calls are only a few acquires, each of which would join the queue of its lock even after the
+/// entries in flight, which may free locks.
 fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
     let locks_may_be_freed = !in_flight.entries.is_empty();
     core.consensus.machine(|machine| {
@@ -210,7 +212,7 @@ impl EntriesInFlight {
         self.entries.push(Box::pin(entry.wait_until_applied(Arc::clone(core))));
     }
 
-    /// Waits until one has been applied or has failed, and returns its callers. `None` if no entry is in flight.
+    /// Waits until an entry has been applied or has failed, and returns its callers. `None` if no entry is in flight.
     async fn next_applied(&mut self) -> Option<Arc<BatchReplies>> {
         let applied = self.entries.next().await?;
         self.callers -= applied.served();
@@ -247,7 +249,7 @@ impl EntryInFlight {
     async fn wait_until_applied(self, core: Arc<Core>) -> Arc<BatchReplies> {
         let outcome = match self.submitted {
             Ok(submitted) => match submitted.applied().await {
-                // The entry was queued: a stop afterwards does not show that it will never be applied.
+                // The entry was queued, so it may still be applied although the node stopped.
                 Err(ProposeError::Stopped) => Err(ProposeError::Unknown("the node stopped".to_owned())),
                 outcome => outcome,
             },

@@ -38,7 +38,7 @@ pub(in crate::node) struct Batch {
     pub(in crate::node) commands: Vec<Waiting<Submission>>,
 }
 
-/// The queue of the proposer. It is bounded: if it is full, calls are refused with a pause.
+/// The bounded queue of the proposer. If it is full, it refuses calls, and the error names a pause before a retry.
 #[derive(Debug, Default)]
 pub(in crate::node) struct ProposalQueue {
     state: Mutex<QueueState>,
@@ -46,15 +46,15 @@ pub(in crate::node) struct ProposalQueue {
     pub(in crate::node) wake: Notify,
     /// Notified when commands wait for the next leader.
     pub(in crate::node) unsent: Notify,
-    /// Whether the queue accepts calls: a moment after this node started to lead.
+    /// Whether the queue accepts calls: true once this node leads and has applied an entry of its own term.
     opened: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Set while this node leads and has applied an entry of its own term.
+    /// Log clock; `None` unless this node leads and has applied an entry of its own term.
     clock: Option<LogClock>,
-    /// Leadership is being transferred: nothing is taken out.
+    /// Whether leadership is being transferred. Then the proposer takes no calls out.
     paused: bool,
     renewals: VecDeque<Waiting<Renewal>>,
     /// Most renewals in an entry, if lower than the limit.
@@ -66,7 +66,7 @@ struct QueueState {
     unsent: Vec<Waiting<Submission>>,
     /// Number of waiting calls at which the proposer is woken: each wake-up costs a switch between threads.
     wake_at: usize,
-    /// Renewals of sessions do not wake the proposer: they wait for more of them.
+    /// Whether renewals of sessions gather: then they do not count toward `wake_at`.
     sessions_gather: bool,
 }
 
@@ -88,7 +88,7 @@ pub(in crate::node) struct Now {
     pub(in crate::node) instant: Instant,
     /// Newest applied stamp.
     pub(in crate::node) applied: LogTime,
-    /// Some deadline exists.
+    /// Whether any deadline exists.
     pub(in crate::node) timed: bool,
 }
 
@@ -97,7 +97,7 @@ impl ProposalQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This node leads: starts log time and accepts calls.
+    /// Opens the queue when this node starts to lead: starts log time and accepts calls.
     pub(in crate::node) fn open(&self, stamp: LogTime, now: Instant, election_max: Duration) {
         let mut state = self.state();
         state.clock = Some(LogClock::start(stamp, now, election_max));
@@ -120,7 +120,7 @@ impl ProposalQueue {
         *self.opened.borrow()
     }
 
-    /// This node does not lead, or no longer: stops log time and rejects the waiting calls.
+    /// Closes the queue when this node does not lead: stops log time and rejects the waiting calls.
     pub(in crate::node) fn close(&self, leader: Option<LeaderHint>) {
         let mut state = self.state();
         state.clock = None;
@@ -129,7 +129,8 @@ impl ProposalQueue {
         self.reject_all(leader);
     }
 
-    /// The node stops: rejects all waiting calls, as nothing can be forwarded any more.
+    /// Closes the queue when the node stops. Rejects all waiting calls, because the node can forward none of them any
+    /// more.
     pub(in crate::node) fn end(&self) {
         self.state().paused = false;
         self.close(None);
@@ -138,9 +139,9 @@ impl ProposalQueue {
         }
     }
 
-    /// Leadership is lost, or the followers are: fails the queued calls as not sent. During a transfer the next leader
-    /// is near, so commands are kept for it, and their callers need not send them again. Commands of the node itself
-    /// are failed: only the leader may propose them.
+    /// Fails the queued calls as not sent, because this node lost its leadership or its followers. During a transfer
+    /// the next leader is known soon, so the queue keeps the commands for it, and their callers need not send them
+    /// again. Commands of the node itself fail: only the leader may propose them.
     pub(in crate::node) fn reject_all(&self, leader: Option<LeaderHint>) {
         let mut state = self.state();
         let renewals = std::mem::take(&mut state.renewals);
@@ -163,7 +164,8 @@ impl ProposalQueue {
         std::mem::take(&mut self.state().unsent)
     }
 
-    /// Leadership is being transferred: stops log time and keeps the queued calls until the next leader is known.
+    /// Pauses the queue during a transfer of leadership: stops log time and keeps the queued calls until the next
+    /// leader is known.
     pub(in crate::node) fn pause(&self) {
         let mut state = self.state();
         state.paused = true;
@@ -172,7 +174,7 @@ impl ProposalQueue {
         }
     }
 
-    /// The transfer failed: continues.
+    /// Resumes the queue and log time after a failed transfer.
     pub(in crate::node) fn resume(&self, now: Instant) {
         let mut state = self.state();
         state.paused = false;
@@ -242,7 +244,7 @@ impl ProposalQueue {
         state.waiting()
     }
 
-    /// Whether only commands are waiting, at most `at_most`, and all of them match.
+    /// Whether the waiting calls are at most `at_most` commands, all of which match. Renewals that gather do not count.
     pub(in crate::node) fn has_only(&self, at_most: usize, matches: impl Fn(&Submission) -> bool) -> bool {
         let state = self.state();
         let commands = &state.commands;
@@ -251,8 +253,8 @@ impl ProposalQueue {
             && commands.iter().all(|waiting| matches(&waiting.what))
     }
 
-    /// Takes the calls for one entry out of the queue. Its stamp is the clock's, but no later than the receipt of a
-    /// renewal that did not fit. `None` while this node does not lead.
+    /// Takes the calls for one entry out of the queue. The stamp of the entry is the current log time, but no later
+    /// than the receipt of a renewal that did not fit. `None` while this node does not lead.
     pub(in crate::node) fn take(&self, now: Now) -> Option<Batch> {
         let mut state = self.state();
         let stamp = state.clock.as_mut()?.read(now.instant, now.applied, now.timed);
@@ -273,12 +275,12 @@ impl ProposalQueue {
         Some(Batch { stamp: left_behind.map_or(stamp, |receipt| receipt.min(stamp)), renewals, commands })
     }
 
-    /// Uncounted time of the last minute.
+    /// Returns the real time of the last minute that did not become log time; zero while this node does not lead.
     pub(in crate::node) fn uncounted(&self, now: Instant) -> Duration {
         self.state().clock.as_mut().map_or(Duration::ZERO, |clock| clock.uncounted(now))
     }
 
-    /// Log time as the leader last read it, for metrics.
+    /// Returns log time as this leader last read it; `None` while this node does not lead.
     pub(in crate::node) fn log_time(&self) -> Option<LogTime> {
         self.state().clock.as_ref().map(LogClock::stamp)
     }
@@ -377,8 +379,8 @@ mod tests {
         assert!(taken.into_iter().eq((0..commands).map(submission)));
     }
 
-    /// A renewal that is left for a later entry must not be late there: every entry before has a stamp no later than
-    /// its receipt. Of several renewals the oldest counts.
+    /// A renewal that is left for a later entry must not be late there: every earlier entry has a stamp no later than
+    /// the receipt of the renewal. If several are left, the oldest receipt is the bound.
     #[test]
     fn an_entry_is_stamped_no_later_than_the_oldest_renewal_left_behind() {
         let at = |ms: u64| Now { instant: Instant::from_nanos(ms * 1_000_000), ..NOW };
@@ -439,7 +441,7 @@ mod tests {
         is_not_sent(waits);
     }
 
-    /// Up to `at_most` commands are tested; more commands or urgent renewals are not.
+    /// Up to `at_most` commands are tested. If there are more commands, or urgent renewals, no command is tested.
     #[test]
     fn a_few_commands_are_tested() {
         let queue = ProposalQueue::default();
@@ -455,7 +457,7 @@ mod tests {
         assert!(!queue.has_only(2, is_take));
     }
 
-    /// While sessions gather, only other calls count; all of them leave together with the next entry.
+    /// While renewals of sessions gather, only other calls count. The next entry takes all calls.
     #[test]
     fn sessions_gather() {
         let queue = ProposalQueue::default();

@@ -27,15 +27,15 @@ pub(super) struct BatchReplies {
 }
 
 struct Unanswered {
-    /// In the order of the entry: its renewals, then its commands.
+    /// Channels in the order of the entry: its renewals, then its commands.
     answers: std::vec::IntoIter<Answer>,
-    /// How many calls waited for the next entry when a large entry sent its first replies. Counted then, because
-    /// callers of this entry are among them later.
+    /// How many calls waited for the next entry when a large entry sent its first replies. They are counted at that
+    /// time, because later calls may come from callers of this entry.
     others: Option<usize>,
 }
 
-/// Answers with their replies. Dropping it sends them, so that a runtime that has ended and drops new tasks at once
-/// leaves no caller without a reply.
+/// Replies with the channels to their callers. Dropping this sends them, so that every caller gets its reply even if
+/// the runtime has ended and drops new tasks at once.
 #[derive(Debug)]
 struct Replies(Vec<(Reply, Answer)>);
 
@@ -75,12 +75,12 @@ impl BatchReplies {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of callers, with a reply or without.
+    /// Returns the number of callers, with a reply or without.
     pub(super) fn served(&self) -> usize {
         self.served
     }
 
-    /// How many other calls waited for the next entry when a large entry sent its first replies; otherwise 0.
+    /// Returns how many other calls waited for the next entry when a large entry sent its first replies; otherwise 0.
     pub(super) fn others_waiting(&self) -> usize {
         self.unanswered().others.unwrap_or(0)
     }
@@ -111,7 +111,7 @@ impl BatchReplies {
         }
     }
 
-    /// The entry was applied: sends the replies that are left.
+    /// Sends the remaining replies once the entry was applied.
     pub(super) fn reply_applied(&self, applied: &Applied) {
         if let Some(replies) = self.take_decided(applied, 1) {
             self.send(replies);
@@ -207,8 +207,8 @@ mod tests {
         }
     }
 
-    /// An error after the last command of a small entry was decided takes no reply back; renewals alone, of which no
-    /// command reports, get their replies when the entry has been applied.
+    /// An error after the last command of a small entry was decided does not replace its replies. In an entry of
+    /// renewals alone, no command is decided, and the callers get their replies when the entry has been applied.
     #[tokio::test]
     async fn decided_commands_keep_their_replies() {
         let (failed, mut answers) = callers(0, 1);

@@ -76,8 +76,8 @@ impl Endpoints {
         }
     }
 
-    /// Connects and asks for the cluster. If the connection ends without an answer, the node may just be stopping: then
-    /// a second attempt is refused. Otherwise it shows that another service answers there.
+    /// Connects and asks for the cluster. If the connection ends without an answer, the node may be stopping: then it
+    /// refuses a second attempt. If the second attempt is not refused, another service answers there.
     async fn greeted(&self, address: &str) -> Greeted {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let mut before = None;

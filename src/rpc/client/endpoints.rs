@@ -23,12 +23,13 @@ use crate::service::{LeaderHint, NotSent, ServiceError};
 /// Effect of a call whose answer is lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// None: the next endpoint may get the same call.
+    /// No effect: the next endpoint may get the same call.
     Reads,
-    /// A change that the caller repeats: it is harmless, or an id of its own identifies it. The call is not sent to
-    /// another endpoint here, but fails early enough for the caller to do that.
+    /// A change that the caller repeats: a repetition is harmless, or the change has a separate id. The call is not
+    /// sent to another endpoint here, but fails early enough for the caller to do that.
     Repeats,
-    /// A change that must not be repeated: no other endpoint gets the call, and the answer has the whole time.
+    /// A change that must not be repeated: no other endpoint gets the call, and it may take the whole time of a
+    /// request.
     Changes,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct Endpoints {
     pub(super) request_wait: Duration,
     /// Endpoint of the last answer, or the reported leader.
     preferred: Mutex<Option<String>>,
-    /// Index of the configured endpoint that comes first without a preferred one; advances with every failure.
+    /// Index of the configured endpoint that comes first if none is preferred. It advances with every failure.
     first: AtomicUsize,
     channels: Mutex<BTreeMap<String, PinnedChannel>>,
 }
@@ -67,7 +68,7 @@ enum Step<T> {
 }
 
 impl Endpoints {
-    /// Checks the endpoints. Refuses addresses that no connection could be made to.
+    /// Checks the endpoints. Refuses addresses to which no connection can be made.
     pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
         let RemoteSettings { endpoints: configured, cluster, on_left_out, tls, request_wait, connector } = settings;
         if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
@@ -160,7 +161,7 @@ impl Endpoints {
                         && first_try
                     {
                         if leader.client == address {
-                            // It was elected, and starts to lead in a moment.
+                            // The node was elected, and starts to lead in a moment.
                             sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
                         }
                         candidates.push_back(address);
@@ -245,8 +246,8 @@ impl Endpoints {
         }
     }
 
-    /// Returns the time that one endpoint gets for a call. A hanging node looks like a slow one; if another endpoint
-    /// can serve the same call, half of the time is kept for it.
+    /// Returns the time that one endpoint gets for a call. A hanging node looks like a slow one: if another endpoint
+    /// can serve the same call, half of the time is kept for that endpoint.
     fn share(&self, effect: Effect) -> Duration {
         match effect {
             Effect::Reads | Effect::Repeats => {

@@ -4,8 +4,8 @@ use crate::rpc::convert::Wire;
 use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LeaderHint, ServiceError};
 
-/// Refuses a stream if the node uses a protocol version that this build does not support, or if another Raft group
-/// serves it than the only one that this build knows: its replies would be taken for those of the known group.
+/// Refuses a stream if the node uses a protocol version that this build does not support. Also refuses any Raft group
+/// other than the only one that this build knows, because the client would treat its replies as those of that group.
 pub(super) fn check_hello(hello: &pb::ServerHello) -> Result<(), ServiceError> {
     if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&hello.protocol) {
         let why = format!("the node uses protocol {}, not {PROTOCOL_MIN} to {PROTOCOL_MAX}", hello.protocol);

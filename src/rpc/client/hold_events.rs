@@ -38,8 +38,8 @@ impl HoldEvents {
         }
     }
 
-    /// Events were missed: the reader's subscription ends, and it subscribes again. A reader that subscribes later gets
-    /// an error first.
+    /// Records that events were missed: ends the reader's subscription, so that it subscribes again. A reader that
+    /// subscribes later gets an error first.
     pub(super) fn missed(&self) {
         let mut feed = self.feed();
         if feed.sender.is_none() {
@@ -53,7 +53,7 @@ impl HoldEvents {
         }
     }
 
-    /// The stream is over.
+    /// Ends the reader's subscription, because the stream is over.
     pub(super) fn close(&self) {
         self.feed().sender = None;
     }
@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    /// The first reader gets the events from before it; a later reader gets only later events.
+    /// The first reader also gets the events from before its subscription; a later reader gets only later events.
     #[tokio::test]
     async fn events_wait_for_their_first_reader() {
         let feed = HoldEvents::new();

@@ -85,8 +85,8 @@ impl RemoteService {
     ) -> Result<Reply, ServiceError> {
         let body = Body::Command(command(call, &Proof::Trusted)?);
         let moved = AtomicBool::new(false);
-        // A session attaches again because its old stream broke: the node of that stream is tried last, and no hint
-        // leads back to it.
+        // A session attaches again because its old stream broke: the node of that stream is tried last, and hints to it
+        // are not followed.
         let left = attaching.and_then(|(session, _)| self.streams().get(&session).map(|stream| stream.address.clone()));
         if let Some(address) = &left {
             self.shared.endpoints.forget(address);
@@ -118,8 +118,8 @@ impl RemoteService {
         Ok(reply)
     }
 
-    /// Keeps the newer one of a session's two streams and drops the other; the newer one is not always answered last.
-    /// Streams that are over are kept until there are many: their sessions attach again.
+    /// Keeps the newer one of a session's two streams and drops the other. The attach of the newer stream is not always
+    /// answered last. Streams that are over are kept until there are many: their sessions attach again.
     fn keep(&self, session: SessionId, stream: StreamHandle) {
         let mut streams = self.streams();
         if streams.len() >= limits::STREAMS_A_CONNECTION_MAX as usize {
@@ -128,7 +128,7 @@ impl RemoteService {
         let newer = streams.get(&session).is_some_and(|kept| stream.attempt < kept.attempt);
         let stream = Arc::new(stream);
         let older = if newer { Some(stream) } else { streams.insert(session, stream) };
-        // Calls that wait on the older stream also hold it, and a node that hangs would never answer them.
+        // Calls that wait on the older stream keep it alive, and a node that hangs would never answer them.
         older.inspect(|older| older.replaced());
     }
 
@@ -149,7 +149,8 @@ impl RemoteService {
         answered
     }
 
-    /// Rare calls are boxed: every caller's future reserves space for the largest call, and is moved with it.
+    /// Submits a command. Rare calls are boxed: every caller's future reserves space for the largest call, and is moved
+    /// with it.
     async fn submitted(&self, call: &Call) -> Result<Reply, ServiceError> {
         if let Command::OpenSession(OpenSession { namespace, .. }) = &call.command {
             return Box::pin(self.bind(namespace.clone(), call, None)).await;
@@ -207,7 +208,7 @@ impl LockService for RemoteService {
             if let Some(reply) = self.stream(session).ok_or_else(detached)?.result(number).await {
                 return Ok(reply);
             }
-            // It was queued on an earlier stream, or on one that has just been replaced.
+            // The acquire was queued on an earlier stream, or on one that has just been replaced.
             return self.stream(session).ok_or_else(detached)?.wait_result(number, &claim.lock).await;
         }
         Box::pin(self.unary_outcome(&claim)).await

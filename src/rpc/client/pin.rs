@@ -27,11 +27,11 @@ pub(super) struct ClusterPin {
     expected: Option<u128>,
     /// Accepted cluster with its header, once an endpoint was found that belongs to it.
     pinned: OnceLock<(u128, HeaderValue)>,
-    /// Held by the caller that asks the endpoints; the others wait for its result.
+    /// Held by the caller that asks the endpoints, while other callers wait for its result.
     pub(super) looking: tokio::sync::Mutex<()>,
     /// Endpoints that cannot be used, with the reason.
     unfit: Mutex<BTreeMap<String, Unfit>>,
-    /// Called with a sentence about each of them.
+    /// Called with a sentence about each such endpoint.
     on_left_out: Option<fn(&str)>,
 }
 
@@ -177,8 +177,8 @@ fn unreachable(why: String) -> ServiceError {
     ServiceError::not_sent(NotSent::Unreachable(why))
 }
 
-/// Asks for the cluster of the node at the other end of a new connection; `None` if it has no id yet. This changes
-/// nothing there. The error is a text.
+/// Asks for the cluster of the node at the other end of a new connection; `None` if the cluster has no id yet. Changes
+/// nothing on the node. The error is for display.
 pub(super) async fn cluster_of(channel: Channel) -> Result<Option<u128>, String> {
     let asked = HealthCheckRequest { service: String::new() };
     let answered = HealthClient::new(channel).check(asked).await;

@@ -23,7 +23,7 @@ pub(super) struct OutgoingFrame {
     /// Request number of an acquire.
     pub(super) request: Option<u64>,
     pub(super) answer: oneshot::Sender<Answer>,
-    /// Set before the stream's task hands the frame to the transport; `None` if the caller does that itself.
+    /// Mark that the stream's task sets before it hands the frame to the transport; `None` if the caller hands it over.
     pub(super) sent: Option<Arc<AtomicBool>>,
 }
 
@@ -40,7 +40,8 @@ pub(super) struct SendQueue {
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// Waits for the outcome of an acquire that was queued on an earlier stream, by frame.
     pub(super) result_waits: BTreeMap<u64, oneshot::Sender<Answer>>,
-    /// Number of such waits at which those of dropped callers are removed: at every doubling, not for every frame.
+    /// Number of such waits at which the waits of dropped callers are removed: whenever the number has doubled, not at
+    /// every frame.
     pub(super) sweep_at: usize,
 }
 
@@ -85,7 +86,7 @@ impl SendQueue {
             let bytes = frame.body.encoded_len() + 1 + encoded_len_varint(self.next_number);
             if self.frame_bytes_max < bytes {
                 let bound = format!("at most {} bytes, as the node says", self.frame_bytes_max);
-                // Sent, the frame would end the stream with everything in flight on it.
+                // If it were sent, the frame would end the stream and fail every call in flight on it.
                 let _ = frame.answer.send(Err(Invalid::new("frame", bound, bytes).into()));
                 return Sending::Sent;
             }
@@ -93,7 +94,8 @@ impl SendQueue {
         let Ok(place) = outgoing.try_reserve() else {
             return Sending::Full(frame, outgoing.clone());
         };
-        // In this order: if a caller gave up and does not see the mark, this side always sees that it gave up.
+        // The mark comes before the check: if a caller has given up without seeing the mark, this side sees that the
+        // caller has given up.
         if let Some(sent) = &frame.sent {
             sent.store(true, Ordering::SeqCst);
         }
@@ -147,7 +149,7 @@ impl PendingReply {
     }
 }
 
-/// Waits until the transport takes another frame. Returns false if it is over, or was full for
+/// Waits until the transport takes another frame. Returns false if the transport is over, or was full for
 /// [`limits::STREAM_SEND_MS_MAX`] since `since`.
 pub(super) async fn wait_for_capacity(outgoing: mpsc::Sender<pb::ClientFrame>, since: TokioInstant) -> bool {
     let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);

@@ -10,8 +10,8 @@ use crate::rpc::tls::TlsSettings;
 pub struct RemoteSettings {
     /// Addresses of its nodes, `HOST:PORT` each; one that answers is enough.
     pub endpoints: Vec<String>,
-    /// Id of the only cluster to accept; endpoints of others are left out. With `None` it is the cluster that the
-    /// endpoints name first, and two different ones are an error. A client never changes its cluster.
+    /// Id of the only cluster to accept; endpoints of other clusters are left out. `None` accepts the cluster that the
+    /// endpoints name first, and endpoints of two clusters are an error. A client never changes its cluster.
     pub cluster: Option<u128>,
     /// Called with a sentence about each endpoint that is left out because another cluster or another service answers
     /// there.

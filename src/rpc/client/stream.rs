@@ -24,14 +24,15 @@ use crate::rpc::pb::server_frame::Body as ServerBody;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LeaderHint, NotSent, ServiceError};
 
-/// A stream, for its callers. It ends when its last handle is dropped, or when a frame stays unanswered for too long.
+/// The callers' handle of a stream. The stream ends when its last handle is dropped, or when a frame stays unanswered
+/// for too long.
 pub(super) struct StreamHandle {
     queue: Arc<Mutex<SendQueue>>,
     /// Takes the frames that find no capacity in the queue.
     pub(super) overflow: mpsc::Sender<OutgoingFrame>,
     results: Arc<Mutex<WaitResults>>,
     replaced: Arc<Notify>,
-    /// False once the stream is over.
+    /// Whether the stream still works; false once it is over.
     pub(super) alive: watch::Receiver<bool>,
     pub(super) hold_events: Arc<HoldEvents>,
     /// Endpoint of the stream.
@@ -127,7 +128,7 @@ impl StreamHandle {
         self.send(body, request).answer(&self.overflow).await
     }
 
-    /// Sends a frame at once if there is capacity: a detour over the stream's task would cost a wake-up for each frame.
+    /// Sends a frame at once if there is capacity: to pass each frame to the stream's task would cost a wake-up.
     pub(super) fn send(&self, body: Body, request: Option<u64>) -> PendingReply {
         let (answer, answered) = oneshot::channel();
         let sending = locked(&self.queue).send(OutgoingFrame { body, request, answer, sent: None });
@@ -145,8 +146,8 @@ impl StreamHandle {
         self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
     }
 
-    /// Ends the stream because its session has a newer one. Callers that wait on it get an error; if the node has sent
-    /// the stream away, they have a moment left.
+    /// Ends the stream because its session has a newer one. Callers that wait on it get an error. If the node has sent
+    /// `move_to`, the stream first waits a moment for their answers.
     pub(super) fn replaced(&self) {
         self.replaced.notify_one();
     }
@@ -166,7 +167,7 @@ impl StreamHandle {
     }
 }
 
-/// Converts an error before the first command: nothing was sent.
+/// Converts an error that occurred before the first command: nothing was sent.
 fn never_sent(error: ServiceError) -> ServiceError {
     let ServiceError::Unknown { why, leader } = error else { return error };
     ServiceError::NotSent { why: NotSent::Unreachable(why), leader }
@@ -230,8 +231,8 @@ impl Stream {
         }
     }
 
-    /// The node sends the stream to another node: closes the outgoing side. If the next leader is known, unanswered
-    /// frames may still be answered, but only for a moment, as the node may already hang.
+    /// Closes the outgoing side, because the node sends the stream to another node. If the next leader is known, waits
+    /// a moment for answers to unanswered frames; not longer, as the node may already hang.
     async fn move_away(
         &mut self,
         leader: Option<LeaderHint>,
@@ -368,7 +369,7 @@ impl Stream {
     }
 
     /// Stores an outcome for the callers that wait for it or will ask for it soon. An outcome that could not be decoded
-    /// is left to another query.
+    /// is not stored, so its callers have to query it.
     fn on_result(&self, request: u64, settled: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
         let mut results = locked(&self.results);
         results.waiting.remove(&request);

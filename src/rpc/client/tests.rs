@@ -148,7 +148,7 @@ async fn a_wait_continues_on_the_newer_stream() {
 }
 
 /// An endpoint that accepts calls and answers none leaves time to ask another endpoint: for a query at once, for a
-/// command as soon as its caller repeats it. It answered when it was first connected.
+/// command as soon as its caller repeats it. The silent endpoint answered when the client first connected.
 #[tokio::test]
 async fn a_silent_endpoint_leaves_time_for_another() {
     let (first, node) = (Node::start(1).await, Node::start(1).await);
@@ -322,7 +322,7 @@ async fn a_client_reads_while_its_frames_wait() {
         tokio::task::yield_now().await;
     }
     node.service.grant();
-    // A transport that stays full ends the stream; so the answer has to come before.
+    // A transport that stays full ends the stream, so the answer has to arrive before that.
     assert_eq!(granted.await, Ok(reply(crate::rpc::fake::granted())));
 }
 
@@ -358,7 +358,7 @@ async fn a_late_attach_does_not_replace_a_newer_stream() {
     let remote = connect([&first.address, &second.address]);
     remote.submit(attach(5)).await.expect("attached");
     assert_eq!(first.asked().await, attach(5).command);
-    // It goes to the other endpoint, because an attach leaves the node of the stream before for last.
+    // This attach goes to the other endpoint, because an attach tries the node of the previous stream last.
     remote.submit(attach(4)).await.expect("attached");
     assert_eq!(second.asked().await, attach(4).command);
     let late_broke = Command::Disconnected { session: session(), attachment: Attachment(4) };

@@ -123,8 +123,8 @@ fn shown(session: SessionId, proof: &Proof) -> Option<pb::SessionProof> {
 }
 
 /// `Variant shape = { fields of the message; (several fields): together }`, in which the shape is both a pattern and an
-/// expression: first the commands of a session, then those whose late copies are refused by their age, then those that
-/// are a whole message.
+/// expression. First come the commands of a session, then those whose late copies are refused by their age, then those
+/// that are a whole message.
 macro_rules! wire_commands {
     (
         $session:ident { $($variant:ident $shape:tt = { $($field:ident),* $(; ($($part:ident),+): $whole:ident)? })* }

@@ -68,9 +68,9 @@ impl<S: LockService> Calls<S> {
     }
 
     /// Generates the number of a session's request whose program names none. Numbers grow with log time, so that the
-    /// cluster may forget the lowest ones. The numbers of one node always grow, those of two nodes differ in their
-    /// lowest bits, and the random part separates the numbers after a restart from those before it if log time stood
-    /// still.
+    /// cluster may forget the lowest ones. The numbers of one node always grow, and those of two nodes differ in their
+    /// lowest bits. The random part separates the numbers after a restart from those before it, even if log time has
+    /// not advanced.
     async fn draw(&self) -> Result<u64, ServiceError> {
         let LogTime(now_ms) = self.service.query(Query::Totals, Freshness::Stale).await?.now;
         let random = self.clock.random_below(1 << limits::DRAWN_REQUEST_RANDOM_BITS);
@@ -341,8 +341,8 @@ fn read(asked: Asked) -> Result<Call, Status> {
     call(pb::Command { command: Some(asked) }, proven).map_err(refused)
 }
 
-/// Returns how long the caller may rely on this deadline, counted from before it sent its call: at that time, log time
-/// had not reached the stamp of the first entry, and it never runs faster than real time.
+/// Returns how long the caller may rely on this deadline, in milliseconds from before it sent its call. At that time,
+/// log time had not reached the stamp of the first entry, and log time never runs faster than real time.
 fn valid_ms(stamp: LogTime, deadline: LogTime) -> u64 {
     deadline.ms_since(stamp).saturating_mul(1_000 - limits::DRIFT_MARGIN_PERMILLE) / 1_000
 }
@@ -389,7 +389,7 @@ mod tests {
     }
 
     /// Numbers that two nodes generate for one session never collide, and the numbers of one node grow, even if log
-    /// time stands still.
+    /// time does not advance.
     #[tokio::test]
     async fn generated_numbers_never_collide() {
         let service = Fake::new().0;

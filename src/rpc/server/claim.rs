@@ -12,12 +12,12 @@ use crate::rpc::background::Tasks;
 use crate::rpc::convert::{error_to_status, hold_ended, reply_to_answer};
 use crate::service::{Call, ClaimRef, LockService, Proof, ServiceError};
 
-/// The status of an error.
+/// Returns the status of an error.
 pub(super) fn status(error: ServiceError) -> Status {
     error_to_status(&error)
 }
 
-/// The status for an outcome that does not belong to the command.
+/// Returns the status for an outcome that does not belong to the command.
 pub(super) fn unexpected(reply: &Reply) -> Status {
     status(ServiceError::Internal(format!("the service answered another command: {:?}", reply.outcome)))
 }
@@ -36,7 +36,7 @@ pub(super) fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
     }
 }
 
-/// The claim of an acquire or of a take, and the call that withdraws it.
+/// Returns the claim of an acquire or of a take, and the call that withdraws it.
 pub(super) fn claimed(call: &Call) -> Option<(ClaimRef, Call)> {
     let (lock, claim, command) = match (&call.command, &call.proof) {
         (Command::Acquire(Acquire { request, locks, .. }), Proof::Handle { namespace, .. }) => {
@@ -52,7 +52,7 @@ pub(super) fn claimed(call: &Call) -> Option<(ClaimRef, Call)> {
     Some((ClaimRef { lock, claim }, Call { command, ..call.clone() }))
 }
 
-/// The grant of a final outcome. The error says why there is no grant.
+/// Returns the grant of a final outcome. The error says why there is no grant.
 pub(super) fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>) -> Result<&'a Grant, Status> {
     match &reply.outcome {
         Outcome::Granted(grant) => Ok(grant),

@@ -146,7 +146,8 @@ where
         served = serving => served.map_err(ServeError::from),
         () = bounded => Ok(()),
     };
-    // Streams that break at the end still report it to the service; a service that does not answer is not waited for.
+    // Streams that break at the end still report that to the service. The server does not wait for a service that does
+    // not answer.
     let _ = timeout(Duration::from_millis(limits::DRAIN_MS_MAX), streams.ended()).await;
     served
 }
@@ -171,7 +172,7 @@ mod tests {
         let mut silent = TcpStream::connect(&node.address).await.expect("connected");
         let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
         let mut greeting = Vec::new();
-        // It ends with the end of the stream or with a reset.
+        // The read ends with the end of the stream or with a reset.
         let _ = timeout(longest, silent.read_to_end(&mut greeting)).await.expect("closed in time");
     }
 }

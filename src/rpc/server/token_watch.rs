@@ -15,7 +15,7 @@ use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscr
 /// The answer to `WatchTokens`.
 pub(super) type TokenStream = Pin<Box<dyn Stream<Item = Result<pb::TokensReply, Status>> + Send>>;
 
-/// One frame of the stream: all valid tokens, or those that changed.
+/// Returns one reply of the stream: all valid tokens, or those that changed.
 fn reply(follower: &ValidTokens, all: bool, valid: &[FencingToken], ended: &[FencingToken]) -> pb::TokensReply {
     let numbers = |tokens: &[FencingToken]| tokens.iter().map(|token| token.as_u64()).collect();
     pb::TokensReply {

@@ -193,7 +193,7 @@ async fn r_all_01_etcd_gives_four_answers<S: LockService>(service: S) {
 
 type Pending = std::pin::Pin<Box<dyn Future<Output = Result<LockGuard, ClientError>> + Send>>;
 
-/// A pending acquire.
+/// Returns a pending acquire, which waits in the queue.
 async fn queued<S: LockService>(client: &Client<S>) -> Pending {
     let (pending, mut queued) = mpsc::unbounded_channel();
     let report = move |_: &lockkeeper::model::Place| pending.send(()).unwrap_or_default();

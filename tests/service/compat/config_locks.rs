@@ -30,7 +30,7 @@ pub(super) fn process(name: &str) -> ProcessId {
     ProcessId::parse(&format!("{name}:27017:1:7")).expect("legal")
 }
 
-/// A manager whose process is pinged only by the test.
+/// Returns a manager whose process is pinged only by the test.
 pub(super) fn silent<S: LockService>(client: &Client<S>, name: &str) -> ConfigLocks<S> {
     ConfigLocks::silent(client.clone(), process(name), settings())
 }
@@ -151,8 +151,8 @@ async fn r_cfg_09_how_long_it_waits<S: LockService>(service: S) {
     assert_eq!(said, [WaitFor::SingleAttempt, WaitFor::Forever, WaitFor::default()]);
 }
 
-/// One ping keeps a thousand locks; without it all of them can be overtaken. Every tenth lock is checked, with
-/// `LOCKKEEPER_FULL` each.
+/// One ping keeps a thousand locks; without it all of them can be overtaken. The test checks every tenth lock, and with
+/// `LOCKKEEPER_FULL` every lock.
 async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
     let client = client(service, "cfg-10");
     let (a, waiter) = (silent(&client, "a"), silent(&client, "waiter"));
@@ -188,7 +188,7 @@ async fn r_cfg_10_one_ping_keeps_a_thousand_locks<S: LockService>(service: S) {
     assert_eq!(left, 1_000 - checked as u64, "all checked locks are overtaken");
 }
 
-/// A process that restarts has a new id: the locks of its old id are not its own, and are freed by that id.
+/// A process that restarts has a new id. It does not hold the locks of its old id, which are freed by the old id.
 async fn r_cfg_11_a_restart_is_another_process<S: LockService>(service: S) {
     let client = client(service, "cfg-11");
     let id = || ConfigLocks::new_process_id(&client, "db1", 27017).expect("legal");
@@ -361,7 +361,7 @@ async fn r_cfg_07_r_cfg_16_a_change_of_leader_embedded() {
 /// A change of leader restarts the count, and pings continue across it.
 async fn over_a_change_of_leader<S: LockService>(cluster: &Cluster, client: Client<S>) {
     let period = Duration::from_millis(1_000);
-    // Every ping with the log time of its own entry, so that no gap is hidden.
+    // The probe records every ping with the log time of its entry, so that no gap is hidden.
     let (probe, seen) = Probe::new(client.service().clone());
     let alive =
         ConfigLocks::start(Client::new(probe), process("alive"), ConfigSettings { ping_every: period, ..settings() });

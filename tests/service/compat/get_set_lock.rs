@@ -11,7 +11,7 @@ use super::ended;
 use super::probe::Probe;
 use crate::suite::{LONG, SHORT, client, in_use};
 
-/// Of a hundred increments one gets 1.
+/// Of a hundred increments, one returns 1.
 async fn r_incr_01_w_ex_01_one_gets_one<S: LockService>(service: S) {
     let lock = IncrLock::new(client(service, "incr-01"));
     let answer = join_all((0..100).map(|_| lock.incr("k", LONG))).await;
@@ -95,7 +95,7 @@ fn w_gs_01_w_gs_02_in_the_model() {
     // `now` is read once: a waiter that began at 0 never sees that 10 has passed.
     let (now, end) = (0_u64, 10_u64);
     assert!((0..1_000).all(|_poll| now <= end));
-    // Its polls also move the holder's end, although that has not passed.
+    // The polls of the waiter also move the holder's end, although that end has not passed.
     let mut value = 10_u64;
     for poll in 1..=3 {
         value = value.max(poll * 100);

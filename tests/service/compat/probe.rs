@@ -25,11 +25,11 @@ pub(crate) struct Seen {
     pub(crate) renewals: AtomicU64,
     /// The number of waits that returned.
     pub(crate) wake_ups: AtomicU64,
-    /// Waits for a grant start only after `resume`.
+    /// Whether waits for a grant start only after `resume`.
     pub(crate) waits_paused: AtomicBool,
-    /// Queries of a lock are forwarded only after `resume`.
+    /// Whether queries of a lock are forwarded only after `resume`.
     pub(crate) queries_paused: AtomicBool,
-    /// Confirmations of prepared documents are forwarded only after `resume`.
+    /// Whether confirmations of prepared documents are forwarded only after `resume`.
     pub(crate) confirms_paused: AtomicBool,
     /// The milliseconds by which the service's time seems to advance with each status call, and the sum so far.
     pub(crate) clock_jump_ms: AtomicU64,

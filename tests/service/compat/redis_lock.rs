@@ -33,7 +33,7 @@ impl Model {
         self.key.map(|(value, _)| value)
     }
 
-    /// Without `NX`: overwrites any value.
+    /// Sets without `NX`, which overwrites any value.
     fn set(&mut self, value: &'static str, end: Option<u64>) {
         self.key = Some((value, end));
     }

@@ -31,7 +31,7 @@ impl Model {
         self.documents.iter_mut().find(|(known, ..)| *known == name)
     }
 
-    /// Find-and-modify without an upsert.
+    /// Takes the flag by find-and-modify without an upsert.
     fn take_flag(&mut self, name: &str) -> bool {
         self.find(name).is_some_and(|document| !std::mem::replace(&mut document.1, true))
     }
@@ -92,7 +92,7 @@ fn w_uni_03_in_the_model_any_client_deletes() {
     assert!(model.insert("k", 10), "two clients hold the lock");
 }
 
-/// A lost answer, a refusal, an ended lock and a held lock are four answers.
+/// A lost answer, a refusal, an ended lock and a held lock are four different answers.
 async fn w_uni_04_four_answers<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "uni-w4");
@@ -147,7 +147,7 @@ fn w_flag_01_w_flag_02_w_flag_03_in_the_model() {
     assert!(model.take_flag("k"), "another client had cleared it");
 }
 
-/// A crash clears the flag: it ends with the session, which is no longer renewed.
+/// A crash clears the flag: the flag ends with its session, which is no longer renewed.
 async fn w_flag_01_a_crash_sets_it_back<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service.clone());
     let one = FlagLock::new(short_session(faulty, "flag-crash").await);

@@ -19,7 +19,7 @@ struct Model {
 }
 
 impl Model {
-    /// Upsert with set-on-insert. Returns the token of the document afterwards.
+    /// Upserts with set-on-insert. Returns the token of the document afterwards.
     fn upsert(&mut self, expire: u64, token: u64) -> u64 {
         self.document.get_or_insert((expire, token)).1
     }
@@ -167,7 +167,8 @@ fn w_tok_01_in_the_model_modified_zero_looks_lost() {
     assert_eq!(model.refresh(10, 1), (true, false), "matched, not modified: the sample stops its work");
 }
 
-/// To continue after a success cannot lose the token, because it is a separate value and not a variable of the loop.
+/// A loop that continues after a success keeps its token, because the token is a separate value and not a variable of
+/// the loop.
 async fn w_tok_02_the_token_is_not_overwritten<S: LockService>(service: S) {
     let lock = TokenLock::new(client(service, "tok-w2"));
     let mut tokens = Vec::new();

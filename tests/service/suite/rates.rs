@@ -1,4 +1,4 @@
-//! Limits on the commands a second of a namespace.
+//! Limits on the commands per second of a namespace.
 
 use futures_util::future::join_all;
 use lockkeeper::config::Rates;

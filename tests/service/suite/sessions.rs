@@ -98,14 +98,14 @@ pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
     held.release().await.expect("held");
 }
 
-/// The longest TTL can be changed for the whole cluster while it runs: the status shows it, new sessions and leases are
-/// bounded by it, and a value outside its own bounds is refused with its name.
+/// The longest TTL can be changed for the whole cluster while it runs. The status shows it, and it bounds new sessions
+/// and leases. A value outside the bounds of the setting is refused with the name of the setting.
 pub(crate) async fn the_longest_ttl_is_changed<S: LockService>(service: S) {
     let client = client(service, "ttl-max");
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
     let before = client.status().await.expect("a status").ttl_ms_max;
-    // Other tests of this cluster change the setting as well: the value before may be theirs, and every value that they
-    // set allows what follows.
+    // Other tests of this cluster change the setting as well: the value read here may come from one of them, and the
+    // steps below work with every value that they set.
     let refused = client.change_setting(Setting::TtlMax(before * 1_000)).await.expect_err("above a day");
     assert!(refused.word() == ErrorCode::Invalid && refused.to_string().contains("ttl_max must be"), "{refused}");
     client.change_setting(Setting::TtlMax(2 * 3_600_000)).await.expect("within its bounds");

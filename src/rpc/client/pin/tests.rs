@@ -96,7 +96,7 @@ async fn a_cluster_that_is_not_there_is_named() {
 }
 
 /// A client stays with its first cluster. If another cluster answers at its only endpoint, as after a restore, that
-/// counts as no answer: sessions neither end nor continue by it, nothing is granted there, and the error says to start
+/// counts as no answer. No session ends or is renewed, nothing is granted, and the error says to start the client
 /// again. When its own cluster is back, the client continues.
 #[tokio::test]
 async fn a_client_stays_with_its_first_cluster() {
@@ -127,7 +127,7 @@ async fn a_client_stays_with_its_first_cluster() {
 
 /// A node whose cluster has no id yet is neither another cluster nor another service. A client finds no leader there,
 /// even if its settings name a cluster; it sends that node nothing, does not leave it out, and is served once the id is
-/// known. A client that has accepted a cluster does not take such a node for it.
+/// known. A client that has accepted a cluster does not treat such a node as one of its nodes.
 #[tokio::test]
 async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
     let node = Node::start_in(None, 1, ANY_PORT).await;
@@ -182,8 +182,8 @@ async fn a_hint_to_another_cluster_is_not_followed() {
     assert_eq!(foreign.end().await, []);
 }
 
-/// An endpoint that is not a node's client port is left out and named: other servers answer in their own way or close
-/// the connection. If it is the only endpoint, the error says so.
+/// An endpoint that is not a node's client port is left out and named: another server answers in another protocol or
+/// closes the connection. If it is the only endpoint, the error says so.
 #[tokio::test]
 async fn what_is_no_client_port_is_named() {
     let own = Node::start(1).await;
@@ -200,7 +200,7 @@ async fn what_is_no_client_port_is_named() {
     }
 }
 
-/// A server that sends a text to every client that connects, and closes the connection.
+/// Starts a server that sends a text to every client that connects, and closes the connection. Returns its address.
 async fn something_else(says: Option<&'static str>) -> String {
     let listener = TcpListener::bind(ANY_PORT).await.expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();

@@ -121,7 +121,7 @@ fn patient() -> Option<u64> {
     Some(30_000)
 }
 
-/// Every extra option of an acquire.
+/// Returns every extra option of an acquire.
 pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     let parent = Some(pb::Parent { session: 9, owner: "main".to_owned() });
     let value = Some("n1".to_owned());
@@ -139,7 +139,7 @@ pub(in crate::rpc) fn full_extras() -> Option<pb::Extras> {
     })
 }
 
-/// An acquire with every field set. Its session is the stream's.
+/// Returns an acquire of one lock with every option set. Its session is the stream's.
 pub(in crate::rpc) fn full_acquire() -> pb::Acquire {
     pb::Acquire {
         session: None,
@@ -157,13 +157,13 @@ pub(in crate::rpc) fn full_acquire() -> pb::Acquire {
     }
 }
 
-/// An acquire of several locks with every field set.
+/// Returns an acquire of several locks with every field set.
 pub(in crate::rpc) fn full_set() -> pb::Acquire {
     let member = |lock: &str| pb::SetMember { lock: lock.to_owned(), mode: permits(), limit: Some(5) };
     pb::Acquire { lock: "a".to_owned(), others: vec![member("b"), member("c")], ..full_acquire() }
 }
 
-/// An open of a session with every field set.
+/// Returns an open of a session with every field set.
 pub(in crate::rpc) fn full_open() -> pb::OpenSession {
     pb::OpenSession {
         namespace: "default".to_owned(),
@@ -176,7 +176,7 @@ pub(in crate::rpc) fn full_open() -> pb::OpenSession {
     }
 }
 
-/// One of each change of a hold.
+/// Returns one of each change of a hold.
 pub(in crate::rpc) fn full_alterations() -> Vec<pb::Alter> {
     use pb::alter::What;
     let token = 77;
@@ -192,7 +192,7 @@ pub(in crate::rpc) fn full_alterations() -> Vec<pb::Alter> {
     changes.map(alter).into()
 }
 
-/// The proof of the session.
+/// Returns the proof of the session.
 fn proof() -> Option<pb::SessionProof> {
     Some(pb::SessionProof { id: SESSION, handle: HANDLE.to_owned(), namespace: String::new() })
 }
@@ -240,7 +240,7 @@ fn acts() -> Vec<Sample> {
     ]
 }
 
-/// One of every query.
+/// Returns one of every query.
 fn questions() -> Vec<Sample> {
     use pb::query_request::Query as Asked;
     let (namespace, name, _) = texts();
@@ -298,7 +298,7 @@ fn questions() -> Vec<Sample> {
     samples
 }
 
-/// One of every change of documents.
+/// Returns one of every change of documents.
 fn documents() -> Vec<Sample> {
     use pb::document::What;
     let (namespace, name, handle) = texts();
@@ -323,7 +323,7 @@ fn documents() -> Vec<Sample> {
     changes.map(|what| command(pb::command::Command::Document(asked(what)))).into()
 }
 
-/// One of every request that a node serves.
+/// Every kind of request that a node serves is served or refused when it is damaged.
 #[tokio::test]
 async fn hostile_requests_of_clients_are_served_or_refused() {
     let today: Vec<Sample> = [commands::samples(), acts(), questions(), documents()].concat();
@@ -343,7 +343,7 @@ fn understood(name: &str, bytes: &[u8]) -> bool {
     }
 }
 
-/// Random values of each kind, the same each time.
+/// Returns random values of each kind, the same each time.
 fn answers() -> Vec<Sample> {
     let mut runner = TestRunner::deterministic();
     let mut samples = Vec::new();
@@ -370,7 +370,7 @@ fn answers() -> Vec<Sample> {
     samples
 }
 
-/// One of every answer and event that a client reads.
+/// Every kind of answer and event that a client reads is a value or an error when it is damaged.
 #[test]
 fn hostile_answers_to_clients_are_values_or_errors() {
     attack(7, &kept("answers-to-clients.bin", &answers()), understood);

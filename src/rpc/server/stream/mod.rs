@@ -36,8 +36,8 @@ pub(in crate::rpc::server) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
 ///
 /// - The first open or attach that succeeds binds it to its session.
 /// - Commands go to the service in the order of their frames, and are answered as they complete.
-/// - When the stream breaks, the service gets a `Disconnected` command. When the node ends it with `move_to`, it does
-///   not.
+/// - When the stream breaks, the service gets a `Disconnected` command; not when the node ends the stream with
+///   `move_to`.
 pub(in crate::rpc::server) struct SessionStream<S> {
     service: S,
     info: ServerInfo,
@@ -47,7 +47,7 @@ pub(in crate::rpc::server) struct SessionStream<S> {
     unsent: Vec<Outgoing>,
     namespace: Namespace,
     bound: Option<Bound>,
-    /// An open or attach is in progress.
+    /// Whether an open or attach is in progress.
     binding: bool,
     /// Frame numbers in use: unanswered, or waiting for the outcome of a queued acquire.
     numbers: HashSet<u64>,
@@ -138,8 +138,8 @@ impl<S: LockService> SessionStream<S> {
     }
 
     /// Sends the stream to the next leader, and serves it until its client has closed it and has all replies. Forwarded
-    /// commands are answered within moments; a client without a reply knows nothing about its command, pauses, and
-    /// retries.
+    /// commands are answered within moments. A client without a reply does not know the outcome of its command, pauses,
+    /// and retries.
     async fn leave(&mut self, leader: &LeaderHint, incoming: &mut Streaming<pb::ClientFrame>) {
         if self.send_away(Some(leader)).is_ok() && self.hand_over().await.is_ok() {
             let longest = Duration::from_millis(limits::LAST_ANSWERS_MS_MAX);
@@ -246,7 +246,8 @@ impl<S: LockService> SessionStream<S> {
             }
             Done::HoldEvent { session, event, events } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.watch_holds(session, events);
-                // If the channel is full, this frame waits behind the others, and the next event behind it.
+                // If the channel is full, this frame waits behind earlier frames, and the next event waits behind this
+                // frame.
                 let of_a_hold = event.subject.token().is_some();
                 if of_a_hold { self.push(Body::HoldEvent(event.to_wire())) } else { Ok(()) }
             }
@@ -324,8 +325,8 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Waits until the channel has taken all frames. A peer that takes no frame for [`limits::STREAM_SEND_MS_MAX`]
-    /// counts as gone, so that its session does not depend on it.
+    /// Waits until the channel has taken all frames. A client that takes no frame for [`limits::STREAM_SEND_MS_MAX`]
+    /// counts as gone, so that its session can be reported as disconnected.
     async fn hand_over(&mut self) -> Result<(), StreamEnd> {
         let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
         for frame in std::mem::take(&mut self.unsent) {

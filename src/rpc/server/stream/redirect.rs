@@ -7,7 +7,7 @@ use crate::service::{LeaderHint, ServerInfo};
 /// Detects when this node should send a stream to another node.
 pub(super) struct Redirect {
     node: u64,
-    /// The leader when the stream was opened; this node, once it started to lead afterwards.
+    /// Leader when the stream was opened, or this node once it has started to lead.
     leader: Option<LeaderHint>,
     leaders: watch::Receiver<Option<LeaderHint>>,
     stop: watch::Receiver<bool>,

@@ -219,8 +219,8 @@ async fn a_disconnect_is_repeated_until_there_is_a_leader() {
     assert!(node.calls.try_recv().is_err(), "it was reported the third time");
 }
 
-/// A settle needs no credit, but a stream waits for no more outcomes than a session may have requests: any other is
-/// refused at once, however often the same request is named, and all waits before are still answered.
+/// A settle needs no credit, but a stream waits for no more outcomes than a session may have requests, even if they
+/// name the same request. Any further settle is refused at once, and all earlier waits are still answered.
 #[tokio::test]
 async fn settles_are_bounded() {
     let mut node = Node::start(1).await;
@@ -248,8 +248,8 @@ async fn settles_are_bounded() {
     }
 }
 
-/// After a stream broke and its session was reported as disconnected, it gets no reply any more, even if its client
-/// could still read one: the client would believe in a grant while its grace runs.
+/// After a stream broke and its session was reported as disconnected, the client gets no further reply, even if it
+/// could still read one: it would believe in a grant while the grace runs.
 #[tokio::test]
 async fn nothing_is_answered_after_the_disconnect() {
     let mut node = Node::start(1).await;

@@ -11,8 +11,8 @@ recipe_tests! {
     r_mul_01_all_or_none_within_one_wait
 }
 
-/// R-MUL-01: of three locks the third is held: after one wait none is acquired. If the locks were acquired one by one,
-/// each would have its own wait, and the first ones would be closed to others meanwhile.
+/// R-MUL-01: if the third of three locks is held, none of them is acquired after one wait. If the locks were acquired
+/// one by one, each would have its own wait, and the first ones would be closed to others meanwhile.
 async fn r_mul_01_all_or_none_within_one_wait<S: LockService>(service: S) {
     let (free, wait) = ([false, false, false], 30);
     let (mut waited, mut kept) = (0, 0);

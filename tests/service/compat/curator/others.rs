@@ -106,7 +106,7 @@ async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
     assert!(observer.list("").all().await.expect("listed").value.is_empty());
 }
 
-/// One of three candidates leads until it closes, then the one that has waited longest.
+/// One of three candidates leads until it closes. Then the candidate that has waited longest leads.
 async fn a_latch_leads_until_it_closes<S: LockService>(service: S) {
     let curator = curator(service, "latch").await;
     let mut latches: Vec<_> = ["a", "b", "c"].iter().map(|id| LeaderLatch::new(&curator, "office", id)).collect();

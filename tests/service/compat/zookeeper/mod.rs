@@ -19,7 +19,8 @@ use znodes::{Nodes, OnEvent};
 
 const WAITERS: usize = 1_000;
 /// The bound on wake-ups. Each waiter is woken once; a change of leader, or a short loss of the quorum, wakes all
-/// waiters once more, and a slow machine can cause several of those. Far fewer than one for each waiter and release.
+/// waiters once more, and a slow machine can cause several of those. The bound is far below one wake-up for each waiter
+/// and release.
 const WAKE_UPS_MAX: u64 = 16 * WAITERS as u64;
 /// The number of waiters of one session, which is below the requests that fit into one stream at once.
 const WAITERS_A_SESSION: usize = 100;
@@ -51,8 +52,8 @@ async fn lock_events<S: LockService>(mut watch: Watch<S>, releases: usize) -> Ve
     events
 }
 
-/// The sequence numbers of the granted requests, in the order of the grants, and the number of grants that each release
-/// made.
+/// Returns the sequence numbers of the granted requests, in the order of the grants, and the number of grants that each
+/// release made.
 fn grants(events: &[Event]) -> (Vec<u64>, Vec<usize>) {
     let mut sequences: BTreeMap<Claim, u64> = BTreeMap::new();
     let (mut granted, mut woken) = (Vec::new(), Vec::new());
@@ -73,12 +74,12 @@ fn grants(events: &[Event]) -> (Vec<u64>, Vec<usize>) {
     (granted, woken)
 }
 
-/// A thousand waiters in ten sessions, each of which acquires and releases the lock.
+/// Runs a thousand waiters in ten sessions, each of which acquires and releases the lock.
 async fn thousand<S: LockService>(client: &Client<S>, name: &'static str, lock: fn(&Session<S>, &str) -> WriteLock<S>) {
     let gate = client.lock(name).acquire().await.expect("free");
     let mut tasks = JoinSet::new();
     for _ in 0..WAITERS / WAITERS_A_SESSION {
-        // No session may expire here, although a thousand waiters take their time on a slow machine.
+        // No session may expire here, even if a thousand waiters take long on a slow machine.
         let session = client.session().ttl(PATIENT).open().await.expect("opened");
         for _ in 0..WAITERS_A_SESSION {
             let mut lock = lock(&session, name);

@@ -59,7 +59,7 @@ impl Nodes {
         nodes.into_iter().flat_map(|node| self.delete(node)).collect()
     }
 
-    /// The notified clients that believe they hold the lock.
+    /// Returns the notified clients that believe they hold the lock.
     pub(super) fn believers(&self, notified: &[u64], on_event: OnEvent) -> Vec<u64> {
         let believes = |node: &&u64| on_event == OnEvent::Believe || self.holder() == Some(**node);
         notified.iter().filter(believes).copied().collect()

@@ -51,7 +51,7 @@ pub(super) fn samples() -> Vec<Sample> {
     samples
 }
 
-/// The calls of programs without a stream, each for a session and for a lease.
+/// Returns the calls of programs without a stream, each for a session and for a lease.
 fn calls_of_holders() -> Vec<Sample> {
     use pb::{acquire_request, refresh_request, release_request};
     let session = || proof().expect("a proof");

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What happened, and what it is about.
+/// Generates kinds of events, each with its subject.
 pub(in crate::rpc::convert::tests) fn happening() -> impl Strategy<Value = (Subject, EventKind)> {
     let of_a_lock = (lock(), option::of(token())).prop_map(|(lock, token)| {
         let kind = if token.is_some() { EventKind::Reopened } else { EventKind::LimitChanged { limit: None } };
@@ -57,7 +57,7 @@ fn of_a_hold() -> impl Strategy<Value = EventKind> {
     ]
 }
 
-/// What another caller than the holder does to a hold.
+/// Generates events that a caller other than the holder causes for a hold.
 fn from_outside() -> impl Strategy<Value = EventKind> {
     let by = || "[a-z]{1,60}".prop_map(|text| Principal::parse(&text).expect("legal"));
     prop_oneof![
