@@ -100,7 +100,8 @@ impl<'r, 'm> Search<'r, 'm> {
         if self.met.by[owner].is_none() {
             return self.search(owner);
         }
-        // An earlier search visited this owner. Its cycle lies within the visited nodes, so forget them and search again.
+        // An earlier search visited this owner. Its cycle lies within the visited nodes, so all of them are searched
+        // again.
         let met = self.forget();
         let found = self.search(owner);
         self.met = met;

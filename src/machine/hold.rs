@@ -90,8 +90,8 @@ impl Machine {
         0
     }
 
-    /// The refusal of a caller without a proof of a hold: it names another holder of the lock, or says that the lock is
-    /// not held. A hold of the caller's own, which `mine` finds, is never reported to it as another client's.
+    /// The refusal of a caller that proves no hold: it names another holder of the lock, or says that the lock is not
+    /// held. A hold that `mine` accepts is the caller's own, so it is never reported as another client's.
     pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
         let lock = key.clone();
         match self.state.holders(key).find(|(_, holder)| !mine(holder)) {

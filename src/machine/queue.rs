@@ -167,9 +167,11 @@ impl Machine {
         self.blocked_behind(sets)
     }
 
-    /// These waiters, given by number, one of their locks and claim, and all that wait, transitively, behind them, with
-    /// their claims. The oldest are looked at first, so that every queue is walked at most twice: a waiter that
-    /// conflicts with all others finds all that wait behind it, and one that shares finds all exclusive ones.
+    /// All requests that wait behind these waiters, directly or through others, and the waiters themselves. A waiter is
+    /// given by its sequence number, one of its locks and its claim; the result maps numbers to claims.
+    ///
+    /// The oldest are looked at first, so that every queue is walked at most twice: the first waiter that conflicts
+    /// with all modes finds all waiters behind it, and the first shared one finds all exclusive ones.
     pub(super) fn blocked_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeMap<u64, Claim> {
         let mut found: BTreeMap<u64, Claim> = waiters.iter().map(|(sequence, _, claim)| (*sequence, *claim)).collect();
         let mut work: BTreeMap<(u64, LockKey), Claim> =
