@@ -306,11 +306,11 @@ impl Asking<'_> {
 
 /// What a new request may do.
 pub(super) enum Admission {
-    /// It holds the lock at once.
+    /// The request holds the lock at once.
     Grant,
-    /// It acquires its owner's hold again.
+    /// The request acquires its owner's hold again, which has this token.
     Enter(FencingToken),
-    /// It waits at the end of the queue.
+    /// The request waits at the end of the queue.
     Queue,
 }
 

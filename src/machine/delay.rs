@@ -1,5 +1,6 @@
-//! What stays closed after a hold. After an involuntary end, it is closed for the lock-delay, except for a session that
-//! resumes the lost hold. After every end but a break, it is closed until the time that the request chose (at-least).
+//! What stays closed after the end of a hold. After an involuntary end, the lock or its permits stay closed for the
+//! lock-delay, except for a session that resumes the lost hold. After every end but a break, they stay closed until the
+//! time that the request chose (at-least).
 
 use super::Machine;
 use super::hold::HoldChange;

@@ -20,11 +20,11 @@ use crate::state::{
 /// What the machine knows about a take.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KnownLease<'a> {
-    /// It waits in the queue, under this sequence number.
+    /// The take waits in the queue, under this sequence number.
     Waits(u64, &'a Waiter),
-    /// It holds the lock, with this token.
+    /// The take holds the lock, with this token.
     Holds(FencingToken, &'a Holder),
-    /// It has finished.
+    /// The take has finished.
     Finished(&'a FinishedLease),
 }
 

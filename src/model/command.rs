@@ -322,7 +322,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// This number of permits of a semaphore with this limit.
+    /// Access to this number of permits of a semaphore with this limit.
     pub fn permits(count: u32, limit: impl Into<Option<u32>>) -> Self {
         Self { mode: Mode::Permits(count), limit: limit.into() }
     }

@@ -19,7 +19,7 @@ use crate::limits;
 pub struct DocumentId(pub [u8; 12]);
 
 impl DocumentId {
-    /// The `ts` that is shown for a native hold: the second of its grant, then its fencing token.
+    /// The `ts` that is shown for a native hold. It consists of the second of the grant and the fencing token.
     #[must_use]
     pub fn of_grant(when: WallTime, token: FencingToken) -> Self {
         let mut bytes = [0; 12];
@@ -153,7 +153,7 @@ pub enum DocumentCommand {
         lock: LockKey,
         /// The token of the grant.
         token: FencingToken,
-        /// Its deadline as the caller saw it.
+        /// The deadline of the hold as the caller saw it.
         deadline: LogTime,
     },
     /// Changes the text of a hold without a session, if the text still is what the caller saw.
@@ -281,7 +281,7 @@ pub enum WhichDocuments {
 /// Which signs of life to show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhichPings {
-    /// Those of processes whose names come after this one.
+    /// Signs of life of processes whose names come after this one.
     After(Option<Arc<str>>),
     /// The sign of life of this process.
     Of(Arc<str>),

@@ -36,7 +36,7 @@ impl FromStr for Position {
 /// One event of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its position in the log.
+    /// The event's position in the log.
     pub position: Position,
     /// Log time of the entry.
     pub at: LogTime,
@@ -129,7 +129,7 @@ pub enum EventKind {
     },
     /// The request holds the lock.
     Granted {
-        /// How it holds the lock.
+        /// The mode of the hold.
         mode: Mode,
         /// How long the request was in the queue, in milliseconds of log time.
         waited_ms: u64,
@@ -143,14 +143,14 @@ pub enum EventKind {
     },
     /// A hold was released.
     Released {
-        /// How long it was held, in milliseconds of log time.
+        /// How long the hold lasted, in milliseconds of log time.
         held_ms: u64,
     },
     /// A hold ended without its holder's request.
     Expired {
-        /// How it ended.
+        /// How the hold ended.
         reason: EndReason,
-        /// How long it was held, in milliseconds of log time.
+        /// How long the hold lasted, in milliseconds of log time.
         held_ms: u64,
     },
     /// A shared hold was upgraded to exclusive, under a new token. The claim is the request for the upgrade.
@@ -166,7 +166,7 @@ pub enum EventKind {
     Resumed {
         /// The lost grant's token.
         from: FencingToken,
-        /// How the lock is held.
+        /// The mode of the hold.
         mode: Mode,
     },
     /// Another client or an operator broke a hold.
@@ -175,7 +175,7 @@ pub enum EventKind {
         by: Principal,
         /// The caller's reason.
         why: Reason,
-        /// How long it was held, in milliseconds of log time.
+        /// How long the hold lasted, in milliseconds of log time.
         held_ms: u64,
     },
     /// The hold was handed over to another session, under a new token.
@@ -184,7 +184,7 @@ pub enum EventKind {
         was: Claim,
         /// The token of the grant that ended.
         from: FencingToken,
-        /// How the lock is held.
+        /// The mode of the hold.
         mode: Mode,
         /// The identity of the caller that handed the hold over, as the cluster checked it.
         by: Principal,
@@ -209,7 +209,7 @@ pub enum EventKind {
     SessionOpened,
     /// A session has ended.
     SessionEnded {
-        /// How it ended.
+        /// How the session ended.
         reason: EndReason,
         /// The reason of the operator that ended the session, if an operator did.
         why: Option<Reason>,

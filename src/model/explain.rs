@@ -90,15 +90,15 @@ pub struct Participant {
 /// What the cluster knows about the client behind a hold or a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Health {
-    /// Its session is renewed in time.
+    /// The session is renewed in time.
     Live,
-    /// Its session was not renewed for more than half its TTL.
+    /// The session was not renewed for more than half its TTL.
     Overdue,
-    /// The stream of its session broke and has not come back.
+    /// The stream of the session broke, and the client has not attached again.
     Disconnected,
-    /// It has no session and ends at its own deadline.
+    /// There is no session. The hold or wait ends at its own deadline.
     Lease,
-    /// Its session has ended.
+    /// The session has ended.
     Gone,
 }
 

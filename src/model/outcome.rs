@@ -75,7 +75,7 @@ pub enum Outcome {
     Withdrawn,
     /// The hold that was granted to this acquire has ended.
     HoldEnded {
-        /// How it ended.
+        /// How the hold ended.
         reason: EndReason,
     },
     /// The lock or some permits were released, or the depth of the hold fell by one.

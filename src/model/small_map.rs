@@ -44,7 +44,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// Whether it has no entry.
+    /// Whether the map has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Entries::None)

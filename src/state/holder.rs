@@ -67,7 +67,7 @@ pub struct HolderExtras {
 pub struct HoldEntry {
     /// The number of the request.
     pub number: u64,
-    /// As in [`Request::fingerprint`].
+    /// Same as [`Request::fingerprint`].
     pub fingerprint: u64,
 }
 
@@ -88,7 +88,7 @@ pub struct Delayed {
 pub struct LostHold {
     /// The mode of the lost hold.
     pub mode: Mode,
-    /// It may be resumed while log time is at most this.
+    /// The hold may be resumed while log time is at most this.
     pub until: LogTime,
 }
 
@@ -142,7 +142,7 @@ impl Holder {
         first.into_iter().chain(later)
     }
 
-    /// Its requests, first to last, or its take.
+    /// The requests that have the hold, first to last, or its take.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         let first = self.request.claim;
         let later = self.entries().skip(1).map(move |later| match first {
@@ -169,7 +169,7 @@ impl Holder {
         self.extras.as_ref().and_then(|extras| extras.ends)
     }
 
-    /// Until when it keeps its lock or permits closed, however it ends.
+    /// Until when the hold keeps its lock or permits closed, however it ends.
     pub(crate) fn closed_until(&self) -> Option<LogTime> {
         self.extras.as_ref().and_then(|extras| extras.closed_until)
     }
@@ -202,12 +202,12 @@ impl Holder {
         leased.or_else(|| self.document().map(|mark| mark.ts.handle()))
     }
 
-    /// Whether it has a deadline in addition to its session's.
+    /// Whether the hold has a deadline in addition to its session's.
     pub(crate) fn ends_by_itself(&self) -> bool {
         self.lease.is_some() || self.ends().is_some()
     }
 
-    /// When it ends unless it is renewed, by its own deadline or its session's.
+    /// When the hold ends unless it is renewed: its own deadline or its session's, whichever is earlier.
     pub(crate) fn deadline(&self, session_deadline: Option<LogTime>) -> Option<LogTime> {
         self.leased_until().into_iter().chain(self.ends()).chain(session_deadline).min()
     }

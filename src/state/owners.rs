@@ -22,9 +22,9 @@ pub(crate) type Owners = Lookup<OwnerKey, Owned>;
 /// The claims of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Owned {
-    /// Its waits, by queue and sequence number.
+    /// The owner's waits, by queue and sequence number.
     pub(crate) waits: BTreeSet<(LockKey, u64)>,
-    /// Its holds, by lock and token.
+    /// The owner's holds, by lock and token.
     pub(crate) holds: BTreeSet<(LockKey, FencingToken)>,
     /// Nested runs that it waits for.
     pub(crate) children: BTreeMap<OwnerKey, Nested>,

@@ -89,7 +89,7 @@ pub struct Tombstone {
     pub namespace: Namespace,
     /// The handle of the session, so that a late open with it is refused.
     pub handle: Handle,
-    /// How it ended.
+    /// How the session ended.
     pub reason: EndReason,
     /// The reason of the operator that ended it, if an operator did.
     pub why: Option<Reason>,
@@ -103,7 +103,7 @@ pub struct Tombstone {
 pub struct FinishedLease {
     /// The secret that proves the take.
     pub handle: Handle,
-    /// As in [`Request::fingerprint`](super::Request::fingerprint). `None` if a cancel used up the id before the take
+    /// Same as [`Request::fingerprint`](super::Request::fingerprint). `None` if a cancel used up the id before the take
     /// arrived.
     pub fingerprint: Option<u64>,
     /// The answer to a repeated take.

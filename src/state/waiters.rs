@@ -51,7 +51,7 @@ pub enum Purpose {
 }
 
 impl Waiter {
-    /// Whether it may overtake other barging waiters, and be overtaken by them.
+    /// Whether the waiter may overtake other barging waiters, and be overtaken by them.
     pub(crate) fn barges(&self) -> bool {
         self.request.choices().fairness == Fairness::Barging
     }

@@ -14,7 +14,7 @@ use crate::single_node::SingleNode;
 /// A cluster of one process.
 struct One {
     node: SingleNode,
-    /// Its HTTP address and its peer address.
+    /// The HTTP address and the peer address of the process.
     others: [String; 2],
     cluster_id: String,
 }

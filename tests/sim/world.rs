@@ -19,7 +19,7 @@ use crate::random::Random;
 use crate::run::{NODE_HOSTS, NODES, Run};
 use crate::settle;
 
-/// One step of simulated time, in which each host runs once.
+/// A step of simulated time, in which each host runs once.
 const TICK: Duration = Duration::from_millis(1);
 
 /// What the driver did and observed.

@@ -144,7 +144,8 @@ impl Naive {
         everybody
     }
 
-    /// Endless waits ahead of this one that it does not overtake, each with the waits whose grant would let it overtake.
+    /// Endless waits ahead of this one that it does not overtake, each with the waits whose grant would let it overtake
+    /// them.
     pub(super) fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party, Vec<&Wait>)> {
         let ask = &wait.ask;
         if wait.upgrades.is_some() {
