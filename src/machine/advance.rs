@@ -1,8 +1,8 @@
 //! The progress of a replay: owners finish, turns are granted, queues advance, and waits overtake others.
 //!
-//! A session that holds what a waiting set lacks overtakes, at the other locks of that set, the set and every wait
-//! behind it. So what a wait overtakes depends on the other claims of its session: some waits now, others once more
-//! waits are granted. What can be overtaken once can be overtaken for the rest of a replay.
+//! A session that holds what a waiting set lacks overtakes, at other locks, that set and every wait behind it. So what
+//! a wait overtakes depends on the other claims of its session: some waits now, others once more waits are granted. A
+//! wait that can be overtaken once can be overtaken for the rest of a replay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

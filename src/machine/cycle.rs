@@ -12,8 +12,8 @@ use crate::state::{OwnerKey, Purpose, WAYS, Way};
 /// Searches a replay for cycles.
 pub(super) struct Search<'r, 'm> {
     replay: &'r Replay<'m>,
-    /// For each turn of a semaphore, the permits that the turns before it keep: all of them, and without those of
-    /// barging turns.
+    /// For each turn of a semaphore, two sums of the permits that the turns before it keep: over all turns, and over
+    /// fair turns only.
     kept: Vec<Vec<[i64; 2]>>,
     /// The number of each queue's first turn. Owners and turns share one numbering.
     first_turns: Vec<usize>,

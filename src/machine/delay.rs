@@ -145,8 +145,8 @@ impl Machine {
         self.held_by_another(key, None)
     }
 
-    /// Like [`held_or_kept_closed`](Self::held_or_kept_closed), for the holder with token `own`. Names another holder;
-    /// if there is none, the reservation of the lock that ends first.
+    /// Like [`held_or_kept_closed`](Self::held_or_kept_closed), for the holder with token `own`. Names another holder.
+    /// If there is none, names the ended hold whose name or permits open first.
     pub(super) fn held_by_another(&self, key: &LockKey, own: Option<FencingToken>) -> Refusal {
         let other = self.state.holders(key).find(|(token, _)| Some(*token) != own);
         let holder = other.map(|(token, holder)| Box::new(self.view(token, holder)));
@@ -174,7 +174,7 @@ impl Machine {
 }
 
 impl Delayed {
-    /// What other clients may know of it: it is shown as a hold that ends when its name opens.
+    /// What other clients may know of an ended hold: it is shown as a hold that ends when its name opens.
     pub(super) fn view(&self, token: FencingToken) -> HolderView {
         HolderView { deadline: Some(self.until), ..self.holder.view(token, None) }
     }

@@ -21,7 +21,7 @@ struct Found {
     /// Waits that were explained or will be. The lock is set only for upgrades, which all share one sequence number.
     seen: BTreeSet<(u64, Option<LockKey>)>,
     work: VecDeque<Wait>,
-    /// For the owners whose own waits were searched for: those that had any.
+    /// Owners whose own waits were searched for and that wait for something.
     busy: BTreeSet<OwnerKey>,
     idle: BTreeSet<OwnerKey>,
     ends: BTreeSet<(LockKey, FencingToken)>,

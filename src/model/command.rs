@@ -65,7 +65,7 @@ pub enum Command {
     Tick,
     /// Sent by a new leader at the start of its term: how long the cluster had no leader, by the new leader's clock.
     LeaderlessGap {
-        /// Milliseconds without a leader, at most as many as the new leader observed.
+        /// Milliseconds without a leader, as the new leader observed them.
         gap_ms: u64,
     },
     /// Sent by a cluster's first leader: settings that every node must share. Applied once. Later ones change nothing.

@@ -216,7 +216,7 @@ pub enum EventKind {
     },
     /// The cluster had no leader for a while, and log time stood still.
     LeaderlessGap {
-        /// How long the cluster had no leader, in milliseconds, at most as long as the new leader observed.
+        /// How long the cluster had no leader, as the new leader observed it, in milliseconds.
         gap_ms: u64,
     },
     /// Some permits of a hold were returned; the hold keeps the others.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Invalid, text};
 use crate::limits;
 
-/// Texts that a client states about itself and its request, at most 1 KiB in all. The cluster does not check them; what
-/// it checks is the principal.
+/// Texts that a client states about itself and its request, at most 1 KiB in all. They prove nothing: the identity that
+/// the cluster checked is the principal.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Metadata {
     /// Name of the client, usually of a user or service.

@@ -142,7 +142,7 @@ pub enum EndReason {
     Lost,
     /// The request was cancelled.
     Cancelled,
-    /// An operator or another client broke it.
+    /// Another client or an operator broke the hold or ended the session.
     Broken,
     /// The hold was handed over to another session.
     HandedOver,

@@ -186,8 +186,8 @@ pub struct Page<T> {
 pub struct Checked {
     /// The verdict on the token.
     pub state: TokenState,
-    /// Every lower token of the lock is stale. For an exclusive lock it is the valid token; for a free name, the next
-    /// one.
+    /// Every lower token of the lock is stale. For an exclusive lock this is the valid token; for a free name, the next
+    /// token.
     pub lowest_valid: FencingToken,
 }
 

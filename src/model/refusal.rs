@@ -18,7 +18,7 @@ pub enum Refusal {
         lock: LockKey,
         /// One of the holders. `None` if only waiters or an ended hold block the command.
         holder: Option<Box<HolderView>>,
-        /// If there is no holder: the reservation of an ended hold that opens first.
+        /// If there is no holder: the ended hold whose name or permits open first.
         closed: Option<Box<Closing>>,
     },
     /// The same session and owner hold the lock or wait for it already.

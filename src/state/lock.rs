@@ -10,7 +10,8 @@ use crate::model::{Claim, FencingToken, Handle, Kind, LeaseRequestId, Mode, Smal
 
 /// A lock in use. A lock that is free has no record at all.
 ///
-/// - An exclusive holder is the only holder; shared holders hold together; permits in use never exceed the limit.
+/// - An exclusive holder is the only holder; shared holders hold together. Permits in use exceed the limit only after
+///   the limit was lowered.
 /// - The head of the queue cannot be granted; otherwise it would have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lock {

@@ -26,7 +26,7 @@ impl Naive {
         others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
     }
 
-    /// The answer to a try: it names a holder, or else the reservation that opens first.
+    /// The answer to a try: it names a holder, or else the ended hold whose name or permits open first.
     pub(super) fn held_or_closed(&self, lock: &LockKey, holder: Option<HolderView>) -> Outcome {
         let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock && holder.is_none());
         let closed = lost.min_by_key(|lost| (lost.until, lost.token)).map(|lost| {
