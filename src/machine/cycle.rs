@@ -13,7 +13,7 @@ use crate::state::{OwnerKey, Purpose, WAYS, Way};
 pub(super) struct Search<'r, 'm> {
     replay: &'r Replay<'m>,
     /// For each turn of a semaphore, two sums of the permits that the turns before it keep: over all turns, and over
-    /// fair turns only.
+    /// those that do not barge.
     kept: Vec<Vec<[i64; 2]>>,
     /// The number of each queue's first turn. Owners and turns share one numbering.
     first_turns: Vec<usize>,
