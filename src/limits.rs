@@ -1,7 +1,7 @@
 //! Every limit and interval of lockkeeper, with its unit last in the name.
 //!
-//! Each number that limits a queue, a name, a wait or a batch is defined here and nowhere else, so that a reader can
-//! compare them. The compiler checks the relations between them below.
+//! Each number that limits a queue, a name, a wait or a batch is defined in this module and nowhere else, so that they
+//! can be compared. The compiler checks the relations between them.
 
 mod bench;
 mod cycles;
@@ -39,7 +39,7 @@ pub const OWNER_BYTES_MAX: usize = 128;
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
 /// Longest metadata of a request, all fields together, in bytes.
 pub const METADATA_BYTES_MAX: usize = 1024;
-/// Longest reason for an operation on the locks of others, in bytes.
+/// Longest reason for an operation on the locks of other clients, in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
 /// Longest version that a node announces, in bytes.
 pub const VERSION_BYTES_MAX: usize = 64;
@@ -52,11 +52,11 @@ pub const FEATURE_LEVEL: u32 = 1;
 
 const _: () = assert!(FEATURE_LEVEL_MIN <= FEATURE_LEVEL, "a build must be able to found a cluster");
 
-// Times of the lock machine, in milliseconds of log time.
+// Durations of the lock machine, in milliseconds of log time.
 
-/// Longest TTL and lease of a cluster without another setting.
+/// Longest TTL and lease of a cluster whose config sets no other value.
 pub const TTL_MS_MAX_DEFAULT: u64 = 10 * 60 * 1000;
-/// Longest TTL that a cluster may allow; a restore has to wait this long.
+/// Longest TTL that a cluster may allow. After a restore, nothing is granted for this time.
 pub const TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// Longest time that a name stays closed after an involuntary end of a hold.
 pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
@@ -64,7 +64,8 @@ pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
 pub const AT_LEAST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// Longest `at_most` of an acquire: the time that its hold may last.
 pub const AT_MOST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-/// Time that a try waits for the session of a cached hold to release it, if the try would be granted next.
+/// Time that a try waits behind a cached hold if it would be granted next, so that the session of the hold can release
+/// it.
 pub const TRY_BEHIND_CACHED_MS: u64 = 250;
 /// Shortest lease of a lock or token lease.
 pub const LEASE_MS_MIN: u64 = 1;
@@ -72,15 +73,15 @@ pub const LEASE_MS_MIN: u64 = 1;
 pub const TTL_MS_DEFAULT_MIN: u64 = 10_000;
 /// Longest wait of a request: a week.
 pub const PATIENCE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
-/// Time that an ended session is remembered with its reason.
+/// Time that an ended session is remembered, together with its reason.
 pub const TOMBSTONE_MS: u64 = 10 * 60 * 1000;
-/// Time that the outcome of a sessionless request is remembered after it was refused or withdrawn, or its lease ended.
+/// Time that the outcome of a sessionless request is remembered after a refusal, a withdrawal or the end of its lease.
 pub const SESSIONLESS_MEMORY_MS: u64 = 10 * 60 * 1000;
-/// Age in log time, counted from its first sending, at which an unknown sessionless request is refused instead of
+/// Age in log time, counted from its first sending, above which an unknown sessionless request is refused instead of
 /// executed.
 pub const SESSIONLESS_AGE_MS_MAX: u64 = 10 * 60 * 1000;
 
-/// Lowest reserved lease request id: those with the top 32 bits all ones. Callers may not use them.
+/// Lowest reserved id of a take: the reserved ids have ones in all of their top 32 bits. Callers may not use them.
 pub const LEASE_REQUESTS_RESERVED_FROM: u128 = u128::MAX << 96;
 
 // Sizes of the lock machine.
@@ -102,142 +103,145 @@ pub const SESSIONS_A_NAMESPACE_MAX: usize = 100_000;
 pub const LOCKS_A_SESSION_MAX: usize = 10_000;
 /// Holders of one shared lock or semaphore.
 pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
-/// Lowest request number of the cluster itself, for holds that were handed over to a session without a request.
+/// Lowest request number that the cluster assigns itself: for a hold that is handed over to a session that had not
+/// requested it.
 pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
 /// Locks of one request.
 pub const LOCKS_A_SET_MAX: usize = 64;
-/// Waits in one explanation; it reports that the rest is left out.
+/// Waits in one explanation. The explanation reports whether more were left out.
 pub const EXPLAINED_WAITS_MAX: usize = 64;
 /// Obstacles of one wait in an explanation, at one lock and in all.
 pub const EXPLAINED_OBSTACLES_MAX: usize = 8;
-/// Entries of one hold by its owner.
+/// Acquires of one hold by its owner that are not released yet.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
-/// A session with more claims than this is not searched for a single lock, when the question is only whether its
-/// acquire can wait for a moment.
+/// Most claims of a session that are searched for a lock when the question is only whether an acquire can be delayed.
+/// For a session with more claims, the acquire is not delayed.
 pub const CLAIMS_LOOKED_AT_MAX: usize = 16;
 /// Different numbers of permits that one grant considers among barging waiters, smallest first. A waiter that wants
-/// more is not granted while one of these could be.
+/// more permits is not granted while one of these could be.
 pub const BARGING_WANTS_LOOKED_AT_MAX: usize = 64;
 /// Most permits of one semaphore.
 pub const PERMITS_MAX: u32 = (1 << 31) - 1;
-/// Holds, waiters and sessions that the sweep of one entry ends; a session is never ended in part.
+/// Holds, waiters and sessions that the sweep of one entry ends. A session is never ended in part, so there may be
+/// more.
 pub const SWEEP_AN_ENTRY_MAX: usize = 4_096;
-/// Queues that are opened together when the time without grants after a restore is over. A sweep continues with more of
-/// them until it has done [`SWEEP_AN_ENTRY_MAX`] steps.
+/// Queues that are checked together when the time without grants after a restore is over. A sweep continues with more
+/// queues until it has done [`SWEEP_AN_ENTRY_MAX`] steps.
 pub const QUEUES_OPENED_AT_ONCE_MAX: usize = 1_024;
 /// Rows on one page of a listing.
 pub const PAGE_ROWS_MAX: usize = 1_000;
 /// Renewals in one entry.
 pub const RENEWALS_AN_ENTRY_MAX: usize = 4_096;
 
-// Calls of programs without a stream.
+// Calls of programs that have no stream.
 
 /// Acquires that wait within their calls on one node, together with the cancels of calls whose clients disconnected.
 pub const UNARY_CLAIMS_MAX: usize = 16_384;
-/// Random bits of a request number that a node allocates for a session. Log time in milliseconds is above them, for 69
-/// years.
+/// Random bits of a request number that a node chooses for a session. The bits above them are log time in milliseconds,
+/// which suffices for 69 years.
 pub const DRAWN_REQUEST_RANDOM_BITS: u32 = 16;
-/// Lowest bits of that number, which hold the node's id.
+/// Lowest bits of such a number, which are the node's id.
 pub const DRAWN_REQUEST_NODE_BITS: u32 = 6;
 
 // Tokens.
 
-/// Bits of a fencing token and of a session id that count; the epoch is above them.
+/// Bits of the counter in a fencing token or session id. The epoch is above them.
 pub const COUNTER_BITS: u32 = 48;
 /// Largest cluster epoch: 15 bits, so that a token fits a signed 64-bit column.
 pub const EPOCH_MAX: u16 = (1 << 15) - 1;
 
 // The leader's clock and proposer.
 
-/// Smallest cap on one advance of log time.
+/// Smallest upper bound of one advance of log time.
 pub const LOG_TIME_CAP_MS_MIN: u64 = 500;
 /// Longest interval between two stamps while any deadline exists.
 pub const TICK_MS_MAX: u64 = 250;
-/// Margin for errors of the clock rate that a client subtracts from its validity, in thousandths of (E - L).
+/// Margin that a client subtracts from its validity for errors of the clock rate, in thousandths of (E - L).
 pub const DRIFT_MARGIN_PERMILLE: u64 = 10;
 /// Commands in one entry.
 pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;
 /// Estimated size of one entry before it is encoded, in bytes; far below the size of a message between nodes.
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
-/// Commands that may wait for the proposer, and renewals likewise.
+/// Commands that may wait for the proposer, and renewals that may wait for it.
 pub const PROPOSALS_WAITING_MAX: usize = 16_384;
-/// After an entry with this many callers, the next one waits briefly for most of their next calls. With 64 clients on
-/// two cores this makes entries of 55 commands, where no waiting made 17, and a fifth more pairs than with entries of
-/// 37.
+/// Number of callers in an entry from which the next entry waits briefly for most of their next calls. With 64 clients
+/// on two cores, an entry then had 55 commands instead of 17, and a fifth more pairs completed than with 37 commands.
 pub const GATHER_COMMANDS_MIN: usize = 8;
-/// Longest such wait; if entries take less, it is as long as the last one took.
+/// Longest wait for those calls. If entries take less time, the wait is as long as the last entry took.
 pub const GATHER_MS_MAX: u64 = 2;
-/// Interval between an entry and a later one with renewals of sessions alone, so that many renewals share one entry.
-/// Far below the sixth of a TTL after which a client asks another node.
+/// Interval between an entry and a later one with renewals of sessions alone, so that many renewals share one entry. It
+/// is far below the sixth of a TTL after which a client calls another node.
 pub const RENEWALS_APART_MS: u64 = 50;
-/// Interval after an entry in which acquires that would only join a queue are not proposed alone. If clients pass a
-/// lock on, the last holder requests it again while the current holder is about to release it, and both commands share
-/// one entry. With 16 and 128 clients that is one entry for each hand-over, where it was four for three.
+/// Interval after an entry in which acquires that would only join a queue are not proposed alone. When clients pass a
+/// lock on, the last holder requests it again while the current holder is about to release it, and both commands then
+/// share one entry. With 16 and 128 clients there is one entry for each hand-over, instead of four for three.
 pub const QUEUERS_APART_MS: u64 = 2;
 /// Most commands that the proposer tests for whether they would only join a queue.
 pub const QUEUERS_LOOKED_AT_MAX: usize = 8;
-/// Callers of a large entry that get their replies together, while its next commands are being executed.
+/// Callers of a large entry that get their replies together, while later commands of the entry are still being
+/// executed.
 pub const ANSWERS_AT_ONCE: usize = 16;
-/// Entries in flight. Under load there is one: meanwhile all other calls gather for the next, so load makes entries
-/// larger instead of more numerous, and an entry costs far more than a command in it. A second entry in flight cost a
-/// tenth to a quarter of the pairs with 64 clients on two cores.
+/// Entries in flight. Under load there is one, and all other calls gather for the next: load makes entries larger
+/// instead of more numerous, and an entry costs far more than a command in it. With 64 clients on two cores, a second
+/// entry in flight cost a tenth to a quarter of the pairs.
 pub const ENTRIES_IN_FLIGHT_MAX: usize = 2;
-/// Most callers of the first entry for which a second may be in flight: a client that passes a lock on does not wait
-/// for a command that was proposed a moment before.
+/// Most callers of the first entry for which a second entry may be in flight. A client that passes a lock on then does
+/// not wait for a command that was proposed just before.
 pub const FEW_IN_FLIGHT: usize = 2;
 /// Pause before a retry that an overloaded node requests.
 pub const OVERLOADED_PAUSE_MS: u64 = 50;
-/// Longest time that a submitted command waits for its commit before its outcome is reported as *unknown*. Short enough
-/// for the caller to retry within the time of one request: the node may no longer lead.
+/// Longest time that a submitted command waits for its commit before its outcome is reported as *unknown*. The node may
+/// no longer lead, so this is short enough for the caller to retry within the time of one request.
 pub const COMMIT_WAIT_MS_MAX: u64 = 2_000;
-/// Uncounted log time within [`UNCOUNTED_WINDOW_MS`] at which a leader transfers leadership.
+/// Uncounted log time within [`UNCOUNTED_WINDOW_MS`] above which a leader transfers leadership.
 pub const UNCOUNTED_MS_MAX: u64 = 2_000;
 /// Window in which uncounted log time is summed.
 pub const UNCOUNTED_WINDOW_MS: u64 = 60_000;
-/// Shortest interval between two transfers for uncounted time.
+/// Shortest interval between two transfers because of uncounted time.
 pub const UNCOUNTED_HANDOVER_MS_MIN: u64 = 10 * 60 * 1000;
 
 // Events.
 
 /// Events that a node keeps for subscribers that resume.
 pub const EVENTS_KEPT_MAX: usize = 65_536;
-/// Unread events of one subscriber at which its subscription ends.
+/// Unread events of one subscriber above which its subscription ends.
 pub const EVENTS_WAITING_MAX: usize = 4_096;
-/// Unread events of one session's holds at which a subscription ends.
+/// Unread events of one session's holds above which their subscription ends.
 pub const HOLD_NEWS_WAITING_MAX: usize = 64;
 
 /// Members of a cluster.
 pub const MEMBERS_MAX: usize = 15;
 
-// Timing profiles: heartbeat, shortest and longest election timeout; and the shortest TTL of a session with each.
+// Timing profiles: heartbeat, shortest and longest election timeout. Each has a shortest TTL of a session.
 
-/// `lan`: one site.
+/// Profile `lan`: one site.
 pub const LAN_TIMING_MS: [u64; 3] = [50, 150, 300];
 /// Shortest TTL with `lan`.
 pub const LAN_TTL_MS_MIN: u64 = 3_000;
-/// `fast`: loopback and tests.
+/// Profile `fast`: loopback and tests.
 pub const FAST_TIMING_MS: [u64; 3] = [30, 90, 120];
 /// Shortest TTL with `fast`.
 pub const FAST_TTL_MS_MIN: u64 = 1_000;
-/// `wan`: between sites.
+/// Profile `wan`: between sites.
 pub const WAN_TIMING_MS: [u64; 3] = [500, 2_500, 5_000];
 /// Shortest TTL with `wan`.
 pub const WAN_TTL_MS_MIN: u64 = 36_000;
-/// Shortest TTL, and shortest disconnect grace, in times that a failover may take.
+/// Shortest TTL as a multiple of the time that a failover may take. That time is the shortest disconnect grace.
 pub const TTL_MIN_IN_FAILOVERS: u64 = 3;
 /// Longest election timeout in a config.
 pub const ELECTION_MS_MAX: u64 = 60_000;
-/// Shortest TTL with a timing from the config, in longest election timeouts: one failover, and time for two more.
+/// Shortest TTL with a timing from the config, as a multiple of the longest election timeout: one failover, and time
+/// for two more.
 pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
 
 // Client.
 
 /// Renewals of a session within its TTL.
 pub const RENEWALS_A_TTL: u64 = 3;
-/// Points in time within that third of a TTL at which the sessions of one client are renewed: enough that few renewals
+/// Points in time within a third of a TTL at which the sessions of one client are renewed: enough that few renewals
 /// coincide.
 pub const RENEWAL_BEATS: u32 = 32;
-/// Unanswered renewals of one session; late replies to them still count.
+/// Unanswered renewals of one session. Late replies to them still count.
 pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
 /// Most retries of a lease refresh that another caller's refresh overtook.
 pub const REFRESH_TRIES_MAX: u32 = 3;
@@ -245,7 +249,7 @@ pub const REFRESH_TRIES_MAX: u32 = 3;
 pub const HOLD_READS_AT_ONCE: usize = 16;
 /// Events that a session keeps for holds whose grants have not arrived yet.
 pub const HOLD_EVENTS_EARLY_MAX: usize = 64;
-/// Number of holds at which a session starts to look for those whose guards were dropped.
+/// Number of holds from which a session searches for those whose guards were dropped.
 pub const HOLDS_SWEEP_MIN: usize = 64;
 /// Longest interval between two reads of the client's clock while it waits: timers do not count the time of a suspend.
 pub const CLOCK_LOOK_MS_MAX: u64 = 1_000;
@@ -278,16 +282,16 @@ const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late d
 
 // Node.
 
-/// Longest wait of a call for a claim before it is answered and sent again.
+/// Longest wait within one call for a claim. The call is then answered, and the client sends it again.
 pub const SETTLED_WAIT_MS: u64 = 20_000;
-/// Time that a call without a known leader waits for one before it is refused.
+/// Time that a call waits for a leader while none is known. It is then refused.
 pub const LEADER_WAIT_MS: u64 = 1_000;
-/// Time that a stream that is sent to the next leader is kept open for its last answers.
+/// Time that a stream is kept open for its last answers after the client was sent to the next leader.
 pub const LAST_ANSWERS_MS_MAX: u64 = 250;
-/// Time that a node waits for the answer to a command that it forwarded to a leader that has been replaced; then the
-/// outcome is unknown.
+/// Time that a node waits for the answer to a command that it forwarded to a leader that has been replaced since. The
+/// outcome is then unknown.
 pub const REPLACED_WAIT_MS: u64 = 250;
-/// Time that a closing node waits for its tasks.
+/// Time that a node waits for its tasks when it closes.
 pub const CLOSE_WAIT_MS: u64 = 2_000;
 /// Threads of a node's own runtime.
 pub const RAFT_THREADS: usize = 1;
@@ -303,11 +307,11 @@ pub const READY_WAIT_MS: u64 = 1_000;
 
 /// Size at which a WAL file is closed and the next one started. Purging frees whole files only.
 pub const WAL_CHUNK_BYTES: usize = 16 * 1024 * 1024;
-/// Records at which a WAL file is closed, too: each costs eight bytes of memory.
+/// Records above which a WAL file is closed, because each costs eight bytes of memory.
 pub const WAL_CHUNK_RECORDS: usize = 256 * 1024;
 /// Entries of closed files kept in memory, so that followers and `apply` need not read the disk.
 pub const WAL_CACHE_BYTES: usize = 16 * 1024 * 1024;
-/// Number of such entries.
+/// Number of entries of closed files kept in memory.
 pub const WAL_CACHE_ENTRIES: usize = 50_000;
 /// Buffer for reading WAL files at the start.
 pub const WAL_READ_BUFFER_BYTES: usize = 1024 * 1024;
@@ -318,18 +322,18 @@ pub const WAL_RECORD_BYTES: usize = 8 * 1024 * 1024;
 /// Unit of a torn write: a lost page is a whole one of these, aligned in the file.
 pub const DISK_PAGE_BYTES: usize = 4096;
 
-/// Time that a mirror gets to close: sled waits without limit for what it could not write. After it, the mirror is left
-/// open.
+/// Time that a mirror may take to close. sled waits without limit for data that it could not write. After this time,
+/// the mirror is left open.
 pub const MIRROR_CLOSE_WAIT_MS: u64 = 10_000;
-/// Time to wait for the lock of a mirror's file, which a mirror that was just closed may still hold.
+/// Time to wait for the lock of a mirror's file, which a mirror that was closed just before may still hold.
 pub const MIRROR_LOCK_WAIT_MS: u64 = 5_000;
 /// Interval between two attempts to take that lock.
 pub const MIRROR_LOCK_PAUSE_MS: u64 = 10;
-/// Records of one mirror batch. Larger batches make sled hold gigabytes, and did not survive power cuts.
+/// Records in one batch for the mirror. With larger batches, sled uses gigabytes of memory and lost data in power cuts.
 pub const MIRROR_BATCH_RECORDS: usize = 100;
 /// Page cache of sled, in bytes.
 pub const MIRROR_CACHE_BYTES: u64 = 32 * 1024 * 1024;
-/// Largest key or value in the mirror: from 128 KiB on, sled writes separate files, which it never syncs.
+/// Largest key or value in the mirror. From 128 KiB on, sled writes separate files, which it never syncs.
 pub const MIRROR_VALUE_BYTES: usize = 64 * 1024;
 /// Quarantined mirrors that are kept for inspection.
 pub const MIRRORS_QUARANTINED: usize = 3;
@@ -338,7 +342,7 @@ pub const STATE_THREAD_NICE: i32 = 10;
 
 /// Size at which a block of a snapshot file is closed.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 64 * 1024;
-/// Largest block that a reader accepts: a block may exceed its size by one record.
+/// Largest block that a reader accepts. A block may exceed its size by one record.
 pub const SNAPSHOT_BLOCK_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 const _: () = assert!(WAL_RECORD_BYTES < WAL_CHUNK_BYTES && WAL_RECORD_BYTES < WAL_QUEUE_BYTES);

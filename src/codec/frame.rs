@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 
 use super::payload;
 
-/// The format that this build writes. It reads this one and all earlier ones.
+/// The format that this build writes. This build reads it and all earlier ones.
 pub const FORMAT: u8 = 1;
 
 const HEADER_BYTES: usize = 10;
 /// The largest length of a frame, so that a damaged length does not cause a large allocation.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
-/// What a frame holds. The numbers are stored, so they never change.
+/// The content of a frame. The numbers are stored, so they never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -37,12 +37,12 @@ pub enum DecodeError {
     /// There are fewer bytes than the frame announces.
     #[error("cut short: {have} bytes of {want}")]
     Short {
-        /// The bytes that are there.
+        /// The number of bytes that were found.
         have: usize,
-        /// The bytes that the frame announces.
+        /// The number of bytes that the frame announces.
         want: usize,
     },
-    /// It is another kind of frame.
+    /// The frame has another kind than expected.
     #[error("a frame of kind {found}, not {expected}")]
     Kind {
         /// The kind that was found.
@@ -50,7 +50,7 @@ pub enum DecodeError {
         /// The kind that was expected.
         expected: u8,
     },
-    /// A newer build wrote it.
+    /// A newer build wrote the frame.
     #[error("format {found}: this build reads 1 to {FORMAT}; a newer lockkeeper wrote it")]
     Version {
         /// The version that was found.
@@ -64,7 +64,7 @@ pub enum DecodeError {
         /// The checksum in the header.
         expected: u32,
     },
-    /// The frame is whole, but its content cannot be decoded.
+    /// The frame is whole, but its content is malformed.
     #[error("malformed: {0}")]
     Malformed(String),
 }
@@ -91,7 +91,7 @@ pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Bytes {
     bytes.freeze()
 }
 
-/// Decodes the value in a frame. It must use all bytes.
+/// Decodes the value in a frame. Returns an error if bytes are left over.
 pub(super) fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
     let payload = open(kind, bytes)?;
     payload::read(payload, options()).map_err(|error| DecodeError::Malformed(error.to_string()))

@@ -1,8 +1,8 @@
 //! Damaged bytes under a header that fits them, so that they reach the decoder.
 //!
 //! The result is a value or an error: no panic, no hang, and no memory beyond ten times the input. The checksum alone
-//! would reject nearly all of them; these tests correct it. `LOCKKEEPER_FUZZ=N` damages each sample N times. Modules
-//! that depend on this one damage their messages with the same functions.
+//! would reject nearly all damaged bytes, so these tests correct it. `LOCKKEEPER_FUZZ=N` damages each sample N times.
+//! Modules above this one damage their messages with the same functions.
 
 use std::collections::BTreeSet;
 
@@ -15,35 +15,36 @@ use crate::model::{Command, Entry, LogTime, Principal, Renewal, RenewalTarget, S
 
 const HEADER_BYTES: usize = 10;
 const ROUNDS_DEFAULT: u64 = 3_000;
-/// What a decoder may hold besides ten times its input: the text of an error, a future, the first elements of a list.
+/// Memory that a decoder may use in addition to ten times its input: the text of an error, a future, the first elements
+/// of a list.
 const BESIDE_BYTES: u64 = 32 * 1024;
 
-/// The memory of the longest lists of an entry when their elements are as short as possible. Each element has a fixed
-/// size in memory, and a list that grows exists twice for a moment.
+/// The memory of the longest lists of an entry with the shortest possible elements. Each element has a fixed size in
+/// memory, and while a list grows, its old and its new copy exist together.
 const LISTS_BYTES_MAX: u64 = 1024 * 1024;
 
 fn rounds() -> u64 {
     std::env::var("LOCKKEEPER_FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS_DEFAULT)
 }
 
-/// A message as it is sent, with the name of its kind.
+/// The name of a message's kind, and the message as it is sent.
 pub(crate) type Sample = (String, Vec<u8>);
 
-/// Runs a decoder over this number of bytes, and fails if it holds more memory at once than it may.
+/// Runs a decoder over this number of bytes, and fails if it uses more memory at once than is allowed.
 pub(crate) fn frugal<T>(what: &str, bytes: usize, decode: impl FnOnce() -> T) -> T {
     let (value, held) = held(decode);
     assert!(held <= 10 * bytes as u64 + BESIDE_BYTES, "{what}: {held} bytes of memory for {bytes} of input");
     value
 }
 
-/// Returns the value and the largest number of bytes that this thread held at once while it was made.
+/// Returns the value and the largest number of bytes that this thread had allocated at once during the call.
 pub(crate) fn held<T>(decode: impl FnOnce() -> T) -> (T, u64) {
     let mut value = None;
     let held = allocation_counter::measure(|| value = Some(decode())).bytes_max;
     (value.expect("it ran"), held)
 }
 
-/// The messages in this file of `tests/bytes/v1`. It must contain every kind of today's messages.
+/// The messages in this file of `tests/bytes/v1`. It must contain every kind of current message.
 pub(crate) fn kept(file: &str, today: &[Sample]) -> Vec<Sample> {
     let mut bytes = Vec::new();
     for part in today.iter().flat_map(|(name, message)| [name.as_bytes(), message]) {
@@ -66,8 +67,8 @@ pub(crate) fn kept(file: &str, today: &[Sample]) -> Vec<Sample> {
     samples
 }
 
-/// Passes each message to its reader, whole and damaged. The reader must accept every whole message, and some damaged
-/// ones of each file.
+/// Passes each message to its reader, whole and damaged. The reader must accept every whole message, and at least one
+/// damaged message of each file.
 pub(crate) fn attack(seed: u64, samples: &[Sample], mut read: impl FnMut(&str, &[u8]) -> bool) {
     let (mut draws, mut values) = (Random(seed), 0);
     for (name, message) in samples {
@@ -103,7 +104,7 @@ fn damaged(bytes: &[u8], draws: &mut Random) -> Vec<u8> {
                 let piece = bytes[at..(at + draws.below(32) as usize).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
-            // The largest variable-length numbers: of log and state, and of messages.
+            // The largest variable-length numbers: of messages here, of log and state below.
             4 => drop(bytes.splice(at..at, [255, 255, 255, 255, 255, 255, 255, 255, 127])),
             _ => drop(bytes.splice(at..at, [253, 255, 255, 255, 255, 255, 255, 255, 127])),
         }
@@ -164,12 +165,11 @@ fn hostile_records_are_values_or_errors() {
     assert!(0 < values, "no damage came through: the decoder was not reached");
 }
 
-/// A few bytes that claim to be a billion commands, or a text of fifty mebibytes, are refused before memory is
-/// allocated for them.
+/// A few bytes that announce a billion commands, or a text of fifty mebibytes, are refused before memory is allocated.
 #[test]
 fn a_huge_length_takes_no_memory() {
     for length in [&[252, 0, 202, 154, 59][..], &[252, 0, 0, 32, 3], &[253, 255, 255, 255, 255, 255, 255, 255, 127]] {
-        // Stamp, date and renewals are empty; then come the commands. Or one command and the name of its caller.
+        // First case: no renewals, then the commands. Second case: one command, then the name of its caller.
         for before in [&[0, 0, 0][..], &[0, 0, 0, 1]] {
             let bytes = framed(Kind::Entry, &[before, length].concat());
             let refused = frugal("an entry", bytes.len(), || decode_entry(&bytes)).expect_err("nothing of it is there");
@@ -178,8 +178,8 @@ fn a_huge_length_takes_no_memory() {
     }
 }
 
-/// An entry with the most renewals and commands, each as short as possible, takes bounded memory. One more is refused,
-/// and so is a set of too many locks.
+/// An entry with the largest number of renewals and commands, each as short as possible, uses bounded memory. One more
+/// of either is refused, and so is a set of too many locks.
 #[test]
 fn lists_of_an_entry_are_bounded() {
     let tick = || Submission { principal: Principal::default(), since: None, command: Command::Tick };

@@ -1,6 +1,6 @@
-//! A log that was written at feature level 1 and is replayed by today's build. The answers and the state must be the
-//! same, byte for byte. A newer build may decide differently only above the feature level that introduced the
-//! difference; otherwise nodes of different builds would have different states.
+//! A log that was written at feature level 1 and is applied by this build. The answers and the state must be the same,
+//! byte for byte. A newer build may decide differently only above the feature level that introduced the difference.
+//! Otherwise nodes of different builds would have different states.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -14,7 +14,7 @@ use crate::model::Command;
 
 const ENTRIES: usize = 150;
 
-/// The entries of a random scenario, and their results.
+/// The entries of a random scenario and their results, as this build makes them.
 fn today() -> Vec<Sample> {
     let (mut story, mut watched, mut log) = (Story::new(77), Watched::default(), Vec::new());
     for _ in 0..ENTRIES {
@@ -46,7 +46,7 @@ fn replayed(log: &[Sample]) -> Vec<u8> {
     digest.digest128().to_be_bytes().to_vec()
 }
 
-/// A newer build gives the same answers for an old log.
+/// This build gives the same answers to the stored log.
 #[test]
 fn a_kept_log_comes_to_the_kept_state() {
     let mut log = kept("log-of-feature-level-1.bin", &today());

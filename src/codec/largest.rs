@@ -1,5 +1,5 @@
-//! The largest record of each kind. No command may make a record that the mirror refuses, because that would stop every
-//! node.
+//! The largest record of each kind. No command may produce a record that the mirror refuses, because such a record
+//! would stop every node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ fn outcomes() -> Vec<Outcome> {
     ]
 }
 
-/// A segment that was one byte below its bound when the longest record was appended.
+/// A segment that was one byte below its bound when a record of the greatest length was appended.
 fn segment() -> Segment {
     let (lock, says) = (lock(), text(limits::METADATA_BYTES_MAX));
     let (owner, principal) = (owner(), principal());
@@ -257,7 +257,7 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
     ]
 }
 
-/// One record of each kind, as large as its parts may be.
+/// One record of each kind, with every part at its bound.
 fn largest() -> Vec<(RecordKey, Record)> {
     let process = ProcessId::parse(&text(limits::PROCESS_BYTES_MAX)).expect("legal");
     let semaphore = Record::Semaphore { limit: u32::MAX, kept: true };
@@ -292,8 +292,8 @@ fn largest() -> Vec<(RecordKey, Record)> {
     records
 }
 
-/// The number of each kind. A new kind does not compile before it has its number here, and needs its largest record
-/// above.
+/// The number of each kind. A new kind does not compile until it has a number here, and then it also needs its largest
+/// record above.
 fn kind(record: &Record) -> usize {
     match record {
         Record::Globals(_) => 0,
@@ -312,8 +312,8 @@ fn kind(record: &Record) -> usize {
     }
 }
 
-/// The largest record of each kind fits into the mirror, key and value. Names, texts and lists are bounded by their
-/// types, the rest by what the machine refuses.
+/// The largest record of each kind, key and value, fits into the mirror. The types bound names, texts and lists; the
+/// machine bounds the rest.
 #[test]
 fn the_largest_record_of_each_kind_fits_into_the_mirror() {
     let mut kinds = BTreeSet::new();
@@ -326,7 +326,7 @@ fn the_largest_record_of_each_kind_fits_into_the_mirror() {
     assert_eq!(kinds, (0..=12).collect(), "one of each");
 }
 
-/// The longest record of history fits into the space that a segment leaves for its last one.
+/// The longest record of history fits into a segment as its last one.
 #[test]
 fn the_longest_note_fits_behind_a_segment() {
     let most = limits::HISTORY_SEGMENT_BYTES + limits::HISTORY_NOTE_BYTES_MAX;

@@ -1,10 +1,10 @@
-//! Bytes that outlive the code: log entries, records of the state, and messages between nodes.
+//! Encodings that outlive a build: log entries, records of the state, and messages between nodes.
 //!
 //! Knows: limits, model, machine's records. Never: disks, openraft.
 //!
-//! Everything is in a frame: kind, format version, length and checksum. Inside is bincode of this crate's types, whose
-//! variants and fields are numbered by their order. New ones are added at the end under a higher version, and old ones
-//! are never reused. Bytes that cannot be decoded are an error with a reason; they are never skipped.
+//! Every value is in a frame: kind, format version, length and checksum. The content is bincode of this crate's types,
+//! whose variants and fields are numbered by their order. New ones are added at the end under a higher version, and old
+//! numbers are never reused. Bytes that cannot be decoded are an error with a reason; they are never skipped.
 
 mod frame;
 #[cfg(test)]

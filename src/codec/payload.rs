@@ -1,8 +1,8 @@
-//! Decodes values from bincode's format without memory for content that is only announced.
+//! Decodes values from bincode's format without allocating memory for announced content that is missing.
 //!
 //! bincode's own implementation for serde allocates as much memory as a length claims before it checks that the bytes
-//! exist: ten bytes would cost 64 MiB. This one reads the same format, copies texts only once they are there, and
-//! announces no number of elements in advance.
+//! exist: ten bytes would cost 64 MiB. This implementation reads the same format. It copies a text only if its bytes
+//! exist, and gives serde no size hints.
 
 use bincode::config::Config;
 use bincode::de::read::{Reader, SliceReader};
@@ -25,7 +25,7 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], options: impl Config) -> R
 /// The bytes that are left to read.
 struct Payload<'a, D>(&'a mut D);
 
-/// A number of values that follow each other.
+/// A number of values in sequence.
 struct Several<'a, D> {
     decoder: &'a mut D,
     left: usize,
@@ -94,7 +94,7 @@ impl<'de, D: BorrowDecoder<'de>> VariantAccess<'de> for Payload<'_, D> {
     }
 }
 
-/// Values of a fixed type, as bincode writes them.
+/// Methods for values of a fixed type, as bincode writes them.
 macro_rules! plain {
     ($($deserialize:ident $visit:ident)*) => {
         $(fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {

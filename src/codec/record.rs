@@ -1,4 +1,4 @@
-//! Encodes records of the state: keys in a readable order, values in frames.
+//! Encodes records of the state: keys in an order by name, values in frames.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -6,8 +6,8 @@ use super::frame::{self, DecodeError, Kind};
 use crate::model::{FencingToken, LeaseRequestId, LockKey, LockName, Namespace, ProcessId, SessionId};
 use crate::state::{Record, RecordKey};
 
-/// The key on disk: a letter for the kind, then names ended by a zero byte, then numbers, largest byte first. Names
-/// hold no zero byte, so keys are unique and sort by namespace, name and number.
+/// Encodes a key as it is on disk: a letter for the kind, then names that end with a zero byte, then numbers in
+/// big-endian order. Names contain no zero byte, so keys are unique and sort by namespace, name and number.
 #[must_use]
 pub fn encode_key(key: &RecordKey) -> Bytes {
     let mut bytes = BytesMut::with_capacity(64);
@@ -71,7 +71,7 @@ fn put_session(bytes: &mut BytesMut, kind: u8, id: SessionId) {
     bytes.put_u64(id.as_u64());
 }
 
-/// A record's key and value on disk and in snapshots.
+/// Encodes a record's key and value as they are on disk and in snapshots.
 #[must_use]
 pub fn encode_record(key: &RecordKey, record: &Record) -> (Bytes, Bytes) {
     (encode_key(key), frame::encode(Kind::Record, record))

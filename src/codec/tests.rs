@@ -1,4 +1,4 @@
-//! Round trips, damage, and samples of today's bytes that every later build must be able to read.
+//! Round trips, damaged bytes, and samples of bytes that every later build must be able to read.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -53,7 +53,7 @@ fn entries_survive_the_round_trip() {
     assert_eq!(decode_entry(&encode_entry(&entry)).expect("decodes"), entry);
 }
 
-/// Any flipped bit and any cut is an error, and never decodes to another entry.
+/// Bytes with a flipped bit or a cut are an error, and never decode to another entry.
 #[test]
 fn damaged_entries_are_refused() {
     let bytes = encode_entry(&sample_entry());
@@ -67,7 +67,7 @@ fn damaged_entries_are_refused() {
     }
 }
 
-/// An entry of a newer format is refused, with the versions that this build reads.
+/// An entry of a newer format is refused. The error names the version that was found.
 #[test]
 fn newer_formats_are_refused_by_number() {
     let mut bytes = encode_entry(&sample_entry()).to_vec();
@@ -111,7 +111,7 @@ fn machines_survive_the_bytes_of_their_records() {
     }
 }
 
-/// Commands about the nodes themselves.
+/// Commands that leaders make about the nodes.
 fn samples_of_what_leaders_note() -> [Command; 2] {
     [
         Command::Announce(Announcement {
@@ -165,7 +165,7 @@ fn samples_of_changes(request: RequestId, lock: &LockKey, handle: &Handle, token
     ]
 }
 
-/// Changes that are made only if something still is as the caller saw it.
+/// Changes on condition that something still is as the caller saw it.
 fn samples_of_documents(lock: &LockKey, token: FencingToken, metadata: &Metadata) -> Vec<Command> {
     let (ts, process) = (DocumentId([7; 12]), ProcessId::parse("h:27017:1:2").expect("a process"));
     let grab = Grab { lock: lock.clone(), ts, metadata: metadata.clone(), term: Some(4), prepare: true, seen: None };
@@ -314,8 +314,8 @@ fn word(outcome: &Outcome) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// The file of this name among the stored bytes. With `UPDATE_GOLDENFILES=1` a missing file is written; an existing one
-/// is never overwritten.
+/// The content of this stored file. With `UPDATE_GOLDENFILES=1` a missing file is written. An existing file is never
+/// overwritten.
 pub(super) fn stored(name: &str, today: &[u8]) -> Vec<u8> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bytes/v1").join(name);
     if !path.exists() && std::env::var("UPDATE_GOLDENFILES").is_ok_and(|value| value == "1") {
@@ -325,7 +325,8 @@ pub(super) fn stored(name: &str, today: &[u8]) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Bytes that were stored when format 1 was made still decode to the same entries, and are what this build writes.
+/// Entries that were stored when format 1 was introduced still decode to the same entries, and this build writes the
+/// same bytes.
 #[test]
 fn stored_entries_of_format_1_still_decode() {
     for (name, entry) in samples_of_entries() {
@@ -336,7 +337,8 @@ fn stored_entries_of_format_1_still_decode() {
     }
 }
 
-/// Each stored file holds records, key and value with their lengths before them. They must decode as the entries do.
+/// Each stored file has records, each as key and value with their lengths before them. They must decode like the
+/// entries.
 #[test]
 fn stored_records_of_format_1_still_decode() {
     let mut today = Vec::new();

@@ -1,7 +1,7 @@
-//! The only encoding of a record as bytes: numbers of seven bits a byte, texts with their length before them.
+//! The encoding of a record as bytes: numbers with seven bits in each byte, texts with their length before them.
 //!
-//! The order: what happened (one byte), position, log time, wall date, lock, hash of the lock's previous record; then
-//! the fields of the kind of record.
+//! The order is: the kind of event (one byte), position, log time, wall-clock time, lock, hash of the lock's previous
+//! record. Then follow the fields of the kind.
 
 use super::draft::{Draft, Facts};
 use crate::model::{Claim, EndReason, EventKind, Fairness, Mode, RequestId};
@@ -29,10 +29,10 @@ pub(super) const PASSING: u8 = 8;
 pub(super) const OWNED: u8 = 16;
 pub(super) const NAMED: u8 = 32;
 
-/// The principal of most grants, which is left out of the bytes.
+/// The principal of most grants. It is left out of the bytes.
 pub(super) const ANONYMOUS: &str = "anonymous";
 
-/// Writes the record. Returns false and writes nothing if history does not keep its kind.
+/// Writes the record. Returns `false` and writes nothing if history does not keep this kind of event.
 pub fn write(out: &mut Vec<u8>, draft: &Draft<'_>) -> bool {
     let Some(tag) = tag_of(&draft.event.kind) else { return false };
     out.push(tag);
@@ -73,7 +73,7 @@ fn tag_of(kind: &EventKind) -> Option<u8> {
     }
 }
 
-/// Writes the fields of the kind of record, the mode first.
+/// Writes the fields of the kind of event, the mode first.
 fn body(out: &mut Vec<u8>, draft: &Draft<'_>) {
     mode(out, draft.mode, draft.limit);
     if let Some(claim) = draft.event.subject.claim() {
@@ -181,7 +181,7 @@ fn reason_byte(reason: EndReason) -> u8 {
     }
 }
 
-/// Writes a number, seven bits a byte, the lowest first.
+/// Writes a number with seven bits in each byte, the lowest bits first.
 pub fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

@@ -1,4 +1,4 @@
-//! The chain: each record's hash covers the hash of the previous record.
+//! The chain: the hash of each record covers the hash of the previous record.
 
 use sha2::{Digest, Sha256};
 
@@ -10,7 +10,7 @@ pub fn link(namespace: &Namespace, before: ChainHash, record: &[u8]) -> ChainHas
     let name = namespace.as_str().as_bytes();
     let mut hasher = Sha256::new();
     hasher.update(before.0);
-    // The end of a namespace is certain, because it holds no zero byte.
+    // The zero byte marks the end of the namespace, because no namespace contains one.
     hasher.update(name);
     hasher.update([0]);
     hasher.update(record);

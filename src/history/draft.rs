@@ -2,46 +2,46 @@
 
 use crate::model::{Arrival, ChainHash, Event, Fairness, GrantFacts, HistoryRecord, LockName, Mode};
 
-/// A record before it is written: everything except the links of the chain.
+/// A record before it is written: everything except the hashes of the chain.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
-    /// As in [`HistoryRecord::event`].
+    /// Same as [`HistoryRecord::event`].
     pub event: &'a Event,
     /// The lock that the event is about.
     pub lock: &'a LockName,
-    /// As in [`HistoryRecord::mode`].
+    /// Same as [`HistoryRecord::mode`].
     pub mode: Option<Mode>,
-    /// As in [`HistoryRecord::limit`]; written for permits only.
+    /// Same as [`HistoryRecord::limit`]. Written only for permits.
     pub limit: Option<u32>,
-    /// As in [`HistoryRecord::grant`].
+    /// Same as [`HistoryRecord::grant`].
     pub facts: Option<Facts<'a>>,
-    /// As in [`HistoryRecord::previous`].
+    /// Same as [`HistoryRecord::previous`].
     pub previous: ChainHash,
 }
 
 /// The fields of [`GrantFacts`], borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// As in [`GrantFacts::arrival`].
+    /// Same as [`GrantFacts::arrival`].
     pub arrival: Arrival,
-    /// As in [`GrantFacts::fairness`].
+    /// Same as [`GrantFacts::fairness`].
     pub fairness: Fairness,
-    /// As in [`GrantFacts::set`].
+    /// Same as [`GrantFacts::set`].
     pub set: bool,
-    /// As in [`GrantFacts::passing`].
+    /// Same as [`GrantFacts::passing`].
     pub passing: bool,
-    /// As in [`GrantFacts::owner`].
+    /// Same as [`GrantFacts::owner`].
     pub owner: Option<&'a str>,
-    /// As in [`GrantFacts::principal`].
+    /// Same as [`GrantFacts::principal`].
     pub principal: &'a str,
-    /// As in [`GrantFacts::who`].
+    /// Same as [`GrantFacts::who`].
     pub who: &'a str,
-    /// As in [`GrantFacts::why`].
+    /// Same as [`GrantFacts::why`].
     pub why: &'a str,
 }
 
 impl<'a> Draft<'a> {
-    /// The draft from which this record was written; `None` for an event without a lock, which history does not keep.
+    /// The draft of a record that was written. `None` for an event without a lock, because history keeps no such event.
     #[must_use]
     pub fn of(record: &'a HistoryRecord) -> Option<Self> {
         let facts = |grant: &'a GrantFacts| Facts {

@@ -1,18 +1,18 @@
-//! The history of each namespace: records as bytes, chained by hashes, in rings; and the verification that a history
-//! keeps the rules.
+//! The history of each namespace: records as bytes, chained by hashes, in rings of segments, and the verification that
+//! a history follows the rules.
 //!
 //! Knows: limits, model. Never: the machine, a clock, disks, JSON.
 //!
 //! - The machine appends each record in the encoding of [`bytes`]. Its hash covers those bytes, the namespace and the
 //!   hash of the previous record.
-//! - A ring is a run of segments. Each segment is one record of the state. An append reports the segments that it wrote
-//!   to or dropped.
-//! - Segments have numbers that only grow, over all namespaces: the lowest is the oldest of all. The highest is never
-//!   dropped, so that the next number is always known.
+//! - A ring is a sequence of segments. Each segment is one record of the state. An append reports which segments it
+//!   changed or dropped.
+//! - Segment numbers grow over all namespaces, so the lowest is the oldest of all. The highest is never dropped, so
+//!   that the next number is always known.
 //! - [`verify`](fn@verify) accepts records from any source, usually a file, and trusts none of them.
 //!
-//! A chain does not show that records were cut off at its beginning or its end, or that all of it was written again. A
-//! reader who must exclude that compares the last hash with the cluster's, or stores the hash elsewhere.
+//! A chain does not show whether records at its beginning or end are missing, or whether all of it was written again. A
+//! reader that must exclude this compares the last hash with the cluster's, or stores the hash elsewhere.
 //!
 //! Cost: in a release build an acquire and its release take 1.4 times as long to apply as without history (5.8 instead
 //! of 4.1 microseconds on a loaded machine). About half of that is the hash.
@@ -52,22 +52,23 @@ pub(crate) struct History {
     order: BTreeMap<u64, Namespace>,
     /// The size of all segments together, in bytes.
     bytes: usize,
-    /// Grows each time that the dirty keys are taken.
+    /// The number of times that the dirty keys were taken.
     round: u64,
-    /// Switches history off, so that a benchmark can measure its cost.
+    /// Whether history is off, so that a benchmark can measure its cost.
     #[cfg(test)]
     pub(crate) off: bool,
 }
 
 impl History {
-    /// The dirty keys were taken: segments that are written from now on are dirty again.
+    /// Records that the dirty keys were taken, so that a segment that is written from now on is dirty again.
     pub(crate) fn carried_over(&mut self) {
         self.round += 1;
     }
 
-    /// Adds a record. `floor` is the newest position of a namespace whose whole history was forgotten. Reports each
-    /// segment that changed, by its namespace and number: once between two calls of
-    /// [`carried_over`](Self::carried_over) if it was written to, and once if it was dropped.
+    /// Adds a record. `floor` is the newest position of the namespaces whose whole history was dropped.
+    ///
+    /// Reports each changed segment, by its namespace and number: once between two calls of
+    /// [`carried_over`](Self::carried_over) if it was written, and once if it was dropped.
     pub(crate) fn append(
         &mut self,
         namespace: &Namespace,
@@ -99,7 +100,7 @@ impl History {
         }
     }
 
-    /// Forgets the oldest segments until the bounds are kept. The segment that was just written stays.
+    /// Drops the oldest segments until the bounds are met. Keeps the segment that was just written.
     fn trim(
         &mut self,
         namespace: &Namespace,
@@ -119,7 +120,7 @@ impl History {
         }
     }
 
-    /// Drops a namespace's oldest segment, which has this number.
+    /// Drops the oldest segment of a namespace, which has this number.
     fn forget(&mut self, namespace: &Namespace, number: u64, floor: &mut Position) {
         self.order.remove(&number);
         let Some(ring) = self.rings.get_mut(namespace) else { return };
@@ -140,7 +141,7 @@ impl History {
         self.rings.iter().flat_map(|(namespace, ring)| ring.numbers().map(move |number| (namespace, number)))
     }
 
-    /// The history that these segments hold, in any order. Refuses a broken chain.
+    /// Builds the history from these segments. Returns an error for a broken chain.
     pub(crate) fn restored(segments: BTreeMap<(Namespace, u64), Segment>) -> Result<Self, String> {
         let mut history = Self::default();
         for ((namespace, number), segment) in segments {

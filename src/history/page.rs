@@ -1,4 +1,4 @@
-//! Pages of history. Each looks at a bounded number of records, so that no query blocks the machine for long.
+//! Pages of history. Each query looks at a bounded number of records, so that it does not block the machine for long.
 
 use super::ring::Records;
 use super::{Damaged, History, Segment, link, read};
@@ -6,7 +6,8 @@ use crate::limits;
 use crate::model::{HistoryPage, HistoryRecord, LockName, Namespace, Position, page_rows};
 
 impl History {
-    /// Records after a position, all or those of one lock. `floor` is as for [`append`](Self::append).
+    /// Records after a position: all, or those of one lock. `floor` has the same meaning as in
+    /// [`append`](Self::append).
     pub(crate) fn page(
         &self,
         namespace: &Namespace,

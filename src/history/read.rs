@@ -12,7 +12,7 @@ use crate::model::{
     SessionId, Subject, WallTime,
 };
 
-/// The bytes are not a record; the text says why.
+/// The error for bytes that are not a record. The text says why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a record of history: {0}")]
 pub struct Damaged(String);
@@ -23,7 +23,7 @@ impl From<Invalid> for Damaged {
     }
 }
 
-/// The head of a record: enough to decide whether it is wanted.
+/// The head of a record. It is enough to decide whether the record is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written<'a> {
     /// The position of the record.
@@ -70,7 +70,7 @@ impl Written<'_> {
     }
 }
 
-/// Splits a length, and the number of bytes that it announces, off the front.
+/// Splits a length, and the content of that length, off the front.
 pub(crate) fn split_off<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
     let mut rest = Rest(bytes);
     let one = rest.counted()?;
@@ -164,7 +164,7 @@ impl<'a> Rest<'a> {
         })
     }
 
-    /// What happened, in the order in which it was written.
+    /// The kind of event with its fields, in the order in which they were written.
     fn what(&mut self, tag: u8, lock: LockKey, mode: Option<Mode>) -> Result<(Subject, EventKind), Damaged> {
         if tag == LIMIT_CHANGED {
             let subject = Subject::Lock { lock, claim: None, token: None };

@@ -1,4 +1,4 @@
-//! One namespace's ring of segments. Records are appended to the newest segment, and the oldest ones are forgotten.
+//! The segments of one namespace. Records are appended to the newest segment, and the oldest segments are dropped.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use super::segment::{Packed, Segment};
 use crate::limits::{self, HISTORY_SEGMENT_COST_BYTES};
 use crate::model::{ChainHash, LockName, Namespace, Position};
 
-/// How much history is kept. Tests keep much less, so that they see segments being forgotten.
+/// How much history is kept. Tests keep much less, so that segments are dropped during a test.
 pub(super) struct Bounds {
     records: usize,
     bytes: usize,
@@ -30,10 +30,10 @@ pub(super) const BOUNDS: Bounds = if cfg!(test) {
     }
 };
 
-/// The newest record of each lock: the number of its segment, and its hash. Only for look-ups.
+/// The newest record of each lock: the number of its segment, and its hash. A hash map for look-ups only.
 type Latest = HashMap<LockName, (u64, ChainHash), foldhash::fast::FixedState>;
 
-/// The segments of one namespace, see the module.
+/// The segments of one namespace. See the module.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ring {
     /// Oldest first, with their numbers.
@@ -52,12 +52,12 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// An empty ring. Forgotten records are at or below `floor`.
+    /// An empty ring. Records at or below `floor` were dropped before.
     pub(super) fn new(floor: Position) -> Self {
         Self { last: floor, ..Self::default() }
     }
 
-    /// Adds a record and returns the number of its segment, which is `next` if it began a new one.
+    /// Adds a record. Returns the number of its segment, which is `next` if the record began a new segment.
     pub(super) fn append(&mut self, namespace: &Namespace, draft: Draft<'_>, next: u64) -> u64 {
         if self.segments.back().is_none_or(|(_, tail)| BOUNDS.segment_bytes <= tail.bytes.0.len()) {
             self.begin(next);
@@ -91,7 +91,7 @@ impl Ring {
         self.bytes += HISTORY_SEGMENT_COST_BYTES;
     }
 
-    /// The oldest segment's number, if the ring exceeds its bounds and has a newer segment.
+    /// The number of the oldest segment, if the ring exceeds its bounds and has a newer segment.
     pub(super) fn too_much(&self) -> Option<u64> {
         let Bounds { records, bytes, .. } = BOUNDS;
         let beyond = 1 < self.segments.len() && (records < self.records || bytes < self.bytes);
@@ -113,7 +113,7 @@ impl Ring {
         size
     }
 
-    /// Appends a stored segment, which must follow the present ones.
+    /// Appends a stored segment. Returns an error if it does not follow the segments in the ring.
     pub(super) fn restore(&mut self, namespace: &Namespace, number: u64, segment: Segment) -> Result<(), String> {
         if self.segments.is_empty() {
             self.head = segment.begins;
@@ -156,7 +156,7 @@ impl Ring {
         self.last
     }
 
-    /// Forgotten records are at or below this position.
+    /// The position up to which records were dropped.
     pub(super) fn floor(&self) -> Position {
         self.segments.front().map_or(self.last, |(_, oldest)| oldest.after)
     }

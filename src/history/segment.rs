@@ -5,12 +5,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::{ChainHash, Position};
 
-/// A run of a namespace's records.
+/// A sequence of a namespace's records.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Segment {
     /// Hash of the record before the first.
     pub begins: ChainHash,
-    /// Position of the record before the first. Forgotten records are at or below it.
+    /// Position of the record before the first. Records at or below it are not in this segment.
     pub after: Position,
     /// The number of records.
     pub records: u32,
@@ -18,7 +18,7 @@ pub struct Segment {
     pub bytes: Packed,
 }
 
-/// Bytes that are stored as one block instead of element by element.
+/// Bytes that are encoded as one block instead of element by element.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Packed(pub Vec<u8>);
 

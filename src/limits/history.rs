@@ -6,13 +6,12 @@ use super::MIRROR_VALUE_BYTES;
 pub const HISTORY_RECORDS_MAX: usize = 65_536;
 /// History kept for one namespace, in bytes.
 pub const HISTORY_BYTES_MAX: usize = 16 << 20;
-/// History of all namespaces together, in bytes: above it, the oldest records of all namespaces are removed.
+/// History of all namespaces together, in bytes. Above it, the oldest records of all namespaces are removed.
 pub const HISTORY_BYTES_ALL_MAX: usize = 128 << 20;
 /// Size at which a segment of history is closed. A checkpoint writes the whole segment again while records are added to
 /// it.
 pub const HISTORY_SEGMENT_BYTES: usize = 8 << 10;
-/// Longest record of history, including its length field. The last record of a segment may be added when the segment is
-/// almost full.
+/// Longest record of history in bytes, including its length field. A segment may exceed its size by one such record.
 pub const HISTORY_NOTE_BYTES_MAX: usize = 4 << 10;
 /// Approximate cost of a segment in addition to its records, in bytes.
 pub const HISTORY_SEGMENT_COST_BYTES: usize = 256;

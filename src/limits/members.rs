@@ -1,8 +1,8 @@
 //! Limits of membership changes, and of the comparison of the members' states.
 
-/// Missing log entries above which a learner gets no vote.
+/// Number of missing log entries above which a learner is not made a voter.
 pub const PROMOTE_LAG_ENTRIES_MAX: u64 = 1_000;
-/// Longest wait for a change of the members, or for a transfer of leadership that another node forwards.
+/// Longest wait for a change of the members, or for a transfer of leadership that a node forwards.
 pub const MEMBERSHIP_WAIT_MS_MAX: u64 = 5_000;
 /// Time that a leader waits for the announcement of a member.
 pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
@@ -10,10 +10,11 @@ pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
 pub const ANNOUNCE_AGAIN_MS: u64 = 100;
 /// Time that a leader waits before a transfer for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
-/// Time after which a node that reaches no leader reports its own view of the cluster's status.
+/// Time that a node waits for a leader before it reports its own view of the cluster's status.
 pub const STATUS_WAIT_MS: u64 = 1_000;
 /// Interval of log time for state digests. Each node remembers the digest after the first entry of each interval, so
-/// that all nodes remember the digests of the same entries. The leader compares those of the voters as often.
+/// that all nodes remember the digests of the same entries. The leader compares the voters' digests at the same
+/// interval.
 pub const DIGEST_MS: u64 = 3_000;
 /// Time that the leader waits for the digests of a voter.
 pub const DIGEST_WAIT_MS: u64 = 1_000;

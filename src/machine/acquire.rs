@@ -33,11 +33,12 @@ impl Machine {
             Admission::Enter(token) => self.reenter(&asking, token),
             Admission::Queue => self.queue_up(&asking).map(Outcome::Queued),
         });
-        // A request that waits or holds is found by its claims; only a refusal is finished here.
+        // Active requests are found through their claims, so only a refusal is recorded as finished here.
         outcome.unwrap_or_else(|refusal| self.finish(acquire.request, fingerprint, Outcome::Refused(refusal)))
     }
 
-    /// The answer to a request that waits or holds. Found by its claims, independently of the request window.
+    /// The answer to a repeated request that waits or holds. It is found through its claims, independently of the
+    /// request window.
     pub(super) fn live_request(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
         if faults::on(Fault::RetriesRunAgain) {
             return None;
@@ -96,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Like [`admission`](Self::admission), for all locks of an acquire together.
+    /// Like [`admission`](Self::admission), but for all locks of an acquire together.
     fn admit_all(&self, asking: &Asking<'_>) -> Result<Admission, Refusal> {
         let (acquire, fairness) = (asking.acquire, asking.fairness());
         let mut waits = false;
@@ -113,8 +114,8 @@ impl Machine {
         Ok(admission)
     }
 
-    /// Refuses a set that exceeds the namespace's quotas; each of its locks alone was checked before. A lock in use is
-    /// counted already.
+    /// Refuses a set that exceeds the namespace's quotas. One lock of the set was counted by the checks of each single
+    /// lock, and locks that are in use are counted already.
     fn fits_quotas(&self, members: &Members, admission: &Admission) -> Result<(), Refusal> {
         let Some(usage) = members.keys().next().map(|key| self.state.used(&key.namespace)) else { return Ok(()) };
         let free = members.keys().filter(|key| !self.state.locks.contains_key(key)).count() as u64;
@@ -168,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// The checks for sessions and takes alike: kind, limits, quotas, queue.
+    /// The checks that acquires and takes share: kind, limits, quotas, queue.
     pub(super) fn admission(
         &self,
         key: &LockKey,
@@ -228,8 +229,8 @@ impl Machine {
         Waiter { request, since, deadline, lease, purpose, tries }
     }
 
-    /// Withdraws what a request holds. An upgrade that was granted stays, and its grant is the answer, because the
-    /// shared hold that its caller knows of has ended.
+    /// Withdraws what a request holds, and returns the outcome. A granted upgrade is not withdrawn: its grant is the
+    /// outcome, because the shared hold that its caller knows has ended.
     fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
         let holder = self.state.holder(key, token);
         let Some(holder) = holder else { return Outcome::Withdrawn };
@@ -274,7 +275,7 @@ impl Machine {
     }
 }
 
-/// One acquire, prepared for its steps.
+/// An acquire with everything that its steps need.
 pub(super) struct Asking<'a> {
     pub(super) principal: &'a Principal,
     pub(super) acquire: &'a Acquire,
@@ -288,12 +289,13 @@ impl Asking<'_> {
         if self.acquire.is_set() { Reentry::Refuse } else { self.acquire.choices().reentry }
     }
 
-    /// Whether it may overtake others. A set never barges.
+    /// Whether the request may overtake others. A set never barges.
     fn fairness(&self) -> Fairness {
         if self.acquire.is_set() { Fairness::Fair } else { self.acquire.choices().fairness }
     }
 
-    /// Its choices, without those that a set cannot have. Cached only if no other choice conflicts with that.
+    /// The request's choices, without those that a set cannot have. A choice that conflicts with *cached* removes
+    /// *cached*.
     fn extras(&self) -> Option<Box<Extras>> {
         let mut extras = self.acquire.extras.clone()?;
         (extras.reentry, extras.fairness) = (self.reentry(), self.fairness());
@@ -304,11 +306,11 @@ impl Asking<'_> {
 
 /// What a new request may do.
 pub(super) enum Admission {
-    /// It holds the lock at once.
+    /// The request holds the lock at once.
     Grant,
-    /// It acquires its owner's hold again.
+    /// The request acquires its owner's hold again, which has this token.
     Enter(FencingToken),
-    /// It waits at the end of the queue.
+    /// The request waits at the end of the queue.
     Queue,
 }
 

@@ -1,5 +1,5 @@
-//! Actions on a lock from outside: break, ask, hand over, and the limit of a semaphore. Each names the grant by its
-//! public token.
+//! Actions on a lock by other callers than its holder: break, ask, hand over, and the limit of a semaphore. Each action
+//! on a hold names it by its public token.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Machine {
         Ok(Outcome::Broken(Box::new(report)))
     }
 
-    /// What a break would report, before it is done.
+    /// The report that a break would return now.
     pub(super) fn would_break(&self, key: &LockKey, token: FencingToken) -> Result<BreakReport, Refusal> {
         let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
             return Err(self.not_held(key, |_| false));
@@ -50,8 +50,8 @@ impl Machine {
         Ok(BreakReport { done: false, holder, last_seen, next })
     }
 
-    /// The hold with this token, or the ended one that still keeps the name closed, and when its session was last
-    /// renewed.
+    /// The hold with this token, or the ended hold that still keeps the name closed, and the time of its session's last
+    /// renewal.
     fn held_or_closed(&self, key: &LockKey, token: FencingToken) -> Option<(HolderView, Option<LogTime>)> {
         let lock = self.state.lock(key)?;
         let closed = || lock.delays.get(&token).map(|delayed| (delayed.holder.request.claim, delayed.view(token)));
@@ -103,7 +103,7 @@ impl Machine {
         Ok(claim.request().map_or(Outcome::Done, |to| Outcome::HandedOver { token, to }))
     }
 
-    /// The successor's hold: by its waiting request if it has one, else a copy of the current hold.
+    /// The successor's hold: made from its waiting request if it has one, otherwise a copy of the current hold.
     fn successor(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
         let lock = self.state.lock(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
         let old = lock.holders.get(&from).ok_or_else(|| self.not_held(key, |_| false))?;
@@ -133,7 +133,8 @@ impl Machine {
         Ok(successor_of(old, Holder::new(request, &self.state.globals)))
     }
 
-    /// The first wait of this session for this lock alone. Searches the shorter of its claims and the queue.
+    /// The first wait of this session for this lock alone, not as part of a set. Searches the session's claims or the
+    /// queue, whichever is shorter.
     fn waits_alone(&self, key: &LockKey, session: SessionId) -> Option<u64> {
         let queue = &self.state.lock(key)?.queue;
         let alone =
@@ -152,7 +153,8 @@ impl Machine {
     }
 }
 
-/// The successor keeps the lock closed for as long as the old hold would have, or longer if its own request chose so.
+/// Completes the hold of the successor: it keeps the lock closed as long as the old hold would have, or longer if its
+/// own request chose so.
 fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
     let closed_until = old.closed_until().max(heir.closed_until());
     if closed_until.is_some() {
@@ -162,7 +164,7 @@ fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
 }
 
 impl Machine {
-    /// Keeps a semaphore with this limit. A waiter that wants more than that is refused; no hold is ended.
+    /// Sets the limit of a semaphore. Refuses waiters that want more permits than that. Ends no hold.
     pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Result<Outcome, Refusal> {
         let known = self.state.lock(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
         let same = match known {
@@ -192,7 +194,7 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// Forgets the limit together with the semaphore's last user.
+    /// Removes the limit together with the semaphore's last user.
     pub(super) fn remove_limit(&mut self, key: &LockKey) -> Result<Outcome, Refusal> {
         let Some(lock) = self.state.locks.get_mut(key) else { return Ok(Outcome::Done) };
         if lock.kind == Kind::Lock {
@@ -211,8 +213,8 @@ impl Machine {
         self.happened(key, None, EventKind::LimitChanged { limit }, None);
     }
 
-    /// Refuses waiters that want more than the limit. They could never be granted, and would block all waiters behind
-    /// them permanently.
+    /// Refuses waiters that want more permits than the limit. They could never be granted, and would block all waiters
+    /// behind them permanently.
     fn refuse_the_impossible(&mut self, key: &LockKey, limit: u32) {
         let Some(lock) = self.state.lock(key) else { return };
         let wants = |mode: Mode| match mode {

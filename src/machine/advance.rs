@@ -1,8 +1,8 @@
 //! The progress of a replay: owners finish, turns are granted, queues advance, and waits overtake others.
 //!
-//! A session that holds what a waiting set lacks overtakes that set elsewhere, and every wait behind it. So what a wait
-//! overtakes depends on other claims of its session: some waits now, others once more waits are granted. An overtaking
-//! that is possible once counts for the rest of a replay.
+//! A session that holds what a waiting set lacks overtakes, at other locks, that set and every wait behind it. So what
+//! a wait overtakes depends on the other claims of its session: some waits now, others once more waits are granted. A
+//! wait that can be overtaken once can be overtaken for the rest of a replay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
 use crate::state::{ClaimState, Lock, Purpose, Waiter};
 
 impl Replay<'_> {
-    /// Lets everything happen that can. Returns `false` if that takes too many steps.
+    /// Runs the replay until nothing more can happen. Returns `false` if that takes too many steps.
     pub(super) fn run(&mut self) -> bool {
         (0..self.owners.len()).for_each(|owner| self.finish(owner));
         self.work.extend(0..self.queues.len());
@@ -88,7 +88,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Advances past this turn. What its owner keeps becomes free once it finishes.
+    /// Advances past this turn. The capacity that its owner keeps becomes free once the owner finishes.
     fn pass(&mut self, at: At) {
         self.steps_left = self.steps_left.saturating_sub(1);
         let queue = &mut self.queues[at.queue];
@@ -104,7 +104,7 @@ impl Replay<'_> {
         owner.keeps.push(kept);
     }
 
-    /// Grants each of the neighbouring barging turns that would be granted if it were the first of them.
+    /// Grants each turn of a run of barging turns that would be granted if it were the first of the run.
     fn advance_barging(&mut self, number: usize) {
         let queue = &mut self.queues[number];
         queue.barging_end = queue.barging_end.max(queue.next);
@@ -125,7 +125,7 @@ impl Replay<'_> {
 }
 
 impl Machine {
-    /// The locks where this session has claims next to waiting sets of other requests.
+    /// The locks where this session has a claim and a set of another request waits.
     fn claims_beside_sets(&self, session: SessionId) -> BesideSets<'_> {
         let mut found: BesideSets<'_> = BTreeMap::new();
         let session = self.state.session(session);
@@ -145,7 +145,7 @@ impl Machine {
 }
 
 impl<'m> Replay<'m> {
-    /// The other locks where this waiter's session has another request next to waiting sets.
+    /// The other locks where a set waits and this waiter's session has a claim of another request.
     pub(super) fn may_pass_beside(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
         let Some(RequestId { session, number }) = waiter.request.claim.request() else { return Vec::new() };
         if self.machine.state.session(session).is_none_or(|session| !session.has_several()) {
@@ -170,10 +170,11 @@ impl<'m> Replay<'m> {
         found
     }
 
-    /// What this turn overtakes: sets that wait at another lock where its session has a claim by another request, in a
-    /// mode that conflicts with theirs, and every wait behind them. It overtakes them now if that claim holds what they
-    /// lack, or can hold it without the end of an owner. Otherwise it does so once the claim is granted, or other waits
-    /// take the permits.
+    /// What this turn overtakes: sets that wait at another lock where its session has a claim of another request, in a
+    /// mode that conflicts with the set's, and every wait behind those sets.
+    ///
+    /// The turn overtakes them now if that claim already holds what the set lacks, or can hold it before any owner
+    /// finishes. Otherwise it overtakes them once the claim is granted, or once other waits take the permits.
     pub(super) fn passing_of(&mut self, at: At) -> Passing {
         let mut passing = Passing::default();
         let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
@@ -207,8 +208,8 @@ impl<'m> Replay<'m> {
         passing
     }
 
-    /// The turns of which one has to be granted before the set lacks what this claim has; `None` if it lacks that
-    /// already, or can without a grant.
+    /// The turns of which one must be granted before the set lacks what this claim has. `None` if the set lacks it
+    /// already, or can lack it without a grant.
     fn granted_first(&self, key: &LockKey, claim: &Beside<'m>, (place, set): (u64, &Waiter)) -> Option<Vec<At>> {
         let queue = *self.queue_numbers.get(key)?;
         let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
@@ -221,7 +222,7 @@ impl<'m> Replay<'m> {
         }
     }
 
-    /// Grants turns that overtake others. Returns whether there was one.
+    /// Grants the turns that can be granted because they overtake others. Returns whether any was granted.
     pub(super) fn let_pass(&mut self) -> bool {
         let mut any = false;
         for queue in 0..self.queues.len() {
@@ -243,7 +244,7 @@ impl<'m> Replay<'m> {
         any
     }
 
-    /// The turns of which each, once granted, lets a wait overtake the other.
+    /// The turns that let the turn at `at` overtake the wait at `other`, as soon as one of them is granted.
     pub(super) fn ways(&self, at: At, other: At) -> impl Iterator<Item = Edge> + '_ {
         let place = match self.turn(other).asks {
             Asks::Holds(_) => None,
@@ -258,7 +259,8 @@ impl<'m> Replay<'m> {
 }
 
 impl Passing {
-    /// Whether this wait, and so every wait behind it, is overtaken already: now or once these turns are granted.
+    /// Whether this wait, and so every wait behind it, is already recorded as overtaken: now, or once these turns are
+    /// granted.
     fn is_known(&self, place: u64, first: Option<&[At]>) -> bool {
         match first {
             None => self.now.contains(&place),
@@ -266,7 +268,7 @@ impl Passing {
         }
     }
 
-    /// Whether it overtakes the wait with this sequence number after the grants so far.
+    /// Whether this turn overtakes the wait with this sequence number, after the grants so far.
     pub(super) fn passes(&self, replay: &Replay<'_>, place: u64) -> bool {
         let granted = |turns: &[At]| turns.iter().any(|turn| replay.is_whole(*turn));
         let mut once = self.once.iter().filter(|(_, behind)| behind.contains(&place));

@@ -1,4 +1,4 @@
-//! The order inside an entry: renewals, everything due, then the commands.
+//! The order within an entry: first renewals, then everything that is due, then the commands.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ impl Machine {
         self.apply_telling(index, entry, |_| ())
     }
 
-    /// Like [`apply`](Self::apply), but calls `decided` with the results so far after each command. They do not change
-    /// later.
+    /// Like [`apply`](Self::apply), but calls `decided` after each command with the results so far, which do not change
+    /// any more.
     pub fn apply_telling(&mut self, index: u64, entry: &Entry, mut decided: impl FnMut(&Applied)) -> Applied {
         let previous = self.state.globals.now;
         self.state.globals.applied = index;
@@ -99,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// A renewal counts if it was received in time and no earlier entry had already passed the deadline.
+    /// Applies a renewal. It counts if it was received in time and no earlier entry had already passed the deadline.
     fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Result<Outcome, Refusal> {
         let in_time = |deadline| previous <= deadline && renewal.receipt <= deadline;
         let attempt = renewal.attempt;
@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// How a session ended; expired if its tombstone is gone too.
+    /// How a session ended. Returns *expired* if its tombstone has been removed too.
     pub(super) fn end_of(&self, session: SessionId) -> EndReason {
         self.state.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)
     }
@@ -155,9 +155,8 @@ impl Machine {
     }
 }
 
-/// Whether a newer renewal of the same session or lease was applied before this one, which was delayed on its way. It
-/// would undo what its client has done since. A client that does not number its renewals sends 0; such a renewal always
-/// applies.
+/// Whether a newer renewal of the same session or lease was applied before this delayed one, which would undo the newer
+/// one. A client that does not number its renewals sends 0, and such a renewal always applies.
 pub(super) fn is_overtaken(attempt: u64, newest: u64) -> bool {
     attempt != 0 && attempt < newest
 }
@@ -174,7 +173,8 @@ impl Machine {
         self.state.nodes.values()
     }
 
-    /// The first announcement fixes the node's disk permanently; the rest of it may change.
+    /// Records what a node announces. The first announcement fixes the node's disk permanently; the rest may change
+    /// later.
     pub(super) fn announce(&mut self, told: &Announcement) -> Result<Outcome, Refusal> {
         if self.state.nodes.get(&told.node).is_some_and(|known| known.disk != told.disk) {
             return Err(Refusal::OtherDisk { node: told.node });
@@ -190,7 +190,7 @@ impl Machine {
         self.state.globals.feature_level.max(limits::FEATURE_LEVEL_MIN)
     }
 
-    /// Raises the level only to one that every voter supports, and never lowers it.
+    /// Raises the cluster's feature level to one that every voter supports. It never lowers the level.
     pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Result<Outcome, Refusal> {
         for node in &raise.voters {
             let supports = self.state.nodes.get(node).map(|told| told.features);

@@ -1,4 +1,4 @@
-//! Cached holds: their sessions keep them between uses, until another request waits for the name.
+//! Cached holds: a session keeps them between uses, until another request waits for the name.
 //!
 //! - A hold is cached from its grant on, until any change of it.
 //! - A cached hold is recalled at the end of the command after which a request waits behind it, whether a wait began or
@@ -10,7 +10,7 @@ use crate::model::{EventKind, FencingToken, LockKey, Mode, Outcome, SessionId, S
 use crate::state::{Change, Holder, Lock, RecordKey};
 
 impl Lock {
-    /// The cached hold of this lock, which is then its only hold.
+    /// The cached hold of this lock. It is the lock's only hold.
     fn cached(&self) -> Option<(FencingToken, &Holder)> {
         let (token, holder) = self.holders.first_key_value()?;
         Some((*token, &**holder)).filter(|(_, holder)| holder.is_cached())
@@ -28,7 +28,7 @@ impl Lock {
 }
 
 impl Holder {
-    /// Clears the marks of a cached hold, when it changes or ends.
+    /// Clears the cached and recalled marks of a hold that changes or ends.
     pub(super) fn forget_cached(&mut self) {
         if let Some(extras) = &mut self.request.extras {
             extras.cached = false;
@@ -39,12 +39,12 @@ impl Holder {
         self.tidy_extras();
     }
 
-    /// What is wrong with a cached hold; `awaited` if a request waits behind it.
+    /// What violates the rules of cached holds. `awaited` says whether a request waits behind this hold.
     pub(super) fn wrong_about_cached(&self, awaited: bool) -> Option<&'static str> {
         if !self.is_cached() {
             return self.is_recalled().then_some("a hold is recalled and not cached");
         }
-        // A hold that was handed over may keep its name closed for the previous one.
+        // A hold that was handed over may keep its name closed for its previous holder.
         let ends = self.ends_by_itself() || self.request.choices().delay_ms != 0;
         let shared = self.request.mode != Mode::Exclusive || self.in_set() || 1 < self.entries().count();
         let named = self.request.owner.is_some() || self.request.choices().parent.is_some();
@@ -57,14 +57,14 @@ impl Holder {
 }
 
 impl Machine {
-    /// A hold or a wait was added to this lock: checks it at the end of the command.
+    /// Records that a hold or a wait was added to this lock, so that it is checked at the end of the command.
     pub(super) fn came_to(&mut self, key: &LockKey) {
         if self.state.lock(key).is_some_and(|lock| lock.needs_recall()) {
             self.to_recall.insert(key.clone());
         }
     }
 
-    /// Recalls the cached holds that a request waits behind.
+    /// Recalls the cached holds behind which a request waits.
     pub(super) fn recall_awaited(&mut self) {
         while let Some(key) = self.to_recall.pop_first() {
             let Some(lock) = self.state.locks.get_mut(&key).filter(|lock| lock.needs_recall()) else { continue };
@@ -88,7 +88,7 @@ impl Machine {
         self.state.index.change_recalled(session, token, Change::Went);
     }
 
-    /// The tokens of this session's recalled holds, the oldest first.
+    /// The tokens of this session's recalled holds, in ascending order.
     pub(super) fn recalled_of(&self, session: SessionId) -> Vec<FencingToken> {
         self.state.index.recalled.get(&session).into_iter().flatten().copied().collect()
     }
@@ -102,7 +102,7 @@ impl Machine {
         session.filter(|_| carries).map_or(Vec::new(), |session| self.recalled_of(session))
     }
 
-    /// The answer to a wait that has timed out. A try is refused with the holder of the lock.
+    /// The answer to a wait that has timed out. A try is refused, with the holder of the lock.
     pub(super) fn ran_out(&self, key: &LockKey, sequence: u64) -> Outcome {
         let waiter = self.state.waiter(key, sequence);
         let Some(waiter) = waiter.filter(|waiter| waiter.tries) else { return Outcome::TimedOut };

@@ -7,13 +7,13 @@ use crate::state::Lock;
 impl Machine {
     /// Describes the first invariant that does not hold, if any.
     ///
-    /// - A lock has one exclusive holder, or shared holders, or permits within its limit. Permits may be above a limit
-    ///   that was lowered from outside, which ends no hold.
-    /// - No waiter could be granted: neither the head of a queue nor a waiter that barges, except while nothing is
-    ///   granted after a restore.
-    /// - A cached hold belongs to a session, is exclusive, has no named owner and no deadline besides its session's. It
-    ///   is recalled if a request waits behind it.
-    /// - Nothing is past its deadline, unless the sweep stopped at its bound.
+    /// - A lock has one exclusive holder, or shared holders, or permits within its limit. After the limit was lowered,
+    ///   which ends no hold, there may be more permits than the limit.
+    /// - No waiter could be granted: neither the head of a queue nor a waiter that barges. The exception is the time
+    ///   after a restore in which nothing is granted.
+    /// - A cached hold belongs to a session, is exclusive, and has no named owner and no deadline except its session's.
+    ///   It is recalled if a request waits behind it.
+    /// - Nothing is past its deadline, unless the sweep reached its bound.
     /// - No entry was applied in part.
     /// - The state equals what its records give, see `State::check`.
     pub fn check(&self) -> Result<(), String> {

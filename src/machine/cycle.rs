@@ -1,4 +1,4 @@
-//! Finds what blocks a wait at the end of a replay, and the path from an owner over others back to itself.
+//! Finds what blocks a wait at the end of a replay, and whether an owner waits, over other owners, for itself.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,23 +12,24 @@ use crate::state::{OwnerKey, Purpose, WAYS, Way};
 /// Searches a replay for cycles.
 pub(super) struct Search<'r, 'm> {
     replay: &'r Replay<'m>,
-    /// What is kept ahead of each turn of a semaphore: by all others, and without those that barge.
+    /// For each turn of a semaphore, two sums of the permits that the turns before it keep: over all turns, and over
+    /// those that do not barge.
     kept: Vec<Vec<[i64; 2]>>,
-    /// The number of each queue's first turn: owners and turns share one numbering.
+    /// The number of each queue's first turn. Owners and turns share one numbering.
     first_turns: Vec<usize>,
     met: Met,
     steps_left: usize,
 }
 
-/// The nodes that unsuccessful searches visited. From them only visited owners can be reached.
+/// The nodes that unsuccessful searches visited. Only visited owners can be reached from them.
 struct Met {
-    /// For each visited owner and turn, what needs it, and why.
+    /// For each owner and turn: which visited node needs it, and why.
     by: Vec<Option<Edge>>,
-    /// How many turns of a queue were listed, for each way to ask. What blocks a later turn includes these.
+    /// For each queue and way to request: how many turns were listed. What blocks a later turn includes these.
     listed: Vec<[Listed; WAYS]>,
 }
 
-/// What blocks a turn, in two parts. Waits are looked at only if no path leads over holders.
+/// The two parts of what blocks a turn. Waits are followed only if no path over holders closes the cycle.
 #[derive(Clone, Copy)]
 enum Part {
     Holds,
@@ -39,12 +40,12 @@ enum Part {
 #[derive(Clone, Copy, Default)]
 struct Listed {
     all: usize,
-    /// How many were listed as turns that keep permits.
+    /// How many turns were listed as turns that keep permits.
     keeping: usize,
 }
 
 impl<'r, 'm> Search<'r, 'm> {
-    /// Prepares searches of one replay, which together take at most this number of steps.
+    /// Prepares searches of one replay. Together they take at most `steps` steps.
     pub(super) fn of(replay: &'r Replay<'m>, steps: usize) -> Self {
         let kept = replay.queues.iter().map(|queue| {
             let mut now = [0, 0];
@@ -70,7 +71,7 @@ impl<'r, 'm> Search<'r, 'm> {
     }
 
     /// The first of these owners, by its key, that is in a cycle, and the cycle. The search begins at the heads of the
-    /// queues, so that each owner behind adds little to what was visited.
+    /// queues, so that each owner further behind adds few new nodes.
     pub(super) fn first_cycle(
         &mut self,
         owners: impl Iterator<Item = usize>,
@@ -89,8 +90,9 @@ impl<'r, 'm> Search<'r, 'm> {
         found
     }
 
-    /// A path from an owner that cannot finish back to itself, over others that cannot: the shortest over holders, if
-    /// there is one. `None` for an owner that only waits for a cycle, and if no step is left.
+    /// A path from an owner that cannot finish back to itself, over other owners that cannot: the shortest path over
+    /// holders, if there is one. Returns `None` for an owner that is in no cycle itself but waits for one, and when no
+    /// step is left.
     pub(super) fn cycle(&mut self, owner: usize) -> Option<Vec<DeadlockLink>> {
         if self.replay.owners[owner].finished {
             return None;
@@ -98,7 +100,8 @@ impl<'r, 'm> Search<'r, 'm> {
         if self.met.by[owner].is_none() {
             return self.search(owner);
         }
-        // The cycle must be searched for within the visited nodes.
+        // An earlier search visited this owner. Its cycle lies within the visited nodes, so all of them are searched
+        // again.
         let met = self.forget();
         let found = self.search(owner);
         self.met = met;
@@ -126,7 +129,7 @@ impl<'r, 'm> Search<'r, 'm> {
                 }
                 self.met.by[number] = Some((node, why));
                 if to == start {
-                    // Not all listed nodes were looked at.
+                    // The search ended before it followed all listed nodes, so the lists are not complete.
                     let met = self.forget();
                     return Some(self.links(start, &met.by));
                 }
@@ -147,7 +150,7 @@ impl<'r, 'm> Search<'r, 'm> {
         }
     }
 
-    /// Whether it happened in the replay.
+    /// Whether this happened in the replay: the owner finished, or the turn was granted.
     fn has_come(&self, node: Node) -> bool {
         match node {
             Node::Owner(owner) => self.replay.owners[owner].finished,
@@ -155,7 +158,7 @@ impl<'r, 'm> Search<'r, 'm> {
         }
     }
 
-    /// What this node needs, without what was listed before.
+    /// What this node needs, without nodes that were listed before.
     fn edges(&mut self, node: Node, part: Part) -> Vec<Edge> {
         let replay = self.replay;
         match (node, part) {
@@ -174,7 +177,7 @@ impl<'r, 'm> Search<'r, 'm> {
         }
     }
 
-    /// What blocks a turn, without what was listed for another turn that asks the same way.
+    /// What blocks a turn, without what was listed for another turn of the same mode and fairness.
     fn unlisted(&mut self, at: At, part: Part) -> Vec<Edge> {
         let (queue, turn) = (&self.replay.queues[at.queue], self.replay.turn(at));
         let end = match part {
@@ -205,7 +208,7 @@ impl<'r, 'm> Search<'r, 'm> {
         links
     }
 
-    /// One link of the cycle; `None` from an owner to its own wait.
+    /// One link of the cycle. `None` from an owner to its own wait, which is no link.
     fn link(&self, from: Node, to: Node, why: WaitReason) -> Option<DeadlockLink> {
         let replay = self.replay;
         match (from, to) {
@@ -229,7 +232,7 @@ impl<'r, 'm> Search<'r, 'm> {
 }
 
 impl Turn<'_> {
-    /// What it waits for, if it waits.
+    /// What the wait is for. `None` for a hold.
     pub(super) fn purpose(&self) -> Option<Purpose> {
         match self.asks {
             Asks::Holds(_) => None,
@@ -246,8 +249,8 @@ impl Turn<'_> {
         Way { mode: self.mode, barges: self.barges }
     }
 
-    /// Whether this turn blocks a later one: it has to end first, or shares the lock and has to be granted. Both may be
-    /// true of a turn that is overtaken.
+    /// Whether this turn blocks a later one, which may still overtake it. Either this turn has to end first, or both
+    /// can share the lock and this one has to be granted first.
     fn blocks(&self, later: &Turn<'_>, is_semaphore: bool) -> bool {
         match self.asks {
             Asks::Holds(token) => {
@@ -276,23 +279,23 @@ impl<'m> Replay<'m> {
         alone.into_iter().chain(set.into_iter().flatten().copied())
     }
 
-    /// Whether it is granted, with all of its set.
+    /// Whether this turn is granted, together with all of its set.
     pub(super) fn is_whole(&self, at: At) -> bool {
         self.members(at).all(|member| self.turn(member).granted)
     }
 
-    /// What its owner never returns of the lock.
+    /// The capacity of this turn that its owner never returns: zero if the owner finished.
     pub(super) fn kept(&self, turn: &Turn<'_>) -> i64 {
         if self.owners[turn.owner].finished { 0 } else { turn.keeps }
     }
 
-    /// Whether a semaphore has too few permits for this turn, if those ahead never return `kept` permits.
+    /// Whether a semaphore has too few permits for this turn if the turns before it never return `kept` permits.
     pub(super) fn lacks(&self, at: At, kept: i64) -> bool {
         let limit = self.queues[at.queue].lock.limit;
         limit.is_some_and(|limit| i64::from(limit) < kept + self.turn(at).takes)
     }
 
-    /// The turns of this range, ahead of this turn, that block it and are not overtaken.
+    /// The turns of this range that block this later turn and that it does not overtake.
     fn in_the_way(&self, at: At, turns: Range<usize>) -> impl Iterator<Item = At> + '_ {
         let (queue, turn) = (&self.queues[at.queue], self.turn(at));
         let passing = queue.passing.get(&at.turn);
@@ -307,15 +310,15 @@ impl<'m> Replay<'m> {
         })
     }
 
-    /// What this turn still waits for, by the exact rule.
+    /// What this turn still needs, by the exact rule.
     pub(super) fn blockers(&self, at: At) -> impl Iterator<Item = Edge> + '_ {
         let kept = self.in_the_way(at, 0..at.turn).map(|other| self.kept(self.turn(other))).sum();
         let keeping = if self.lacks(at, kept) { 0..at.turn } else { 0..0 };
         self.blockers_among(at, 0..at.turn, keeping)
     }
 
-    /// The same, among these turns: those that have to be granted, or whose owners have to finish. Of a semaphore,
-    /// among other turns: the owners that keep permits.
+    /// Like [`blockers`](Self::blockers), restricted to two ranges of turns. Of `turns`: those that have to be granted,
+    /// or whose owners have to finish. Of `keeping`, in a semaphore: the owners that keep permits.
     pub(super) fn blockers_among(
         &self,
         at: At,
@@ -340,16 +343,16 @@ impl<'m> Replay<'m> {
         waits.chain(keeping)
     }
 
-    /// Whether this turn is blocked by other turns than a request of the same way at its place would be: it overtakes
-    /// others, upgrades, or never waits for others of its owner.
+    /// Whether what blocks this turn differs from what blocks other requests of the same mode and fairness at its
+    /// place: because it overtakes waiters, is an upgrade, or never waits for other requests of its owner.
     pub(super) fn is_exceptional(&self, at: At) -> bool {
         let (queue, turn) = (&self.queues[at.queue], self.turn(at));
         let several = || 1 < self.owners[turn.owner].owned.waits_at(queue.key).take(2).count();
         queue.passing.contains_key(&at.turn) || turn.upgrades() || !queue.is_semaphore() && several()
     }
 
-    /// What a turn needs of another one that blocks it: that its owner finishes; or that it is granted, if both share
-    /// the lock, or if its hold has its own deadline.
+    /// What a turn needs of another turn that blocks it. Either the owner of the other turn must finish, or the other
+    /// turn must only be granted: when both share the lock, or when its hold has its own deadline.
     fn edge(&self, at: At, other: At) -> Option<Edge> {
         let (turn, ahead) = (self.turn(at), self.turn(other));
         let why = match ahead.asks {

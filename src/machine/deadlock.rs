@@ -1,14 +1,15 @@
 //! Deadlock detection over named owners: when owners are checked, which wait is refused, and how it is undone.
 //!
-//! - A new wait: its owner is checked, once for a set. The wait is refused if it closes a cycle.
-//! - After the grants of a command: owners that gained a hold while they or their nested runs wait, and waiters of a
-//!   semaphore whose limit was lowered.
-//! - Only if none of those is in a cycle, and something changed at a lock where sets wait: owners whose session may
-//!   overtake fewer waiters than before.
+//! - When a request starts to wait, its owner is checked, once for a whole set. The request is refused if its wait
+//!   closes a cycle.
+//! - After the grants of a command, two groups are checked: owners that gained a hold while they or their nested runs
+//!   wait, and waiters of a semaphore whose limit was lowered.
+//! - If none of those is in a cycle, and something changed at a lock where sets wait, a third group is checked: owners
+//!   whose session may now overtake fewer waiters than before.
 //!
-//! A report is never false, see [`Replay`](super::replay). No deadlock is missed permanently: if a replay assumed that
-//! a session overtakes waiters, its owners are checked again when that may have changed. Only an entry whose checks
-//! take more steps than an entry may skips the rest of them, and counts the skipped ones.
+//! A report is never false, see [`Replay`](super::replay). Every deadlock is found in the end: if a replay assumed that
+//! a session overtakes waiters, its owners are checked again when that may have changed. The one exception is an entry
+//! whose checks exceed its bound of steps: it skips the remaining checks and counts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,7 +25,8 @@ use crate::model::{
 use crate::state::{ClaimState, HEAD, Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter, looked_at};
 
 impl Machine {
-    /// An owner that gained a hold may be in a cycle now, if it or one of its nested runs waits for another lock.
+    /// Marks the owner of a new hold for a check if it, or one of its nested runs, waits for another lock: the hold may
+    /// close a cycle.
     pub(super) fn check_holder(&mut self, key: &LockKey, token: FencingToken) {
         let Some(owner) = self.state.holder(key, token).and_then(Holder::endless_owner) else { return };
         if self
@@ -38,15 +40,15 @@ impl Machine {
         }
     }
 
-    /// Checks every waiter of a semaphore whose limit was lowered: each may need more permits to be returned than
-    /// before.
+    /// Marks every waiter of a semaphore whose limit was lowered for a check: more permits may have to be returned
+    /// before it is granted.
     pub(super) fn check_waiters(&mut self, key: &LockKey) {
         let Some(lock) = self.state.lock(key) else { return };
         self.to_check.owners.extend(lock.queue.values().filter_map(|waiter| lock.endless_wait(waiter)));
     }
 
-    /// A hold or wait of this claim is added or removed. If a set waits for the lock, sessions may overtake fewer
-    /// waiters then. Must be called before the change.
+    /// Records that a hold or wait of this claim is added or removed at this lock. If a set waits for the lock,
+    /// sessions may overtake fewer waiters afterwards. Must be called before the change.
     pub(super) fn claim_changes(&mut self, key: &LockKey, claim: Claim) {
         if self.sets_wait_or_waited(key) {
             self.to_check.changed.insert(key.clone());
@@ -54,7 +56,7 @@ impl Machine {
         }
     }
 
-    /// The number of free permits of this lock changes. Must be called before the change, like
+    /// Records that the number of free permits of this lock changes. Must be called before the change, like
     /// [`claim_changes`](Self::claim_changes).
     pub(super) fn capacity_changes(&mut self, key: &LockKey) {
         if self.sets_wait_or_waited(key) {
@@ -66,8 +68,8 @@ impl Machine {
         self.state.index.set_locks.contains(key) || self.to_check.changed.contains(key)
     }
 
-    /// The cycle that a new wait, or the waits of a new set together, would close, unless the request chose to wait in
-    /// spite of it. Also if an ancestor holds what a nested run asks for.
+    /// The cycle that a new wait would close, or the waits of a new set together. A nested run that requests what an
+    /// ancestor holds closes one too. `None` if the request chose to wait even in a cycle.
     fn closes_cycle(&mut self, keys: &[LockKey], place: u64) -> Option<Vec<DeadlockLink>> {
         let (lock, waiter) = self.waits_at_place(keys.first()?, place)?;
         if waiter.request.choices().deadlock == OnDeadlock::Wait {
@@ -109,7 +111,7 @@ impl Machine {
         ])
     }
 
-    /// Refuses a wait that was just added if it closes a cycle, and undoes it completely.
+    /// If a wait that was just added closes a cycle, undoes it completely and returns the refusal.
     pub(super) fn refuse_cycle(&mut self, keys: &[LockKey], place: u64, events: usize) -> Result<(), Refusal> {
         let Some(cycle) = self.closes_cycle(keys, place) else { return Ok(()) };
         let to_check = std::mem::take(&mut self.to_check);
@@ -128,8 +130,8 @@ impl Machine {
         Err(Refusal::Deadlock { cycle })
     }
 
-    /// Refuses a wait of an owner that is in a cycle since this command. Returns whether there was one; if not, no
-    /// owner is left to check.
+    /// Refuses a wait of an owner that this command brought into a cycle. Returns whether there was such an owner. If
+    /// there was none, no owner is left to check.
     pub(super) fn refuse_in_cycle(&mut self) -> bool {
         if self.refuse_one() {
             return true;
@@ -138,8 +140,8 @@ impl Machine {
         self.refuse_one()
     }
 
-    /// Refuses the newest wait of the first owner in a cycle that did not choose to wait in spite of it. If the owner
-    /// waits only for its nested runs, refuses a wait of theirs.
+    /// Takes the first owner in a cycle that did not choose to wait even in a cycle, and refuses its newest wait. If
+    /// the owner waits only for its nested runs, refuses a wait of one of those.
     fn refuse_one(&mut self) -> bool {
         let (mut owners, mut nesting) = (std::mem::take(&mut self.to_check.owners), BTreeSet::new());
         while let Some((owner, cycle)) = self.first_in_cycle(&owners, &nesting) {
@@ -165,8 +167,8 @@ impl Machine {
         false
     }
 
-    /// The first of these owners that is in a cycle, and the cycle. If the steps of this entry do not suffice, the
-    /// remaining checks are counted as skipped.
+    /// The first of these owners that is in a cycle, and the cycle. If the steps of this entry run out, the remaining
+    /// checks are counted as skipped.
     fn first_in_cycle(
         &mut self,
         owners: &BTreeSet<OwnerKey>,
@@ -199,9 +201,9 @@ impl Machine {
         found
     }
 
-    /// Owners of waits behind or among sets that perhaps overtook others before this command. Something must have
-    /// changed at a lock with waiting sets in their namespace, where another request of their session has or had a
-    /// claim.
+    /// Owners of waits behind or among sets that may have overtaken other waiters before this command, and may not any
+    /// more. An owner qualifies if something changed at a lock with waiting sets in its namespace, and another request
+    /// of its session has or had a claim there.
     fn owners_that_may_pass_fewer(&mut self) -> BTreeSet<OwnerKey> {
         let ToCheck { changed, sessions, .. } = std::mem::take(&mut self.to_check);
         let namespaces: BTreeSet<&Namespace> = changed.iter().map(|key| &key.namespace).collect();
@@ -232,11 +234,11 @@ impl Machine {
     }
 }
 
-/// Why a backward walk, over the owners that wait for one, stops early: a cycle is possible. Most waits close no cycle,
-/// and a walk shows that at low cost however long the queues are.
+/// The result of a [`Walk`] that stopped early: a cycle is possible. Most waits close no cycle, and a walk proves that
+/// at low cost, however long the queues are.
 struct Possible;
 
-/// A backward walk over the owners that wait for one.
+/// A search that starts at one owner and visits the owners that wait for it, directly or through others.
 struct Walk<'m> {
     machine: &'m Machine,
     /// The claims and children of the first owner.
@@ -249,8 +251,9 @@ struct Walk<'m> {
 }
 
 impl Machine {
-    /// Whether this owner may be in a cycle. False if a walk over the owners that wait for it ends without an owner
-    /// that it needs. The walk includes more owners than really wait, and never fewer.
+    /// Whether this owner may be in a cycle. Returns `false` if a walk over the owners that wait for it meets no owner
+    /// that it needs. The walk visits at least the owners that really wait for it, and sometimes more, so `false` is
+    /// always right.
     pub(super) fn cycle_is_possible(&self, owner: &OwnerKey, steps: &mut usize) -> bool {
         let Some(owned) = self.state.index.owners.get(owner) else { return false };
         let waits = owned.waits.iter().map(|(key, place)| (key, *place)).collect();
@@ -295,7 +298,7 @@ impl Walk<'_> {
         if self.steps <= CYCLE_STEPS_WALKED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(Possible) }
     }
 
-    /// Adds an owner that waits for one of the walk.
+    /// Adds an owner that waits for an owner of the walk.
     fn meet(&mut self, first: &OwnerKey, other: &OwnerKey) -> ControlFlow<Possible> {
         if other == first {
             return ControlFlow::Break(Possible);
@@ -315,8 +318,9 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Once a wait next to the sets of others is granted, its session may overtake waiters elsewhere. So may sessions
-    /// that hold permits there. Until then, a wait of theirs waits for this one.
+    /// Stops if a wait of an owner in the walk can delay another wait through overtaking. When a wait next to the sets
+    /// of others is granted, its session may overtake waiters of other locks, and so may sessions that hold permits of
+    /// this lock. Until then, the other waits of those sessions depend on this one.
     fn waits_beside_sets(&mut self, lock: &Lock, place: u64) -> ControlFlow<Possible> {
         let Some(waiter) = lock.queue.get(&place).filter(|_| lock.has_sets_beside(place)) else {
             return ControlFlow::Continue(());
@@ -330,7 +334,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Stops if the session waits by another request than this.
+    /// Stops if the session waits with another request than this one.
     fn other_waits(&mut self, claim: Claim) -> ControlFlow<Possible> {
         let session = claim.session().and_then(|id| self.machine.state.session(id));
         let several = session.filter(|session| session.has_several());

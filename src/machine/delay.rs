@@ -1,5 +1,6 @@
-//! What stays closed after a hold. After an involuntary end: for the lock-delay, except for a session that resumes the
-//! lost hold. After every end: until the time that its request chose (at-least).
+//! What stays closed after the end of a hold. After an involuntary end, the lock or its permits stay closed for the
+//! lock-delay, except for a session that resumes the lost hold. After every end but a break, they stay closed until the
+//! time that the request chose (at-least).
 
 use super::Machine;
 use super::hold::HoldChange;
@@ -11,9 +12,9 @@ use crate::model::{
 use crate::state::{Delayed, Holder, Lease, LostHold, Request};
 
 impl Machine {
-    /// Keeps closed what a hold leaves behind: for the lock-delay if the hold was lost, and until the time that its
-    /// request chose, for any other reason too. The later of both counts. An operator's break leaves nothing closed:
-    /// its caller does not call this function.
+    /// Keeps closed what an ended hold held. A lost hold is closed for the lock-delay. Every hold that was not handed
+    /// over is also closed until the time that its request chose. The later of the two times counts. For a hold that an
+    /// operator broke, the caller does not call this function.
     pub(super) fn begin_delay(&mut self, key: &LockKey, token: FencingToken, ended: &Holder, reason: EndReason) {
         let now = self.state.globals.now;
         let delay_ms = ended.request.choices().delay_ms.min(limits::LOCK_DELAY_MS_MAX);
@@ -36,7 +37,7 @@ impl Machine {
         self.keep_closed(key, token, Delayed { holder: ended.clone(), until, lost });
     }
 
-    /// Keeps this closed in addition to the permits that the same hold returned before.
+    /// Keeps this closed, together with the permits that the same hold returned before.
     fn keep_closed(&mut self, key: &LockKey, token: FencingToken, mut new: Delayed) {
         let kept = (new.holder.closed_until(), new.holder.ends());
         (new.holder.lease, new.holder.extras) = (None, None);
@@ -64,8 +65,8 @@ impl Machine {
         }
     }
 
-    /// Frees what an ended hold kept reserved. Sets may lack less then, so that sessions with claims next to them
-    /// overtake fewer waiters.
+    /// Removes the reservation of an ended hold. Waiting sets may lack less afterwards, so that sessions with claims
+    /// next to them overtake fewer waiters.
     fn remove_delay(&mut self, key: &LockKey, token: FencingToken) -> Option<Delayed> {
         self.capacity_changes(key);
         let delayed = self.state.remove_delay(key, token)?;
@@ -98,7 +99,8 @@ impl Machine {
         Ok(Outcome::Granted(grant))
     }
 
-    /// Removes a lost hold from what is closed, with its mode. Permits that it had returned before stay closed.
+    /// Removes a lost hold from what is closed, and returns it with the mode that was lost. Permits that the hold had
+    /// returned before stay closed.
     fn take_lost(&mut self, key: &LockKey, token: FencingToken) -> Option<(Holder, Mode)> {
         let Delayed { holder, lost, .. } = self.remove_delay(key, token)?;
         let mode = lost?.mode;
@@ -113,7 +115,7 @@ impl Machine {
         Some((holder, mode))
     }
 
-    /// Refuses a hold that is no longer closed, a wrong handle, and a lock beyond the session's quota.
+    /// Refuses a hold that is no longer kept closed, a wrong handle, and a lock beyond the session's quota.
     fn may_resume(&self, change: &HoldChange<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
         let delayed = self.state.lock(change.key).and_then(|lock| lock.delays.get(&token));
         let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.state.globals.now <= lost.until);
@@ -138,8 +140,8 @@ impl Machine {
         self.held_by_another(key, None)
     }
 
-    /// The same for the holder with token `own`: names another holder, or else what opens first of all that keeps the
-    /// lock closed.
+    /// Like [`held_or_kept_closed`](Self::held_or_kept_closed), for the holder with token `own`. Names another holder.
+    /// If there is none, names the ended hold whose name or permits open first.
     pub(super) fn held_by_another(&self, key: &LockKey, own: Option<FencingToken>) -> Refusal {
         let other = self.state.holders(key).find(|(token, _)| Some(*token) != own);
         let holder = other.map(|(token, holder)| Box::new(self.view(token, holder)));
@@ -159,7 +161,7 @@ impl Machine {
         })
     }
 
-    /// How long something of this lock stays closed, in milliseconds; `None` if nothing does.
+    /// How long any part of this lock stays closed, in milliseconds. `None` if no part is closed.
     pub(super) fn delay_left_ms(&self, key: &LockKey) -> Option<u64> {
         let delays = self.state.lock(key)?.delays.values();
         delays.map(|delayed| delayed.until.ms_since(self.state.globals.now)).max()
@@ -167,7 +169,7 @@ impl Machine {
 }
 
 impl Delayed {
-    /// What other clients may know of it: shown as a hold that ends when its name opens.
+    /// What other clients may know of an ended hold: it is shown as a hold that ends when its name opens.
     pub(super) fn view(&self, token: FencingToken) -> HolderView {
         HolderView { deadline: Some(self.until), ..self.holder.view(token, None) }
     }

@@ -1,7 +1,7 @@
-//! Changes that are made only if something still is as the caller saw it, for the locks of other systems.
+//! Changes on condition that something is still as the caller saw it, for the lock protocols of other systems.
 //!
-//! A lock that was taken as a document is a take without a lease: its holder's record is the document. After the end of
-//! the hold the document stays, free, until the name is held again or there are too many free documents.
+//! A lock that was taken as a document is a take without a lease, and its holder's record is the document. After the
+//! hold ends, the document remains as a free one until the name is held again or there are too many free documents.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Machine {
         }
         match self.admission(key, Mode::Exclusive.into(), Patience::Try, Fairness::Fair, None)? {
             Admission::Grant | Admission::Enter(_) => {}
-            // A grab never waits: it gets the document at once or is refused.
+            // A grab never waits. It returns the document at once or is refused.
             Admission::Queue => return Err(self.held_or_kept_closed(key)),
         }
         let (take, handle) = (grab.ts.take(), grab.ts.handle());
@@ -96,7 +96,8 @@ impl Machine {
         Ok(outcome)
     }
 
-    /// Ends the hold of the document that the caller saw. A free document may be another one.
+    /// Ends the hold whose document the caller saw. If the name is free, its document may differ from the one that the
+    /// caller saw.
     fn overtake(&mut self, key: &LockKey, seen: DocumentId) -> Result<(), Refusal> {
         let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
         let held = held.map(|(token, holder)| (*token, holder.document().map(|mark| mark.ts)));
@@ -198,7 +199,8 @@ impl Machine {
         }
     }
 
-    /// Forgets a process that gave no sign of life for days, or keeps it for the same time again if it has locks.
+    /// Handles the deadline of a process that was silent for days: removes it, or keeps it for the same time again if
+    /// it has locks.
     pub(super) fn process_due(&mut self, namespace: &Namespace, process: &ProcessId) {
         if self.state.index.documents.held_by(namespace, process.as_str()).is_none() {
             self.forget_process(namespace, process);

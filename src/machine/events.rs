@@ -1,5 +1,4 @@
-//! Events and history: the events of an entry, in order, each with its position; and what happened to holders, as
-//! records.
+//! Events and history: the events of an entry, in order, each with its position, and the history of holds, as records.
 
 use super::Machine;
 use crate::history::{Draft, Facts, SegmentChange};
@@ -30,7 +29,7 @@ impl Machine {
         self.events.push(event);
     }
 
-    /// The next event, which is not emitted yet.
+    /// Builds the next event without emitting it.
     pub(super) fn next_event(&self, namespace: Option<Namespace>, subject: Subject, kind: EventKind) -> Event {
         let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
         let position = Position { index: self.state.globals.applied, n };
@@ -42,7 +41,7 @@ impl Machine {
         GrantOrigin { arrival: Arrival { sequence: self.state.globals.sequences, queued: false }, fairness }
     }
 
-    /// Emits the event that a new holder has the lock, under this token, and records it in the history.
+    /// Emits the event of a grant to a new holder, under this token, and records it in the history.
     pub(super) fn granted(
         &mut self,
         key: &LockKey,

@@ -1,4 +1,4 @@
-//! Deadlines: everything with a deadline is in one ordered index, and the sweep ends what is due.
+//! Deadlines: one ordered index has everything with a deadline, and the sweep ends what is due.
 
 use super::Machine;
 use crate::faults::{self, Fault};
@@ -39,8 +39,8 @@ impl Machine {
         1
     }
 
-    /// Ends every hold and wait of this lock whose deadline has passed. Needed when the sweep stopped at its limit, so
-    /// that a command never finds an expired record.
+    /// Ends every hold and wait of this lock whose deadline has passed. The sweep may have left some when it reached
+    /// its bound, and a command must never find an expired record.
     pub(super) fn expire_due_at(&mut self, key: &LockKey) {
         if !self.sweep_incomplete && self.state.globals.unlocking.is_empty() {
             return;
@@ -66,8 +66,8 @@ impl Machine {
         }
     }
 
-    /// Everything that is due at one lock. Items that end together with an earlier one are listed too; each ends once,
-    /// by the item that comes first.
+    /// Everything that is due at one lock. The list may name items that end together with an earlier one; each ends
+    /// only once, with the first of them.
     fn due_at(&self, key: &LockKey) -> Vec<DeadlineOf> {
         let Some(lock) = self.state.lock(key) else { return Vec::new() };
         let now = self.state.globals.now;
@@ -87,7 +87,7 @@ impl Machine {
         due
     }
 
-    /// The deadline of this waiter that has passed: its patience, or its session.
+    /// The deadline of this waiter that has passed: that of its patience, or of its session.
     pub(super) fn waiter_due(&self, key: &LockKey, sequence: u64) -> Option<DeadlineOf> {
         let waiter = self.state.waiter(key, sequence)?;
         let now = self.state.globals.now;

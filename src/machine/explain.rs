@@ -1,5 +1,5 @@
-//! Explanations of waits: which requests wait for which others, why, and what would end the waits. They are for
-//! display, so they are bounded, and describe the current state only.
+//! Explanations of waits: which requests wait for which others, why, and what would end each wait. They are for
+//! display, so they are bounded and describe only the current state.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,17 +11,17 @@ use crate::model::{
 };
 use crate::state::{ClaimState, HEAD, Holder, OwnerKey, Purpose, Waiter};
 
-/// A wait, by one of its queues and its number there.
+/// A wait, by the lock of one of its queues and its sequence number there.
 type Wait = (LockKey, u64);
 
-/// The result so far.
+/// The explanation so far.
 #[derive(Default)]
 struct Found {
     explanation: Explanation,
-    /// Waits that were explained or will be, by sequence number, and by queue if several waits share the number.
+    /// Waits that were explained or will be. The lock is set only for upgrades, which all share one sequence number.
     seen: BTreeSet<(u64, Option<LockKey>)>,
     work: VecDeque<Wait>,
-    /// Owners whose own waits were searched for, and whether there were any.
+    /// Owners whose own waits were searched for and that wait for something.
     busy: BTreeSet<OwnerKey>,
     idle: BTreeSet<OwnerKey>,
     ends: BTreeSet<(LockKey, FencingToken)>,
@@ -29,7 +29,7 @@ struct Found {
 
 impl Found {
     fn add(&mut self, (key, sequence): Wait) {
-        // Upgrades share one number; every other number belongs to one request.
+        // Upgrades share one sequence number. Every other number belongs to one request.
         let own = (sequence == HEAD).then(|| key.clone());
         if self.seen.insert((sequence, own)) {
             self.work.push_back((key, sequence));
@@ -45,7 +45,7 @@ impl Found {
 }
 
 impl Machine {
-    /// The waits of the subject and of those that it waits for.
+    /// Explains the waits of the subject, and the waits of the requests that those wait for.
     pub(super) fn explain(&self, about: &About) -> Explanation {
         let mut found = Found::default();
         for wait in self.waits_about(about) {
@@ -114,8 +114,8 @@ impl Machine {
         found.explanation.more |= more;
     }
 
-    /// What blocks the wait at this lock: its holders, what keeps it closed, then the nearest requests ahead. Returns
-    /// whether something was left out.
+    /// Adds what blocks the wait at this lock: its holders, what keeps the lock closed, then the nearest requests
+    /// ahead. Returns whether something was left out because of the bounds.
     fn obstacles(&self, into: &mut Vec<Obstacle>, key: &LockKey, sequence: u64, waiter: &Waiter) -> bool {
         let Some(lock) = self.state.lock(key) else { return false };
         let upgrades = |token: &FencingToken| waiter.purpose == Purpose::Upgrade(*token);
@@ -146,7 +146,7 @@ impl Machine {
         ahead.next().is_some()
     }
 
-    /// Finds what this holder itself waits for, by its own waits or those of nested runs; false if it waits for
+    /// Adds the waits of this holder and of its nested runs to those to explain. Returns `false` if it waits for
     /// nothing.
     fn follow(&self, found: &mut Found, who: &Participant) -> bool {
         let Some(party) = who.session.zip(who.owner.clone()) else { return false };

@@ -1,5 +1,5 @@
-//! Queues: which waiter is next, what a grant does, and how a hold or a wait ends. Every change of holders uses this
-//! module.
+//! Grants and endings: which waiter is next, what a grant does, and how a hold or a wait ends. Every change of holders
+//! uses this module.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ use crate::state::{Finished, Holder, Purpose, Waiter};
 /// How a hold ends.
 pub(super) struct EndCause {
     pub(super) reason: EndReason,
-    /// The answer to a repeated request; `None` for the answer that the hold ended.
+    /// The answer to a repeated request. `None` for the standard answer, which says that the hold ended.
     pub(super) answer: Option<Outcome>,
-    /// The caller that broke it and its reason, if it was broken.
+    /// If the hold was broken: the caller that broke it, and its reason.
     pub(super) broken: Option<(Principal, Reason)>,
 }
 
@@ -47,14 +47,15 @@ impl Machine {
         }
     }
 
-    /// A change at this place of the queue may allow grants from there on. Waiters ahead of it gain nothing by a grant
-    /// or by the end of a wait, and need not be looked at again.
+    /// Has this queue checked from this place on before the command ends. Waiters ahead of the place gain nothing by
+    /// the change, so they are not checked again.
     pub(super) fn check_queue(&mut self, key: &LockKey, from: u64) {
         let known = self.queues_to_check.entry(key.clone()).or_insert(from);
         *known = from.min(*known);
     }
 
-    /// The first waiter from this place on that can be granted or has timed out. Forgets a lock that has become free.
+    /// The first waiter from this place on that can be granted or has timed out. Removes the lock if it has become
+    /// free.
     fn next_of(&mut self, key: &LockKey, from: u64) -> Option<u64> {
         if self.state.lock(key)?.is_free() {
             self.state.remove_lock(key);
@@ -116,10 +117,10 @@ impl Machine {
         FencingToken::new(self.state.globals.epoch, self.state.globals.tokens)
     }
 
-    /// Like [`hold`](Self::hold), but with a given token and without an event; the caller emits the event.
+    /// Like [`hold`](Self::hold), but with the given token and without an event, which the caller emits.
     pub(super) fn insert_holder(&mut self, key: &LockKey, token: FencingToken, holder: Holder) {
         let (claim, mode) = (holder.request.claim, holder.request.mode);
-        // A name that is held has no free document.
+        // A name that is held has no free document any more.
         self.state.remove_document(key);
         self.state.insert_holder(key, token, Box::new(holder));
         self.check_holder(key, token);
@@ -142,12 +143,13 @@ impl Machine {
         self.came_to(key);
     }
 
-    /// Ends a hold. A repetition of its request gets `answer`, or the answer that the hold ended for this reason.
+    /// Ends a hold. A repetition of its request gets `answer`; for `None`, the answer that the hold ended for this
+    /// reason.
     pub(super) fn end_hold(&mut self, key: &LockKey, token: FencingToken, reason: EndReason, answer: Option<Outcome>) {
         self.end_hold_as(key, token, EndCause { reason, answer, broken: None });
     }
 
-    /// Like [`end_hold`](Self::end_hold), also for an end from outside.
+    /// Like [`end_hold`](Self::end_hold), but also for a hold that another client broke.
     pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: EndCause) {
         let EndCause { reason, answer, broken } = ending;
         let Some(holder) = self.state.remove_holder(key, token) else { return };
@@ -165,7 +167,7 @@ impl Machine {
                 EndReason::Expired | EndReason::Lost | EndReason::Broken | EndReason::Overtaken | EndReason::TimeOver,
                 None,
             ) => Some(EventKind::Expired { reason, held_ms }),
-            // The event that names the new holder reports this end.
+            // The event of the new holder reports this end.
             (EndReason::HandedOver, None) => None,
         };
         if let Some(kind) = kind {
@@ -195,7 +197,7 @@ impl Machine {
         self.end_wait_as(key, sequence, why, answer);
     }
 
-    /// Like [`end_wait`](Self::end_wait), with the answer to a repeated request.
+    /// Like [`end_wait`](Self::end_wait), but with this answer to a repeated request.
     pub(super) fn end_wait_as(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
         let waiter = self.state.waiter(key, sequence);
         if let Some(request) = waiter.and_then(Waiter::set_request)
@@ -225,7 +227,8 @@ impl Machine {
         Some(waiter)
     }
 
-    /// The claim neither waits nor holds any more: its request or take remembers the answer. A take has a handle.
+    /// Records the answer of a claim that neither waits nor holds any more, in its request or its take. A take has a
+    /// handle.
     fn finish_claim(&mut self, key: &LockKey, claim: Claim, handle: Option<Handle>, fingerprint: u64, answer: Outcome) {
         match claim {
             Claim::Lease(take) => {
@@ -240,8 +243,8 @@ impl Machine {
         }
     }
 
-    /// A request of the claim's session neither waits for this lock nor holds it any more. The answer of the last lock
-    /// of a set is remembered for the whole set.
+    /// Records the answer of a session's request that neither waits for this lock nor holds it any more. The answer of
+    /// the last lock of a set is remembered for the whole set.
     pub(super) fn finish_request(
         &mut self,
         key: &LockKey,

@@ -1,5 +1,5 @@
-//! What a session does with its holds: release, value, returned permits, and an owner's repeated acquire of a lock that
-//! it holds.
+//! What a session does with its holds: release, set the value, return permits, and acquire a lock again that its owner
+//! holds.
 //!
 //! Each change names the hold by its token and must come from the holder. A named owner may acquire its hold again,
 //! under the same token; each acquire needs its own release.
@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::state::{ClaimState, HoldEntry, Holder, RecordKey};
 
-/// One change of one lock, prepared for its steps.
+/// A change of one hold, with everything that its steps need.
 pub(super) struct HoldChange<'a> {
     pub(super) principal: &'a Principal,
     pub(super) alter: &'a Alter,
@@ -90,8 +90,8 @@ impl Machine {
         0
     }
 
-    /// The refusal of a caller without a proof of a hold: it names another holder of the lock, or says that the lock is
-    /// not held. A hold of the caller's own, which `mine` finds, is never reported to it as another client's.
+    /// The refusal of a caller that proves no hold: it names another holder of the lock, or says that the lock is not
+    /// held. A hold that `mine` accepts is the caller's own, so it is never reported as another client's.
     pub(super) fn not_held(&self, key: &LockKey, mine: impl Fn(&Holder) -> bool) -> Refusal {
         let lock = key.clone();
         match self.state.holders(key).find(|(_, holder)| !mine(holder)) {
@@ -102,7 +102,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// Returns permits of a hold, which keeps the others under the same token. Refused for a hold that its owner
+    /// Returns some permits of a hold, which keeps the others under the same token. Refuses a hold that its owner
     /// acquired several times, because the machine cannot know to which acquire the permits belong.
     pub(super) fn return_permits(
         &mut self,
@@ -133,7 +133,7 @@ impl Machine {
         Ok(Outcome::Released { left })
     }
 
-    /// The claim of the hold, and the permits that are left once this number is returned.
+    /// The claim of the hold, and the number of permits that are left once `count` permits are returned.
     fn permits_left(&self, change: &HoldChange<'_>, token: FencingToken, count: u32) -> Result<(Claim, u32), Refusal> {
         let holder = self.own_hold(change, token)?;
         let lock = change.key.clone();
@@ -161,7 +161,7 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// Keeps this text with a hold.
+    /// Stores this text with a hold, or removes the stored text for `None`.
     pub(super) fn put_value(&mut self, key: &LockKey, token: FencingToken, value: Option<&LockValue>) {
         let Some(holder) = self.state.holder_mut(key, token) else { return };
         let claim = holder.request.claim;
@@ -178,8 +178,9 @@ impl Machine {
 }
 
 impl Machine {
-    /// The hold that a named owner acquires again; `None` for another owner, and for requests without one. An owner
-    /// that holds or waits for one of the locks already, and may not acquire it again, is refused.
+    /// The hold that a named owner acquires again. `None` for an owner that does not hold the lock, and for a request
+    /// without an owner. Refuses an owner that holds or waits for one of the locks already and may not acquire it
+    /// again.
     pub(super) fn reentry(&self, asking: &Asking<'_>) -> Result<Option<FencingToken>, Refusal> {
         if asking.reentry() == Reentry::Wait {
             return Ok(None);

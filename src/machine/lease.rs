@@ -17,14 +17,14 @@ use crate::state::{
     Change, ClaimState, DeadlineOf, FinishedLease, Holder, LeaseWanted, Purpose, RecordKey, Request, Waiter,
 };
 
-/// What the machine knows of a take.
+/// What the machine knows about a take.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KnownLease<'a> {
-    /// It waits in the queue, under this sequence number.
+    /// The take waits in the queue, under this sequence number.
     Waits(u64, &'a Waiter),
-    /// It holds the lock, with this token.
+    /// The take holds the lock, with this token.
     Holds(FencingToken, &'a Holder),
-    /// It has finished.
+    /// The take has finished.
     Finished(&'a FinishedLease),
 }
 
@@ -38,8 +38,8 @@ impl KnownLease<'_> {
         }
     }
 
-    /// Whether a take with this fingerprint asks for something else. A take that was cancelled before it was seen has
-    /// none.
+    /// Whether a take with this fingerprint is a different request under the same id. Returns `false` for a take that
+    /// was cancelled before it arrived, which has no fingerprint.
     pub(super) fn asks_otherwise(self, fingerprint: u64) -> bool {
         let known = match self {
             KnownLease::Waits(_, waiter) => Some(waiter.request.fingerprint),
@@ -51,8 +51,8 @@ impl KnownLease<'_> {
 }
 
 impl Machine {
-    /// Refusals are remembered too, because a late duplicate must not be granted after its caller was refused. Only a
-    /// take that is too late, or that exceeds the quota of remembered takes, is not remembered.
+    /// A refusal is remembered too, so that a late duplicate is not granted after its caller was refused. The
+    /// exceptions are a take that is too late, and one that exceeds the quota of remembered takes.
     pub(super) fn take_lease(
         &mut self,
         principal: &Principal,
@@ -76,8 +76,8 @@ impl Machine {
         }
     }
 
-    /// Refuses a take that is older than the machine's memory of takes. Each take is remembered at least that long
-    /// after its first copy was decided, so an unknown take that is younger was never decided.
+    /// Refuses a take that is older than the machine's memory of takes. A younger one that is unknown was never
+    /// decided, because each take is remembered at least that long after its first copy was decided.
     pub(super) fn too_late(&self, since: Option<LogTime>) -> Result<(), Refusal> {
         let age_ms = since.map_or(0, |since| self.state.globals.now.ms_since(since));
         if age_ms <= limits::SESSIONLESS_AGE_MS_MAX {
@@ -133,7 +133,7 @@ impl Machine {
         self.state.index.move_deadline(None, Some(forget), DeadlineOf::FinishedLease(key.clone(), id));
     }
 
-    /// Finds a take in the queue, among the holders or among the finished ones.
+    /// Finds a take in the queue, among the holders or among the finished takes.
     pub(super) fn known_take(&self, key: &LockKey, id: LeaseRequestId) -> Option<KnownLease<'_>> {
         let live = self.state.lock(key).and_then(|lock| Some((lock, lock.leases.get(&id)?)));
         match live {
@@ -166,7 +166,7 @@ impl Machine {
         }
     }
 
-    /// The answer to a take that is known. A repetition gets the first answer.
+    /// The answer to a take that is known. A repetition gets the same answer as the first copy.
     fn repeated_take(&self, take: &TakeLease, fingerprint: u64) -> Result<Option<Outcome>, Refusal> {
         let Some(known) = self.known_take(&take.lock, take.take) else { return Ok(None) };
         if !known.is_proven_by(&take.handle) {
@@ -190,9 +190,10 @@ impl Machine {
         }
     }
 
-    /// Cancels a take: removes it from the queue, or releases it if it was granted. An unseen id is used up.
+    /// Cancels a take: removes it from the queue, or releases it if it was granted. If the take has not arrived yet,
+    /// records its id, so that it is not granted later.
     ///
-    /// A cancel that is too late uses up nothing, because its take would be too late as well.
+    /// A cancel that is too late records nothing, because its take would be too late as well.
     pub(super) fn cancel_take(
         &mut self,
         key: &LockKey,
@@ -249,15 +250,15 @@ impl Machine {
         }
     }
 
-    /// The deadline of the lease of this session's hold.
+    /// The deadline of the lease on this session's hold.
     pub(super) fn leased_until(&self, key: &LockKey, session: SessionId, token: FencingToken) -> Option<LogTime> {
         let holder = self.state.holder(key, token)?;
         let mine = holder.request.claim.session() == Some(session);
         holder.lease.as_ref().filter(|_| mine).map(|lease| lease.deadline)
     }
 
-    /// Returns the new deadline, counted from this entry's stamp; the current one if a newer attempt was applied
-    /// before.
+    /// Extends a lease to `lease_ms` milliseconds after this entry's stamp, and returns the new deadline. If a newer
+    /// attempt was applied before, changes nothing and returns the current deadline.
     pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64, attempt: u64) -> LogTime {
         let new = self.state.globals.now.after_ms(lease_ms);
         let holder = self.state.holder_mut(key, token);
@@ -280,7 +281,7 @@ impl Machine {
         Err(Refusal::OutOfBounds { field, low, high, value: lease_ms, advice: BoundAdvice::HoldASession })
     }
 
-    /// No session ends this wait, so it always has a deadline.
+    /// The waiter of a take. It always has a deadline, because no session's end would end its wait.
     fn lease_waiter(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Waiter {
         let wait_ms = match take.patience {
             Patience::For { ms } => ms.min(limits::PATIENCE_MS_MAX),
@@ -303,7 +304,8 @@ impl Machine {
     }
 }
 
-/// A refusal as it is remembered: without the view of the holder, whose texts may be long and which changes.
+/// A refusal in the form in which it is remembered: without the view of the holder, which changes and may have long
+/// texts.
 fn in_brief(refusal: Refusal) -> Refusal {
     if let Refusal::Held { lock, .. } = refusal { Refusal::Held { lock, holder: None, closed: None } } else { refusal }
 }

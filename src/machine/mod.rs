@@ -6,7 +6,7 @@
 //! commands. It cannot fail: a refusal is a reply, the same on every node. The entry's stamp is its only source of
 //! time.
 //!
-//! - Equal logs give equal machines, down to the bytes of their records.
+//! - Equal logs give equal machines, with equal bytes in their records.
 //! - Order within an entry: first renewals, then everything that is due ends, then the commands. What a command frees
 //!   is granted before the next command.
 //! - [`Machine::check`] checks the invariants. Tests run it after every entry.
@@ -55,30 +55,30 @@ pub struct Applied {
     pub renewals: Vec<Reply>,
     /// One reply for each command, in order.
     pub commands: Vec<Reply>,
-    /// In the order in which they happened. Shared, because they are kept for subscribers, in one piece for each entry.
+    /// The events, in the order in which they happened. They are shared with subscribers, in one piece for each entry.
     pub events: Arc<[Event]>,
 }
 
-/// All locks, sessions and queues, and the remaining work of the current entry and command. Equal logs give equal
+/// All locks, sessions and queues, and the work that the current entry and command have left. Equal logs give equal
 /// machines.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     state: State,
-    /// Bounds of the state. The same on every node and not part of the state.
+    /// Bounds of the state. They are the same on every node and are not part of the state.
     quotas: Quotas,
     /// Owners to check for a deadlock before this command ends.
     to_check: ToCheck,
-    /// How many steps the checks for deadlocks in this entry may still take.
+    /// How many steps the deadlock checks of this entry may still take.
     deadlock_steps_left: usize,
-    /// Owners that were not checked since this machine began, because an entry had no steps left.
+    /// How many owners were not checked since this machine was created, because an entry had no steps left.
     deadlock_checks_skipped: u64,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
     /// Locks whose cached hold may have to be recalled at the end of this command.
     to_recall: BTreeSet<LockKey>,
-    /// Queues to look at before this command ends, each from this sequence number on.
+    /// Queues to check before this command ends, each from this sequence number on.
     queues_to_check: BTreeMap<LockKey, u64>,
-    /// Whether the sweep of this entry stopped at its bound and left something that is due.
+    /// Whether the sweep of this entry reached its bound and left something that is due.
     sweep_incomplete: bool,
 }
 
@@ -99,10 +99,11 @@ impl Machine {
         Self::default()
     }
 
-    /// The machine that these records describe, in any order. Refuses records that contradict each other.
+    /// Builds the machine that these records describe. Their order does not matter. Returns an error if they contradict
+    /// each other.
     pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
         let mut machine = Self { state: State::from_records(records)?, ..Self::default() };
-        // A stored state has something due only if a sweep stopped at its bound.
+        // A stored state has something due only if a sweep reached its bound.
         machine.sweep_incomplete = machine.is_due();
         Ok(machine)
     }
@@ -113,7 +114,7 @@ impl Machine {
         &self.state
     }
 
-    /// Passes on the keys of changed records, see [`State::take_dirty`].
+    /// Calls `fold` with the key of each changed record, see [`State::take_dirty`].
     pub fn take_dirty(&mut self, fold: impl FnMut(&State, RecordKey)) {
         self.state.take_dirty(fold);
     }
@@ -124,8 +125,8 @@ impl Machine {
         self.state.globals.applied
     }
 
-    /// Position of the newest event; the beginning if nothing happened yet. A snapshot carries it. A subscriber that
-    /// has every event up to it knows that none is missing.
+    /// Position of the newest event, or the start if nothing has happened yet. A snapshot carries it. A subscriber that
+    /// has every event up to this position has missed none.
     #[must_use]
     pub fn newest_event(&self) -> Position {
         self.state.globals.newest_event
@@ -143,15 +144,15 @@ impl Machine {
         self.state.index.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Whether something is past its deadline, because the sweep stopped at its bound and left it for the next entry.
+    /// Whether something is past its deadline because the sweep reached its bound and left it for the next entry.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let early = u64::from(faults::on(Fault::ExpiryOneEarly));
         self.next_deadline().is_some_and(|deadline| deadline < self.now().after_ms(early))
     }
 
-    /// Refuses a handle that does not prove that session, and a namespace other than the session's. A session that has
-    /// ended is not refused here: the command is answered with its end.
+    /// Refuses a handle that does not prove this session, and a namespace other than the session's. Accepts a session
+    /// that has ended, because the command itself is answered with its end.
     pub fn proves(&self, id: SessionId, handle: &Handle, namespace: &Namespace) -> Result<(), Refusal> {
         let Some(session) = self.state.session(id) else { return Ok(()) };
         if session.record.handle != *handle {
@@ -171,13 +172,13 @@ impl Machine {
         }
     }
 
-    /// The namespace of that session, while it is open.
+    /// The namespace of this session. `None` if it is not open.
     #[must_use]
     pub fn namespace_of(&self, session: SessionId) -> Option<&Namespace> {
         self.state.session(session).map(|session| &session.record.namespace)
     }
 
-    /// Whether that session is open.
+    /// Whether this session is open.
     #[must_use]
     pub fn lives(&self, session: SessionId) -> bool {
         self.state.sessions.contains_key(&session)
@@ -195,8 +196,8 @@ impl Machine {
         self.state.globals.cluster_id
     }
 
-    /// How many owners were not checked for a deadlock since this machine began, because the checks of their entry took
-    /// too many steps.
+    /// How many owners were not checked for a deadlock since this machine was created, because the checks of their
+    /// entry took too many steps.
     #[must_use]
     pub fn deadlock_checks_skipped(&self) -> u64 {
         self.deadlock_checks_skipped
@@ -208,7 +209,7 @@ impl Machine {
         Totals { grants: self.state.globals.tokens, ..self.state.index.totals }
     }
 
-    /// Shortest TTL of a session, and longest TTL and lease, in milliseconds.
+    /// The shortest TTL of a session, and the longest TTL and lease, in milliseconds.
     #[must_use]
     pub fn ttl_ms_bounds(&self) -> (u64, u64) {
         self.state.globals.settings.map_or((limits::LEASE_MS_MIN, limits::TTL_MS_MAX_DEFAULT), |settings| {

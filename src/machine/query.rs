@@ -1,4 +1,4 @@
-//! Queries: answered from the state without a change of it.
+//! Queries: answers read from the state, which they do not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,12 +16,14 @@ use crate::model::{
 use crate::state::{ClaimState, Holder, Waiter, looked_at};
 
 impl Machine {
-    /// The place of a waiting set that is in the queue `any`: its place for the first lock that it lacks.
+    /// Returns the place of a waiting set in the queue of the first lock that it lacks. If it lacks none, returns its
+    /// place in the queue of `any`, a lock and the set's sequence number there.
     pub(super) fn place_of_set(&self, request: RequestId, any: (&LockKey, u64)) -> Place {
         self.place(self.first_lacking(request, any), any.1)
     }
 
-    /// The first lock that a waiting set lacks; otherwise `any` of its queues, where it has this sequence number.
+    /// The first lock that a waiting set lacks. If it lacks none, the lock `any`, where the set waits under this
+    /// sequence number.
     pub(super) fn first_lacking<'a>(&'a self, request: RequestId, (any, place): (&'a LockKey, u64)) -> &'a LockKey {
         let lacks = |key: &LockKey, lock| !self.member_fits(key, lock, place, request.session);
         let mut waits = self.state.claims_of(request).filter(|(_, claim)| *claim == ClaimState::Waiting(place));
@@ -29,7 +31,7 @@ impl Machine {
         lacking.map_or(any, |(key, _)| key)
     }
 
-    /// The answer to a repeated request of a set that holds: the locks that it still holds.
+    /// The answer to a repeated request of a set that was granted: the locks of the set that it still holds.
     pub(super) fn grants_of_set(&self, request: RequestId) -> Outcome {
         let grants = self.state.claims_of(request).filter_map(|(key, standing)| {
             let ClaimState::Holding(token) = standing else { return None };
@@ -39,9 +41,10 @@ impl Machine {
         Outcome::GrantedSet(grants.collect())
     }
 
-    /// Whether this acquire, executed now, would only join the queue. Then its caller loses nothing if it is executed
-    /// slightly later, together with the command that frees the lock. Returns false in doubt: a set is not checked, and
-    /// a session with claims at many locks is not searched for this one.
+    /// Whether this acquire, executed now, would only join the queue. If so, its caller loses nothing when it is
+    /// executed slightly later, together with the command that frees the lock.
+    ///
+    /// Returns `false` if the answer is not cheap to find: for a set, and for a session with claims at too many locks.
     #[must_use]
     pub fn would_queue(&self, acquire: &Acquire) -> bool {
         let id = acquire.request.session;
@@ -58,8 +61,8 @@ impl Machine {
         matches!(self.admission(&key, *access, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
     }
 
-    /// Like [`would_queue`](Self::would_queue), but also holds if the lock becomes free before, because others wait
-    /// already.
+    /// Like [`would_queue`](Self::would_queue), but only if other requests wait already. The result then remains true
+    /// even if the lock becomes free in the meantime.
     #[must_use]
     pub fn would_queue_behind_others(&self, acquire: &Acquire) -> bool {
         let Some((namespace, (name, _))) = self.namespace_of(acquire.request.session).zip(acquire.locks.only()) else {
@@ -69,7 +72,7 @@ impl Machine {
         self.state.lock(&key).is_some_and(|lock| !lock.queue.is_empty()) && self.would_queue(acquire)
     }
 
-    /// A waiter's place, and a holder that blocks it.
+    /// A waiter's place, counted from 1, and the oldest holder of the lock.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.state.lock(key).map_or(0, |lock| match lock.queue.last_key_value() {
             // The newest waiter is behind all others, so that a long queue need not be counted.
@@ -170,7 +173,7 @@ impl Machine {
     fn list(&self, filter: &ListFilter) -> QueryResult {
         let rows_max = page_rows(filter.rows);
         let mut rows = Vec::new();
-        // A prefix that is not a valid name is the prefix of no lock.
+        // No lock's name begins with a prefix that is not a valid name.
         let prefix = LockName::parse(&filter.prefix);
         let first = prefix.unwrap_or(LockName::least()).max(filter.after.clone().unwrap_or(LockName::least()));
         let first = LockKey { namespace: filter.namespace.clone(), name: first };
@@ -236,7 +239,7 @@ impl Machine {
         }
     }
 
-    /// What became of a request: its place or hold, the remembered answer, or the end of its session.
+    /// The current outcome of a request: its place or hold, the remembered answer, or the end of its session.
     fn request_outcome(&self, request: RequestId) -> Option<Outcome> {
         let Some(session) = self.state.session(request.session) else {
             return Some(Outcome::Refused(self.session_ended(request.session)));
@@ -247,7 +250,7 @@ impl Machine {
 }
 
 impl Waiter {
-    /// What other clients may know of it; `place` is its position in the queue.
+    /// What other clients may know of this waiter. `place` is its position in the queue.
     pub(super) fn view(&self, place: u64, sequence: u64) -> WaiterView {
         looked_at();
         WaiterView {
@@ -263,7 +266,7 @@ impl Waiter {
 }
 
 impl Machine {
-    /// A lock as a document: held as one, held natively, or free and formerly held as one.
+    /// A lock as a document: held as a document, held natively, or free with its last document kept.
     fn document_of(&self, key: &LockKey) -> Option<Document> {
         let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
         if let Some((token, holder)) = held {

@@ -1,10 +1,10 @@
-//! Which waiter of a queue is next: first come, first served over all modes, except among barging requests, and for
-//! sessions that hold what a waiting set lacks.
+//! Which waiter of a queue is next. The rule is first come, first served over all modes. It has two exceptions: barging
+//! requests, and sessions that hold what a waiting set lacks.
 //!
-//! A waiter is eligible if the holders admit it and no waiter ahead conflicts with it, except those that it may
-//! overtake; a set if that is true for each of its locks. A session that holds a name which a waiting set still lacks
-//! overtakes, on any other name, that set and all that waits, transitively, behind it: otherwise both would wait
-//! permanently.
+//! A waiter is eligible if the holders admit it and no waiter ahead of it conflicts with it, except those that it may
+//! overtake. A set is eligible if that is true for each of its locks. A session that holds a name which a waiting set
+//! still lacks overtakes, on every other name, that set and all requests that wait behind it, directly or through
+//! others. Otherwise the session and the set would wait for each other permanently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, SessionId};
 use crate::state::{ClaimState, Holder, Lock, Purpose, Waiter, Way, looked_at};
 
 impl Machine {
-    /// The first waiter from this place on that could be granted now, or that has timed out; `None` if all of them must
-    /// continue to wait. Waiters that timed out while none could be granted are left to the sweep of deadlines.
+    /// The first waiter from this place on that could be granted now, or that has timed out. `None` if all of them must
+    /// continue to wait. Where no waiter can be granted, those that timed out may be left to the sweep of deadlines.
     pub(super) fn next_in_queue(&self, key: &LockKey, from: u64) -> Option<u64> {
         let lock = self.state.lock(key)?;
         if self.is_closed() {
@@ -32,7 +32,7 @@ impl Machine {
             self.waiter_due(key, sequence).is_some() || self.eligible(key, lock, sequence, waiter)
         };
         if !lock.queue.has_sets() {
-            // The first waiter blocks all others, unless it barges: then it blocks only those that do not.
+            // The first waiter blocks all others, unless it barges: then it blocks only fair ones.
             let (first, waiter) = lock.queue.first_key_value()?;
             if is_next(*first, waiter) {
                 return Some(*first);
@@ -55,12 +55,12 @@ impl Machine {
         next.map(|(sequence, _)| *sequence)
     }
 
-    /// Whether one more holder is possible: the holders admit the mode, and their number is below its bound.
+    /// Whether the lock can have one more holder: the holders admit the mode, and their number is below its bound.
     pub(super) fn has_room(&self, lock: &Lock, mode: Mode) -> bool {
         lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, lock.kept()).is_ok()
     }
 
-    /// Whether this waiter could be granted now, for all its locks.
+    /// Whether this waiter could be granted now. A set could if it fits at all of its locks.
     pub(super) fn eligible(&self, key: &LockKey, lock: &Lock, sequence: u64, waiter: &Waiter) -> bool {
         match (waiter.purpose, waiter.request.claim) {
             (Purpose::Upgrade(token), _) => lock.admits_upgrade(token),
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// Whether a set could have this one of its locks.
+    /// Whether a waiting set could be granted this one of its locks.
     pub(super) fn member_fits(&self, key: &LockKey, lock: &Lock, sequence: u64, session: SessionId) -> bool {
         let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.request.mode) else { return false };
         let way = Way { mode, barges: false };
@@ -110,7 +110,7 @@ impl Machine {
         lock.queue.has_sets() && lock.admits(mode) && self.not_blocked_ahead(key, lock, (way, u64::MAX), session)
     }
 
-    /// Whether no waiter before this place blocks a request of this way.
+    /// Whether no waiter before this place blocks a request of this mode and fairness.
     fn not_blocked_ahead(
         &self,
         key: &LockKey,
@@ -120,7 +120,7 @@ impl Machine {
     ) -> bool {
         let first = lock.queue.first_in_the_way(way).filter(|first| *first < before);
         let Some(first) = first else { return true };
-        // Only sets, and the waiters behind one, are overtaken.
+        // A request overtakes only sets and the waiters behind them.
         let Some(session) = session.filter(|session| lock.queue.has_sets() && self.may_pass(*session, key)) else {
             return false;
         };
@@ -131,7 +131,7 @@ impl Machine {
         })
     }
 
-    /// The other locks that a session holds, and its hold there.
+    /// The other locks that a session holds, each with the session's hold.
     fn held_elsewhere<'a>(
         &'a self,
         session: SessionId,
@@ -146,14 +146,13 @@ impl Machine {
         })
     }
 
-    /// Whether a session holds something elsewhere that a set waits for. Only such a session overtakes a waiter that
-    /// blocks it.
+    /// Whether a session holds another lock for which a set waits. Only such a session overtakes waiters that block it.
     fn may_pass(&self, session: SessionId, at: &LockKey) -> bool {
         self.held_elsewhere(session, at).any(|(_, lock, _)| lock.queue.has_sets())
     }
 
-    /// The waiters that a session overtakes at this lock: sets that lack what it holds elsewhere, and all waiters
-    /// behind them.
+    /// The waiters that a session overtakes at this lock: sets that lack a lock which the session holds, and all
+    /// waiters behind those sets.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
         let mut sets = Vec::new();
         for (key, lock, holder) in self.held_elsewhere(session, at) {
@@ -168,9 +167,11 @@ impl Machine {
         self.blocked_behind(sets)
     }
 
-    /// These waiters, given by number, one of their locks and claim, and all that wait, transitively, behind them, with
-    /// their claims. The oldest are looked at first, so that every queue is walked at most twice: a waiter that
-    /// conflicts with all others finds all that wait behind it, and one that shares finds all exclusive ones.
+    /// All requests that wait behind these waiters, directly or through others, and the waiters themselves. A waiter is
+    /// given by its sequence number, one of its locks and its claim; the result maps numbers to claims.
+    ///
+    /// The oldest are looked at first, so that every queue is walked at most twice: the first waiter that conflicts
+    /// with all modes finds all waiters behind it, and the first shared one finds all exclusive ones.
     pub(super) fn blocked_behind(&self, waiters: Vec<(u64, LockKey, Claim)>) -> BTreeMap<u64, Claim> {
         let mut found: BTreeMap<u64, Claim> = waiters.iter().map(|(sequence, _, claim)| (*sequence, *claim)).collect();
         let mut work: BTreeMap<(u64, LockKey), Claim> =
@@ -204,8 +205,9 @@ impl Machine {
         if members.is_empty() { vec![key.clone()] } else { members }
     }
 
-    /// A new hold may let its session overtake waiting sets elsewhere: checks those queues again. If a set lacks these
-    /// permits only now, the other holders' sessions may overtake it as well.
+    /// Checks again the queues where the session of a new hold waits, because the hold may let it overtake waiting sets
+    /// there. If a set lacks permits only because of this hold, the sessions of the other holders may overtake that set
+    /// too, so their queues are checked as well.
     pub(super) fn recheck_passing(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
         let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
@@ -215,8 +217,8 @@ impl Machine {
         claim.session().into_iter().for_each(|id| self.look_again_for(id, key));
     }
 
-    /// Sets that wait for this lock may now lack what its holders have. Then the sessions of the holders may overtake
-    /// those sets elsewhere.
+    /// Checks again the queues where the sessions of this lock's holders wait. Sets that wait for this lock may now
+    /// lack what those sessions hold, and then the sessions overtake those sets.
     pub(super) fn holders_changed(&mut self, key: &LockKey) {
         let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let sessions: BTreeSet<SessionId> =
@@ -224,8 +226,7 @@ impl Machine {
         sessions.into_iter().for_each(|id| self.look_again_for(id, key));
     }
 
-    /// Checks again every queue where this session waits, except that of the lock that it came to hold, because it
-    /// overtakes sets elsewhere.
+    /// Checks again every queue where this session waits, except the queue of the lock `held`.
     fn look_again_for(&mut self, id: SessionId, held: &LockKey) {
         let standings = self.state.claims(id);
         let waits = standings.filter(|(_, key, standing)| *key != held && matches!(standing, ClaimState::Waiting(_)));

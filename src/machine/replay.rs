@@ -1,11 +1,12 @@
-//! Finds which owners can finish. It replays every queue that some owners depend on, and each owner that can finish
-//! does so and releases what it holds. An owner that is left can never finish.
+//! Finds which owners can finish. A replay takes every queue that the given owners depend on and grants waits; each
+//! owner that can finish does so and releases what it holds. An owner that is left over can never finish.
 //!
 //! Everything in a replay only grows: finished owners, granted waits, free capacity. So its result does not depend on
-//! the order. It grants everything that some real order could grant; an owner that is left is stuck in every order.
+//! the order. It grants everything that some real order could grant; an owner that is left over is stuck in every
+//! order.
 //!
-//! Unnamed claims, bounded waits and holds with their own deadline end automatically and are left out. A wait for
-//! such a hold must be granted like any other, and then keeps nothing.
+//! A claim without a named owner, a wait with a time-out and a hold with its own deadline end automatically, so they
+//! are left out. A wait that will get such a hold must be granted like any other, and keeps nothing afterwards.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,7 +16,7 @@ use super::Machine;
 use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitReason};
 use crate::state::{Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter};
 
-/// The capacity that an exclusive hold takes of a lock: more than all shared holds together.
+/// The capacity that an exclusive hold takes of a lock: more than all shared holds together can take.
 const WHOLE: i64 = 1 << 40;
 
 /// A replay that was run until nothing more can happen.
@@ -40,11 +41,11 @@ pub(super) struct Replay<'m> {
 pub(super) struct Replayed<'m> {
     pub(super) key: &'m OwnerKey,
     pub(super) owned: &'m Owned,
-    /// The number of its waits that were not granted and nested runs that did not finish.
+    /// The number of its waits that are not granted yet and of its nested runs that did not finish yet.
     pub(super) unmet: usize,
     pub(super) finished: bool,
     pub(super) waits: Vec<At>,
-    /// What it returns when it finishes.
+    /// The capacity that it returns when it finishes.
     pub(super) keeps: Vec<Kept>,
     pub(super) parents: Vec<usize>,
 }
@@ -53,30 +54,30 @@ pub(super) struct Replayed<'m> {
 pub(super) struct Kept {
     pub(super) queue: usize,
     pub(super) of_all: i64,
-    /// The same for fair requests; zero if a barging wait keeps it.
+    /// The capacity as fair requests see it: zero if a barging wait keeps it.
     pub(super) of_fair: i64,
 }
 
-/// One lock: its endless holds, then its endless waits.
+/// The claims for one lock that do not end automatically: first the holds, then the waits.
 pub(super) struct Queue<'m> {
     pub(super) key: &'m LockKey,
     pub(super) lock: &'m Lock,
     pub(super) turns: Vec<Turn<'m>>,
     /// How many of the turns are holds.
     pub(super) holds: usize,
-    /// The first sequence number that is not among the turns yet.
+    /// Waits from this sequence number on are not among the turns yet.
     end: u64,
     /// The first turn that the queue has not advanced past. All turns before it are granted.
     pub(super) next: usize,
     /// Capacity that no unfinished turn before `next` keeps.
     pub(super) free: i64,
-    /// The same, as if barging waits kept nothing.
+    /// Like `free`, but as if barging waits kept nothing.
     pub(super) free_of_fair: i64,
-    /// Barging waits from `next` on, by what they take.
+    /// The run of barging waits that begins at `next`, ordered by the capacity that they take.
     pub(super) barging: BinaryHeap<Reverse<(i64, usize)>>,
-    /// The end of that run of barging waits.
+    /// The turn after the run of barging waits in `barging`.
     pub(super) barging_end: usize,
-    /// Turns that may overtake others, besides by their place.
+    /// Turns that may overtake others although those are ahead in the queue.
     pub(super) passing: BTreeMap<usize, Passing>,
 }
 
@@ -87,13 +88,13 @@ pub(super) struct Turn<'m> {
     pub(super) mode: Mode,
     pub(super) barges: bool,
     pub(super) granted: bool,
-    /// What has to be free before it is granted.
+    /// The capacity that must be free before it is granted.
     pub(super) takes: i64,
-    /// What its owner keeps until it finishes; zero if the hold has its own deadline.
+    /// The capacity that its owner keeps until it finishes: zero if the hold has its own deadline.
     pub(super) keeps: i64,
 }
 
-/// What a claim is: a hold or a wait.
+/// Whether a claim is a hold or a wait.
 #[derive(Clone, Copy)]
 pub(super) enum Asks<'m> {
     Holds(FencingToken),
@@ -104,19 +105,19 @@ pub(super) enum Asks<'m> {
 #[derive(Default)]
 pub(super) struct Passing {
     pub(super) now: BTreeSet<u64>,
-    /// The waits that it overtakes once one of these turns is granted.
+    /// Pairs of turns and waits: it overtakes these waits once one of these turns is granted.
     pub(super) once: Vec<(Vec<At>, BTreeSet<u64>)>,
 }
 
-/// The locks where a session has claims next to waiting sets of its other requests, and of other sessions.
+/// The locks where a session has a claim and a set of another request waits, of the same session or of another.
 pub(super) type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
 
-/// A claim at a lock where another request's set waits.
+/// A claim of a session for a lock where a set of another request waits.
 pub(super) struct Beside<'m> {
     pub(super) lock: &'m Lock,
     pub(super) number: u64,
     pub(super) mode: Mode,
-    /// Its sequence number, if it is a wait.
+    /// The sequence number of the claim, if it is a wait.
     pub(super) waits: Option<u64>,
 }
 
@@ -136,7 +137,7 @@ pub(super) enum Node {
     Turn(At),
 }
 
-/// What blocks a turn, and how.
+/// Something that must happen before a turn is granted, and why.
 pub(super) type Edge = (Node, WaitReason);
 
 impl Queue<'_> {
@@ -144,7 +145,7 @@ impl Queue<'_> {
         self.lock.kind == Kind::Semaphore
     }
 
-    /// The turn of the wait with this sequence number.
+    /// The index of the turn that waits under this sequence number.
     pub(super) fn turn_at(&self, place: u64) -> Option<usize> {
         let found = self.turns.binary_search_by_key(&Some(place), |turn| match turn.asks {
             Asks::Holds(_) => None,
@@ -193,8 +194,8 @@ impl<'m> Replay<'m> {
         Some(number)
     }
 
-    /// The number of the owner of a wait. An owner with a single claim gets no entry for look-ups, because no other
-    /// claim refers to it.
+    /// The number of the owner of a wait. An owner with a single claim gets no entry in the table of numbers, because
+    /// no other claim refers to it.
     fn number_of_waiter(&mut self, owner: &OwnerKey) -> Option<usize> {
         if let Some(number) = self.numbers.get(owner) {
             return Some(*number);
@@ -260,7 +261,7 @@ impl<'m> Replay<'m> {
         for (key, place) in &owned.waits {
             let known = self.queue_numbers.get(key).is_some_and(|queue| *place < self.queues[*queue].end);
             let Some((key, lock)) = machine.state.locks.get_key_value(key).filter(|_| !known) else { continue };
-            // The first wait for a lock without holders is granted in any case.
+            // The first waiter of a lock without holders is granted in any case.
             let first = lock.holders.is_empty() && lock.queue.keys().next() == Some(place);
             if !first && lock.queue.get(place).is_some_and(|waiter| lock.endless_wait(waiter).is_some()) {
                 let queue = self.queue(key, lock);
@@ -321,7 +322,7 @@ impl<'m> Replay<'m> {
         let lock = self.queues[queue].lock;
         let Some(owner) = lock.endless_wait(waiter).and_then(|owner| self.number_of_waiter(&owner)) else { return };
         let at = At { queue, turn: self.queues[queue].turns.len() };
-        // An upgrade has its share of the lock already. So has a wait behind others of its owner, because it never
+        // An upgrade has its share of the lock already. So has a wait behind other waits of its owner, because it never
         // waits for those.
         let has = match waiter.purpose {
             Purpose::Upgrade(_) => 1,
@@ -346,7 +347,7 @@ impl<'m> Replay<'m> {
         }
     }
 
-    /// What earlier waits of the same owner keep of this lock.
+    /// The capacity of this lock that earlier waits of the same owner keep.
     fn kept_by_own(&self, at: At, owner: usize) -> i64 {
         let (queue, Replayed { owned, waits, .. }) = (&self.queues[at.queue], &self.owners[owner]);
         let several = 1 < owned.waits.len() && 1 < owned.waits_at(queue.key).take(2).count();

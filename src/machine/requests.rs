@@ -1,4 +1,4 @@
-//! Retries: a request number gets one answer, however often it is repeated.
+//! Retries: each request number gets one answer, however often the request is repeated.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,7 +12,8 @@ use crate::state::{Finished, RecordKey};
 
 impl Machine {
     /// Begins a numbered command of a session. Returns the session's namespace if the command is new and must be
-    /// executed; otherwise the answer: that the session has ended, the remembered answer, or the current outcome.
+    /// executed. Otherwise returns the answer: the refusal because the session ended, the remembered answer, or the
+    /// current outcome.
     pub(super) fn begin(
         &mut self,
         request: RequestId,
@@ -30,7 +31,8 @@ impl Machine {
         }
     }
 
-    /// Refuses a session that has ended, and ends one whose deadline has passed but that was not swept yet.
+    /// Refuses a session that has ended. Ends and refuses one whose deadline has passed but that the sweep has not
+    /// reached.
     pub(super) fn live_session(&mut self, id: SessionId) -> Result<(), Refusal> {
         let now = self.state.globals.now;
         let deadline = self.state.session(id).map(|session| session.record.deadline);
@@ -43,8 +45,8 @@ impl Machine {
         Err(self.session_ended(id))
     }
 
-    /// The remembered answer to this request; `None` for a new request, which must be executed. Active requests are
-    /// found by their locks before this call.
+    /// The remembered answer to this request. `None` for a new request, which must be executed. Callers look for an
+    /// active request by its locks first.
     pub(super) fn finished_answer(&self, request: RequestId, fingerprint: u64) -> Option<Outcome> {
         let session = self.state.session(request.session)?;
         let number = request.number;
@@ -73,8 +75,8 @@ impl Machine {
         }
     }
 
-    /// Remembers the answer to a request, unless its client has confirmed that it will not repeat it. When the window
-    /// is full, the lowest number is forgotten and the floor rises past it.
+    /// Remembers the answer to a request, unless its client has confirmed that it will not repeat the request. If the
+    /// window is full, forgets the answer with the lowest number and raises the floor above it.
     pub(super) fn record_finished(&mut self, id: SessionId, number: u64, done: Finished) {
         let Some(session) = self.state.sessions.get_mut(&id) else { return };
         if number < session.record.window_floor || limits::OWN_REQUESTS_MIN <= number {
@@ -106,13 +108,14 @@ impl Machine {
     }
 }
 
-/// Distinguishes requests with the same number: everything except patience and the client's bookkeeping goes into it.
+/// Distinguishes requests with the same number. It covers everything except patience and the client's bookkeeping.
+///
 /// The bytes must never change, because a node that replays old entries must reach the same state. They are collected
-/// and hashed at once, because an incremental hash has a state that is ten times as large as most requests.
+/// and hashed in one call, because the state of an incremental hash is ten times as large as most requests.
 struct Fingerprint(Vec<u8>);
 
 impl Fingerprint {
-    /// The fingerprint of a command of this kind.
+    /// Starts the fingerprint of a command of this kind.
     fn of(kind: u64) -> Self {
         Self(Vec::with_capacity(limits::FINGERPRINT_BYTES_USUAL)).number(kind)
     }
@@ -144,7 +147,7 @@ impl Fingerprint {
         self.text(who).text(why).text(host).number(u64::from(*pid)).text(process).text(trace)
     }
 
-    /// Choices that were left out give the same bytes as the default choices.
+    /// Adds these choices. A choice that was left out gives the same bytes as the default.
     fn extras(self, choices: &Extras) -> Self {
         let Extras { reentry, fairness, delay_ms, value, parent, deadlock, at_least_ms, at_most_ms, cached } = choices;
         let reentry = match reentry {
@@ -167,8 +170,8 @@ impl Fingerprint {
             .text(owner)
             .number(u64::from(waits));
         let ms = |ms: &Option<u64>| ms.map_or(0, |ms| ms.saturating_add(1));
-        // Choices that were added later are written only if they were made, so that other requests keep their
-        // fingerprints.
+        // Choices that were added in later versions are written only if they were made, so that requests without them
+        // keep their fingerprints.
         let chosen = match (at_least_ms, at_most_ms) {
             (None, None) => chosen,
             (least, most) => chosen.number(ms(least)).number(ms(most)),
@@ -221,8 +224,8 @@ pub(super) fn of_release(release: &Release) -> u64 {
     Fingerprint::of(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
 }
 
-/// The [`Fingerprint`] of a grab. Only the process counts: the other texts, and the document that the caller saw, may
-/// differ between retries.
+/// The [`Fingerprint`] of a grab. It covers only the process: the other texts, and the document that the caller saw,
+/// may differ between retries.
 pub(super) fn of_grab(grab: &Grab) -> u64 {
     Fingerprint::of(5).text(&grab.metadata.process).finish()
 }

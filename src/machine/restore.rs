@@ -1,6 +1,6 @@
 //! Turns a backup's records into the initial state of a new cluster. The new cluster does not know what was granted
-//! after the backup was made, and clients may still rely on it. So every session ends, tokens and session ids continue
-//! above all earlier ones, and nothing is granted for the longest time that an unknown grant can last.
+//! after the backup was made, and clients may still rely on those grants. So every session ends, tokens and session ids
+//! continue above all earlier ones, and nothing is granted for the longest time that an unknown grant can last.
 
 use std::ops::Bound;
 
@@ -13,9 +13,10 @@ impl Machine {
     /// Turns the state of a backup into the initial state of a new cluster, as of the log position after the last of
     /// the backup.
     ///
-    /// - Every session has ended. Leases and documents, which name no session, are unchanged.
-    /// - Later tokens and session ids were never given out before: the epoch is larger, and so is the counter's start.
-    /// - The cluster has the new random id. It knows no nodes and no settings; the first leader proposes its own.
+    /// - Every session ends. Leases and documents, which belong to no session, stay.
+    /// - New tokens and session ids differ from all earlier ones: the epoch is larger, and so is the first value of the
+    ///   counter.
+    /// - The cluster has the new random id. It has no nodes and no settings yet; the first leader proposes its own.
     pub fn restore(&mut self, restoring: Restoring) {
         let ttl_ms_max = self.ttl_ms_bounds().1.max(self.state.globals.ttl_ms_max_ever).max(restoring.ttl_ms_max);
         self.state.globals.applied += 1;
@@ -57,8 +58,8 @@ impl Machine {
         self.state.index.move_deadline(None, self.state.globals.closed_until, DeadlineOf::Opening);
     }
 
-    /// The time without grants is over: looks at a bounded number of queues, and continues in the same or the next
-    /// sweep. Returns how many.
+    /// After the time without grants, checks a bounded number of queues for grants. The same or the next sweep
+    /// continues. Returns the number of queues.
     pub(super) fn open_again(&mut self) -> usize {
         let max = limits::QUEUES_OPENED_AT_ONCE_MAX;
         let from = self.state.globals.opening.take().map_or(Bound::Unbounded, Bound::Included);
@@ -73,18 +74,18 @@ impl Machine {
         keys.len().max(1)
     }
 
-    /// Whether the time without grants is over, but this lock's queue was not looked at yet.
+    /// Whether the time without grants is over, but this lock's queue has not been checked yet.
     pub(super) fn is_yet_to_open(&self, key: &LockKey) -> bool {
         let over = self.state.globals.closed_until.is_some() && !self.is_closed();
         over && self.state.globals.opening.as_ref().is_none_or(|next| next <= key)
     }
 
-    /// Whether nothing may be granted at all.
+    /// Whether nothing may be granted yet after a restore.
     pub(super) fn is_closed(&self) -> bool {
         self.state.globals.closed_until.is_some_and(|until| self.state.globals.now <= until)
     }
 
-    /// Refuses while nothing may be granted.
+    /// Refuses a request while nothing may be granted after a restore.
     pub(super) fn open_for_grants(&self) -> Result<(), Refusal> {
         if self.is_closed() { Err(Refusal::Closed { left_ms: self.closed_ms() }) } else { Ok(()) }
     }

@@ -49,6 +49,7 @@ impl Machine {
     }
 
     /// The answer if this handle is known: the same session for the instance that opened it, otherwise a refusal.
+    /// `None` for a new handle.
     fn known_handle(&mut self, open: &OpenSession) -> Result<Option<Outcome>, Refusal> {
         let known = self.state.index.handles.get(&(open.namespace.clone(), open.handle.clone())).copied();
         let Some(id) = known else { return Ok(None) };
@@ -69,7 +70,7 @@ impl Machine {
             let advice = if ttl < low { BoundAdvice::RaiseToFloor } else { BoundAdvice::HoldASession };
             return Err(Refusal::OutOfBounds { field: DurationField::Ttl, low, high, value: ttl, advice });
         }
-        // A client whose grace is shorter than a failover would lose everything at every change of the leader.
+        // A client whose grace is shorter than a failover would lose everything at each change of the leader.
         let low = (low / limits::TTL_MIN_IN_FAILOVERS).max(1);
         if let Some(grace) = open.disconnect_grace_ms.filter(|grace| *grace < low || ttl < *grace) {
             let (field, advice) = (DurationField::DisconnectGrace, BoundAdvice::RaiseToFloor);
@@ -140,7 +141,7 @@ impl Machine {
         Outcome::Closed
     }
 
-    /// Changes a setting. Open sessions and existing holds keep what they were granted.
+    /// Changes a setting of the cluster. Open sessions and existing holds keep what they were granted.
     pub(super) fn change_setting(&mut self, setting: Setting) -> Result<Outcome, Refusal> {
         let Setting::TtlMax(ttl_ms_max) = setting;
         let ((low, old), high) = (self.ttl_ms_bounds(), limits::TTL_MS_MAX);
@@ -159,7 +160,7 @@ impl Machine {
         let id = end.session;
         self.live_session(id)?;
         if self.state.session(id).is_none_or(|session| session.record.namespace != end.namespace) {
-            // A session of another namespace is answered like one that never existed.
+            // A session of another namespace gets the same answer as one that never existed.
             return Err(self.session_ended(id));
         }
         self.end_session_as(id, EndReason::Broken, Some((by, &end.why)));
@@ -167,7 +168,7 @@ impl Machine {
     }
 
     /// Ends a session in one step: releases everything that it held, removes its waiters, and writes a tombstone with
-    /// the reason. Returns the number of holds and waits. The caller grants what was freed.
+    /// the reason. Returns the number of holds and waits that ended. The caller then grants what became free.
     pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason) -> usize {
         self.end_session_as(id, reason, None)
     }
@@ -198,7 +199,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// The metadata of a request, shared with its session if both are equal.
+    /// The metadata of a request. It is shared with the session's if both are equal.
     pub(super) fn share_metadata(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
         let shared = self.state.session(request.session).and_then(|session| session.shared_metadata(metadata));
         shared.unwrap_or_else(|| Arc::new(metadata.clone()))

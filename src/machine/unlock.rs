@@ -1,7 +1,7 @@
-//! Commands that free many documents: a bounded number at once, the others in the sweeps that follow.
+//! Commands that free many documents. Each frees a bounded number at once, and later sweeps free the others.
 //!
-//! A command that finds a document that is still to be freed frees it first. So no command sees a freed document as
-//! held.
+//! A command that finds a document which is still to be freed frees it first, so that no command sees a freed document
+//! as held.
 
 use std::ops::Bound;
 
@@ -17,12 +17,12 @@ impl Machine {
         let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
         let unlocking = Unlocking { namespace, which, newest, since, next };
         let all = self.meant(&unlocking).filter_map(|(name, token)| Some((name, token?)));
-        // Documents that an earlier command freed are not counted again.
+        // Documents that an earlier command freed are not counted twice.
         let locks = all.filter(|(name, token)| !self.is_freed(&unlocking.namespace, name, *token)).count() as u64;
         let (_, left) = self.unlock_some(unlocking);
         if let Some(left) = left {
             self.go_on_with(|unlocking| {
-                // The rest of an earlier command of the same kind is part of this one.
+                // The rest of an earlier command with the same selection is part of this one.
                 unlocking.retain(|other| other.namespace != left.namespace || other.which != left.which);
                 unlocking.push(left);
             });
@@ -30,7 +30,7 @@ impl Machine {
         Outcome::Freed { locks }
     }
 
-    /// Continues the oldest of these commands. Returns how many documents it looked at.
+    /// Continues the oldest of the unfinished commands. Returns how many documents it looked at.
     pub(super) fn unlock_more(&mut self) -> usize {
         let Some(first) = self.state.globals.unlocking.first().cloned() else { return 0 };
         let (looked_at, left) = self.unlock_some(first);
@@ -41,7 +41,7 @@ impl Machine {
         looked_at
     }
 
-    /// Changes the list of commands that the sweep continues.
+    /// Changes the list of unfinished commands.
     fn go_on_with(&mut self, change: impl FnOnce(&mut Vec<Unlocking>)) {
         let before = self.state.globals.unlocking.first().map(|first| first.since);
         change(&mut self.state.globals.unlocking);
@@ -66,7 +66,7 @@ impl Machine {
         })
     }
 
-    /// Looks at a bounded number of names. Returns how many, and the rest of the command.
+    /// Looks at a bounded number of names. Returns their number, and what is left of the command.
     fn unlock_some(&mut self, mut unlocking: Unlocking) -> (usize, Option<Unlocking>) {
         let max = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
         let mut names: Vec<(LockName, Option<FencingToken>)> = self.meant(&unlocking).take(max + 1).collect();
@@ -84,8 +84,8 @@ impl Machine {
         (names.len().max(1), left)
     }
 
-    /// Names that the command may select, beginning with the first that was not looked at, each with the token of the
-    /// selected hold.
+    /// Names that the command may select, from the first that was not looked at. Each comes with the token of the
+    /// selected hold, if any.
     fn meant<'a>(&'a self, of: &'a Unlocking) -> impl Iterator<Item = (LockName, Option<FencingToken>)> + 'a {
         let (process, stamp) = match &of.which {
             WhichHeld::Process(process, _) => {

@@ -1,7 +1,7 @@
 //! Downgrade and upgrade of a hold.
 //!
 //! An upgrade that waits is at the head of the queue, under the sequence number 0, which no other waiter has. So a lock
-//! has at most one, and all other waiters are behind it.
+//! has at most one waiting upgrade, and all other waiters are behind it.
 
 use super::Machine;
 use super::hold::{HoldChange, entered_once};
@@ -14,7 +14,7 @@ use crate::model::{
 use crate::state::{HEAD, HoldEntry, Holder, Lock, Purpose, RecordKey, Request, Waiter};
 
 impl Lock {
-    /// Whether this shared hold could be the only one now.
+    /// Whether this shared hold could become exclusive now, because it is the only one.
     pub(super) fn admits_upgrade(&self, token: FencingToken) -> bool {
         self.holders.len() == 1 && self.holders.contains_key(&token) && self.delays.is_empty()
     }
@@ -63,7 +63,7 @@ impl Machine {
         Ok(Outcome::Queued(self.place(key, HEAD)))
     }
 
-    /// The waiter of the upgrade, unless it is refused at once.
+    /// The waiter for an upgrade. Returns the refusal if the upgrade can never be granted.
     fn may_upgrade(&self, change: &HoldChange<'_>, token: FencingToken, patience: Patience) -> Result<Waiter, Refusal> {
         let key = change.key;
         let holder = self.changeable(change, token)?;
@@ -97,7 +97,7 @@ impl Machine {
         Ok(Waiter { request, since, deadline, lease: None, purpose: Purpose::Upgrade(token), tries: false })
     }
 
-    /// When a session's wait times out. A try waits behind a cached hold only.
+    /// When a session's wait times out. A try waits only behind a cached hold.
     pub(super) fn wait_deadline(&self, patience: Patience) -> Option<LogTime> {
         match patience {
             Patience::For { ms } => Some(self.state.globals.now.after_ms(ms.min(limits::PATIENCE_MS_MAX))),
@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// A hold whose mode may change: the session's own, of a lock, acquired once.
+    /// The session's own hold of a lock, if its mode may change: the hold must have been acquired only once.
     fn changeable(&self, change: &HoldChange<'_>, token: FencingToken) -> Result<&Holder, Refusal> {
         let holder = self.own_hold(change, token)?;
         if matches!(holder.request.mode, Mode::Permits(_)) {

@@ -1,4 +1,4 @@
-//! Lists with a largest length that is checked while they are decoded, so that hostile bytes cannot take much memory.
+//! Lists whose length is checked while they are decoded, so that hostile bytes cannot take much memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ fn too_many<E: Error>(most: usize) -> E {
     E::custom(format!("a list of more than {most} elements"))
 }
 
-/// For `deserialize_with`: refuses a list of more than `MOST` elements.
+/// For `deserialize_with`: returns an error for a list of more than `MOST` elements.
 pub(super) fn list<'de, const MOST: usize, D: Deserializer<'de>, T: Deserialize<'de>>(
     reader: D,
 ) -> Result<Vec<T>, D::Error> {

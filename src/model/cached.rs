@@ -1,4 +1,4 @@
-//! Cached holds: which other choices of an acquire conflict with one.
+//! Cached holds: which other choices of an acquire conflict with *cached*.
 
 use super::{Acquire, Extras, Fairness, Mode};
 
@@ -9,7 +9,7 @@ impl Acquire {
         self.choices().cached && self.conflict_with_cached().is_none()
     }
 
-    /// The first choice that a cached hold cannot have: the field, and its value.
+    /// The first choice that a cached hold cannot have: its field and its value.
     pub(super) fn conflict_with_cached(&self) -> Option<(&'static str, String)> {
         let Extras { reentry: _, fairness, delay_ms, value, parent, deadlock: _, at_least_ms, at_most_ms, cached } =
             self.choices();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LeaseRequestId, RequestId, SessionId};
 
-/// What waits for a lock or holds it: a session's request, or a sessionless take. New variants are added at the end.
+/// A request that waits for a lock or holds it: of a session, or a sessionless take. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Claim {
     /// A session's acquire.
@@ -14,7 +14,7 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// The session that made it; `None` for a take.
+    /// The session that made the claim. `None` for a take.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         match self {
@@ -23,7 +23,7 @@ impl Claim {
         }
     }
 
-    /// The session's request; `None` for a take.
+    /// The session's request. `None` for a take.
     #[must_use]
     pub fn request(self) -> Option<RequestId> {
         match self {

@@ -11,31 +11,31 @@ use super::{
 };
 use crate::limits;
 
-/// One command. New variants are added at the end only, because stored entries contain the variant's number.
+/// A command. New variants are added at the end only, because stored entries contain the variant's number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Opens a session. A repetition with the same handle and instance returns the same session.
     OpenSession(OpenSession),
     /// Binds a session to a stream: raises its attachment number and renews it.
     Attach(Attach),
-    /// Made by a node when the stream of a session broke: starts the disconnect grace, if the session has one.
+    /// Sent by a node after a session's stream broke: starts the disconnect grace, if the session has one.
     Disconnected {
         /// The session whose stream broke.
         session: SessionId,
-        /// The attachment that ended. A number that is no longer current changes nothing.
+        /// The attachment that ended. A number other than the current one changes nothing.
         attachment: Attachment,
     },
     /// Ends a session: releases everything that it holds and removes its waiters.
     CloseSession {
         /// The session to end.
         session: SessionId,
-        /// Whether the client is done with the session or found it expired.
+        /// Whether the client no longer needs the session or found it expired.
         end: SessionClose,
     },
-    /// Asks for a lock, or for several that are granted together.
+    /// Requests a lock, or several that are granted together.
     Acquire(Acquire),
-    /// Withdraws an acquire: removes it from the queue, or releases it if it was granted. A number that the machine has
-    /// not seen is used up, so that a late acquire with it is refused.
+    /// Withdraws an acquire: removes it from the queue, or releases it if it was granted. If the acquire has not
+    /// arrived yet, its number is used up, so that it is refused later.
     Cancel {
         /// The request of the acquire.
         request: RequestId,
@@ -44,14 +44,14 @@ pub enum Command {
     Release(Release),
     /// Takes a token lease: a lock without a session.
     TakeLease(TakeLease),
-    /// Withdraws a take that waits, or releases it if it was granted. An id that the machine has not seen is used up,
-    /// so that a late take with it is refused.
+    /// Withdraws a take that waits, or releases it if it was granted. If the take has not arrived yet, its id is used
+    /// up, so that it is refused later.
     CancelTake {
         /// The lock's full name.
         lock: LockKey,
         /// The id of the take.
         take: LeaseRequestId,
-        /// Proves that the take was the caller's.
+        /// Proves that the take is the caller's.
         handle: Handle,
     },
     /// Releases a token lease.
@@ -63,37 +63,37 @@ pub enum Command {
     },
     /// Carries only the entry's stamp, so that log time passes.
     Tick,
-    /// Made by a new leader at the start of its term: how long the cluster had no leader, by the new leader's clock.
+    /// Sent by a new leader at the start of its term: how long the cluster had no leader, by the new leader's clock.
     LeaderlessGap {
-        /// Milliseconds without a leader, as far as the new leader could see.
+        /// Milliseconds without a leader, as the new leader observed them.
         gap_ms: u64,
     },
-    /// Made by a cluster's first leader: settings that every node must share. Applied once; later ones change nothing.
+    /// Sent by a cluster's first leader: settings that every node must share. Applied once. Later ones change nothing.
     Configure {
         /// The settings of the cluster.
         settings: ClusterSettings,
         /// A random number from the proposing leader. It becomes the cluster's id if the cluster has none yet.
         cluster_id: u128,
     },
-    /// Made by a leader: the announcement of a voter. Refused if the cluster knows the node by another disk.
+    /// Sent by a leader: the announcement of a voter. Refused if the cluster knows the node by another disk.
     Announce(Announcement),
-    /// Made by a leader at an operator's request: raises the cluster's feature level if every voter supports the new
-    /// one.
+    /// Sent by a leader at an operator's request: raises the cluster's feature level if every voter supports the new
+    /// level.
     RaiseFeatures(RaiseFeatures),
     /// Changes a hold: upgrade, downgrade, resume, set the value, or return some permits.
     Alter(Alter),
-    /// Acts on a lock from outside: break, ask, hand over, set a limit.
+    /// Acts on a lock without being its holder: break, ask, hand over, set a limit.
     Manage(Manage),
-    /// Changes something only if it still is as the caller saw it.
+    /// Changes something on condition that it still is as the caller saw it.
     Document(DocumentCommand),
-    /// Made by an operator: ends a session of another client.
+    /// Sent by an operator: ends a session of another client.
     EndSession(EndSession),
-    /// Made by an operator: changes a setting of the whole cluster.
+    /// Sent by an operator: changes a setting of the whole cluster.
     ChangeSetting(Setting),
 }
 
 impl Command {
-    /// Whether it acts without a session. Then the end of a session does not end what it may still do.
+    /// Whether the command acts without a session. The end of a session then does not end its effects.
     #[must_use]
     pub fn is_sessionless(&self) -> bool {
         matches!(
@@ -102,7 +102,7 @@ impl Command {
         )
     }
 
-    /// Whether only a node may make it. Callers are refused.
+    /// Whether only a node may send the command. Nodes refuse it to callers.
     #[must_use]
     pub fn is_node_made(&self) -> bool {
         matches!(
@@ -142,7 +142,7 @@ impl Command {
         }
     }
 
-    /// The session's request that may have to wait for a lock, with the name of the first lock that it asks for.
+    /// The request of the session if it may have to wait, with the name of the first lock that it wants.
     #[must_use]
     pub fn may_wait(&self) -> Option<(&LockName, RequestId)> {
         if let Command::Acquire(acquire) = self {
@@ -152,7 +152,7 @@ impl Command {
         Some((&alter.name, alter.request))
     }
 
-    /// The feature level that the command needs. Below it, some voter may run a build that cannot decode or apply it.
+    /// The feature level that the command needs. Below it, some voter may run a build that cannot decode the command.
     #[must_use]
     pub fn feature(&self) -> u32 {
         match self {
@@ -183,21 +183,21 @@ impl Command {
 /// The content of [`Command::RaiseFeatures`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaiseFeatures {
-    /// The new level. One that is not above the current level changes nothing: a level is never lowered.
+    /// The new level. A level that is not above the current one changes nothing, because a level is never lowered.
     pub to: u32,
     /// The voters, as the proposing leader knows them. Each must have announced that it supports the level.
     pub voters: BTreeSet<u64>,
 }
 
-/// The content of [`Command::EndSession`]. Everything that the session held is released as by a break: without
-/// lock-delay, and it cannot be resumed. Its waiters leave their queues.
+/// The content of [`Command::EndSession`]. Everything that the session holds is released as by a break: without
+/// lock-delay, and without the possibility of a resume. Its waiters leave their queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndSession {
     /// The namespace of the session.
     pub namespace: Namespace,
     /// The session to end.
     pub session: SessionId,
-    /// Why it is ended. The client of the session sees this.
+    /// The reason, which the client of the session receives.
     pub why: Reason,
 }
 
@@ -208,29 +208,29 @@ pub struct OpenSession {
     pub namespace: Namespace,
     /// The secret that proves the session in later calls.
     pub handle: Handle,
-    /// The run of the client that asks.
+    /// The run of the client that opens the session.
     pub instance: Instance,
     /// The session ends this long after its last renewal, in milliseconds of log time.
     pub ttl_ms: u64,
-    /// The session ends this long after its stream broke, in milliseconds, if that is earlier. At most the TTL, and at
-    /// least a third of the shortest TTL, which is how long a failover may take.
+    /// The session ends this long after its stream broke, in milliseconds, if that is earlier. At most the TTL. At
+    /// least a third of the shortest TTL, because a failover may take that long.
     pub disconnect_grace_ms: Option<u64>,
     /// What the client states about itself.
     pub metadata: Metadata,
-    /// The session accepts holds that are handed over to it although it did not ask for them.
+    /// Whether the session accepts holds that are handed over to it although it did not ask for them.
     pub accepts_hand_over: bool,
 }
 
 /// The content of [`Command::Attach`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// The namespace in which the caller expects the session. Refused if it is another one than the session's.
+    /// The namespace in which the caller expects the session. The attach is refused if the session has another one.
     pub namespace: Namespace,
     /// The session to attach.
     pub session: SessionId,
     /// Proves the session.
     pub handle: Handle,
-    /// The client's own count of attempts, which grows. A number that is not above the last applied one is refused.
+    /// The client's count of its attempts. A number that is not above the last applied one is refused.
     pub attempt: u64,
 }
 
@@ -244,43 +244,43 @@ pub enum SessionClose {
 }
 
 /// The content of [`Command::Acquire`]. Several locks are granted together or not at all, and wait in all their queues
-/// under one sequence number. A set of one is a lock.
+/// under one sequence number. A set of one lock behaves like a single lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
     /// The number of the request. A repetition with the same number gets the first answer.
     pub request: RequestId,
-    /// All requests of the session with a smaller number have been answered and will not be repeated.
+    /// All requests of the session with smaller numbers have been answered and will not be repeated.
     pub answered_below: u64,
     /// The locks, in the session's namespace, and the mode for each: 1 to 64.
     #[serde(deserialize_with = "small_map::at_most::<{ limits::LOCKS_A_SET_MAX }, _, _, _>")]
     pub locks: SmallMap<LockName, Access>,
-    /// The line of execution that asks. Without one, this acquire is its own owner.
+    /// The line of execution that wants the locks. Without one, this acquire is its own owner.
     pub owner: Option<Owner>,
-    /// How long it waits in the queue.
+    /// How long the acquire waits in the queue.
     pub patience: Patience,
-    /// What the holder will state about itself.
+    /// What the client states about itself.
     pub metadata: Metadata,
     /// The hold also ends this long after its grant or last renewal, in milliseconds of log time.
     pub lease_ms: Option<u64>,
-    /// Choices that few callers make; `None` if none is made. A set of several locks never barges, and its holds are
-    /// not acquired again by their owner.
+    /// Choices that few callers make. `None` if none is made. A set of several locks never barges, and its owner cannot
+    /// acquire its holds again.
     pub extras: Option<Box<Extras>>,
 }
 
 impl Acquire {
-    /// The choices of this acquire; the defaults if it makes none.
+    /// The choices of this acquire. The defaults if it makes none.
     #[must_use]
     pub fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
     }
 
-    /// Whether it asks for several locks.
+    /// Whether the acquire wants several locks.
     #[must_use]
     pub fn is_set(&self) -> bool {
         1 < self.locks.len()
     }
 
-    /// Refuses an empty set, more than 64 locks, choices that a set cannot have, and those that a cached hold cannot
+    /// Returns an error for an empty set, for more than 64 locks, and for choices that a set or a cached hold cannot
     /// have.
     pub fn checked(&self) -> Result<(), Invalid> {
         let (count, max) = (self.locks.len(), limits::LOCKS_A_SET_MAX);
@@ -316,13 +316,13 @@ pub enum Mode {
 pub struct Access {
     /// How the lock is to be held.
     pub mode: Mode,
-    /// The limit of the semaphore as the caller knows it. The first acquire of a free name sets the limit; one that
-    /// differs from the cluster's is refused. `None` accepts any limit, and is the only choice for a lock.
+    /// The limit of the semaphore as the caller knows it. The first acquire of a free name sets the limit, and a
+    /// different limit is refused later. `None` accepts any limit, and is the only choice for a lock.
     pub limit: Option<u32>,
 }
 
 impl Access {
-    /// This number of permits of a semaphore with this limit.
+    /// Access to this number of permits of a semaphore with this limit.
     pub fn permits(count: u32, limit: impl Into<Option<u32>>) -> Self {
         Self { mode: Mode::Permits(count), limit: limit.into() }
     }
@@ -342,7 +342,7 @@ pub enum Patience {
     Try,
     /// Waits at most this long.
     For {
-        /// Milliseconds from the entry in which it was queued.
+        /// Milliseconds after the entry in which the request was queued.
         ms: u64,
     },
     /// Waits as long as the session lives.
@@ -354,7 +354,7 @@ pub enum Patience {
 pub struct Release {
     /// The number of the request. A repetition with the same number gets the first answer.
     pub request: RequestId,
-    /// All requests of the session with a smaller number have been answered and will not be repeated.
+    /// All requests of the session with smaller numbers have been answered and will not be repeated.
     pub answered_below: u64,
     /// The lock's name, in the session's namespace.
     pub name: LockName,
@@ -375,9 +375,9 @@ pub struct TakeLease {
     pub access: Access,
     /// The lease ends this long after its grant or last refresh, in milliseconds of log time.
     pub lease_ms: u64,
-    /// How long it waits in the queue. The wait has an upper bound, because no session ends it.
+    /// How long the take waits in the queue. The wait has an upper bound, because no session ends it.
     pub patience: Patience,
-    /// What the holder will state about itself.
+    /// What the client states about itself.
     pub metadata: Metadata,
 }
 
@@ -388,7 +388,7 @@ pub enum Setting {
     TtlMax(u64),
 }
 
-/// Settings of the whole cluster, kept in the replicated state so that every node decides alike.
+/// Settings of the whole cluster, kept in the replicated state so that every node makes the same decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterSettings {
     /// Heartbeat interval, shortest and longest election timeout, in milliseconds.

@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 use super::{LockKey, Metadata, Owner, SessionId};
 use crate::limits::CYCLE_TEXT_BYTES_MAX;
 
-/// One link of a cycle of owners that wait for each other.
+/// A link of a cycle of owners that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlockLink {
     /// The session that waits.
     pub session: SessionId,
-    /// Its line of execution.
+    /// The line of execution that waits.
     pub owner: Owner,
-    /// The `who` of the request's metadata; cut after 64 bytes.
+    /// The `who` of the request's metadata, cut after 64 bytes.
     pub who: Arc<str>,
-    /// The `why` of the request's metadata; cut after 64 bytes.
+    /// The `why` of the request's metadata, cut after 64 bytes.
     pub what_for: Arc<str>,
-    /// The lock that it waits for.
+    /// The lock that the link waits for.
     pub lock: LockKey,
-    /// How the next link blocks it.
+    /// How the owner of the next link blocks this one.
     pub why: WaitReason,
 }
 
@@ -70,16 +70,16 @@ fn cut(text: &Arc<str>) -> Arc<str> {
     text[..end].into()
 }
 
-/// Why one owner waits for another.
+/// Why an owner waits for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WaitReason {
     /// The next one holds the lock.
     Holds,
     /// The next one waits ahead in the queue.
     StandsAhead,
-    /// The next one is a nested run that has to finish first; the lock is one that it holds or waits for.
+    /// The next one is a nested run that must finish first. The lock is one that the nested run holds or waits for.
     Nested,
-    /// The lock is closed for a while after the next one held it. That ends automatically, so it is never part of a
+    /// The lock is closed for some time after a hold of the next one. This ends automatically, so it is never part of a
     /// cycle.
     Closed,
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::model::{LockName, Namespace};
 
-    /// A cycle is shown link by link, each with its owner, what it waits for and why; long texts are cut.
+    /// A cycle is shown link by link, each with its owner, what it waits for and why. Long texts are cut.
     #[test]
     fn a_cycle_is_shown_in_sentences() {
         let lock = |name| LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") };

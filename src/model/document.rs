@@ -1,5 +1,5 @@
-//! Locks as documents: the fields of a config server's collections `locks` and `lockpings`, and the commands that
-//! change something only if it still is as the caller saw it.
+//! Locks as documents: the fields of a config server's collections `locks` and `lockpings`, and commands with the
+//! condition that something still is as the caller saw it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::limits;
 
-/// The `ts` of a document: twelve bytes that its owner chose at random for one acquisition, an ObjectId to the
-/// original's clients. It is public, and enough to unlock the document.
+/// The `ts` of a document: twelve bytes that its owner chose at random for one acquisition. Clients of the config
+/// server know it as an ObjectId. It is public, and enough to unlock the document.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DocumentId(pub [u8; 12]);
 
 impl DocumentId {
-    /// The `ts` with which a native hold is shown: the second of its grant, then its fencing token.
+    /// The `ts` that is shown for a native hold. It consists of the second of the grant and the fencing token.
     #[must_use]
     pub fn of_grant(when: WallTime, token: FencingToken) -> Self {
         let mut bytes = [0; 12];
@@ -28,8 +28,8 @@ impl DocumentId {
         Self(bytes)
     }
 
-    /// The take id of the acquisition in the machine. A random take id equals it only by
-    /// chance: its top 32 bits are zero.
+    /// The take id of the acquisition in the machine. Its top 32 bits are zero, so a random take id equals it only by
+    /// chance.
     #[must_use]
     pub fn take(self) -> LeaseRequestId {
         let mut bytes = [0; 16];
@@ -37,7 +37,7 @@ impl DocumentId {
         LeaseRequestId(u128::from_be_bytes(bytes))
     }
 
-    /// The handle that proves the acquisition to commands that ask for one. It is no secret: the digits are public.
+    /// The handle that proves the acquisition to commands that need one. It is no secret, because the `ts` is public.
     #[must_use]
     pub fn handle(self) -> Handle {
         Handle::from_document(self)
@@ -59,7 +59,7 @@ impl fmt::Debug for DocumentId {
 impl FromStr for DocumentId {
     type Err = Invalid;
 
-    /// Refuses a text other than 24 hexadecimal digits.
+    /// Returns an error for a text other than 24 hexadecimal digits.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let refused = || Invalid::new("ts", "24 hexadecimal digits", format!("{text:?}"));
         if text.len() != 24 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -73,8 +73,8 @@ impl FromStr for DocumentId {
     }
 }
 
-/// Name of a process whose ping keeps its locks, `host:port:start-second:random` by custom: 1 to 255 bytes, no control
-/// characters, the same for the process's whole life.
+/// The name of a process that keeps its locks by pings: 1 to 255 bytes, no control characters, the same for the whole
+/// life of the process. By convention it is `host:port:start-second:random`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
@@ -107,20 +107,20 @@ impl fmt::Debug for ProcessId {
     }
 }
 
-/// A change that is made only if something still is as the caller saw it. New variants are added at the end.
+/// A change on condition that something still is as the caller saw it. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentCommand {
-    /// Takes the lock if it is free, or if its document is the one that the caller saw. Repeated with the same `ts`,
-    /// the first grant counts; a `ts` whose hold has ended gets no lock any more.
+    /// Takes the lock if it is free, or if its document is the one that the caller saw. A grab with the same `ts` gets
+    /// the result of the first one, and no lock if the first hold has ended.
     Grab(Grab),
-    /// Frees the documents with this `ts`. It succeeds also if there is none. With a name, the `ts` is used up: a later
+    /// Frees the documents with this `ts`. Succeeds also if there is none. With a name, the `ts` is used up: a later
     /// grab with it gets no lock.
     Unlock {
         /// The namespace of the documents.
         namespace: Namespace,
         /// The acquisition to end.
         ts: DocumentId,
-        /// Only this lock; `None` for all with this `ts`.
+        /// Only this lock. `None` for all documents with this `ts`.
         name: Option<LockName>,
     },
     /// Frees every document of a process.
@@ -139,36 +139,36 @@ pub enum DocumentCommand {
         /// The process that is alive.
         process: ProcessId,
     },
-    /// Forgets a process. Its locks stay until they are overtaken.
+    /// Removes the record of a process. Its locks stay until they are overtaken.
     StopPing {
         /// The namespace of the process.
         namespace: Namespace,
         /// The process to forget.
         process: ProcessId,
     },
-    /// Ends a hold whose deadline has passed by the cluster's time, if it still is the one that the caller saw. A hold
-    /// that was prolonged since, or whose deadline is ahead, stays.
+    /// Ends a hold whose deadline has passed by log time, if it still is the hold that the caller saw. A hold that was
+    /// prolonged in the meantime, or whose deadline has not passed, stays.
     RemoveExpired {
         /// The lock's full name.
         lock: LockKey,
         /// The token of the grant.
         token: FencingToken,
-        /// Its deadline as the caller saw it.
+        /// The deadline of the hold as the caller saw it.
         deadline: LogTime,
     },
-    /// Changes the text that is kept with a hold without a session, if it still is what the caller saw.
+    /// Changes the text of a hold without a session, if the text still is what the caller saw.
     SwapValue {
         /// The lock's full name.
         lock: LockKey,
         /// Proves the hold.
         handle: Handle,
-        /// The text as the caller saw it; `None` for none.
+        /// The text that the caller saw. `None` if it saw no text.
         seen: Option<LockValue>,
-        /// The new text; `None` removes it.
+        /// The new text. `None` removes it.
         value: Option<LockValue>,
     },
-    /// Turns a prepared document into a held one. A document that is held already stays so. If the hold has ended, the
-    /// answer is how it ended.
+    /// Turns a prepared document into a held one. Does not change a held document. If the hold has ended, the answer is
+    /// how it ended.
     Confirm {
         /// The lock's full name.
         lock: LockKey,
@@ -186,13 +186,14 @@ pub struct Grab {
     pub ts: DocumentId,
     /// The document's `process`, `who` and `why`.
     pub metadata: Metadata,
-    /// The election term in which it was made, if the process keeps one.
+    /// The election term in which the document is made, if the process keeps one.
     pub term: Option<u64>,
-    /// Only prepares the document, as older processes do in two steps. No other client gets the lock meanwhile.
+    /// Whether to only prepare the document, as older processes do in two steps. No other client gets the lock
+    /// meanwhile.
     pub prepare: bool,
-    /// The document that it takes over, as the caller saw it: a free one, or a held one with this `ts`, whose hold ends
-    /// then. A waiter in the lock's queue comes first. Refused if there is no document, or another one. `None` takes a
-    /// free lock only.
+    /// The document to take over, as the caller saw it: a free one, or a held one with this `ts`, whose hold then ends.
+    /// A waiter in the lock's queue takes precedence. The grab is refused if there is no document or a different one.
+    /// `None` takes only a free lock.
     pub seen: Option<DocumentId>,
 }
 
@@ -210,7 +211,7 @@ pub enum DocumentState {
     Free,
     /// State 2: held.
     Held,
-    /// State 1: reserved for the process that has yet to confirm it.
+    /// State 1: reserved for a process that has not confirmed it yet.
     Prepared,
 }
 
@@ -232,7 +233,7 @@ impl DocumentState {
     }
 }
 
-/// A lock as a document of `config.locks`. A native hold is shown as one too.
+/// A lock as a document of `config.locks`. A native hold is shown as a document too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// The document's `_id`, with its namespace.
@@ -241,7 +242,7 @@ pub struct Document {
     pub state: DocumentState,
     /// The field `ts`.
     pub ts: DocumentId,
-    /// The field `process`: the id of the session if a native holder names no process.
+    /// The field `process`. For a native holder that names no process, the id of its session.
     pub process: Arc<str>,
     /// The field `who`: the holder's name, see [`Metadata::name`].
     pub who: Arc<str>,
@@ -253,14 +254,14 @@ pub struct Document {
     pub term: Option<u64>,
     /// The fencing token of the newest grant.
     pub token: FencingToken,
-    /// Whether it was taken natively. Then it ends with its session or lease, and cannot be overtaken.
+    /// Whether the lock was taken natively. The hold then ends with its session or lease, and cannot be overtaken.
     pub native: bool,
 }
 
-/// A sign of life as a document of `config.lockpings`. A session is shown as one too.
+/// A sign of life as a document of `config.lockpings`. A session is shown as a document too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessPing {
-    /// The document's `_id`: the id of the session if it names no process.
+    /// The document's `_id`. For a session that names no process, the id of the session.
     pub process: Arc<str>,
     /// The field `ping`, by the leader's wall clock.
     pub ping: WallTime,
@@ -280,7 +281,7 @@ pub enum WhichDocuments {
 /// Which signs of life to show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhichPings {
-    /// Those of processes whose names come after this one.
+    /// Signs of life of processes whose names come after this one.
     After(Option<Arc<str>>),
     /// The sign of life of this process.
     Of(Arc<str>),
@@ -290,7 +291,7 @@ pub enum WhichPings {
 mod tests {
     use super::*;
 
-    /// A `ts` is written and read as 24 digits; the refusal of anything else names the field.
+    /// A `ts` is written and read as 24 digits. The error for any other text names the field.
     #[test]
     fn a_document_id_is_24_digits() {
         let id = DocumentId([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255]);

@@ -1,21 +1,21 @@
-//! What one position of the replicated log carries.
+//! The content of one position of the replicated log.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Command, FencingToken, Handle, LockKey, LogTime, Principal, SessionId, WallTime, bounded};
 use crate::limits::{COMMANDS_AN_ENTRY_MAX, RENEWALS_AN_ENTRY_MAX};
 
-/// A stamp of log time, renewals apart from the commands, and a batch of commands. Made by the leader's proposer.
+/// A stamp of log time, renewals, and a batch of commands. The leader's proposer makes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Log time of everything in it; never below the previous entry's.
+    /// Log time of everything in the entry. Never below the previous entry's.
     pub stamp: LogTime,
     /// The leader's wall clock, for display only.
     pub wall: WallTime,
-    /// Applied first, before anything that is due is ended. At most [`RENEWALS_AN_ENTRY_MAX`].
+    /// Renewals, which are applied before anything that is due ends. At most [`RENEWALS_AN_ENTRY_MAX`].
     #[serde(deserialize_with = "bounded::list::<RENEWALS_AN_ENTRY_MAX, _, _>")]
     pub renewals: Vec<Renewal>,
-    /// Applied last, in order. At most [`COMMANDS_AN_ENTRY_MAX`].
+    /// Commands, which are applied last, in order. At most [`COMMANDS_AN_ENTRY_MAX`].
     #[serde(deserialize_with = "bounded::list::<COMMANDS_AN_ENTRY_MAX, _, _>")]
     pub commands: Vec<Submission>,
     /// A digest of the state after an earlier entry, on which most voters agree. A node with another digest stops.
@@ -27,23 +27,24 @@ pub struct Entry {
 pub struct Submission {
     /// The caller's identity, as the cluster checked it.
     pub principal: Principal,
-    /// For sessionless commands: log time when the caller first sent it, or earlier. The machine refuses a command that
-    /// is older than the takes that it remembers. `None` for all others.
+    /// For a sessionless command: the log time when the caller first sent it, or earlier. The machine refuses a command
+    /// that is older than its memory of takes. `None` for all other commands.
     pub since: Option<LogTime>,
     /// The command to apply.
     pub command: Command,
 }
 
-/// Prolongs a session or a lease. Renewals are not deduplicated: a repeated old answer would overstate how long the
-/// session is valid.
+/// Prolongs a session or a lease. A repeated renewal is applied again: the answer to the first copy, repeated later,
+/// would overstate how long the session is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// What it renews.
+    /// The session or lease to renew.
     pub target: RenewalTarget,
-    /// The client's own growing count, repeated in the answer, so that the client knows which attempt was answered. A
-    /// count below one that was applied changes nothing and is answered with the current deadline. 0 is not counted.
+    /// The client's count of its renewals, repeated in the answer, so that the client knows which attempt was answered.
+    /// A count below one that was applied changes nothing; its answer is the current deadline. 0 means that the client
+    /// does not count.
     pub attempt: u64,
-    /// When the proposing leader received it, on its log clock.
+    /// When the proposing leader received the renewal, on its log clock.
     pub receipt: LogTime,
 }
 
@@ -58,7 +59,7 @@ pub enum RenewalTarget {
         lock: LockKey,
         /// Proves the lease.
         handle: Handle,
-        /// The new length from the entry's stamp, in milliseconds.
+        /// The new length in milliseconds, from the entry's stamp.
         lease_ms: u64,
     },
     /// The lease of a session's hold. The node checked the session's handle before it accepted the renewal into the
@@ -70,7 +71,7 @@ pub enum RenewalTarget {
         session: SessionId,
         /// The token of the grant.
         token: FencingToken,
-        /// The new length from the entry's stamp, in milliseconds.
+        /// The new length in milliseconds, from the entry's stamp.
         lease_ms: u64,
     },
 }
@@ -89,8 +90,8 @@ impl RenewalTarget {
 /// The digest of the state after the entry at `index`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestClaim {
-    /// Log index of the first entry in a stretch of [`crate::limits::DIGEST_MS`] of log time.
+    /// Log index of the first entry in an interval of [`crate::limits::DIGEST_MS`] of log time.
     pub index: u64,
-    /// Sum of the record hashes, see `codec`.
+    /// Sum of the record hashes, see the module `codec`.
     pub digest: u128,
 }

@@ -9,7 +9,7 @@ use super::{
     Claim, EndReason, FencingToken, Invalid, LockKey, LogTime, Mode, Namespace, Principal, Reason, SessionId, WallTime,
 };
 
-/// The position of an event: log index, and its count within that entry. Events are ordered by it, without a gap.
+/// The position of an event: a log index, and the event's number within that entry. Events are ordered by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Position {
     /// Log index of the entry.
@@ -36,15 +36,15 @@ impl FromStr for Position {
 /// One event of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its position in the log.
+    /// The event's position in the log.
     pub position: Position,
     /// Log time of the entry.
     pub at: LogTime,
     /// The leader's wall clock, for display only.
     pub wall: WallTime,
-    /// The namespace that it concerns; `None` if it concerns the whole cluster.
+    /// The namespace of the event. `None` if it is about the whole cluster.
     pub namespace: Option<Namespace>,
-    /// What it is about.
+    /// The lock, session or cluster that the event is about.
     pub subject: Subject,
     /// The kind of event, with its details.
     pub kind: EventKind,
@@ -53,13 +53,13 @@ pub struct Event {
 /// What an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subject {
-    /// A lock, mostly one of its waiters or holders.
+    /// A lock. Most events are about one of its waiters or holders.
     Lock {
         /// The lock's full name.
         lock: LockKey,
-        /// The request that waits or holds; `None` if the event is about the lock itself.
+        /// The request that waits or holds. `None` if the event is about the lock itself.
         claim: Option<Claim>,
-        /// The token of the grant; `None` for a waiter, and for a change of a semaphore's limit.
+        /// The token of the grant. `None` for a waiter, and for a change of a semaphore's limit.
         token: Option<FencingToken>,
     },
     /// A session as a whole.
@@ -108,7 +108,7 @@ impl Subject {
         }
     }
 
-    /// The session that the event is about, or that waits or holds; `None` for a token lease.
+    /// The session that the event is about, or that waits or holds. `None` for a token lease.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         match self {
@@ -124,40 +124,40 @@ impl Subject {
 pub enum EventKind {
     /// The request joined the queue.
     Queued {
-        /// Its number in the queue.
+        /// The sequence number of the request in the queue.
         sequence: u64,
     },
     /// The request holds the lock.
     Granted {
-        /// How it holds the lock.
+        /// The mode of the hold.
         mode: Mode,
-        /// How long it was in the queue, in milliseconds of log time.
+        /// How long the request was in the queue, in milliseconds of log time.
         waited_ms: u64,
     },
-    /// The request no longer waits: its patience, its session or its take ended.
+    /// The request left the queue without a grant.
     WaitEnded {
-        /// Its number in the queue.
+        /// The sequence number that the request had in the queue.
         sequence: u64,
-        /// Why it left.
+        /// Why the request left the queue.
         why: WaitEndReason,
     },
     /// A hold was released.
     Released {
-        /// How long it was held, in milliseconds of log time.
+        /// How long the hold lasted, in milliseconds of log time.
         held_ms: u64,
     },
-    /// A hold ended against its holder's will.
+    /// A hold ended without its holder's request.
     Expired {
-        /// How it ended.
+        /// How the hold ended.
         reason: EndReason,
-        /// How long it was held, in milliseconds of log time.
+        /// How long the hold lasted, in milliseconds of log time.
         held_ms: u64,
     },
-    /// A shared hold was upgraded to exclusive, under a new token. The claim is the request that asked for it.
+    /// A shared hold was upgraded to exclusive, under a new token. The claim is the request for the upgrade.
     Upgraded {
         /// The token of the shared hold.
         from: FencingToken,
-        /// How long it waited ahead of the queue, in milliseconds of log time.
+        /// How long the upgrade waited at the head of the queue, in milliseconds of log time.
         waited_ms: u64,
     },
     /// An exclusive hold was downgraded to shared.
@@ -166,16 +166,16 @@ pub enum EventKind {
     Resumed {
         /// The lost grant's token.
         from: FencingToken,
-        /// How the lock is held.
+        /// The mode of the hold.
         mode: Mode,
     },
-    /// A hold was ended from outside.
+    /// Another client or an operator broke a hold.
     Broken {
-        /// The caller that broke it, as the cluster checked it.
+        /// The identity of the caller that broke the hold, as the cluster checked it.
         by: Principal,
         /// The caller's reason.
         why: Reason,
-        /// How long it was held, in milliseconds of log time.
+        /// How long the hold lasted, in milliseconds of log time.
         held_ms: u64,
     },
     /// The hold was handed over to another session, under a new token.
@@ -184,39 +184,39 @@ pub enum EventKind {
         was: Claim,
         /// The token of the grant that ended.
         from: FencingToken,
-        /// How the lock is held.
+        /// The mode of the hold.
         mode: Mode,
-        /// The caller that handed it over, as the cluster checked it.
+        /// The identity of the caller that handed the hold over, as the cluster checked it.
         by: Principal,
     },
-    /// A caller asks the holder to give up its hold.
+    /// A caller asked the holder to give up its hold.
     RevokeRequested {
-        /// The caller that asks, as the cluster checked it.
+        /// The identity of the caller that asked, as the cluster checked it.
         by: Principal,
         /// The caller's reason.
         why: Reason,
     },
-    /// The text kept with a hold changed. The event does not contain the new text.
+    /// The text of the hold changed. The event does not contain the new text.
     ValueChanged,
     /// The limit of a semaphore was changed or removed.
     LimitChanged {
-        /// The new limit; `None` if it is forgotten together with its last user.
+        /// The new limit. `None` if the limit is removed together with its last user.
         limit: Option<u32>,
     },
-    /// A lock-delay is over: what a lost hold kept closed is open again. The token is that of the lost grant.
+    /// A lock-delay is over: what an ended hold kept closed is open again. The token is that of the ended hold.
     Reopened,
     /// A session was opened.
     SessionOpened,
     /// A session has ended.
     SessionEnded {
-        /// How it ended.
+        /// How the session ended.
         reason: EndReason,
-        /// The reason of the operator that ended it, if an operator did.
+        /// The reason of the operator that ended the session, if an operator did.
         why: Option<Reason>,
     },
     /// The cluster had no leader for a while, and log time stood still.
     LeaderlessGap {
-        /// How long, in milliseconds, as far as the new leader could see.
+        /// How long the cluster had no leader, as the new leader observed it, in milliseconds.
         gap_ms: u64,
     },
     /// Some permits of a hold were returned; the hold keeps the others.
@@ -224,30 +224,30 @@ pub enum EventKind {
         /// How many permits were returned.
         count: u32,
     },
-    /// The session of a cached hold is to release it after the current use, because a request waits behind it. At most
-    /// once for each hold.
+    /// A request waits behind a cached hold, whose session is to release the hold after the current use. This happens
+    /// at most once for each hold.
     Recalled,
 }
 
 /// Why a request left the queue without a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WaitEndReason {
-    /// It waited as long as it asked for.
+    /// The request waited as long as it had asked for.
     TimedOut,
-    /// It was cancelled.
+    /// The request was cancelled.
     Withdrawn,
-    /// Its session ended.
+    /// The session of the request ended.
     SessionEnded,
-    /// The hold that it was to upgrade has ended.
+    /// The hold that the request was to upgrade has ended.
     HoldEnded,
-    /// The semaphore's limit fell below the permits that it asked for.
+    /// The semaphore's limit fell below the number of permits that the request wants.
     Impossible,
-    /// It could never have been granted: a later grant closed a cycle of owners that wait for each other.
+    /// The request could never be granted, because a later grant closed a cycle of owners that wait for each other.
     Deadlock,
 }
 
 impl Event {
-    /// Whether a wait for this lock may return after it.
+    /// Whether a wait for the release of this lock may return after this event.
     #[must_use]
     pub fn may_free(&self, lock: &LockKey) -> bool {
         self.kind.may_free() && self.subject.lock() == Some(lock)
@@ -255,7 +255,8 @@ impl Event {
 }
 
 impl EventKind {
-    /// Whether a wait for the lock that it is about may return after it, see [`LockView::free`](super::LockView::free).
+    /// Whether a wait for the release of the event's lock may return after it, see
+    /// [`LockView::free`](super::LockView::free).
     fn may_free(&self) -> bool {
         matches!(
             self,

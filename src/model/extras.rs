@@ -8,30 +8,31 @@ use serde::{Deserialize, Serialize};
 use super::{Invalid, Mode, Owner, SessionId, text};
 use crate::limits;
 
-/// What an acquire asks for beyond name, mode, patience and lease. An acquire without any of these choices leaves it
-/// out, which costs no memory.
+/// The choices of an acquire besides name, mode, patience and lease. An acquire that makes none of them has no extras,
+/// which saves memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Extras {
-    /// What happens if the same session and owner hold the lock already.
+    /// The effect if the same session and owner hold the lock already.
     pub reentry: Reentry,
     /// Whether the acquire may overtake others.
     pub fairness: Fairness,
-    /// After an involuntary end the name stays closed for this long, in milliseconds; 0 for none, at most a minute.
+    /// The lock-delay: how long the name stays closed after an involuntary end, in milliseconds. 0 for none, at most a
+    /// minute.
     pub delay_ms: u64,
-    /// A text that is kept with the hold and shown to every client that asks for the lock.
+    /// A text that is stored with the hold and shown to every client that asks for the lock.
     pub value: Option<LockValue>,
-    /// The line of execution that waits for the asking run to finish.
+    /// The line of execution that waits until this run finishes.
     pub parent: Option<Parent>,
-    /// What happens if the wait would close a cycle of owners that wait for each other.
+    /// The effect if the wait would close a cycle of owners that wait for each other.
     pub deadlock: OnDeadlock,
-    /// The minimum time between starts, in milliseconds, at most a day: what the hold had stays closed for this long
-    /// from the grant on, even if the hold ends earlier. Only for exclusive locks and permits. Only a break of the hold
-    /// opens it before.
+    /// At-least: the minimum time between two grants, in milliseconds, at most a day. What was granted stays closed for
+    /// this long after the grant, even if the hold ends earlier, unless it ends by a break. Only for exclusive locks
+    /// and permits.
     pub at_least_ms: Option<u64>,
-    /// The hold ends this long after the grant, in milliseconds, even while its session lives; at most a day.
+    /// At-most: the hold ends this long after the grant, in milliseconds, even while its session lives. At most a day.
     pub at_most_ms: Option<u64>,
-    /// The session keeps the hold between uses until it is recalled. Only for one exclusive lock, without an owner and
-    /// without any choice that distinguishes one use from the next.
+    /// Whether the session keeps the hold between uses until it is recalled. Only for one exclusive lock, without an
+    /// owner and without any choice that distinguishes one use from the next.
     pub cached: bool,
 }
 
@@ -49,8 +50,8 @@ impl Extras {
         cached: false,
     };
 
-    /// Refuses a reentry without a named owner, a lock-delay of more than a minute, and an at-least or at-most of no
-    /// time or of more than a day.
+    /// Returns an error for a reentry without a named owner, a lock-delay of more than a minute, and an at-least or
+    /// at-most of zero or of more than a day.
     pub fn checked(&self, owner: Option<&Owner>) -> Result<(), Invalid> {
         if self.reentry != Reentry::Refuse && owner.is_none() {
             return Err(Invalid::new("owner", "named where a lock may be entered again", "nothing"));
@@ -66,7 +67,7 @@ impl Extras {
         bounded("at_most", self.at_most_ms, limits::AT_MOST_MS_MAX)
     }
 
-    /// Refuses an at-least for a shared lock.
+    /// Returns an error for an at-least with a shared mode.
     pub fn checked_for(&self, mut modes: impl Iterator<Item = Mode>) -> Result<(), Invalid> {
         if self.at_least_ms.is_some() && modes.any(|mode| mode == Mode::Shared) {
             return Err(Invalid::new("at_least", "for an exclusive lock or permits", "a shared lock"));
@@ -75,40 +76,41 @@ impl Extras {
     }
 }
 
-/// What happens if the same session and named owner hold the lock already. New variants are added at the end.
+/// The effect of an acquire whose session and named owner hold the lock already. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Reentry {
     /// The acquire is refused.
     #[default]
     Refuse,
-    /// The depth of the hold grows by one, under the same token; each acquire needs its own release. Only in a mode
-    /// that the hold covers.
+    /// The depth of the hold grows by one, under the same token. Each acquire needs its own release. Refused for a mode
+    /// that the hold does not cover.
     Count,
     /// The acquire waits like that of another owner, until a timeout, a cancel or a release by its own session.
     Wait,
 }
 
-/// Whether a request may pass others in the queue. New variants are added at the end.
+/// Whether a request may overtake others in the queue. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Fairness {
-    /// Granted in the order of arrival.
+    /// The request is granted in the order of arrival.
     #[default]
     Fair,
-    /// It may overtake other barging requests and be overtaken by them, but never overtakes a fair one. It may starve.
+    /// The request may overtake other barging requests and be overtaken by them. It never overtakes a fair one. It may
+    /// starve.
     Barging,
 }
 
-/// What happens to a wait that closes a cycle. New variants are added at the end.
+/// The effect of a wait that closes a cycle. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnDeadlock {
     /// The request is refused, and the refusal contains the cycle.
     #[default]
     Refuse,
-    /// The request waits in spite of the cycle.
+    /// The request waits although the cycle exists.
     Wait,
 }
 
-/// A line of execution that waits for the asking run to finish. Used only for deadlock detection.
+/// A line of execution that waits until the run of this request finishes. Used only for deadlock detection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Parent {
     /// The session of the parent.
@@ -117,12 +119,12 @@ pub struct Parent {
     pub owner: Owner,
 }
 
-/// A text kept with a hold: at most 4 KiB of UTF-8.
+/// A text stored with a hold: at most 4 KiB of UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockValue(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl LockValue {
-    /// Refuses what is longer than 4 KiB.
+    /// Returns an error for a text longer than 4 KiB.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if limits::LOCK_VALUE_BYTES_MAX < text.len() {
             let bound = format!("at most {} bytes", limits::LOCK_VALUE_BYTES_MAX);
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(*Extras::PLAIN, Extras::default());
     }
 
-    /// Extras at their bounds are accepted; beyond them the refusal names the field.
+    /// Extras at their bounds are accepted. Beyond them, the error names the field.
     #[test]
     fn extras_are_refused_beyond_their_bounds() {
         let owner = Owner::parse("job").expect("legal");
@@ -182,7 +184,8 @@ mod tests {
         assert_eq!(LockValue::parse(&"x".repeat(4097)).expect_err("refused").field, "value");
     }
 
-    /// Only what has a single holder can stay closed after a hold: a shared lock is refused, also as part of a set.
+    /// At-least is accepted only for modes with exclusive use of what they take: a shared lock is refused, also as part
+    /// of a set.
     #[test]
     fn at_least_is_not_for_shared_locks() {
         let at_least = Extras { at_least_ms: Some(1), ..Extras::default() };

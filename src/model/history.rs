@@ -1,4 +1,4 @@
-//! The history of locks: a chain of records of all holders over time.
+//! The history of locks: a chain of records about all holders over time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Event, Fairness, Invalid, Mode, Owner, Position, Principal};
 
-/// A link of the chain: the first 16 bytes of a SHA-256. All zero at the beginning of the chain.
+/// A hash of the chain: the first 16 bytes of a SHA-256. All bytes are zero before the first record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ChainHash(pub [u8; 16]);
 
@@ -40,21 +40,21 @@ impl FromStr for ChainHash {
     }
 }
 
-/// One thing that happened to the holders of a lock.
+/// A record of something that happened to the holders of a lock.
 ///
-/// - `hash` covers everything else in the record, its namespace included.
-/// - `before` is the hash of the namespace's record before it, `previous` that of the same lock's.
+/// - `hash` covers everything else in the record, including its namespace.
+/// - `before` is the hash of the previous record of the namespace, `previous` that of the same lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRecord {
-    /// What happened, with its position and time. Always of one namespace and one lock.
+    /// What happened, with its position and time. The event always has a namespace and a lock.
     pub event: Event,
-    /// How the grant is or was held; `None` if only a limit changed.
+    /// The mode of the hold. `None` if only a limit changed.
     pub mode: Option<Mode>,
-    /// The semaphore's limit at that time, if permits are or were held.
+    /// The semaphore's limit at that time, if the hold is one of permits.
     pub limit: Option<u32>,
-    /// The new holder and how the grant came about, if it is a grant to a new holder.
+    /// The new holder, and how the grant came about. `None` if the record is not about a new holder.
     pub grant: Option<GrantFacts>,
-    /// Hash of the previous record of the same lock; the beginning if none was kept.
+    /// Hash of the previous record of the same lock. [`ChainHash::BEGINNING`] if there is none.
     pub previous: ChainHash,
     /// Hash of the previous record of the namespace.
     pub before: ChainHash,
@@ -65,13 +65,14 @@ pub struct HistoryRecord {
 /// The new holder of a lock, and how the grant came about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantFacts {
-    /// When the request arrived, in the order of arrival.
+    /// When the request arrived relative to other requests.
     pub arrival: Arrival,
-    /// Whether the request may overtake others that barge.
+    /// Whether the request may overtake other barging requests.
     pub fairness: Fairness,
-    /// Whether it was asked for together with other locks.
+    /// Whether the request was for a set of locks.
     pub set: bool,
-    /// Whether a set waited in the same queue. Then a session that held what the set lacked was allowed to overtake it.
+    /// Whether a set waited in the same queue. If so, a session that held what the set lacked was allowed to overtake
+    /// it.
     pub passing: bool,
     /// The line of execution, if the request named one.
     pub owner: Option<Owner>,
@@ -86,9 +87,9 @@ pub struct GrantFacts {
 /// When a request arrived, in the order of the cluster's sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
-    /// Its number in the queue. For a request that did not wait: the highest number that was given out by then.
+    /// The sequence number in the queue. For a request that did not wait, the highest number assigned so far.
     pub sequence: u64,
-    /// Whether it waited in the queue.
+    /// Whether the request waited in the queue.
     pub queued: bool,
 }
 
@@ -97,7 +98,7 @@ pub struct Arrival {
 pub struct HistoryPage {
     /// The records, in order.
     pub records: Vec<HistoryRecord>,
-    /// More records may follow: query again after this position. `None` at the end.
+    /// The position after which to continue, because more records may follow. `None` at the end.
     pub next: Option<Position>,
     /// Records up to this position are no longer kept.
     pub floor: Position,

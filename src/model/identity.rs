@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::{DocumentId, Invalid, SessionId, text};
 use crate::limits;
 
-/// The secret that proves a session or a token lease: 1–128 bytes, chosen by the caller or 128 random bits. It is never
-/// part of an answer to other callers, an event or a line of output, and its `Debug` output hides it.
+/// The secret that proves a session or a token lease: 1–128 bytes, chosen by the caller, or 128 random bits. Answers to
+/// other callers, events and output never contain it, and its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Handle(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl Handle {
-    /// Refuses a text that is empty, longer than 128 bytes, or has a control character. The refusal shows only the
-    /// length.
+    /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character. The error shows
+    /// only the length of the text.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text.is_empty() || text.len() > limits::HANDLE_BYTES_MAX || text.chars().any(char::is_control) {
             let bound = format!("1 to {} bytes, no control characters", limits::HANDLE_BYTES_MAX);
@@ -30,12 +30,12 @@ impl Handle {
         Self(format!("{bits:032x}").into())
     }
 
-    /// The handle that a document's `ts` stands for, which is no secret.
+    /// The handle made from a document's `ts`, which is no secret.
     pub(super) fn from_document(ts: DocumentId) -> Self {
         Self(ts.to_string().into())
     }
 
-    /// The secret itself. Only for output to its owner.
+    /// Returns the secret as text. Only for output to its owner.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -55,16 +55,17 @@ pub fn parse_cluster_id(text: &str) -> Result<u128, Invalid> {
     number.ok_or_else(|| Invalid::new("cluster_id", "32 hexadecimal digits", format!("{text:?}")))
 }
 
-/// One run of a client, a random number. Another instance with the same handle is refused because the session is open.
+/// One run of a client, identified by a random number. A client with the same handle and another instance is refused,
+/// because the session is open already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Instance(pub u128);
 
-/// The id of a session's command. It can be repeated safely: the same number gets the same answer.
+/// The id of a session's command. The command can be repeated safely, because the same number gets the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId {
-    /// The session that asks.
+    /// The session that sends the command.
     pub session: SessionId,
-    /// Chosen by the client, growing. Numbers below `answered_below` are not repeated any more.
+    /// Chosen by the client, in ascending order. Numbers below `answered_below` are not repeated any more.
     pub number: u64,
 }
 
@@ -74,28 +75,29 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Random identity of one sessionless take. A repetition with the same identity is the same take.
+/// Random identity of a sessionless take. A repetition with the same identity is the same take.
 ///
-/// - Those of documents have no bit among the top 32.
-/// - Those with all of the top 32 bits are reserved: nodes refuse them to callers.
+/// - The identity of a document's take has zeros in the top 32 bits.
+/// - Identities with ones in all of the top 32 bits are reserved. Nodes refuse them to callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseRequestId(pub u128);
 
 impl LeaseRequestId {
-    /// The identity from these random bits; never a reserved one.
+    /// The identity with these random bits. Never a reserved one.
     #[must_use]
     pub fn from_random(random: u128) -> Self {
         // The same random bits except for the top one, so that the identity is not reserved.
         if Self(random).is_reserved() { Self(random ^ (1 << 127)) } else { Self(random) }
     }
 
-    /// Whether nodes refuse it to callers.
+    /// Whether the identity is reserved, so that nodes refuse it to callers.
     #[must_use]
     pub fn is_reserved(self) -> bool {
         limits::LEASE_REQUESTS_RESERVED_FROM <= self.0
     }
 }
 
-/// How many times a session was attached to a stream. A `Disconnected` command must name the current number.
+/// How many times a session was attached to a stream. [`Command::Disconnected`](super::Command::Disconnected) must name
+/// the current number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Attachment(pub u64);

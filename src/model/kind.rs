@@ -1,4 +1,4 @@
-//! What a lock is used as, and which modes exclude each other.
+//! The kinds of locks, and which modes exclude each other.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Mode;
 
-/// What a name is in use as. New variants are added at the end.
+/// The kind of a name in use. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A lock, with exclusive and shared holds.
@@ -25,7 +25,7 @@ impl fmt::Display for Kind {
 }
 
 impl Mode {
-    /// The kind of lock that this mode asks for.
+    /// The kind of lock that this mode needs.
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
@@ -34,7 +34,7 @@ impl Mode {
         }
     }
 
-    /// The permits that it uses; 0 for a lock.
+    /// The number of permits that the mode takes. 0 for a lock.
     #[must_use]
     pub fn permits(self) -> u64 {
         match self {
@@ -43,13 +43,13 @@ impl Mode {
         }
     }
 
-    /// Whether two holds in these modes exclude each other, or take permits from each other.
+    /// Whether two holds in these modes exclude each other, or use permits of the same limit.
     #[must_use]
     pub fn conflicts_with(self, other: Self) -> bool {
         self != Mode::Shared || other != Mode::Shared
     }
 
-    /// Whether a hold in this mode allows everything that the other mode does, so that its owner may acquire it again
+    /// Whether a hold in this mode allows everything that the other mode allows, so that its owner may acquire it again
     /// in that mode.
     #[must_use]
     pub fn covers(self, asked: Self) -> bool {

@@ -1,4 +1,4 @@
-//! Actions on a lock from outside, by a client or operator that need not hold it.
+//! Actions on a lock by a client or operator that need not hold it.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{FencingToken, HolderView, Invalid, LockKey, LogTime, SessionId, WaiterView, text};
 use crate::limits;
 
-/// An action on a lock by a caller that need not hold it. It names the grant or the state to reach, so that a
-/// repetition changes nothing.
+/// An action on a lock by a caller that need not hold it. It names the grant or the new state, so that a repetition
+/// changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manage {
     /// The lock's full name.
@@ -20,23 +20,22 @@ pub struct Manage {
 /// An action of [`Manage`]. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Managing {
-    /// Keeps a semaphore with this number of permits, also while it is unused, or changes the limit of an existing one.
-    /// More permits are granted at once. Fewer permits end no hold, but refuse the waiters that ask for more than the
-    /// limit.
+    /// Sets the limit of a semaphore, and keeps the limit while the semaphore is unused. After a raise, waiters are
+    /// granted at once. A lower limit ends no hold, but refuses the waiters that want more permits than it.
     SetLimit {
         /// The number of permits.
         limit: u32,
     },
-    /// Forgets a semaphore's limit once it is unused.
+    /// Removes a semaphore's limit once the semaphore is unused.
     RemoveLimit,
-    /// Ends a hold against its holder's will, without lock-delay; or ends the lock-delay of a lost hold.
+    /// Ends a hold without its holder's request and without lock-delay. For a hold that was lost, ends its lock-delay.
     BreakHold {
         /// The token of the grant. A token that is not current changes nothing.
         token: FencingToken,
         /// The caller's reason, which every client may see.
         why: Reason,
     },
-    /// Asks a holder to give up its hold. This only emits an event.
+    /// Asks a holder to give up its hold. Only emits an event.
     Ask {
         /// The token of the grant.
         token: FencingToken,
@@ -74,14 +73,14 @@ impl Reason {
     }
 }
 
-/// What a break did, or would do.
+/// The report of a break that was done or would be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakReport {
-    /// Whether it was done. If not, this is what would happen.
+    /// Whether the break was done. If not, the report is what would happen.
     pub done: bool,
-    /// The holder; the former one if only its lock-delay is left.
+    /// The holder, or the former one if only its lock-delay is left.
     pub holder: HolderView,
-    /// When the holder's session was last renewed; `None` without a session.
+    /// When the holder's session was last renewed. `None` without a session.
     pub last_seen: Option<LogTime>,
     /// The first waiter of the queue.
     pub next: Option<WaiterView>,

@@ -1,4 +1,4 @@
-//! What a holder states about itself. Shown in every answer about the lock, but never used as proof.
+//! What a client states about itself. Every answer about the lock shows it, but it never proves anything.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Invalid, text};
 use crate::limits;
 
-/// Free texts of a request, at most 1 KiB in all. The client states `who` itself; the principal is what the cluster
-/// checked.
+/// Texts that a client states about itself and its request, at most 1 KiB in all. They prove nothing: the identity that
+/// the cluster checked is the principal.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Metadata {
     /// Name of the client, usually of a user or service.
@@ -23,7 +23,7 @@ pub struct Metadata {
     pub host: Arc<str>,
     /// Process id on that host; 0 if unknown.
     pub pid: u32,
-    /// The original config server's process id, `host:port:start-second:random`.
+    /// The process id of a config server's client, `host:port:start-second:random`.
     #[serde(deserialize_with = "text::shared")]
     pub process: Arc<str>,
     /// A trace id of the caller.
@@ -32,7 +32,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Refuses more than 1 KiB of text in all, and control characters other than line ends and tabs.
+    /// Returns an error for more than 1 KiB of text in all, and for control characters other than line feeds and tabs.
     pub fn checked(self) -> Result<Self, Invalid> {
         let texts = [
             ("who", &self.who),
@@ -54,8 +54,8 @@ impl Metadata {
         Ok(self)
     }
 
-    /// The name that is shown for the client everywhere, histories and documents included: its `who`; without one, its
-    /// process; without that, its pid and host as far as they are known; `somebody` if it stated none of these.
+    /// The name that all answers, histories and documents show for the client. It is the first of these that is known:
+    /// its `who`, its process, its pid and host. If none is known, it is `somebody`.
     #[must_use]
     pub fn name(&self) -> Cow<'_, str> {
         if let Some(name) = [&self.who, &self.process].into_iter().find(|text| !text.is_empty()) {
@@ -74,7 +74,7 @@ impl Metadata {
 mod tests {
     use super::*;
 
-    /// The name is the first of the texts that the client stated, and a default if there is none.
+    /// The name is the first text that the client stated, and a default if there is none.
     #[test]
     fn a_name_comes_from_the_first_known_text() {
         let said = |who: &str, process: &str, host: &str, pid| {

@@ -1,16 +1,16 @@
-//! The vocabulary of lockkeeper: the types that every module uses, with one meaning for each word.
+//! The vocabulary of lockkeeper: the types that every module uses.
 //!
 //! Knows: limits. Never: I/O, wire formats, clocks.
 //!
 //! | word | meaning |
 //! | --- | --- |
 //! | lock | a name in a namespace that clients hold: alone, shared, or by permits (a semaphore) |
-//! | session | a client's presence; all that it holds or waits for ends with it |
+//! | session | a client's registration; all that it holds or waits for ends with it |
 //! | token lease | a lock held without a session: a secret handle proves it, and it has its own deadline |
-//! | holder, waiter | a request that has the lock; a request in its queue, in the order in which the log received them |
+//! | holder, waiter | a request that has the lock; a request in the lock's queue, in the order of the log |
 //! | fencing token | a public number that grows with every grant; resources refuse older ones |
 //! | document | a lock as the config server of another system shows it, by its `ts` |
-//! | handle | a secret that proves a session or lease; never shown |
+//! | handle | a secret that proves a session or lease; never shown to other clients |
 //! | log time | the cluster's own time, which stands still while nothing can be committed |
 //! | history | what happened to the holders of a namespace's locks, each record chained to the previous one by its hash |
 //! | entry | the content of one Raft log position: a stamp of log time, renewals, and commands |
@@ -71,7 +71,7 @@ pub use time::*;
 pub use token::*;
 pub use valid::*;
 
-/// A value that is out of bounds, refused before it reaches the log.
+/// The error for a value that is out of bounds. The value never reached the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{field}: {bound}, got {value}")]
 pub struct Invalid {
@@ -79,12 +79,12 @@ pub struct Invalid {
     pub field: String,
     /// The values that are allowed.
     pub bound: String,
-    /// The value that was given, shortened if it is long.
+    /// The value, shortened if it is long.
     pub value: String,
 }
 
 impl Invalid {
-    /// A refusal that names the field, the bound and the value (cut after 80 characters).
+    /// Creates an error from the field, the bound and the value, which is cut after 80 characters.
     pub fn new(field: &str, bound: impl Into<String>, value: impl std::fmt::Display) -> Self {
         let mut value = value.to_string();
         if let Some((cut, _)) = value.char_indices().nth(80) {

@@ -1,4 +1,4 @@
-//! Names: namespaces, locks, owners and principals. They are parsed once, where a request enters the node.
+//! Names: namespaces, locks, owners and principals. They are parsed once, when a request enters the node.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -13,8 +13,8 @@ use crate::limits;
 
 /// A part of every lock's identity, fixed when a client connects: 1–64 bytes of `a-z 0-9 - _ .`.
 ///
-/// All copies of the default namespace share their text, because it is in nearly every command and is compared at every
-/// step of an acquire.
+/// All copies of the default namespace share their text, because nearly every command contains it and every step of an
+/// acquire compares it.
 #[derive(Clone, Eq, Serialize)]
 pub struct Namespace(Arc<str>);
 
@@ -55,7 +55,7 @@ impl Namespace {
     /// The namespace of clients that name none.
     pub const DEFAULT: &'static str = "default";
 
-    /// Refuses a text that is empty, longer than 64 bytes, or has another character.
+    /// Returns an error for a text that is empty, longer than 64 bytes, or has any other character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
         if text.is_empty() || text.len() > limits::NAMESPACE_BYTES_MAX || !text.bytes().all(legal) {
@@ -85,7 +85,7 @@ impl Default for Namespace {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockName(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
-/// A map of names can be searched by text, because a name hashes and compares as its text.
+/// Lets a map of names be searched by text, because a name hashes and compares as its text.
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
         &self.0
@@ -93,7 +93,7 @@ impl Borrow<str> for LockName {
 }
 
 impl LockName {
-    /// Refuses a text that is empty, longer than 255 bytes, or has a control character.
+    /// Returns an error for a text that is empty, longer than 255 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text.is_empty() || text.len() > limits::LOCK_NAME_BYTES_MAX {
             let bound = format!("1 to {} bytes", limits::LOCK_NAME_BYTES_MAX);
@@ -112,7 +112,7 @@ impl LockName {
 }
 
 impl LockName {
-    /// A name that no other name sorts before.
+    /// The smallest name: no name sorts before it.
     #[must_use]
     pub fn least() -> Self {
         Self(" ".into())
@@ -122,18 +122,18 @@ impl LockName {
 /// The full name of a lock: a name within its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockKey {
-    /// The namespace of the client that asked.
+    /// The namespace of the client.
     pub namespace: Namespace,
     /// The lock's name in that namespace.
     pub name: LockName,
 }
 
-/// One line of execution (a task, a thread, a job) that asks for locks. Without one, every acquire is its own owner.
+/// A line of execution (a task, a thread, a job) that acquires locks. Without one, every acquire is its own owner.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner(#[serde(deserialize_with = "text::shared")] Arc<str>);
 
 impl Owner {
-    /// Refuses a text that is empty, longer than 128 bytes, or has a control character.
+    /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         bounded_text("owner", text, limits::OWNER_BYTES_MAX).map(Self)
     }
@@ -144,8 +144,8 @@ impl Owner {
     }
 }
 
-/// The caller's identity, as the cluster checked it: `anonymous` if callers need not prove one. All copies of
-/// `anonymous` share their text.
+/// A caller's identity, as the cluster checked it: `anonymous` if callers need not prove one. All copies of `anonymous`
+/// share their text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Principal(Arc<str>);
 
@@ -161,7 +161,7 @@ impl<'de> Deserialize<'de> for Principal {
 impl Principal {
     const ANONYMOUS: &str = "anonymous";
 
-    /// Refuses a text that is empty, longer than 128 bytes, or has a control character.
+    /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         bounded_text("principal", text, limits::PRINCIPAL_BYTES_MAX).map(Self)
     }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     /// Namespaces compare, hash and sort by their text, whether or not they share it. The default namespace always
-    /// shares it.
+    /// shares its text.
     #[test]
     fn namespaces_are_their_text() {
         let read = |text: &str| serde_json::from_str::<Namespace>(&format!("{text:?}")).expect("a namespace");

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::Invalid;
 use crate::limits;
 
-/// What a voter announces about itself, kept in the replicated state so that every node knows it.
+/// What a voter announces about itself. The replicated state contains it, so that every node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// The id of the node.
     pub node: u64,
-    /// Random id of the disk on which the node keeps its log, made together with its data directory. It never changes
-    /// for a node: a new disk is a new node.
+    /// The random id of the disk with the node's log, made together with the data directory. It never changes for a
+    /// node: a new disk is a new node.
     pub disk: u128,
     /// Highest feature level that its build supports.
     pub features: u32,
@@ -42,7 +42,7 @@ impl Announcement {
 mod tests {
     use super::*;
 
-    /// The refusal of a text that is too long names its field; a text of the greatest length is accepted.
+    /// The error for a text that is too long names its field. A text of the greatest length is accepted.
     #[test]
     fn long_texts_are_refused() {
         let told = |version: usize, http: usize| Announcement {

@@ -14,13 +14,13 @@ use super::{
 pub struct Reply {
     /// Log index of the entry that decided it.
     pub index: u64,
-    /// That entry's stamp. A deadline `E` in the outcome is worth `E - stamp` to the client, counted from before it
+    /// The stamp of that entry. A deadline `E` in the outcome leaves the client `E - stamp` from the time before it
     /// sent the request.
     pub stamp: LogTime,
-    /// What became of the command or renewal.
+    /// The result of the command or renewal.
     pub outcome: Outcome,
-    /// If it is a grant, or prolonged or attached a session: the tokens of that session's holds that are recalled by
-    /// then, the oldest first.
+    /// If the outcome is a grant, or prolonged or attached a session: the tokens of that session's recalled holds, in
+    /// ascending order. Empty for other outcomes.
     pub recalled: Vec<FencingToken>,
 }
 
@@ -39,16 +39,16 @@ pub enum Outcome {
     Opened {
         /// The session's public id.
         session: SessionId,
-        /// The session's TTL as the cluster keeps it.
+        /// The session's TTL in the cluster, in milliseconds.
         ttl_ms: u64,
-        /// The session ends after this, unless renewed.
+        /// The session ends after this point of log time, unless it is renewed.
         deadline: LogTime,
     },
-    /// The session is bound to the stream that asked.
+    /// The session is bound to the stream of the caller.
     Attached {
         /// Number of this attachment.
         attachment: Attachment,
-        /// The session ends after this, unless renewed.
+        /// The session ends after this point of log time, unless it is renewed.
         deadline: LogTime,
     },
     /// The session is closed, or had already ended.
@@ -57,50 +57,50 @@ pub enum Outcome {
     Renewed {
         /// The new deadline.
         deadline: LogTime,
-        /// The client's count, repeated from the renewal.
+        /// The attempt number of the renewal.
         attempt: u64,
-        /// The grant's token, if a lease was prolonged.
+        /// The token of the grant, if a lease was prolonged.
         token: Option<FencingToken>,
     },
-    /// The caller holds the lock now, or still holds it if a finished acquire is repeated.
+    /// The caller holds the lock. If a finished acquire is repeated, it still holds the lock.
     Granted(Grant),
-    /// The caller holds all locks of a set now. If a finished acquire is repeated: those of them that it still holds.
-    /// By name.
+    /// The caller holds all locks of a set. If a finished acquire is repeated: those of them that it still holds. In
+    /// the order of the names.
     GrantedSet(Vec<(LockName, Grant)>),
     /// The caller waits in the queue.
     Queued(Place),
-    /// The acquire waited as long as it asked for.
+    /// The acquire waited as long as it had asked for.
     TimedOut,
-    /// The acquire was cancelled; it holds nothing and waits for nothing.
+    /// The acquire was cancelled. It holds nothing and waits for nothing.
     Withdrawn,
-    /// The hold that this acquire had been granted has ended since.
+    /// The hold that was granted to this acquire has ended.
     HoldEnded {
-        /// How it ended.
+        /// How the hold ended.
         reason: EndReason,
     },
     /// The lock or some permits were released, or the depth of the hold fell by one.
     Released {
-        /// The remaining depth of the hold or its remaining permits; 0 if it is no longer held.
+        /// The depth or the permits that remain. 0 if the hold has ended.
         left: u32,
     },
     /// The hold is shared now, under the same token.
     Downgraded,
-    /// Applied; there is no result.
+    /// The command was applied and has no other result.
     Done,
     /// A hold was broken, or would be.
     Broken(Box<BreakReport>),
-    /// A hold has another holder now.
+    /// The hold has a new holder.
     HandedOver {
         /// The token of the new hold.
         token: FencingToken,
         /// The request that holds it.
         to: RequestId,
     },
-    /// The command was not done, for this reason.
+    /// The command was refused, for this reason.
     Refused(Refusal),
     /// Documents were freed.
     Freed {
-        /// How many of them were held. 0 is a success, too.
+        /// How many of the documents were held. 0 is a success, too.
         locks: u64,
     },
 }
@@ -110,45 +110,45 @@ pub enum Outcome {
 pub struct Grant {
     /// The grant's fencing token.
     pub token: FencingToken,
-    /// The hold's own deadline, if it has one besides its session's (token leases).
+    /// The hold's own deadline, if it has one in addition to its session's, such as that of a token lease.
     pub deadline: Option<LogTime>,
-    /// When it ends even if it is renewed, if the request asked for a longest time.
+    /// When the hold ends even if it is renewed, if the request chose an at-most time.
     pub ends: Option<LogTime>,
-    /// How long it waited in the queue, in milliseconds of log time.
+    /// How long the request waited in the queue, in milliseconds of log time.
     pub waited_ms: u64,
 }
 
 /// A place in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The lock that it waits for; for a set, the first lock that it lacks.
+    /// The lock for which the request waits. For a set, the first lock that it lacks.
     pub lock: LockName,
-    /// The position in the queue; 1 is next.
+    /// The position in the queue, from 1.
     pub place: u64,
-    /// The number that the machine gave to the request. The queue is ordered by it.
+    /// The sequence number of the request, which orders the queue.
     pub sequence: u64,
-    /// One of the holders, or of the requests ahead. Boxed, because every answer is as large as the largest variant.
+    /// One of the holders. Boxed, because every answer is as large as the largest variant.
     pub held_by: Option<Box<HolderView>>,
 }
 
-/// Why something ended. New variants are added at the end.
+/// Why a hold or session ended. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EndReason {
-    /// Its holder released it, or closed its session.
+    /// The holder released the hold, or closed its session.
     Released,
-    /// Its session or lease expired.
+    /// The session or lease expired.
     Expired,
-    /// Its client found that its own deadline had passed, and reported it.
+    /// The client found that its own deadline had passed, and reported it.
     Lost,
-    /// Its request was cancelled.
+    /// The request was cancelled.
     Cancelled,
-    /// An administrator ended it.
+    /// Another client or an operator broke the hold or ended the session.
     Broken,
-    /// Another session was made the holder.
+    /// The hold was handed over to another session.
     HandedOver,
-    /// Its process gave no sign of life, and another process overtook the lock.
+    /// The process gave no sign of life, and another process overtook the lock.
     Overtaken,
-    /// The longest time that its request asked for is over, though its session lives.
+    /// The at-most time of the request is over, though its session lives.
     TimeOver,
 }
 
@@ -170,24 +170,24 @@ impl fmt::Display for EndReason {
 /// What other clients may see of a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderView {
-    /// Its session; `None` for a token lease.
+    /// The session of the holder. `None` for a token lease.
     pub session: Option<SessionId>,
-    /// Its line of execution.
+    /// The line of execution that made the request, if named.
     pub owner: Option<Owner>,
     /// The holder's identity, as the cluster checked it.
     pub principal: Principal,
     /// The grant's public number.
     pub token: FencingToken,
-    /// How it holds the lock.
+    /// The mode of the hold.
     pub mode: Mode,
     /// What the client states about itself.
     pub metadata: Metadata,
     /// Log time of the grant.
     pub since: LogTime,
-    /// When it ends if it is not renewed. `None` if only a release ends it.
+    /// When the hold ends if it is not renewed. `None` if only a release ends it.
     pub deadline: Option<LogTime>,
-    /// Whether its session keeps it between uses.
+    /// Whether the hold is cached: its session keeps it between uses.
     pub cached: bool,
-    /// Whether it is cached, and its session is to release it after the current use.
+    /// Whether the hold is recalled: its session is to release it after the current use.
     pub recalled: bool,
 }

@@ -11,10 +11,10 @@ use super::{
 };
 use crate::limits;
 
-/// A question to the state. New variants are added at the end.
+/// A query of the state. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
-    /// Whether this token is a current one of the lock.
+    /// Whether this token is a current token of the lock.
     Check {
         /// The lock's full name.
         lock: LockKey,
@@ -37,9 +37,9 @@ pub enum Query {
         /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
     },
-    /// What became of a claim, for a caller that did not receive the answer.
+    /// The current outcome of a claim, for a caller that did not receive the answer.
     Claim {
-        /// For a take: the lock in whose queue or holders to look. A request is found by its session.
+        /// For a take, the lock of the take. A request needs none, because it is found by its session.
         lock: Option<LockKey>,
         /// The request or take.
         claim: Claim,
@@ -52,9 +52,9 @@ pub enum Query {
     History {
         /// The namespace of the locks.
         namespace: Namespace,
-        /// Only this lock; `None` for all.
+        /// Only this lock. `None` for all locks.
         lock: Option<LockName>,
-        /// Continue after this position; `None` begins at the oldest record that is kept.
+        /// The position after which the page begins. `None` begins at the oldest record that is kept.
         after: Option<Position>,
         /// Largest number of records, at most 1,000; 0 means 1,000.
         rows: u32,
@@ -82,7 +82,7 @@ pub enum Query {
         /// Largest number of rows, at most 1,000; 0 means 1,000.
         rows: u32,
     },
-    /// What a break of this hold would do.
+    /// The outcome that a break of this hold would have.
     WouldBreak {
         /// The lock's full name.
         lock: LockKey,
@@ -100,7 +100,7 @@ pub struct ListFilter {
     pub prefix: String,
     /// Whether to list held locks, awaited locks, or both.
     pub show: ListShow,
-    /// Only locks with a holder that has held them at least this long, in milliseconds.
+    /// Only locks with a holder that has held them for at least this long, in milliseconds.
     pub older_than_ms: u64,
     /// The last name of the previous page.
     pub after: Option<LockName>,
@@ -119,10 +119,10 @@ pub enum ListShow {
     Waiting,
 }
 
-/// An answer with the applied index at which it was true.
+/// An answer, with the log index and log time for which it is true.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryReply {
-    /// Log index up to which the answering node had applied.
+    /// Log index up to which the answering node had applied the log.
     pub index: u64,
     /// Log time at that index. Ages and remaining times in the answer are relative to it.
     pub now: LogTime,
@@ -143,9 +143,9 @@ pub enum QueryResult {
     Sessions(Page<SessionView>),
     /// Result of [`Query::Claim`].
     Claim {
-        /// Its outcome if it is finished, or its place in the queue; `None` if the claim is unknown.
+        /// The outcome if the claim is finished, or its place in the queue. `None` if the claim is unknown.
         outcome: Option<Outcome>,
-        /// As in [`Reply::recalled`](super::Reply::recalled).
+        /// Same as [`Reply::recalled`](super::Reply::recalled).
         recalled: Vec<FencingToken>,
     },
     /// Result of [`Query::Totals`].
@@ -160,11 +160,11 @@ pub enum QueryResult {
     Documents(Page<Document>),
     /// Result of [`Query::Pings`], in the order of the processes' names.
     Pings(Page<ProcessPing>),
-    /// Result of [`Query::WouldBreak`]: the outcome or refusal of the break, which was not done.
+    /// Result of [`Query::WouldBreak`]: the outcome or refusal that the break would have. Nothing was broken.
     WouldBreak(Outcome),
 }
 
-/// Largest number of rows of one page, for a caller that asks for this number. 0 asks for as many as a page may have.
+/// The largest number of rows of a page for a caller that asked for this number. 0 means the maximum.
 pub(crate) fn page_rows(asked: u32) -> usize {
     match asked as usize {
         0 => limits::PAGE_ROWS_MAX,
@@ -186,19 +186,19 @@ pub struct Page<T> {
 pub struct Checked {
     /// The verdict on the token.
     pub state: TokenState,
-    /// Every lower token of the lock is stale. For an exclusive lock it is the valid token, for a free name the next
-    /// one.
+    /// Every lower token of the lock is stale. For an exclusive lock this is the valid token; for a free name, the next
+    /// token.
     pub lowest_valid: FencingToken,
 }
 
 /// The verdict on a token, see [`Checked`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenState {
-    /// A holder has the lock with it now.
+    /// A holder has the lock with this token now.
     Valid,
-    /// Its hold has ended, or it is a grant of another lock.
+    /// The hold of this token has ended, or the token is a grant of another lock.
     Stale,
-    /// This cluster has not granted it: it is of a later epoch, or above every grant.
+    /// This cluster has not granted the token: it has a later epoch, or is above every grant.
     UnknownEpoch,
 }
 
@@ -207,7 +207,7 @@ pub enum TokenState {
 pub struct LockView {
     /// The lock's full name.
     pub lock: LockKey,
-    /// What it is in use as; `None` while it has no holder and no waiter.
+    /// The kind that the name is in use as. `None` if it has no holder and no waiter.
     pub kind: Option<Kind>,
     /// The number of permits of a semaphore.
     pub limit: Option<u32>,
@@ -215,13 +215,15 @@ pub struct LockView {
     pub holders: Vec<HolderView>,
     /// The waiters, in the order of the queue.
     pub waiters: Vec<WaiterView>,
-    /// How long the name, or some of its permits, stay closed after a hold, in milliseconds.
+    /// How long the name, or some of its permits, stay closed after a hold, in milliseconds. `None` if nothing is
+    /// closed.
     pub delay_ms: Option<u64>,
-    /// What keeps it closed, in the order of the tokens.
+    /// What keeps the name or its permits closed, in the order of the tokens.
     pub closed: Vec<Closing>,
-    /// The text kept by the first holder that has one.
+    /// The text of the first holder that has one.
     pub value: Option<LockValue>,
-    /// Whether a wait for the name returns: it has no holder, and no lock-delay keeps it or some of its permits closed.
+    /// Whether a wait for the release of the name returns: it has no holder, and nothing keeps the name or its permits
+    /// closed.
     pub free: bool,
 }
 
@@ -252,15 +254,15 @@ pub struct Closing {
 /// A request in a queue, as other clients may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaiterView {
-    /// The position in the queue; 1 is next.
+    /// The position in the queue, from 1.
     pub place: u64,
     /// The number that orders the queue.
     pub sequence: u64,
-    /// Its session; `None` for a take.
+    /// The session of the request. `None` for a take.
     pub session: Option<SessionId>,
-    /// Its line of execution.
+    /// The line of execution that made the request, if named.
     pub owner: Option<Owner>,
-    /// How it wants to hold the lock.
+    /// How the request is to hold the lock.
     pub mode: Mode,
     /// What the client states about itself.
     pub metadata: Metadata,
@@ -273,7 +275,7 @@ pub struct WaiterView {
 pub struct LockSummary {
     /// The lock's full name.
     pub lock: LockKey,
-    /// What it is in use as.
+    /// The kind that the name is in use as.
     pub kind: Kind,
     /// The number of permits of a semaphore.
     pub limit: Option<u32>,
@@ -283,9 +285,9 @@ pub struct LockSummary {
     pub waiters: u64,
     /// The oldest holder, if any.
     pub oldest: Option<HolderView>,
-    /// As in [`LockView::delay_ms`].
+    /// Same as [`LockView::delay_ms`].
     pub delay_ms: Option<u64>,
-    /// As in [`LockView::value`].
+    /// Same as [`LockView::value`].
     pub value: Option<LockValue>,
 }
 
@@ -302,11 +304,11 @@ pub struct SessionView {
     pub ttl_ms: u64,
     /// Log time when it was opened.
     pub opened: LogTime,
-    /// When it ends unless it is renewed.
+    /// The session ends after this point of log time, unless it is renewed.
     pub deadline: LogTime,
-    /// Whether its stream broke and it has not come back.
+    /// Whether the session's stream broke and the client has not attached again.
     pub disconnected: bool,
-    /// Real time without a leader since its last renewal, in milliseconds. The session may live this much longer than
+    /// Real time without a leader since the last renewal, in milliseconds. The session may live this much longer than
     /// its TTL.
     pub leaderless_ms: u64,
     /// The number of locks that it holds.

@@ -1,9 +1,9 @@
-//! The bounds on the size of the state, as one value: every build has the same ones, and a test may have smaller ones.
+//! The bounds on the size of the state, as one value. Every build has the same bounds; a test may use smaller ones.
 
 use super::{QuotaKind, Refusal};
 use crate::limits;
 
-/// The bounds of the state, see the module. Each is a count of records.
+/// The bounds of the state. Each is a number of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quotas {
     /// Sessions and tombstones of a namespace.
@@ -22,7 +22,7 @@ pub(crate) struct Quotas {
     pub(crate) locks_of_session: u64,
     /// How many times one hold may be acquired by its owner.
     pub(crate) depth_of_hold: u64,
-    /// Free documents of a namespace. Beyond the bound the oldest are forgotten instead of a refusal.
+    /// Free documents of a namespace. Above this number the oldest documents are removed; nothing is refused.
     pub(crate) documents: u64,
     /// Processes of a namespace.
     pub(crate) processes: u64,
@@ -46,7 +46,7 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Refuses one more record if `used` of them exist and the bound is reached.
+    /// Returns a refusal if `used` records exist and the bound does not allow one more.
     pub(crate) fn one_more(&self, what: QuotaKind, used: u64) -> Result<(), Refusal> {
         let limit = match what {
             QuotaKind::Sessions => self.sessions,

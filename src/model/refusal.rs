@@ -17,9 +17,9 @@ pub enum Refusal {
     Held {
         /// The lock's full name.
         lock: LockKey,
-        /// One of the holders; `None` if only waiters or an ended hold block the command.
+        /// One of the holders. `None` if only waiters or an ended hold block the command.
         holder: Option<Box<HolderView>>,
-        /// What opens first, if no holder is named and something is closed.
+        /// If there is no holder: the ended hold whose name or permits open first.
         closed: Option<Box<Closing>>,
     },
     /// The same session and owner hold the lock or wait for it already.
@@ -29,15 +29,15 @@ pub enum Refusal {
         lock: LockKey,
         /// The session that holds it or waits for it.
         session: SessionId,
-        /// The token of that hold; `None` while it waits.
+        /// The token of the hold. `None` if it still waits.
         token: Option<FencingToken>,
     },
-    /// The name is in use as the other kind.
+    /// The name is in use as the other kind: as a lock or as a semaphore.
     #[error("{} is in use as a {kind}; it becomes free for another use once it has no holder and no waiter", .lock.name)]
     KindMismatch {
         /// The lock's full name.
         lock: LockKey,
-        /// The kind that it is in use as.
+        /// The kind that the name is in use as.
         kind: Kind,
     },
     /// The caller's limit differs from the semaphore's.
@@ -53,7 +53,7 @@ pub enum Refusal {
     /// The wait would never end, because it closes a cycle of owners that wait for each other.
     #[error("waiting for {} would never end: {}", .cycle.first().map_or("it", |link| link.lock.name.as_str()), DeadlockLink::sentences(.cycle).join("; "))]
     Deadlock {
-        /// Each link waits for the next, and the last for the first, which is the caller. Cut after 8 links.
+        /// Each link waits for the next, and the last for the first, which is the caller. At most the first 8 links.
         cycle: Vec<DeadlockLink>,
     },
     /// The request asks for more permits than the semaphore has.
@@ -99,9 +99,9 @@ pub enum Refusal {
     SessionEnded {
         /// The session that ended.
         session: SessionId,
-        /// How it ended; [`EndReason::Expired`] if its tombstone is gone too.
+        /// How the session ended. [`EndReason::Expired`] if its tombstone has been removed.
         reason: EndReason,
-        /// The reason of the operator that ended it, if an operator did.
+        /// The reason of the operator that ended the session, if an operator did.
         why: Option<Reason>,
     },
     /// Another instance of the client has a session with this handle.
@@ -110,7 +110,7 @@ pub enum Refusal {
         /// The public id of that session.
         session: SessionId,
     },
-    /// A session with this handle ended recently: open the next one with a new handle.
+    /// A session with this handle ended recently. The client must open its next session with a new handle.
     #[error("a session with this handle has ended ({reason}); open a new one with a new handle")]
     Tombstoned {
         /// How that session ended.
@@ -125,7 +125,7 @@ pub enum Refusal {
         /// The newest attempt that was applied.
         newest: u64,
     },
-    /// The request number is below those that are remembered. The request is refused and never executed again.
+    /// The request number is below the lowest remembered number, so the request is never executed again.
     #[error("request number {number} is too old: only numbers from {floor} are remembered")]
     TooOld {
         /// The number of the request.
@@ -139,7 +139,7 @@ pub enum Refusal {
         /// The request, by its session and number, or by its id.
         claim: Claim,
     },
-    /// A value whose bounds only the machine knows was out of bounds.
+    /// A duration is outside bounds that depend on the cluster's settings.
     #[error("{field} must be {} to {}, got {}{}", short(*.low), short(*.high), short(*.value), advised(*.field, *.value, *.low, *.advice))]
     OutOfBounds {
         /// The field with the value.
@@ -153,7 +153,7 @@ pub enum Refusal {
         /// What the caller can do.
         advice: BoundAdvice,
     },
-    /// A node announced another disk than the one that the cluster knows for it.
+    /// A node announced a different disk from the one that the cluster knows for it.
     #[error("node {node} is known with another disk: a new disk needs a new node id")]
     OtherDisk {
         /// The id of the node.
@@ -166,10 +166,10 @@ pub enum Refusal {
         to: u32,
         /// The first voter that does not support it.
         node: u64,
-        /// The highest level that this voter supports; `None` if it has announced nothing yet.
+        /// The highest level that this voter supports. `None` if it has announced nothing yet.
         supports: Option<u32>,
     },
-    /// The cluster's feature level is too low for the command; nothing reached the log.
+    /// The cluster's feature level is too low for the command. Nothing reached the log.
     #[error(
         "this needs feature level {needed}, and the cluster's is {active}: raise it with `lockkeeper features raise {needed}`"
     )]
@@ -179,7 +179,7 @@ pub enum Refusal {
         /// The cluster's current level.
         active: u32,
     },
-    /// The hold was acquired more than once by its owner, and the outer acquisitions rely on it as it is.
+    /// The owner acquired the hold more than once, and the outer acquisitions rely on the hold as it is.
     #[error("{} was acquired {depth} times by its owner; release the inner acquisitions first", .lock.name)]
     Entered {
         /// The lock's full name.
@@ -192,18 +192,18 @@ pub enum Refusal {
     NotAccepted {
         /// The lock's full name.
         lock: LockKey,
-        /// The session that was to get it.
+        /// The session that was to receive the hold.
         session: SessionId,
     },
-    /// The lock is no longer as the caller saw it; nothing was changed.
+    /// The lock is no longer as the caller saw it. Nothing was changed.
     #[error("{} has changed since the caller saw it", .lock.name)]
     Changed {
         /// The lock's full name.
         lock: LockKey,
-        /// The text that is kept with it now, if that was to be changed.
+        /// The text that is stored with the lock now, if the command was to change the text.
         value: Option<LockValue>,
     },
-    /// The change of the cluster's members was refused: it would cost the quorum, or cannot be made.
+    /// The change of the cluster's members would cost the quorum, or is not possible.
     #[error("the members stay as they are: {why}")]
     MembersUnfit {
         /// What the change would cause, and what to do instead.
@@ -213,10 +213,10 @@ pub enum Refusal {
     /// after the backup.
     #[error("the cluster was restored from a backup and grants nothing for another {left_ms} ms")]
     Closed {
-        /// How long it still grants nothing, in milliseconds of log time.
+        /// The time until grants are possible, in milliseconds of log time.
         left_ms: u64,
     },
-    /// More permits are to be returned than the hold has.
+    /// The caller wants to return more permits than the hold has.
     #[error("{asked} permits of {} cannot be returned: {held} are held", .lock.name)]
     PermitsNotHeld {
         /// The semaphore's full name.
@@ -226,7 +226,7 @@ pub enum Refusal {
         /// The number of permits to return.
         asked: u32,
     },
-    /// The caller named another namespace than the session's; nothing was changed.
+    /// The caller named a namespace other than the session's. Nothing was changed.
     #[error("session {session} is in namespace {namespace}, not in {asked}")]
     OtherNamespace {
         /// The id of the session.
@@ -265,7 +265,7 @@ impl fmt::Display for Closing {
     }
 }
 
-/// The bound that was reached. New variants are added at the end.
+/// A bound that was reached. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QuotaKind {
     /// Sessions of a namespace.
@@ -282,7 +282,7 @@ pub enum QuotaKind {
     HoldersOfLock,
     /// Locks of one session.
     LocksOfSession,
-    /// How many times one hold is acquired by its owner.
+    /// Acquires of one hold by its owner.
     DepthOfHold,
     /// Locks of one set.
     LocksOfSet,
@@ -337,15 +337,15 @@ impl fmt::Display for DurationField {
 /// The next step for a caller whose duration was out of bounds. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BoundAdvice {
-    /// Ask for at least the lower bound. It follows from the timing profile: a shorter TTL would lose sessions at every
+    /// Request at least the lower bound. It follows from the timing profile: a shorter TTL would lose sessions at every
     /// failover.
     RaiseToFloor,
-    /// Hold a session for long work, because a session is renewed. The cluster's setting `ttl_max` is the upper bound.
+    /// Use a session for long work, because a session is renewed. The upper bound is the cluster's setting `ttl_max`.
     HoldASession,
-    /// Send a new request. This one may be a late duplicate, whose first copy is no longer remembered.
+    /// Send a new request. This one may be a late duplicate of a request that is no longer remembered.
     AskAnew,
-    /// Choose a value in bounds: a restore waits for the longest TTL, and no session could be opened below the
-    /// shortest.
+    /// Choose a value in bounds. After a restore, nothing is granted for the longest TTL. Below the shortest TTL, no
+    /// session could be opened.
     RestoresWait,
 }
 
@@ -364,7 +364,7 @@ fn short(ms: u64) -> String {
     unit.map_or_else(|| format!("{ms}ms"), |(size, unit)| format!("{}{unit}", ms / size))
 }
 
-/// A duration rounded up, so that it shows no digits that matter to no reader.
+/// A duration rounded up to a precision that is enough for a reader.
 fn rounded(ms: u64) -> String {
     let unit = match ms {
         0..10_000 => 1,
@@ -374,7 +374,7 @@ fn rounded(ms: u64) -> String {
     short(ms.checked_next_multiple_of(unit).unwrap_or(ms))
 }
 
-/// The next step for the bound that was missed, as the end of the sentence.
+/// The next step after a value out of bounds, as the end of the message.
 fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &'static str {
     match (advice, field) {
         (BoundAdvice::RaiseToFloor, DurationField::DisconnectGrace) if low <= value => {
@@ -399,7 +399,7 @@ fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &
 mod tests {
     use super::*;
 
-    /// The largest time, which no cluster reaches, is shown: rounding it up must not overflow.
+    /// The message for the largest time, which no cluster reaches, does not overflow when it is rounded up.
     #[test]
     fn the_longest_time_is_shown() {
         let (token, who) = (FencingToken::new(0, 7), "bob".into());
@@ -407,8 +407,8 @@ mod tests {
         assert!(closing.to_string().starts_with("kept closed by bob (token 7) for another"), "{closing}");
     }
 
-    /// A value out of bounds is shown with units and with a next step that fits the bound. Above the largest TTL, below
-    /// the smallest, a lease and a disconnect grace each have a different one.
+    /// The message for a value out of bounds shows units, and a next step that fits the bound: one above the largest
+    /// TTL, one below the smallest, one for a lease and one for a disconnect grace.
     #[test]
     fn the_next_step_fits_the_bound() {
         let text =

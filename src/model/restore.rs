@@ -1,4 +1,4 @@
-//! How a restored cluster gets tokens that were never granted before.
+//! How a cluster restored from a backup gets tokens that were never granted before.
 
 use super::WallTime;
 use crate::limits::{COUNTER_BITS, EPOCH_MAX};
@@ -6,25 +6,25 @@ use crate::limits::{COUNTER_BITS, EPOCH_MAX};
 /// How a backup becomes the state of a new cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restoring {
-    /// When it is restored, by the wall clock of the machine that restores it.
+    /// When the backup is restored, by the wall clock of the machine that restores it.
     pub wall: WallTime,
     /// The id of the new cluster.
     pub cluster_id: u128,
     /// The lowest epoch to use.
     pub epoch_min: u16,
-    /// Grants at once. Clients may then still rely on what was granted after the backup was made.
+    /// Whether to grant at once. Clients may then still rely on what was granted after the backup was made.
     pub at_once: bool,
     /// The longest TTL that the cluster had after the backup was made, in milliseconds; 0 if none was set.
     pub ttl_ms_max: u64,
 }
 
 const MS_A_DAY: u64 = 24 * 60 * 60 * 1000;
-/// 2026-01-01, in days since 1970.
+/// 2026-01-01, in days since 1970-01-01.
 const FIRST_DAY: u64 = 20_454;
 
 impl Restoring {
-    /// The new epoch: above the backup's, and at least the days since 2026, so that restores of one backup on different
-    /// days differ by it. At most [`EPOCH_MAX`], which no clock reaches before 2115.
+    /// The new epoch: above the backup's, and at least the number of days since 2026, so that restores of one backup on
+    /// different days get different epochs. At most [`EPOCH_MAX`], which no clock reaches before 2115.
     #[must_use]
     pub fn epoch_after(&self, stored: u16) -> u16 {
         let days = (self.wall.0 / MS_A_DAY).saturating_sub(FIRST_DAY);
@@ -32,9 +32,9 @@ impl Restoring {
         stored.saturating_add(1).max(days).max(self.epoch_min).min(EPOCH_MAX)
     }
 
-    /// Where the counters continue: 2^31 for each second of the day, so that the tokens of two restores of one backup
-    /// on the same day differ unless a cluster grants more than 2^31 times a second. Milliseconds separate restores
-    /// within one second.
+    /// The value from which the counters continue: 2^31 for each second of the day, plus a part for the milliseconds.
+    /// So the tokens of two restores of one backup on the same day differ, unless a cluster grants more than 2^31 times
+    /// a second.
     #[must_use]
     pub fn counter(&self) -> u64 {
         let ms = self.wall.0 % MS_A_DAY;
@@ -52,8 +52,8 @@ mod tests {
         Restoring { wall: WallTime(wall), cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 0 }
     }
 
-    /// The epoch is the largest of: the stored one plus one, the days since 2026-01-01, and the requested one. The
-    /// counter distinguishes two restores on the same day, down to a millisecond.
+    /// The epoch is the largest of the stored epoch plus one, the days since 2026-01-01, and the requested epoch. The
+    /// counter distinguishes two restores on the same day, to the millisecond.
     #[test]
     fn epoch_and_counter_are_new() {
         // 2026-01-02T00:00:01Z

@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A sorted map like [`BTreeMap`] that stores a single entry inline. A tree allocates space for eleven entries with its
 /// first one.
 ///
-/// Once it had two entries it stays a tree until it is empty, so that a second entry that comes and goes does not
-/// allocate each time.
+/// A map that had two entries remains a tree until it is empty, so that a second entry that comes and goes repeatedly
+/// does not allocate each time.
 #[derive(Clone)]
 pub struct SmallMap<K, V>(Entries<K, V>);
 
@@ -20,7 +20,7 @@ pub struct SmallMap<K, V>(Entries<K, V>);
 enum Entries<K, V> {
     None,
     One(K, V),
-    /// A tree that is never empty.
+    /// A tree with at least one entry.
     Many(BTreeMap<K, V>),
 }
 
@@ -28,7 +28,7 @@ type Iter<'a, K, V> = Chain<option::IntoIter<(&'a K, &'a V)>, btree_map::Iter<'a
 type IntoIter<K, V> = Chain<option::IntoIter<(K, V)>, btree_map::IntoIter<K, V>>;
 
 impl<K: Ord, V> SmallMap<K, V> {
-    /// A map without entries, which has allocated no memory.
+    /// Creates an empty map. Allocates no memory.
     #[must_use]
     pub const fn new() -> Self {
         Self(Entries::None)
@@ -44,7 +44,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// Whether it has no entry.
+    /// Whether the map has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Entries::None)
@@ -147,7 +147,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// The only entry; `None` if there are none or several.
+    /// The only entry. `None` if there are none or several.
     #[must_use]
     pub fn only(&self) -> Option<(&K, &V)> {
         self.first_key_value().filter(|_| self.len() == 1)
@@ -196,7 +196,7 @@ impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
     }
 }
 
-/// Written like a [`BTreeMap`]: equal entries give equal bytes.
+/// Serializes like a [`BTreeMap`]: maps with equal entries give equal bytes.
 impl<K: Ord + Serialize, V: Serialize> Serialize for SmallMap<K, V> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self)
@@ -205,7 +205,7 @@ impl<K: Ord + Serialize, V: Serialize> Serialize for SmallMap<K, V> {
 
 struct AtMost<const MOST: usize, K, V>(PhantomData<(K, V)>);
 
-/// For `deserialize_with`: refuses a map of more than `MOST` entries.
+/// For `deserialize_with`: returns an error for a map of more than `MOST` entries.
 pub(super) fn at_most<'de, const MOST: usize, D, K, V>(reader: D) -> Result<SmallMap<K, V>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! Texts as they are decoded: one allocation for a text, none for an empty text or for one that is shared.
+//! Decoding of texts: one allocation for a text, none for an empty or shared one.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserializer;
 use serde::de::Visitor;
 
-/// Builds a value from a borrowed text, without an owned copy between. It reads the same bytes as the derived
+/// Builds a value from a borrowed text, without an owned copy in between. Reads the same bytes as the derived
 /// implementation.
 pub(super) fn read<'de, D: Deserializer<'de>, T>(reader: D, make: impl FnOnce(&str) -> T) -> Result<T, D::Error> {
     struct Text<F, T>(F, PhantomData<T>);
@@ -27,8 +27,8 @@ pub(super) fn read<'de, D: Deserializer<'de>, T>(reader: D, make: impl FnOnce(&s
     reader.deserialize_str(Text(make, PhantomData))
 }
 
-/// For `deserialize_with`: decodes a text with one allocation. The implementation of serde makes a string first and
-/// copies it.
+/// For `deserialize_with`: decodes a text with one allocation. The implementation of serde first makes a string and
+/// then copies it.
 pub(super) fn shared<'de, D: Deserializer<'de>>(reader: D) -> Result<Arc<str>, D::Error> {
     read(reader, |text| if text.is_empty() { Arc::default() } else { text.into() })
 }

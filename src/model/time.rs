@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct LogTime(pub u64);
 
 impl LogTime {
-    /// This point plus `ms` milliseconds. Saturates at the end of time.
+    /// This point plus `ms` milliseconds, at most the largest point of time.
     #[must_use]
     pub fn after_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
@@ -24,7 +24,7 @@ impl LogTime {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The first stamp at which something with this deadline has ended.
+    /// The first stamp at which an item with this deadline has ended.
     #[must_use]
     pub fn first_past(self) -> Self {
         self.after_ms(1)

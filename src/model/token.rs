@@ -1,4 +1,4 @@
-//! Numbers that only grow: fencing tokens and session ids, each a cluster epoch above a replicated counter.
+//! Numbers that only grow: fencing tokens and session ids. Each consists of a cluster epoch above a replicated counter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::Invalid;
 use crate::limits::{COUNTER_BITS, EPOCH_MAX};
 
-/// Public number of one grant, larger than every earlier one of the cluster, so that a resource can refuse an older
-/// holder. It survives release, restart, failover and restore: 15 bits of cluster epoch above a 48-bit replicated grant
-/// counter, so that it fits a signed 64-bit column. The first token of a cluster is 1.
+/// The public number of a grant. It is larger than every earlier one of the cluster, so that a resource can refuse an
+/// older holder.
+///
+/// It keeps growing after a release, restart, failover and restore: 15 bits of cluster epoch are above a 48-bit
+/// replicated grant counter, so that it fits a signed 64-bit column. The first token of a cluster is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FencingToken(u64);
 
-/// Public short id of a session: a replicated counter under the cluster epoch, so that no id is used again after a
+/// The public id of a session: a replicated counter below the cluster epoch, so that no id is used again after a
 /// restore. It proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(u64);
@@ -22,7 +24,7 @@ pub struct SessionId(u64);
 macro_rules! epoch_and_counter {
     ($($name:ident $field:literal),*) => { $(
         impl $name {
-            /// A number from its two parts. The counter is masked to 48 bits.
+            /// The number with this epoch and counter. The counter is masked to 48 bits.
             #[must_use]
             pub fn new(epoch: u16, counter: u64) -> Self {
                 debug_assert!(epoch <= EPOCH_MAX && counter < 1 << COUNTER_BITS);
@@ -35,7 +37,7 @@ macro_rules! epoch_and_counter {
                 self.0
             }
 
-            /// Converts from the whole number. Refuses 0 and numbers that do not fit 63 bits.
+            /// Converts from the whole number. Returns an error for 0 and for numbers that do not fit 63 bits.
             pub fn from_u64(number: u64) -> Result<Self, Invalid> {
                 if number == 0 || number >> 63 != 0 {
                     return Err(Invalid::new($field, "1 to 9223372036854775807", number));
@@ -74,7 +76,7 @@ macro_rules! epoch_and_counter {
 epoch_and_counter!(FencingToken "token", SessionId "session");
 
 impl FencingToken {
-    /// The smallest token that is larger.
+    /// The next larger token.
     #[must_use]
     pub fn following(self) -> Self {
         // The largest token of the largest epoch is its own successor. No counter reaches it.

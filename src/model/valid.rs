@@ -1,4 +1,4 @@
-//! The valid tokens of a lock: what a resource keeps, so that it can check tokens without a request.
+//! The valid tokens of a lock. A resource keeps them, so that it can check tokens without a request to the cluster.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,18 @@ use super::{Event, EventKind, FencingToken, LockKey, Position};
 
 /// The valid tokens of one lock, as of a position.
 ///
-/// - A token that was stale once stays stale, so a verdict of stale is final.
-/// - A token that is valid here may have become stale since. A resource that only follows events cannot exclude this.
+/// - A stale token stays stale, so this verdict is final.
+/// - A token that is valid here may have become stale in the meantime. A resource that only follows events cannot
+///   exclude this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidTokens {
     /// The lock's full name.
     pub lock: LockKey,
-    /// The position up to which the log was seen.
+    /// The position up to which events are included.
     pub seen: Position,
     /// Tokens of the current holders: at most one for an exclusive hold, several for shared holds and permits.
     pub tokens: BTreeSet<FencingToken>,
-    /// Lower than every token that is granted later.
+    /// A token below every token that is granted later.
     pub next: FencingToken,
 }
 
@@ -34,11 +35,11 @@ pub struct TokenChange {
 /// What is known of a token without a request to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenVerdict {
-    /// Its hold has ended, or it was never a token of this lock. This verdict is final.
+    /// The hold of the token has ended, or it was never a token of this lock. This verdict is final.
     Stale,
-    /// It belonged to a holder at the position that was seen.
+    /// The token belonged to a holder at the position `seen`.
     Valid,
-    /// It is newer than everything that was seen. Ask the cluster, or wait until more was seen.
+    /// The token is newer than all events that were seen. Ask the cluster, or wait for more events.
     Ahead,
 }
 
@@ -80,7 +81,7 @@ impl ValidTokens {
     }
 }
 
-/// The token that ended, and the token that was granted.
+/// The token that an event ended, and the token that it granted.
 fn changes(event: &Event) -> (Option<FencingToken>, Option<FencingToken>) {
     let token = event.subject.token();
     match &event.kind {

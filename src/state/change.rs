@@ -1,4 +1,4 @@
-//! How an index changes with what it lists.
+//! The two ways in which an index changes.
 
 use std::collections::BTreeSet;
 

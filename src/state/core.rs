@@ -1,4 +1,4 @@
-//! The state as a whole: its tables, look-ups in them, and the changes that keep the indexes right.
+//! The state as a whole: its tables, look-ups in them, and the changes that keep the derived indexes up to date.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ use crate::model::{
     SessionId,
 };
 
-/// All records, and what is derived from them.
+/// All records, and everything that is derived from them.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) globals: Globals,
-    /// Boxed, as sessions are: a tree whose keys are inserted in order is half empty.
+    /// Boxed, like the sessions, because a tree whose keys are inserted in order is half empty.
     pub(crate) locks: BTreeMap<LockKey, Box<Lock>>,
     pub(crate) sessions: BTreeMap<SessionId, Box<Session>>,
     pub(crate) tombstones: BTreeMap<SessionId, Tombstone>,
     /// Takes that have finished.
     pub(crate) finished_leases: BTreeMap<(LockKey, LeaseRequestId), FinishedLease>,
-    /// Documents of names without a holder whose last holder held them as documents.
+    /// Documents of names without a holder. The last holder of each name held it as a document.
     pub(crate) documents: BTreeMap<LockKey, FreeDocument>,
     /// Processes that gave signs of life.
     pub(crate) processes: BTreeMap<(Namespace, ProcessId), ProcessRecord>,
@@ -50,7 +50,7 @@ impl State {
         self.sessions.get(&id).map(Box::as_ref)
     }
 
-    /// When a session ends, for views of what it holds.
+    /// When a session ends. For views of what it holds.
     pub(crate) fn session_deadline(&self, session: Option<SessionId>) -> Option<LogTime> {
         session.and_then(|id| self.session(id)).map(|session| session.record.deadline)
     }
@@ -59,7 +59,7 @@ impl State {
         self.locks.get(key)?.holders.get(&token).map(Box::as_ref)
     }
 
-    /// A hold to be changed. A call of [`mark`](Self::mark) must follow.
+    /// A hold, to be changed in place. The caller must then call [`mark`](Self::mark).
     pub(crate) fn holder_mut(&mut self, key: &LockKey, token: FencingToken) -> Option<&mut Holder> {
         self.locks.get_mut(key)?.holders.get_mut(&token).map(Box::as_mut)
     }
@@ -115,7 +115,7 @@ impl State {
         self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, limit)))
     }
 
-    /// Forgets a lock that is free.
+    /// Removes a lock that is free.
     pub(crate) fn remove_lock(&mut self, key: &LockKey) {
         let Some(lock) = self.locks.remove(key) else { return };
         if lock.limit.is_some() {
@@ -171,7 +171,7 @@ impl State {
         Some(waiter)
     }
 
-    /// Adds an ended hold that keeps something closed.
+    /// Adds an ended hold that keeps its name closed or permits reserved.
     pub(crate) fn insert_delay(&mut self, key: &LockKey, token: FencingToken, delayed: Delayed) {
         let Some(lock) = self.locks.get_mut(key) else { return };
         lock.permits_reserved += delayed.holder.request.mode.permits();
@@ -208,8 +208,8 @@ impl State {
         }
     }
 
-    /// Ends a request's claim to this lock. Returns whether its session lives and the request waits for another lock or
-    /// holds one.
+    /// Ends a request's claim to this lock. Returns whether its session lives and the request still waits for another
+    /// lock or holds one.
     pub(crate) fn remove_claim(&mut self, request: RequestId, key: &LockKey) -> bool {
         let Some(session) = self.sessions.get_mut(&request.session) else { return false };
         let had_several = session.has_several();

@@ -1,4 +1,4 @@
-//! What ends at a deadline.
+//! The index entries of everything that ends at a deadline.
 
 use crate::model::{FencingToken, LeaseRequestId, LockKey, Namespace, ProcessId, SessionId};
 
@@ -13,16 +13,16 @@ pub(crate) enum DeadlineOf {
     Wait(LockKey, u64),
     /// The time for which an ended hold keeps its name closed.
     Delay(LockKey, FencingToken),
-    /// The memory of an ended session.
+    /// The tombstone of an ended session.
     Tombstone(SessionId),
-    /// The memory of a take.
+    /// The record of a finished take.
     FinishedLease(LockKey, LeaseRequestId),
-    /// The memory of a process.
+    /// The record of a process.
     Process(Namespace, ProcessId),
     /// The time without grants after a restore.
     Opening,
     /// The next part of a command that frees many documents.
     Unlocking,
-    /// The longest time that a hold asked for.
+    /// The at-most time of a hold.
     AtMost(LockKey, FencingToken),
 }

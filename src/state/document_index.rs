@@ -8,7 +8,7 @@ use super::documents::FreeDocument;
 use super::holder::Holder;
 use crate::model::{DocumentId, FencingToken, LockKey, LockName, Namespace};
 
-/// Finds documents by `ts`, process and age. Derived.
+/// Finds documents by `ts`, process and age. Derived from the records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct DocumentIndex {
     /// Names by the `ts` of their documents, free or held.
@@ -20,7 +20,7 @@ pub(crate) struct DocumentIndex {
 }
 
 impl DocumentIndex {
-    /// Names whose documents have this `ts`, beginning at a name.
+    /// The names from this name on whose documents have this `ts`.
     pub(crate) fn stamped<'a>(
         &'a self,
         namespace: &Namespace,
@@ -32,7 +32,7 @@ impl DocumentIndex {
         first.take_while(move |(of, stamp, _)| *of == namespace && *stamp == ts).map(|(_, _, name)| name)
     }
 
-    /// The documents that a process holds; `None` if it holds none.
+    /// The documents that a process holds. `None` if it holds none.
     pub(crate) fn held_by(&self, namespace: &Namespace, process: &str) -> Option<&BTreeMap<LockName, FencingToken>> {
         self.by_process.get(&(namespace.clone(), process.into()))
     }

@@ -1,4 +1,4 @@
-//! Documents, free or held; signs of life of processes.
+//! Documents, free or held, and signs of life of processes.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{DocumentId, FencingToken, LockName, LogTime, Metadata, Namespace, ProcessId, WallTime};
 
-/// The fields of a document besides those of every hold.
+/// The fields that a document has in addition to those of every hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentMark {
-    /// Its `ts`; the claim is the take with that id.
+    /// The document's `ts`. Its claim is the take with that id.
     pub ts: DocumentId,
-    /// The election term in which it was made.
+    /// The election term in which the document was made.
     pub term: Option<u64>,
-    /// Not confirmed yet. Always false in a free document.
+    /// Whether the document is not confirmed yet. Always `false` in a free document.
     pub prepared: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct FreeDocument {
 pub struct ProcessRecord {
     /// The last sign of life, by the leader's wall clock.
     pub ping: WallTime,
-    /// Forgotten when log time passes this, unless it holds locks.
+    /// The record is removed when log time passes this, unless the process holds locks.
     pub forget_after: LogTime,
 }
 

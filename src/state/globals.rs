@@ -20,21 +20,21 @@ pub struct Globals {
     pub tokens: u64,
     /// Counter of the newest session.
     pub sessions: u64,
-    /// Newest sequence number that was given out in any queue.
+    /// Newest sequence number that was assigned in any queue.
     pub sequences: u64,
-    /// The level that every build in the cluster supports. Commands above it are not proposed. 0 if it was never
+    /// The level that every build in the cluster supports. Commands above it are not proposed. 0 if the level was never
     /// raised.
     pub feature_level: u32,
     /// The settings that the cluster's first leader proposed.
     pub settings: Option<ClusterSettings>,
-    /// Set by the cluster's first leader, or by the restore that founded the cluster. It never changes.
+    /// The cluster's id, set by its first leader, or by the restore that created the cluster. It never changes.
     pub cluster_id: Option<u128>,
-    /// Longest TTL and lease as an operator set it, in milliseconds; `None` if the value of the settings applies.
+    /// The longest TTL and lease that an operator set, in milliseconds. `None` if the value in `settings` applies.
     pub ttl_ms_max: Option<u64>,
     /// The largest value that the longest TTL ever had, in milliseconds. After a restore, clients may still rely on
     /// grants of that length.
     pub ttl_ms_max_ever: u64,
-    /// The newest record of a namespace whose whole history was forgotten.
+    /// The position of the newest record in the histories that were removed as a whole.
     pub history_floor: Position,
     /// Nothing is granted while log time is at most this, because the state was restored from a backup.
     pub closed_until: Option<LogTime>,
@@ -44,6 +44,6 @@ pub struct Globals {
     pub newest_event: Position,
     /// Commands that free more documents than one command may look at, oldest first.
     pub unlocking: Vec<Unlocking>,
-    /// The first lock whose queue was not looked at since `closed_until` passed.
+    /// After `closed_until` has passed: the first lock whose queue was not checked since.
     pub opening: Option<LockKey>,
 }

@@ -1,4 +1,4 @@
-//! Holds, and what is left of them after their end.
+//! Holds, and what remains of a hold after its end.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,63 +17,65 @@ use crate::model::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The request that was granted. An upgrade changes its mode. If the owner acquired the hold several times and
-    /// releases the first acquisition, the next one takes its place.
+    /// releases the first acquisition, the next one replaces it here.
     pub request: Request,
     /// Log time of the grant.
     pub since: LogTime,
     /// The leader's wall clock at the grant, for display only.
     pub when: WallTime,
-    /// How long the request waited before, in milliseconds.
+    /// How long the request waited for the grant, in milliseconds.
     pub waited_ms: u64,
-    /// A deadline besides the session's: always for a take, otherwise if the request asked for one.
+    /// The deadline that the hold has in addition to its session's. A take always has one, a session's hold only on
+    /// request.
     pub lease: Option<Lease>,
     /// Properties that few holds have.
     pub extras: Option<Box<HolderExtras>>,
 }
 
-/// A deadline of a hold besides its session's.
+/// A deadline of a hold in addition to its session's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The secret that proves it, for a take.
     pub handle: Option<Handle>,
-    /// Held while log time is at most this.
+    /// The lease lasts while log time is at most this.
     pub deadline: LogTime,
-    /// The newest refresh that was applied, by its caller's count; older ones change nothing.
+    /// The newest refresh that was applied, by the caller's count. Older ones change nothing.
     pub attempt: u64,
 }
 
-/// Properties that few holds have. Left out if none of them is set.
+/// Properties that few holds have. A hold without any of them has no extras.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HolderExtras {
-    /// Requests by which the owner acquired the hold again, oldest first. Each needs its own release.
+    /// Requests with which the owner acquired the hold again, oldest first. Each needs its own release.
     pub reentries: Vec<HoldEntry>,
-    /// The request that made it exclusive.
+    /// The request that made the hold exclusive.
     pub upgrade: Option<HoldEntry>,
-    /// Whether its request asked for other locks together with this one.
+    /// Whether the request asked for other locks together with this one.
     pub set: bool,
-    /// The fields of the document, if it was taken as one.
+    /// The fields of the document, if the hold is a document.
     pub document: Option<DocumentMark>,
-    /// What it holds stays closed while log time is at most this, however it ends (at-least).
+    /// The lock or permits of the hold stay closed while log time is at most this, however the hold ends (at-least).
     pub closed_until: Option<LogTime>,
-    /// Held while log time is at most this, even if it is renewed (at-most).
+    /// The hold lasts while log time is at most this, even if it is renewed (at-most).
     pub ends: Option<LogTime>,
-    /// Whether it is cached, and its session is to release it after the current use.
+    /// Whether the hold is cached and recalled: its session is to release it after the current use.
     pub recalled: bool,
 }
 
-/// A request by which the owner acquired its hold again.
+/// A request with which the owner acquired its hold again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldEntry {
     /// The number of the request.
     pub number: u64,
-    /// As in [`Request::fingerprint`].
+    /// Same as [`Request::fingerprint`].
     pub fingerprint: u64,
 }
 
-/// A hold that has ended and still keeps the name closed, or the permits that it returned before its end.
+/// A hold that has ended and still keeps its name or permits closed. It may include permits that the hold returned
+/// before its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// The hold without its lease and reentries. Its mode is what stays closed.
+    /// The hold without its lease and reentries. Its mode says what stays closed.
     pub holder: Holder,
     /// Closed while log time is at most this.
     pub until: LogTime,
@@ -84,9 +86,9 @@ pub struct Delayed {
 /// The part of a hold that may be resumed after an involuntary end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostHold {
-    /// How it was held.
+    /// The mode of the lost hold.
     pub mode: Mode,
-    /// It may be resumed while log time is at most this.
+    /// The hold may be resumed while log time is at most this.
     pub until: LogTime,
 }
 
@@ -96,7 +98,7 @@ impl Holder {
         Self { request, since: globals.now, when: globals.wall, waited_ms: 0, lease: None, extras: None }
     }
 
-    /// Starts the deadlines that its request chose.
+    /// Starts the deadlines that its request chose, at this log time.
     fn count_from(&mut self, now: LogTime) {
         let Extras { at_least_ms, at_most_ms, .. } = self.request.choices();
         let after = |ms: &Option<u64>, max: u64| ms.map(|ms| now.after_ms(ms.min(max)));
@@ -122,7 +124,7 @@ impl Holder {
         holder
     }
 
-    /// How many times its owner has acquired it.
+    /// How many times the owner has acquired the hold.
     pub(crate) fn depth(&self) -> usize {
         1 + self.extras.as_ref().map_or(0, |extras| extras.reentries.len())
     }
@@ -132,7 +134,7 @@ impl Holder {
         self.extras.as_ref().is_some_and(|extras| extras.set)
     }
 
-    /// The numbers of the session's requests that hold it, first to last, with their fingerprints.
+    /// The session's requests that hold the lock, first to last: their numbers and fingerprints.
     pub(crate) fn entries(&self) -> impl Iterator<Item = HoldEntry> + '_ {
         let first = self.request.claim.request();
         let first = first.map(|first| HoldEntry { number: first.number, fingerprint: self.request.fingerprint });
@@ -140,7 +142,7 @@ impl Holder {
         first.into_iter().chain(later)
     }
 
-    /// Its requests, first to last, or its take.
+    /// The requests that have the hold, first to last, or its take.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         let first = self.request.claim;
         let later = self.entries().skip(1).map(move |later| match first {
@@ -167,24 +169,24 @@ impl Holder {
         self.extras.as_ref().and_then(|extras| extras.ends)
     }
 
-    /// Until when it keeps closed what it holds, however it ends.
+    /// Until when the hold keeps its lock or permits closed, however it ends.
     pub(crate) fn closed_until(&self) -> Option<LogTime> {
         self.extras.as_ref().and_then(|extras| extras.closed_until)
     }
 
-    /// Its deadlines besides its session's.
+    /// The deadlines that it has in addition to its session's.
     pub(crate) fn own_ends(&self, key: &LockKey, token: FencingToken) -> impl Iterator<Item = (LogTime, DeadlineOf)> {
         let lease = self.leased_until().map(|end| (end, DeadlineOf::Lease(key.clone(), token)));
         let ends = self.ends().map(|end| (end, DeadlineOf::AtMost(key.clone(), token)));
         lease.into_iter().chain(ends)
     }
 
-    /// Whether its session keeps it between uses.
+    /// Whether the hold is cached: its session keeps it between uses.
     pub(crate) fn is_cached(&self) -> bool {
         self.request.choices().cached
     }
 
-    /// Whether its session is to release it.
+    /// Whether the hold is recalled: its session is to release it.
     pub(crate) fn is_recalled(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.recalled)
     }
@@ -194,23 +196,23 @@ impl Holder {
         self.extras.as_ref().and_then(|extras| extras.document)
     }
 
-    /// The secret of a take, also of a document's.
+    /// The secret of a take or document. `None` for a session's hold.
     pub(crate) fn take_handle(&self) -> Option<Handle> {
         let leased = self.lease.as_ref().and_then(|lease| lease.handle.clone());
         leased.or_else(|| self.document().map(|mark| mark.ts.handle()))
     }
 
-    /// Whether it has a deadline besides its session's.
+    /// Whether the hold has a deadline in addition to its session's.
     pub(crate) fn ends_by_itself(&self) -> bool {
         self.lease.is_some() || self.ends().is_some()
     }
 
-    /// When it ends unless it is renewed, by its own deadline or its session's.
+    /// When the hold ends unless it is renewed: its own deadline or its session's, whichever is earlier.
     pub(crate) fn deadline(&self, session_deadline: Option<LogTime>) -> Option<LogTime> {
         self.leased_until().into_iter().chain(self.ends()).chain(session_deadline).min()
     }
 
-    /// Keeps this text with the hold. Returns whether the hold had a text before.
+    /// Stores this text with the hold. Returns whether the hold had a text before.
     pub(crate) fn set_value(&mut self, value: Option<&LockValue>) -> bool {
         let differs = self.request.choices().value.as_ref() != value;
         if differs {
@@ -224,14 +226,14 @@ impl Holder {
         self.extras.get_or_insert_default()
     }
 
-    /// Removes extras that have become empty, so that equal holds have equal bytes.
+    /// Removes empty extras, so that equal holds have equal bytes.
     pub(crate) fn tidy_extras(&mut self) {
         if self.extras.as_deref().is_some_and(|extras| *extras == HolderExtras::default()) {
             self.extras = None;
         }
     }
 
-    /// What other clients may know of it. `session_deadline` is the deadline of its session, if it has one.
+    /// What other clients may know of the hold. `session_deadline` is the deadline of its session, if it has one.
     pub(crate) fn view(&self, token: FencingToken, session_deadline: Option<LogTime>) -> HolderView {
         HolderView {
             session: self.request.claim.session(),
@@ -247,7 +249,7 @@ impl Holder {
         }
     }
 
-    /// Its owner, if only a release ends the hold.
+    /// The owner of the hold, if only a release or the end of its session ends the hold.
     pub(crate) fn endless_owner(&self) -> Option<OwnerKey> {
         self.request.owner_key().filter(|_| !self.ends_by_itself())
     }

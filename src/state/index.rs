@@ -1,5 +1,5 @@
-//! Everything that is derived from the records, over all locks and sessions. One function changes the indexes when a
-//! record is added or removed, both while commands are applied and while a state is loaded.
+//! Indexes over all locks and sessions, derived from the records. One function updates the indexes when a record is
+//! added or removed, both while commands are applied and while a state is loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::session::{SessionRecord, Tombstone};
 use super::waiters::Waiter;
 use crate::model::{FencingToken, Handle, LockKey, LogTime, Namespace, Parent, SessionId, Totals};
 
-/// Indexes that make a walk over all records unnecessary.
+/// Indexes that save a walk over all records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Indexes {
     /// Everything with a deadline, in order.
@@ -42,7 +42,7 @@ pub(crate) struct Usage {
     pub(crate) sessions: u64,
     /// Locks in use.
     pub(crate) locks: u64,
-    /// Takes that wait or hold, and remembered ones.
+    /// Takes that wait, hold or are remembered.
     pub(crate) takes: u64,
     /// Requests that wait.
     pub(crate) waiters: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Usage {
 }
 
 impl Indexes {
-    /// Moves a deadline; `None` on either side means that there is none.
+    /// Changes a deadline. `None` on either side means that there is no deadline.
     pub(crate) fn move_deadline(&mut self, from: Option<LogTime>, to: Option<LogTime>, due: DeadlineOf) {
         if let Some(from) = from {
             self.deadlines.remove(&(from, due.clone()));
@@ -61,7 +61,8 @@ impl Indexes {
         }
     }
 
-    /// Counts one item more or less of a namespace's quotas. A namespace that uses nothing any more is forgotten.
+    /// Counts one item more or less of a namespace's quotas. Removes the entry of a namespace that uses nothing any
+    /// more.
     pub(crate) fn count(&mut self, namespace: &Namespace, of: fn(&mut Usage) -> &mut u64, change: Change) {
         if change == Change::Came {
             return change.count(of(self.usage.entry(namespace.clone()).or_default()));
@@ -136,7 +137,7 @@ impl Indexes {
     fn change_wait(&mut self, key: &LockKey, place: u64, waiter: &Waiter, change: Change) {
         let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
-        // Once it is granted, such a hold may end although the run continues.
+        // Such a hold may end while the run continues.
         let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
         self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }

@@ -1,4 +1,4 @@
-//! Builds a state from its records, with everything that is derived from them.
+//! Builds a state from its records, and everything that is derived from them.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,17 @@ use crate::faults::{self, Fault};
 use crate::history::History;
 use crate::model::{Claim, Kind, LeaseRequestId, LockKey, LogTime, SessionId};
 
-/// The records contradict each other; the text names the record.
+/// The error for records that contradict each other. The text names the record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the records do not make a state: {0}")]
 pub struct CorruptRecords(pub String);
 
 impl State {
-    /// The state that these records describe, in any order. Everything derived is built from them, and no record is
-    /// dirty. Refuses records that contradict each other.
+    /// The state that these records describe. Their order does not matter. Everything derived is built from them, and
+    /// no record is dirty.
+    ///
+    /// # Errors
+    /// Fails if records contradict each other.
     pub fn from_records(records: impl IntoIterator<Item = (RecordKey, Record)>) -> Result<Self, CorruptRecords> {
         let mut state = Self::default();
         let mut limits = Vec::new();
@@ -150,7 +153,7 @@ pub(super) fn derive_claims(
 }
 
 impl Indexes {
-    /// The indexes that the records of this state give.
+    /// The indexes of a state with these records.
     pub(super) fn of(state: &State) -> Self {
         let mut index = Self::default();
         for (id, session) in &state.sessions {

@@ -1,4 +1,4 @@
-//! One lock in use, and what follows from its holders.
+//! A lock in use, and what follows from its holders.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,33 @@ use super::session::ClaimState;
 use super::waiters::{Purpose, Waiter, Waiters};
 use crate::model::{Claim, FencingToken, Handle, Kind, LeaseRequestId, Mode, SmallMap};
 
-/// One lock in use. A lock without a holder and a waiter has no record at all.
+/// A lock in use. A lock that is free has no record at all.
 ///
-/// - An exclusive holder is the only holder; shared holders hold together; permits in use never exceed the limit.
+/// - An exclusive holder is the only holder; shared holders hold together. Permits in use exceed the limit only after
+///   the limit was lowered.
 /// - The head of the queue cannot be granted; otherwise it would have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lock {
-    /// Fixed by the first acquire of the free name.
+    /// Fixed by the first acquire of the name while it is free.
     pub kind: Kind,
     /// The number of permits of a semaphore.
     pub limit: Option<u32>,
-    /// Whether the limit was set from outside and stays. Any other limit is forgotten with the last user.
+    /// Whether an operator or client set the limit explicitly, so that it stays. Any other limit is removed with the
+    /// last user.
     pub limit_kept: bool,
-    /// In the order of their grants. Boxed, because a tree's node has space for eleven.
+    /// Holders in the order of their grants. Boxed, because a tree's node has space for eleven.
     pub holders: SmallMap<FencingToken, Box<Holder>>,
-    /// By sequence number, in the order of arrival.
+    /// Waiters by sequence number, in the order of arrival.
     pub queue: Waiters,
     /// Ended holds that keep the name closed, or their permits reserved.
     pub delays: BTreeMap<FencingToken, Delayed>,
-    /// Permits in use; derived from the holders.
+    /// The number of permits in use. Derived from the holders.
     pub permits_held: u64,
-    /// Permits that stay closed; derived from the delays.
+    /// The number of permits that stay closed. Derived from the delays.
     pub permits_reserved: u64,
-    /// Takes that hold or wait; derived from holders and queue.
+    /// Takes that hold or wait. Derived from holders and queue.
     pub leases: SmallMap<LeaseRequestId, ClaimState>,
-    /// The takes by their handles; derived.
+    /// The takes by their handles. Derived.
     pub handles: SmallMap<Handle, LeaseRequestId>,
 }
 
@@ -44,7 +46,7 @@ impl Lock {
         Self { kind, limit, limit_kept, holders, queue, delays, permits_held: 0, permits_reserved: 0, leases, handles }
     }
 
-    /// The same lock, without what is derived.
+    /// A copy of the lock without everything derived.
     pub(super) fn underived(&self) -> Self {
         let (mut holders, mut queue) = (SmallMap::new(), Waiters::default());
         self.holders.iter().for_each(|(token, holder)| drop(holders.insert(*token, holder.clone())));
@@ -58,20 +60,21 @@ impl Lock {
         }
     }
 
-    /// Whether a wait for it returns: it has no holder, so that no permit of a semaphore is in use, and nothing keeps
-    /// it closed. Waiters do not count: a lock that passes from its holder to the next waiter has a holder after every
-    /// entry.
+    /// Whether a wait for the lock's release returns. It does if the lock has no holder and nothing keeps the lock or
+    /// its permits closed. Waiters do not count, because a lock that passes from its holder to the next waiter has a
+    /// holder after every entry.
     pub(crate) fn is_free_for_wait(&self) -> bool {
         self.holders.is_empty() && self.delays.is_empty()
     }
 
-    /// Whether it needs no record: a wait for it returns, its queue is empty, and its limit is not set from outside.
+    /// Whether the lock needs no record: a wait for its release returns, its queue is empty, and its limit was not set
+    /// explicitly.
     pub(crate) fn is_free(&self) -> bool {
         self.is_free_for_wait() && self.queue.is_empty() && !self.limit_kept
     }
 
-    /// The number of its holds, and of ended holds that keep something closed. A limit of permits alone would not bound
-    /// them.
+    /// The number of holds, and of ended holds that keep something closed. A limit of permits alone would not bound
+    /// their number.
     pub(crate) fn kept(&self) -> u64 {
         (self.holders.len() + self.delays.len()) as u64
     }
@@ -91,7 +94,7 @@ impl Lock {
         }
     }
 
-    /// Whether it can be granted in no mode: it has an exclusive holder, or no permit left.
+    /// Whether no mode can be granted: the lock has an exclusive holder, or no permit is left.
     pub(crate) fn admits_nobody(&self) -> bool {
         match self.kind {
             Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.request.mode == Mode::Exclusive),
@@ -99,13 +102,13 @@ impl Lock {
         }
     }
 
-    /// Whether a set waits here, other than the one with this number.
+    /// Whether a set waits here, not counting the waiter with this sequence number.
     pub(crate) fn has_sets_beside(&self, sequence: u64) -> bool {
         let own = self.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
         usize::from(own) < self.queue.sets()
     }
 
-    /// Whether this mode could be held without that one hold.
+    /// Whether this mode could be held if the hold `of` did not exist.
     pub(crate) fn admits_instead(&self, of: FencingToken, mode: Mode) -> bool {
         let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.request.mode);
         match mode {
@@ -127,7 +130,7 @@ impl Lock {
         }
     }
 
-    /// Every claim that waits for it or holds it.
+    /// Every claim that waits for the lock or holds it.
     pub(super) fn claims(&self) -> impl Iterator<Item = (Claim, ClaimState)> {
         let holds = self
             .holders
@@ -136,8 +139,8 @@ impl Lock {
         holds.chain(self.queue.iter().map(|(place, waiter)| (waiter.request.claim, ClaimState::Waiting(*place))))
     }
 
-    /// The owner of a wait in this queue that only a grant or a cancel ends. An upgrade ends with the hold that it
-    /// upgrades.
+    /// The owner of a wait in this queue, if only a grant or a cancel ends the wait. An upgrade also ends with the hold
+    /// that it upgrades.
     pub(crate) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
         let lasts = match waiter.purpose {
             Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),

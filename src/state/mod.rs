@@ -6,9 +6,9 @@
 //! A [`State`] consists of records, each under its [`RecordKey`]. Everything else in it is derived from them: the
 //! counters and lists inside a lock and a session, and the indexes over all of them.
 //!
-//! - A function of the state adds or removes a record. It marks the record as changed and changes the indexes.
-//! - A rule that changes a record in place marks it.
-//! - `State::check` derives everything again and compares.
+//! - A method of the state adds or removes a record. It also marks the record as changed and updates the indexes.
+//! - The machine may change a record in place, and then marks the record.
+//! - `State::check` derives everything again and compares the results.
 
 mod change;
 mod check;

@@ -1,4 +1,4 @@
-//! One record of the state. Records are mirrored on disk, sent in snapshots and hashed into the state's digest.
+//! The records of the state. They are mirrored on disk, sent in snapshots and hashed into the state's digest.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use super::waiters::Waiter;
 use crate::history::Segment;
 use crate::model::{Announcement, FencingToken, LeaseRequestId, LockKey, Namespace, ProcessId, SessionId};
 
-/// Names one record. The order of the variants is the order of the keys on disk; new ones are added at the end.
+/// The key of a record. The order of the variants is the order of the keys on disk, so new ones are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RecordKey {
     /// Counters, log time and settings.
@@ -34,7 +34,7 @@ pub enum RecordKey {
     FinishedLease(LockKey, LeaseRequestId),
     /// The announcement of a node.
     Node(u64),
-    /// A lost hold that keeps its name closed, by its token.
+    /// An ended hold that keeps its name closed, by its token.
     Delay(LockKey, FencingToken),
     /// A segment of a namespace's history, by its number.
     History(Namespace, u64),
@@ -44,7 +44,7 @@ pub enum RecordKey {
     Process(Namespace, ProcessId),
 }
 
-/// One record's content. New variants are added at the end.
+/// The content of a record. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
     /// Content of [`RecordKey::Globals`].
@@ -53,7 +53,7 @@ pub enum Record {
     Semaphore {
         /// The number of permits.
         limit: u32,
-        /// Whether the limit was set from outside and stays.
+        /// Whether the limit was set explicitly and stays.
         kept: bool,
     },
     /// Content of [`RecordKey::Session`].
@@ -80,8 +80,8 @@ pub enum Record {
     Process(ProcessRecord),
 }
 
-/// The keys of records that changed. A hash map, because the keys are never read in order: with a hasher of a fixed
-/// seed it costs a fraction of a tree of names.
+/// The keys of records that changed. They are in a hash map, because they are never read in order, and a hasher with a
+/// fixed seed costs a fraction of a tree of names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DirtyKeys {
     changes: HashMap<RecordKey, Change, foldhash::fast::FixedState>,
@@ -102,12 +102,12 @@ impl DirtyKeys {
         self.changes.entry(key).or_insert(Change::Touched);
     }
 
-    /// The record was added now: there was none under this key.
+    /// The record was added. There was none under this key before.
     pub(crate) fn born(&mut self, key: RecordKey) {
         self.changes.entry(key).or_insert(Change::Born);
     }
 
-    /// The record was removed. If it was added since the keys were last taken, no key stays, as for most holds.
+    /// The record was removed. If it was also added since the keys were last taken, as most holds are, no key remains.
     pub(crate) fn gone(&mut self, key: RecordKey) {
         match self.changes.entry(key) {
             Entry::Occupied(found) if *found.get() == Change::Born => drop(found.remove_entry()),
@@ -121,8 +121,8 @@ impl DirtyKeys {
         self.changes.len()
     }
 
-    /// Removes all keys and returns them in an unspecified order. The memory is kept, because filling it again costs
-    /// more than the rest.
+    /// Removes all keys and returns them in an unspecified order. The map keeps its memory, because allocating it again
+    /// costs more than the rest.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = RecordKey> + '_ {
         self.changes.drain().map(|(key, _)| key)
     }

@@ -4,9 +4,9 @@ use super::core::State;
 use super::record::{Record, RecordKey};
 
 impl State {
-    /// Passes on the keys of all records that changed since the last call, each once, in an unspecified order. A record
-    /// that was added and removed since then is left out. The memory of the keys is kept, because filling it again
-    /// costs more than the rest.
+    /// Calls `fold` with the key of each record that changed since the last call, each once, in an unspecified order. A
+    /// record that was both added and removed since then is left out. The set of keys keeps its memory, because
+    /// allocating it again costs more than the rest.
     pub fn take_dirty(&mut self, mut fold: impl FnMut(&Self, RecordKey)) {
         self.history.carried_over();
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -16,13 +16,13 @@ impl State {
         self.dirty = dirty;
     }
 
-    /// The number of keys for the next [`take_dirty`](Self::take_dirty).
+    /// How many keys the next [`take_dirty`](Self::take_dirty) will report.
     #[must_use]
     pub fn dirty_records(&self) -> usize {
         self.dirty.len()
     }
 
-    /// The record as it is now; `None` if there is none.
+    /// The current record under this key. `None` if there is none.
     #[must_use]
     pub fn record(&self, key: &RecordKey) -> Option<Record> {
         match key {

@@ -1,4 +1,4 @@
-//! What was asked for: the same while it waits and while it holds.
+//! Requests for a lock. A request is the same record while it waits and while it holds.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::owners::OwnerKey;
 use crate::model::{Claim, Extras, Metadata, Mode, Owner, Principal};
 
-/// A request for one lock: the same while it waits and while it holds.
+/// A request for one lock. It does not change between the wait and the hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The session's request, or the take.
@@ -27,12 +27,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// The choices of the request; the defaults if it makes none.
+    /// The choices of the request. The defaults if it makes none.
     pub(crate) fn choices(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(Extras::PLAIN)
     }
 
-    /// Its session and owner, if it names both.
+    /// The session and owner of the request, if it has both.
     pub(crate) fn owner_key(&self) -> Option<OwnerKey> {
         self.claim.session().zip(self.owner.clone())
     }

@@ -9,76 +9,74 @@ use crate::model::{
     SmallMap, WallTime,
 };
 
-/// One live session, as it is stored.
+/// A live session, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
     /// The namespace of the session.
     pub namespace: Namespace,
-    /// The secret that proves it.
+    /// The secret that proves the session.
     pub handle: Handle,
-    /// The run of the client that opened it.
+    /// The run of the client that opened the session.
     pub instance: Instance,
     /// The client's identity, as the cluster checked it.
     pub principal: Principal,
     /// What the client states about itself.
     pub metadata: Arc<Metadata>,
-    /// It ends this long after a renewal, in milliseconds.
+    /// The session ends this long after a renewal, in milliseconds.
     pub ttl_ms: u64,
-    /// It ends this long after its stream broke, in milliseconds, if that is earlier.
+    /// The session ends this long after its stream broke, in milliseconds, if that is earlier than its deadline.
     pub disconnect_grace_ms: Option<u64>,
     /// Log time when it was opened.
     pub opened: LogTime,
-    /// It lives while log time is at most this.
+    /// The session lives while log time is at most this.
     pub deadline: LogTime,
-    /// How many times it was attached.
+    /// How many times the session was attached.
     pub attachment: u64,
     /// The client's newest attempt to attach.
     pub attempt: u64,
-    /// The newest renewal that was applied, by the client's count; older ones change nothing.
+    /// The newest renewal that was applied, by the client's count. Older ones change nothing.
     pub renewal: u64,
-    /// Whether its stream broke and has not come back.
+    /// Whether the session's stream broke and the client has not attached again.
     pub disconnected: bool,
-    /// When it was last opened, attached or renewed.
+    /// When the session was last opened, attached or renewed.
     pub renewed: LogTime,
-    /// The same by the leader's wall clock, for display only.
+    /// The time of `renewed` by the leader's wall clock, for display only.
     pub renewed_wall: WallTime,
-    /// The value of [`Globals::leaderless_ms`](super::Globals::leaderless_ms) at that time. What is added to that value
-    /// since lengthens the session's life.
+    /// The value of [`Globals::leaderless_ms`](super::Globals::leaderless_ms) at the time of `renewed`. What is added
+    /// to that value afterwards lengthens the session's life.
     pub leaderless_ms: u64,
-    /// Whether it accepts holds that are handed over to it although it did not ask for them.
+    /// Whether the session accepts holds that are handed over to it although it did not ask for them.
     pub accepts_hand_over: bool,
     /// Requests with lower numbers are never executed any more.
     pub window_floor: u64,
 }
 
-/// One live session with its requests.
-///
-/// - A request number is active or finished, never both.
+/// A live session with its requests. A request number is active or finished, never both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
     /// The stored part of the session.
     pub(crate) record: SessionRecord,
-    /// Its requests that wait or hold, each with its lock or the locks of its set; derived from locks.
+    /// The session's requests that wait or hold, each with its lock or the locks of its set. Derived from the locks.
     pub(crate) active: SmallMap<u64, SmallMap<LockKey, ClaimState>>,
     /// The number of locks in `active`, over all requests.
     pub(crate) locks: usize,
-    /// Its finished requests that may be repeated.
+    /// The session's finished requests that may be repeated.
     pub(crate) finished: SmallMap<u64, Finished>,
 }
 
 /// Whether a claim waits for its lock or holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClaimState {
-    /// It is in the queue, under this sequence number.
+    /// The request is in the queue, under this sequence number.
     Waiting(u64),
-    /// It holds the lock, with this token.
+    /// The request holds the lock, with this token.
     Holding(FencingToken),
 }
 
 /// The remembered answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// Identifies what it asked for; `None` if a cancel used up a number that was not seen.
+    /// Identifies what the request asked for. `None` if a cancel used up the number before the request arrived.
     pub fingerprint: Option<u64>,
     /// The answer to the request.
     pub outcome: Outcome,
@@ -89,13 +87,13 @@ pub struct Finished {
 pub struct Tombstone {
     /// The namespace of the session.
     pub namespace: Namespace,
-    /// Its handle, so that a late open with it is refused.
+    /// The handle of the session, so that a late open with it is refused.
     pub handle: Handle,
-    /// How it ended.
+    /// How the session ended.
     pub reason: EndReason,
     /// The reason of the operator that ended it, if an operator did.
     pub why: Option<Reason>,
-    /// Forgotten when log time passes this.
+    /// The tombstone is removed when log time passes this.
     pub deadline: LogTime,
 }
 
@@ -103,14 +101,14 @@ pub struct Tombstone {
 /// everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishedLease {
-    /// The secret that proves it.
+    /// The secret that proves the take.
     pub handle: Handle,
-    /// As in [`Request::fingerprint`](super::Request::fingerprint); `None` if a cancel used up a take that was not
-    /// seen.
+    /// Same as [`Request::fingerprint`](super::Request::fingerprint). `None` if a cancel used up the id before the take
+    /// arrived.
     pub fingerprint: Option<u64>,
     /// The answer to a repeated take.
     pub outcome: Outcome,
-    /// Forgotten when log time passes this.
+    /// The record is removed when log time passes this.
     pub forget: LogTime,
 }
 
@@ -120,7 +118,7 @@ impl Session {
         Self { record, active: SmallMap::new(), locks: 0, finished: SmallMap::new() }
     }
 
-    /// Whether both have the same claims.
+    /// Whether both sessions have the same claims.
     pub(super) fn has_claims_of(&self, other: &Self) -> bool {
         (self.locks, &self.active) == (other.locks, &other.active)
     }
@@ -150,7 +148,7 @@ impl Session {
         self.active.contains_key(&number)
     }
 
-    /// The session's own metadata if the given one equals it, as for most requests. Both then share it.
+    /// The session's own metadata if the given one equals it, as for most requests, so that both share one copy.
     pub(crate) fn shared_metadata(&self, metadata: &Metadata) -> Option<Arc<Metadata>> {
         let own = &self.record.metadata;
         (**own == *metadata).then(|| Arc::clone(own))
@@ -165,7 +163,7 @@ impl Session {
         self.locks += usize::from(before.is_none());
     }
 
-    /// Ends the request's claim to this lock. Returns whether it waits for no other lock and holds none.
+    /// Ends the request's claim to this lock. Returns whether the request neither waits for another lock nor holds one.
     pub(super) fn remove_claim(&mut self, number: u64, key: &LockKey) -> bool {
         let Some(locks) = self.active.get_mut(&number) else { return true };
         self.locks -= usize::from(locks.remove(key).is_some());

@@ -1,5 +1,5 @@
-//! The waiters of one lock, with an index that finds the next waiter, and the first that blocks a request, without a
-//! walk.
+//! The waiters of one lock. An index finds the next waiter, and the first waiter that blocks a request, without a walk
+//! over the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -19,13 +19,14 @@ pub struct Waiter {
     pub request: Request,
     /// Log time when it was queued.
     pub since: LogTime,
-    /// It waits while log time is at most this; `None` waits as long as its session lives.
+    /// The request waits while log time is at most this. `None` if it waits as long as its session lives.
     pub deadline: Option<LogTime>,
-    /// The lease that the hold is to have.
+    /// The lease that the hold will have.
     pub lease: Option<LeaseWanted>,
-    /// What it gets when it is granted.
+    /// What a grant will give the waiter.
     pub purpose: Purpose,
-    /// Whether it is a try. A try waits briefly behind a cached hold, and is then refused with the holder of the lock.
+    /// Whether the request is a try. A try waits briefly behind a cached hold, and is then refused with the holder of
+    /// the lock.
     pub tries: bool,
 }
 
@@ -38,7 +39,7 @@ pub struct LeaseWanted {
     pub ms: u64,
 }
 
-/// What a waiter gets. New variants are added at the end.
+/// What a grant gives a waiter. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// A new hold of this lock.
@@ -50,7 +51,7 @@ pub enum Purpose {
 }
 
 impl Waiter {
-    /// Whether it may overtake other barging waiters, and be overtaken by them.
+    /// Whether the waiter may overtake other barging waiters, and be overtaken by them.
     pub(crate) fn barges(&self) -> bool {
         self.request.choices().fairness == Fairness::Barging
     }
@@ -75,7 +76,8 @@ impl Waiter {
         self.lease.is_some() || self.request.choices().at_most_ms.is_some()
     }
 
-    /// Whether its wait ends without a grant or a cancel: it has a deadline, or its owner waits for its own hold.
+    /// Whether the wait can end without a grant or a cancel: it has a deadline, or it waits for a hold of its own
+    /// owner.
     pub(super) fn ends_by_itself(&self) -> bool {
         self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
     }
@@ -84,27 +86,28 @@ impl Waiter {
 /// The sequence number of an upgrade that waits. No other waiter has it.
 pub(crate) const HEAD: u64 = 0;
 
-/// Waiters by sequence number, in the order of arrival. Reads like the map inside it.
+/// Waiters by sequence number, in the order of arrival. Dereferences to the map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Waiters {
     by_place: BTreeMap<u64, Waiter>,
-    /// Derived. `None` for a queue without waiters.
+    /// Derived from the waiters. `None` for an empty queue.
     index: Option<Box<Index>>,
 }
 
-/// What a queue knows about all its waiters.
+/// What is derived from all waiters of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Index {
-    /// Barging waiters that have no fair waiter ahead, by the amount that they want.
+    /// The sequence numbers of barging waiters that have no fair waiter ahead, by the amount that they want.
     barging: BTreeMap<u64, BTreeSet<u64>>,
     /// The number of waiters that belong to a set, by the amount that they want.
     sets: BTreeMap<u64, usize>,
-    /// For each way to ask, the first waiter that blocks it. While new waiters only join the end it moves only
-    /// toward the end, so that a search looks at each waiter once. An upgrade, which waits at number 0, is left out.
+    /// For each way to request the lock, the first waiter that blocks the request. While waiters only join at the end,
+    /// it only moves toward the end, so that a search looks at each waiter once. An upgrade, which waits at number 0,
+    /// is left out.
     first_in_the_way: [Option<NonZeroU64>; WAYS],
 }
 
-/// How a lock is asked for, as far as it decides which waiters block the request.
+/// The part of a request that decides which waiters block it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way {
     pub(crate) mode: Mode,
@@ -120,15 +123,15 @@ impl Way {
         Self { mode: Mode::Shared, barges: true },
         Self { mode: Mode::Exclusive, barges: true },
     ];
-    /// Blocked by every fair waiter and by no other.
+    /// A request of this way is blocked by every fair waiter, and by no other.
     const BEHIND_FAIR: Self = Self::EACH[3];
 
     pub(crate) fn at(self) -> usize {
         2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
     }
 
-    /// Whether the waiter ahead blocks a request of this way, unless that may overtake it. A barging request overtakes
-    /// no fair waiter, even if both could hold the lock.
+    /// Whether the waiter ahead blocks a request of this way. The request may still overtake it because of its
+    /// session's holds. A barging request overtakes no fair waiter, even if both could hold the lock.
     pub(crate) fn is_blocked_by(self, ahead: &Waiter) -> bool {
         let conflict = ahead.request.mode.conflicts_with(self.mode);
         if self.barges { !ahead.barges() && (conflict || ahead.purpose == Purpose::Hold) } else { conflict }
@@ -159,8 +162,8 @@ impl Waiters {
         self.by_place.insert(place, waiter);
     }
 
-    /// Adds a waiter from the records, which are in any order. A call of [`derive_index`](Self::derive_index) must
-    /// follow.
+    /// Adds a waiter from the records, which come in any order. The caller must then call
+    /// [`derive_index`](Self::derive_index).
     pub(super) fn restore(&mut self, place: u64, waiter: Waiter) {
         self.by_place.insert(place, waiter);
     }
@@ -181,7 +184,7 @@ impl Waiters {
         self.index = (!self.by_place.is_empty()).then_some(index);
     }
 
-    /// How many of them wait as part of a set.
+    /// How many of the waiters belong to a set.
     pub(crate) fn sets(&self) -> usize {
         self.index.iter().flat_map(|index| index.sets.values()).sum()
     }
@@ -196,7 +199,7 @@ impl Waiters {
             && self.index.as_ref().is_some_and(|index| index.sets.range(free + 1..=were_free).next().is_some())
     }
 
-    /// The first waiter that blocks a request of this way at the end of the queue.
+    /// The first waiter that blocks a request of this way if it joins the end of the queue.
     pub(crate) fn first_in_the_way(&self, way: Way) -> Option<u64> {
         if self.by_place.contains_key(&HEAD) {
             return Some(HEAD);
@@ -204,9 +207,9 @@ impl Waiters {
         self.index.as_ref()?.first_in_the_way[way.at()].map(NonZeroU64::get)
     }
 
-    /// The first barging waiter that is admitted and has no fair waiter ahead. Of waiters that want many different
-    /// amounts, only those with the smallest are looked at. That bounds the work, and still finds a waiter whenever one
-    /// is admitted.
+    /// The first barging waiter that is admitted and has no fair waiter ahead. If the waiters want many different
+    /// amounts, only those with the smallest amounts are looked at. This bounds the work, and still finds a waiter
+    /// whenever one is admitted.
     pub(crate) fn first_barging(&self, admits: impl Fn(Mode) -> bool) -> Option<u64> {
         let wants = self.index.iter().flat_map(|index| index.barging.values());
         let firsts = wants
@@ -232,7 +235,7 @@ impl Index {
         }
     }
 
-    /// Removes a waiter from the index; `left` are the others.
+    /// Removes a waiter from the index. `left` are the waiters that remain.
     fn remove(&mut self, place: u64, waiter: &Waiter, left: &BTreeMap<u64, Waiter>) {
         let want = want(waiter.request.mode);
         if waiter.purpose == Purpose::Set

@@ -1,4 +1,4 @@
-//! How much a search looked at, counted for tests.
+//! Counts the items that searches look at, for tests.
 
 #[cfg(test)]
 thread_local! {
@@ -11,7 +11,7 @@ pub(crate) fn looked_at() {
     LOOKED_AT.with(|count| count.set(count.get() + 1));
 }
 
-/// Runs a closure and returns how many items searches looked at meanwhile, on this thread.
+/// Runs a closure. Returns its result and how many items searches looked at during the run, on this thread.
 #[cfg(test)]
 pub(crate) fn count_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = LOOKED_AT.with(std::cell::Cell::get);

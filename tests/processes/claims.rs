@@ -36,7 +36,7 @@ fn signals_withdraw_a_lease(endpoints: &str) {
 
 /// Checks that a child whose grant cannot be printed exits with an error and holds nothing.
 fn releases_its_grant(endpoints: &str, mut child: Child, name: &str) {
-    // Standard input stays open, so that its end is not what ends the child.
+    // Standard input stays open, so the child does not end because of its end.
     let input = child.stdin.take();
     let ended = child.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -107,8 +107,8 @@ fn requests_reach_the_holder(endpoints: &str) {
     }
 }
 
-/// Kills a `lock` process whose command has started several processes. None of them runs when the next holder looks for
-/// them.
+/// Kills a `lock` process whose command has started several processes. None of them runs any more when the next holder
+/// checks.
 fn nothing_runs_with_the_next_holder(endpoints: &str) {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
@@ -126,7 +126,7 @@ fn nothing_runs_with_the_next_holder(endpoints: &str) {
     assert_eq!((next.status.code(), String::from_utf8_lossy(&next.stdout).as_ref()), (Some(0), ""));
 }
 
-/// The state of the thread that reads standard input: S if it sleeps, T if the process was stopped.
+/// The state of the thread that reads standard input: `S` if it sleeps, `T` if the process was stopped.
 fn state_of_reader(process: &str) -> Option<char> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
     let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
@@ -200,7 +200,7 @@ fn handles_come_from_outside_the_command_line(endpoints: &str) {
     assert_eq!(from_input(&["release", "cl/proof", "-"]), Some(0));
 }
 
-/// A handle can come from the environment or from standard input, where no other user of the machine can read it.
+/// A handle can be read from the environment or from standard input, which other users of the machine cannot see.
 #[tokio::test]
 async fn a_handle_need_not_be_on_the_command_line() {
     against_a_cluster(handles_come_from_outside_the_command_line).await;
@@ -227,8 +227,8 @@ async fn a_request_reaches_the_holder() {
     against_a_cluster(requests_reach_the_holder).await;
 }
 
-/// If the `lock` process is killed, nothing that its command started runs when the next holder starts: no background
-/// process, no part of a pipeline, and no process in another session.
+/// If the `lock` process is killed, no process that its command started is running when the next holder starts: no
+/// background process, no part of a pipeline, and no process in another session.
 #[tokio::test]
 async fn a_killed_wrapper_leaves_nothing_running() {
     against_a_cluster(nothing_runs_with_the_next_holder).await;
@@ -241,8 +241,8 @@ async fn a_hold_in_the_background_is_not_stopped() {
     against_a_cluster(a_background_job_holds).await;
 }
 
-/// The first word after the lock starts the command. A command line without a command, or with an unusable option, is
-/// refused before any request is sent.
+/// The first word after the lock's name starts the command. A command line without a command, or with an invalid
+/// option, is refused before any request is sent.
 #[tokio::test]
 async fn the_command_line_is_read_as_it_is_written() {
     against_a_cluster(command_lines_are_read_as_written).await;

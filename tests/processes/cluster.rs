@@ -13,20 +13,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::ports::free_ports;
 
-/// How long a test waits for something that must happen before it fails.
+/// How long a test waits for an expected event before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Serialises the tests that need all cores of the machine.
 pub(crate) static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Where a node runs, and how it is started.
+/// Where a node runs and how it is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// The address at which it listens.
     pub(crate) host: String,
-    /// The directory of its data; `None` for a folder in the cluster's own.
+    /// The directory of its data. `None` for a directory inside the cluster's folder.
     pub(crate) data: Option<PathBuf>,
-    /// Command words placed before the command of the node; may be empty.
+    /// Words that are placed before the command of the node. May be empty.
     pub(crate) launcher: Vec<String>,
     /// Variables added to its environment.
     pub(crate) environment: Vec<(String, String)>,
@@ -79,7 +79,7 @@ impl Cluster {
             cluster.spawn(node);
         }
         cluster.await_leader().await;
-        // Two nodes can elect a leader before the third answers, but a test may use the third at once.
+        // Two nodes can elect a leader before the third one answers, but a test may use the third one immediately.
         for node in 1..=3 {
             cluster.await_answer(node).await;
         }
@@ -172,7 +172,8 @@ impl Cluster {
         let threads = fs::read_dir(format!("/proc/{}/task", self.process(node))).expect("a process");
         let states =
             threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("stat")).unwrap_or_default());
-        // The state is the letter after the name, which is in brackets: T is stopped, D is in an uninterruptible call.
+        // The state is the letter after the name, which is in parentheses: `T` is stopped, `D` is in an uninterruptible
+        // call.
         states
             .filter_map(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()))
             .all(|rest| rest.starts_with(['T', 'D']))

@@ -1,4 +1,4 @@
-//! Commands whose endpoints belong to two clusters, or are ports of something else.
+//! Commands whose endpoints belong to two clusters, or are no client ports.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ use crate::single_node::SingleNode;
 /// A cluster of one process.
 struct One {
     node: SingleNode,
-    /// Its HTTP address and its peer address.
+    /// The HTTP address and the peer address of the process.
     others: [String; 2],
     cluster_id: String,
 }
@@ -86,7 +86,7 @@ async fn two_clusters_behind_one_list_are_a_usage_error() {
     assert!(said.contains("--cluster") && said.contains("32 hexadecimal digits"), "{said}");
 }
 
-/// Asks each node for the cluster id. All must report the same.
+/// Reads the cluster id from each node. All must be equal.
 async fn one_id(cluster: &Cluster) -> String {
     let mut ids = BTreeSet::new();
     for endpoint in cluster.endpoints() {
@@ -146,8 +146,8 @@ async fn status_shows_the_id_that_names_a_cluster() {
     }
 }
 
-/// The HTTP port and the peer port of a node, in the list by mistake, are ignored with a warning. If the list has only
-/// such ports, the error says that they are not client ports.
+/// The HTTP port and the peer port of a node in the list of endpoints are ignored with a warning. If the list has only
+/// such ports, the error says that they are no client ports.
 #[tokio::test]
 async fn a_wrong_port_is_named() {
     let folder = tempfile::tempdir().expect("a folder");

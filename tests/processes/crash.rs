@@ -60,7 +60,8 @@ async fn nothing_is_lost_or_held_twice_while_nodes_are_killed() {
     eprintln!("{granted} grants, {through} through a failover; {report}\n{}", report.table(&history));
     let violations = check(&history, true);
     assert!(violations.is_empty(), "seed {}:\n{}", workload.seed, listed(&violations));
-    // The history of the first half must pass as well, because the searches for injected bugs check it before the end.
+    // The history of the first half must pass as well, because the runs with injected bugs check a history before its
+    // end.
     let halfway = History { open: [(0, length / 2)].into(), ..(*history).clone() };
     let violations = check(&halfway, false);
     assert!(violations.is_empty(), "seed {}, first half:\n{}", workload.seed, listed(&violations));
@@ -112,8 +113,8 @@ async fn the_checker_catches_tokens_of_a_process() {
 }
 
 /// The checker detects a request that is executed again when it is repeated. The followers are stopped when the leader
-/// sends them the entry, and the leader is killed before it can answer. The followers continue, find the entry in their
-/// sockets, and the client repeats its request.
+/// sends them the entry, and the leader is killed before it can answer. When the followers continue, they read the
+/// entry from their sockets, and the client repeats its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_retries_that_run_again() {
     let _turn = TURN.lock().await;
@@ -140,9 +141,9 @@ async fn the_checker_catches_retries_that_run_again() {
     eprintln!("after {:?}: {found:?}", workload.run.now());
 }
 
-/// The checker detects sessions that end before the validity that their clients were given. It uses only the search for
-/// a linearizable order of the clients' calls: another client sees the lock free, or acquires it, while its holder is
-/// still sure of it.
+/// The checker detects sessions that end before the time for which their clients were promised them. It uses only the
+/// search for a linearizable order of the clients' calls: another client finds the lock free, or acquires it, while its
+/// holder is still sure of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_catches_sessions_that_end_early() {
     catches(Fault::EarlyExpiry, &[Rule::Linearizable]).await;

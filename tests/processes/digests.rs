@@ -36,7 +36,7 @@ async fn the_node_whose_state_differs_stops_and_the_others_serve() {
     cluster.spawn_faulty(follower, Fault::OtherState);
     await_stop(&mut cluster, follower).await;
     client.lock("on").acquire().await.expect("the others serve").release().await.expect("released");
-    // Its log is correct: without the mirror the node rebuilds the correct state.
+    // The node's log is correct, so without the mirror the node rebuilds the correct state.
     std::fs::remove_dir_all(cluster.folder().join(format!("n{follower}")).join("state")).expect("a mirror");
     cluster.spawn(follower);
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longer than any step takes on a slow machine, including the expiry of a TTL.
+/// Longer than any step takes on a slow machine. A step may include the expiry of a TTL.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 macro_rules! cluster_tests {

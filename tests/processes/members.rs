@@ -66,7 +66,7 @@ fn damage_log(cluster: &Cluster, node: usize) {
     fs::write(&log, bytes).expect("damaged");
 }
 
-/// Clients that acquire and release in a loop; none of their calls may fail.
+/// Clients that acquire and release in a loop. None of their calls may fail.
 struct Workers {
     stop: Arc<AtomicBool>,
     pairs: Arc<AtomicU64>,

@@ -1,7 +1,8 @@
-//! The commands of the README and of the manual run as they are written, against three real nodes.
+//! The commands of the README and of the manual behave as the pages say, with three real nodes.
 //!
-//! A block of `sh` is a list of commands. A block of `console` also shows what they print, which is compared but for numbers
-//! and names of machines. The comment `# exit code N` at the end of a command says how it ends; without it that is 0.
+//! A block of `sh` is a list of commands. A block of `console` also shows their output, which is compared except for
+//! numbers and for names of users and machines. The comment `# exit code N` after a command gives its exit code;
+//! without the comment it is 0.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,25 +19,25 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cluster::TURN;
 
-/// What the pages have and this test does not run: the page, how the command begins, and why not.
+/// Commands in the pages that this test does not run: the page, the start of the command, and the reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", "builds for minutes; `scripts/check.sh` builds the same program and runs it"),
     ("testing.md", "scripts/check.sh", "runs all tests, and so this one"),
     ("testing.md", "scripts/nemesis.sh", "runs for minutes; the tests of `crash` are its short form"),
     ("other-languages.md", "grpcurl", "is not everywhere; `tests/service/other_languages.rs` makes the same calls"),
 ];
-/// Commands that run until they are stopped: they continue in the background while the rest of the page runs.
+/// Commands that run until they are stopped. They continue in the background while the rest of the page runs.
 const LASTING: &[&str] = &["lockkeeper dev", "cargo run --release -- dev", "lockkeeper serve", "lockkeeper watch"];
-/// The work that the pages do under a lock.
+/// Programs that the pages run under a lock.
 const JOBS: &[&str] = &["rebuild-index", "backup", "migrate", "call-the-api", "serve"];
-/// A page takes at most this long.
+/// Longest time for the commands of one page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A command of a page.
 struct Line {
     number: usize,
     command: String,
-    /// What the page says that it prints, in a block of `console`.
+    /// The expected output, for a command in a block of `console`.
     prints: Option<Vec<String>>,
 }
 
@@ -60,7 +61,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The commands of a page, from the first to the last.
+/// The commands of a page, in order.
 fn commands(text: &str) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut block = None;
@@ -87,19 +88,20 @@ fn commands(text: &str) -> Vec<Line> {
     lines
 }
 
-/// A hundred ports of which those are free that the nodes of a page use; no two pages of this program get the same.
+/// The first of a hundred ports, of which the ones that the nodes of a page use are free. No two pages get the same
+/// hundred in one run of this program.
 fn free_hundred() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let used = [1, 2, 3, 4, 5, 11, 12, 13, 14, 15, 21, 22, 23];
-    // Programs that run at the same time begin at different places.
+    // Concurrent runs of this program begin at different ports.
     let first = u16::try_from(std::process::id() % 16).expect("small");
     let next = || 100 * (281 + (first + TAKEN.fetch_add(1, Ordering::Relaxed)) % 40);
     let base = std::iter::repeat_with(next).take(80).find(|base| used.iter().all(|above| free(base + above)));
     base.expect("free ports")
 }
 
-/// The text with the ports of this run in place of the usual ones.
+/// Replaces the usual ports in the text with the ports of this run.
 fn moved(text: &str, base: u16) -> String {
     text.replace("127.0.0.1:76", &format!("127.0.0.1:{}", base / 100))
 }
@@ -109,7 +111,7 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-/// A folder that looks like a checkout to the commands of a page.
+/// Fills a folder so that the commands of a page can run in it as in a checkout.
 fn stage(folder: &Path, base: u16) {
     let lockkeeper = env!("CARGO_BIN_EXE_lockkeeper");
     for node in 1..=3 {
@@ -122,7 +124,7 @@ fn stage(folder: &Path, base: u16) {
     fs::create_dir(folder.join("bin")).expect("a folder");
     let dev = format!("#!/bin/sh\n[ \"$1\" = dev ] && set -- \"$@\" --port-base {base}\nexec {lockkeeper} \"$@\"\n");
     program(&folder.join("bin/lockkeeper"), &dev);
-    // The program is built already; nothing else of cargo is run here.
+    // The program is built already, so this `cargo` only starts it, and rejects all other commands.
     let cargo = "#!/bin/sh\n[ \"$1 $2 $3\" = 'run --release --' ] || exit 99\nshift 3\nexec lockkeeper \"$@\"\n";
     program(&folder.join("bin/cargo"), cargo);
     for name in JOBS.iter().map(|job| (*job).to_owned()).chain(["bin/make".to_owned()]) {
@@ -130,7 +132,7 @@ fn stage(folder: &Path, base: u16) {
     }
 }
 
-/// The page as one script: it stops at the first command that ends otherwise than the page says.
+/// The commands of a page as one script. It stops at the first command whose exit code differs from the page's.
 fn script(page: &str, lines: &[Line], base: u16) -> String {
     let mut script = String::from(
         "lasting=()\n\
@@ -156,7 +158,8 @@ fn script(page: &str, lines: &[Line], base: u16) -> String {
         writeln!(script, "{{ {command}\n}} {into}\ncode=$?").expect("memory");
         let report = format!("{page}:{number}: exit code $code, and not {code}");
         writeln!(script, "[ $code = {code} ] || {{ echo \"{report}\" >&2; exit 1; }}").expect("memory");
-        // The next command of a person comes seconds later: by then a leader is there.
+        // A user enters the next command seconds later, when a leader has been elected. The script waits for the leader
+        // instead.
         if command.starts_with("cluster/run.sh ") && !command.ends_with(" stop") {
             script.push_str("serves\n");
         }
@@ -165,7 +168,7 @@ fn script(page: &str, lines: &[Line], base: u16) -> String {
     script
 }
 
-/// A text without what differs between two runs: numbers, and names of users and machines.
+/// Replaces what differs between two runs: numbers, and names of users and machines.
 fn masked(text: &str) -> String {
     let words =
         text.split_whitespace().map(|word| if word.contains('@') { "user@host".to_owned() } else { word.to_owned() });
@@ -179,7 +182,7 @@ fn masked(text: &str) -> String {
     masked
 }
 
-/// Runs the commands of a page; the error says which one did not do what the page says.
+/// Runs the commands of a page. The error names the command that behaved differently from the page.
 fn run(page: &str, lines: &[Line]) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let base = free_hundred();
@@ -211,7 +214,7 @@ fn run(page: &str, lines: &[Line]) -> Result<(), String> {
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    // Nodes, and all else that the page started, are in the group of the script.
+    // Nodes and all other processes that the page started are in the process group of the script.
     kill_process_group(group, Signal::KILL).ok();
     bash.wait().expect("gone");
     let errors = fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
@@ -235,8 +238,8 @@ fn is_there(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Each command of the README and the manual does what its page says. What is not run is in the list of exceptions, and
-/// each of these is needed.
+/// Each command of the README and the manual behaves as its page says, except those in the list of exceptions. Each
+/// exception is needed.
 #[test]
 fn the_commands_of_the_pages_run() {
     let _turn = TURN.blocking_lock();
@@ -267,7 +270,7 @@ fn the_commands_of_the_pages_run() {
     assert!(unused.is_empty(), "exceptions that no page needs: {unused:?}");
 }
 
-/// A command that ends otherwise than its page says is found, and so is one that prints something else.
+/// A command with another exit code than its page gives is reported, and so is one with other output.
 #[test]
 fn a_wrong_page_is_found() {
     let page = |text: &str| run("wrong.md", &commands(text));
@@ -279,7 +282,7 @@ fn a_wrong_page_is_found() {
     assert!(printed.contains("it prints\none #"), "{printed}");
 }
 
-/// The page on `lock` has every option of the command, and no other.
+/// The page about `lock` lists every option of the command, and no others.
 #[test]
 fn the_page_on_lock_has_every_option() {
     let help = Command::new(env!("CARGO_BIN_EXE_lockkeeper")).args(["lock", "--help"]).output().expect("help").stdout;
@@ -303,7 +306,7 @@ fn the_page_on_lock_has_every_option() {
     assert_eq!(in_page, in_help);
 }
 
-/// What `--help` of a command prints, the options that all commands have included.
+/// The output of `--help` for a command, including the options that all commands have.
 fn help(command: &[&str]) -> String {
     let help = |words: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_lockkeeper")).args(words).arg("--help").output().expect("help");
@@ -314,7 +317,7 @@ fn help(command: &[&str]) -> String {
     help(command) + &common
 }
 
-/// Commands and options that the text of a page names, between its backticks, exist.
+/// Commands and options in backticks in the text of a page exist.
 #[test]
 fn commands_in_the_text_exist() {
     let (mut broken, mut count) = (Vec::new(), 0);

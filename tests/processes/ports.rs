@@ -1,8 +1,8 @@
 //! Ports of the loopback address that no other program takes before a node starts.
 //!
-//! The system picks the port of `:0` from the range that it also uses for outgoing connections, so a node that starts a
-//! second later, or again, might find that port in use. These ports come from below that range, and no two tests of
-//! this process get the same port.
+//! For `:0` the system picks a port from the range that it also uses for outgoing connections. A node that starts a
+//! second later, or again, might find that port in use. The ports of this module are below that range, and no two tests
+//! of this process get the same port.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};

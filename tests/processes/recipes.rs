@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::checker::{Belief, History, check};
 use crate::cluster::{Cluster, PATIENCE, TURN};
 
-/// How long the load runs by default; with `LOCKKEEPER_FULL` it runs the minute that R-ALL-04 requires.
+/// How long the load runs by default. With `LOCKKEEPER_FULL`, it runs for the minute that R-ALL-04 requires.
 const LOAD: Duration = Duration::from_secs(12);
 const LOAD_FULL: Duration = Duration::from_secs(60);
 const QUEUE: usize = 100;

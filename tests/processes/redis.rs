@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, TURN};
 
 /// Long enough not to expire during the test.
 const EXPIRE: Duration = Duration::from_secs(300);
-/// Pairs of lock and unlock during and after the kill of one node, each.
+/// Half of the pairs of lock and unlock for each killed node. Pairs are in progress during the kill and after it.
 const ROUNDS: usize = 10;
 
 /// A follower and then the leader are killed with SIGKILL while a client locks and unlocks. The client continues, and a

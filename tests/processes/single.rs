@@ -130,7 +130,7 @@ async fn a_hangup_reloads_the_log_level() {
     fs::write(single.config(), good).expect("a config");
     single.signal(Signal::HUP);
     single.logs("reloaded the config", 2).await;
-    // The last config is a pipe: once it has been read, the level is known to be set before the node is asked to stop.
+    // The last config is a named pipe: once it has been read, the level is known to be set before the node is stopped.
     single.set_level("error");
     let quiet = fs::read_to_string(single.config()).expect("a config");
     fs::remove_file(single.config()).expect("removed");

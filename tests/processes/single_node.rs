@@ -22,7 +22,7 @@ pub(crate) fn free_addresses() -> [String; 2] {
 pub(crate) struct SingleNode {
     child: Child,
     log: PathBuf,
-    /// Its client address.
+    /// The client address of the node.
     pub(crate) client: String,
 }
 

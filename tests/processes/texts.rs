@@ -56,7 +56,7 @@ fn every_error_is_an_object_under_json() {
     assert!(errors(&unsafe_setting)["detail"].as_str().unwrap().contains("neither TLS nor authentication"));
     let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
     assert_eq!(errors(&unreachable)["error"], "unreachable");
-    // Without --json a complete message has no hint to the help.
+    // Without `--json`, a complete message has no hint to `--help`.
     let plainly = alone(&["verify", "/nonexistent"]).output().unwrap();
     assert_eq!((plainly.status.code(), text(&plainly.stderr).contains("--help")), (Some(64), false));
 }

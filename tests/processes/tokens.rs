@@ -6,8 +6,8 @@ use tokio::time::timeout;
 
 use crate::cluster::{Cluster, PATIENCE};
 
-/// A stream of tokens at a follower reports every end and every grant, before and after the leader is killed. It never
-/// reports a token as valid after it reported its end.
+/// A follower's stream of tokens reports every end and every grant, before and after the leader is killed. It never
+/// reports a token as valid after it reported the token's end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tokens_of_a_lock_are_followed_through_a_leader_kill() {
     let mut cluster = Cluster::start().await;

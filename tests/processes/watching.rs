@@ -91,7 +91,7 @@ async fn a_watch_continues_through_outages() {
     for node in 1..=3 {
         cluster.kill(node);
     }
-    // The outage is longer than the timeout, because a single call fails meanwhile.
+    // A single call fails during the outage, so the outage is longer than the timeout.
     let gave_up = cluster.command(&["status", "--timeout", "300ms"]).output().unwrap();
     assert_eq!(gave_up.status.code(), Some(69));
     for node in 1..=3 {

@@ -47,7 +47,7 @@ pub(crate) struct Bites {
     bitten: BTreeSet<Tried>,
     /// Directions in which no message passes, and the fault that causes it.
     broken: BTreeMap<(&'static str, &'static str), Tried>,
-    /// The last requested transfer of leadership, until a node leads.
+    /// The last requested transfer of leadership that no new leader has completed yet.
     handing_over: Option<Tried>,
 }
 

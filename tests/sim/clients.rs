@@ -44,13 +44,13 @@ impl Caller {
         let mut settings = RemoteSettings::new(endpoints);
         settings.connector = Some(connector(Arc::clone(&self.run), CLIENT_HOSTS[self.index]));
         settings.request_wait = wait;
-        // The name replaces the process id, because everything that is reported must be the same in every run.
+        // A name in place of the process id, because everything that is reported must be the same in every run.
         let named = Metadata { who: CLIENT_HOSTS[self.index].into(), ..Metadata::default() };
         let client = Client::new(RemoteService::new(settings).expect("endpoints")).metadata(named);
         client.clock(self.clock.clone()).request_wait(wait)
     }
 
-    /// Records until when the client is sure of the session.
+    /// Records how long the client is sure of the session.
     pub(crate) fn sure(&self, session: &Session<RemoteService>) {
         self.sure_of(Thing::Session(session.id()), session.valid_for());
     }
@@ -107,7 +107,7 @@ async fn one_round(caller: &mut Caller, session: &Session<RemoteService>) {
     let gives_up = random.below(100) < 5;
     let asked = truth();
     let acquired = if gives_up {
-        // The caller drops the request before its end, so no waiter or hold may remain.
+        // The caller drops the request before the request ends, and then no waiter or hold of it may remain.
         let Ok(acquired) = timeout(patience, request.acquire()).await else { return };
         acquired
     } else {
@@ -146,7 +146,7 @@ async fn hold(
     }
     let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
     let end = truth().min(valid);
-    // The lock is being released from here on.
+    // The release of the lock begins here, so the client is no longer sure of it.
     caller.sure_of(own, Duration::ZERO);
     let client = caller.index;
     let belief = Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end };
@@ -164,7 +164,7 @@ async fn hold(
     caller.run.notes().history.ended(lock, token, end, answered);
 }
 
-/// Reads the holders of a lock from time to time.
+/// Repeatedly reads the holders of a lock.
 pub(crate) async fn look(mut caller: Caller) -> turmoil::Result {
     let connection = caller.connect();
     while !caller.run.stopping() {

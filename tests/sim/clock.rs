@@ -8,8 +8,8 @@ use lockkeeper::model::WallTime;
 
 use crate::random::Random;
 
-/// The newest reading of simulated time, and whether it is frozen: while a process is stopped its runtime does not
-/// exist, and the simulation cannot be asked.
+/// The newest reading of simulated time, and whether time is frozen. While a process is stopped, its runtime does not
+/// exist, so the simulation cannot be read.
 static NEWEST: AtomicU64 = AtomicU64::new(0);
 static STANDS: AtomicBool = AtomicBool::new(false);
 
@@ -18,7 +18,7 @@ pub(crate) fn stand(stands: bool) {
     STANDS.store(stands, Ordering::Relaxed);
 }
 
-/// Simulated time since the start of the run. This is true time, which no process sees.
+/// Simulated time since the start of the run. This is true time, which no simulated process can read.
 pub(crate) fn truth() -> Duration {
     if !STANDS.load(Ordering::Relaxed)
         && let Some(elapsed) = turmoil::sim_elapsed()
@@ -36,12 +36,12 @@ pub(crate) fn newest() -> Duration {
 const HOUR_NANOS: u64 = 3_600_000_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// The clock of one process. Its random numbers follow from the seed.
+/// The clock of one simulated process. Its random numbers follow from the seed.
 #[derive(Debug)]
 pub(crate) struct SimClock {
-    /// How many of its seconds pass in a million true seconds.
+    /// How many seconds of this clock pass in a million true seconds.
     rate: u64,
-    /// The sum of all jumps and stops. If it decreases, the clock stops until its own time has caught up.
+    /// The sum of all jumps and stops. After a decrease, the clock stands still until its own time has caught up.
     jumped_nanos: AtomicI64,
     wall_ms: AtomicU64,
     /// How often the clock and its wall clock were read.
@@ -66,12 +66,12 @@ impl SimClock {
         }
     }
 
-    /// Moves the clock forward, like a machine that was suspended.
+    /// Moves the clock forward, as after the suspend of a machine.
     pub(crate) fn jump(&self, by: Duration) {
         self.jumped_nanos.fetch_add(i64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Stops the clock for this duration, like a machine whose clock does not include a suspend.
+    /// Stops the clock for this duration, as on a machine whose clock does not include suspends.
     pub(crate) fn stand_still(&self, by: Duration) {
         self.jumped_nanos.fetch_sub(i64::try_from(by.as_nanos()).unwrap_or(0), Ordering::Relaxed);
     }

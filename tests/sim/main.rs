@@ -6,7 +6,7 @@
 //! - Each run has a separate process, because libraries keep state for the whole process, which would leak from one run
 //!   into the next.
 //!
-//! What could differ between two runs with one seed, and how it is prevented:
+//! Sources of differences between two runs with one seed, and how each is prevented:
 //!
 //! | source | prevented by |
 //! | --- | --- |

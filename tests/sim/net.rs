@@ -53,8 +53,8 @@ pub(crate) async fn incoming(run: Arc<Run>, host: &'static str, port: u16) -> io
     })))
 }
 
-/// A connection whose arrivals are recorded. Their sizes are not, because the date in HTTP headers is the machine's
-/// own.
+/// A connection whose arrivals are recorded. Their sizes are not recorded, because the real date in HTTP headers
+/// affects them.
 struct Traced {
     stream: TcpStream,
     run: Arc<Run>,
@@ -68,7 +68,7 @@ struct Traced {
     broken: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// Data that has arrived and is read later, in order, including the end of the connection.
+/// Data that has arrived and will be read later, in order, including the end of the connection.
 struct Late {
     waiting: VecDeque<(Duration, io::Result<Vec<u8>>)>,
     pause: Option<Pin<Box<Sleep>>>,
@@ -84,7 +84,8 @@ impl Traced {
     ) -> Self {
         let late = Late { waiting: VecDeque::new(), pause: None, ended: false };
         let breaks = Arc::clone(&run);
-        // Without a reset this must not change a run: it uses no random choice of tokio's and no scheduling budget.
+        // Without a reset, this must not change a run, so it uses neither a random choice nor the scheduling budget of
+        // tokio.
         let broken = tokio::task::unconstrained(async move {
             loop {
                 let news = breaks.resets.notified();

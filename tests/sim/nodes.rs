@@ -35,9 +35,9 @@ pub(crate) struct Place {
     pub(crate) index: usize,
     pub(crate) disk: MemoryDisk,
     pub(crate) clock: Arc<SimClock>,
-    /// Whether syncs of its disk do not end.
+    /// Whether syncs of its disk are stalled.
     pub(crate) stalled: AtomicBool,
-    /// Limit of the renewals in an entry, from the next start on.
+    /// The most renewals in an entry, from the next start on.
     pub(crate) renewals_an_entry_max: AtomicUsize,
     random: std::sync::Mutex<Random>,
     running: std::sync::Mutex<Option<(Node, mpsc::UnboundedSender<Order>)>>,
@@ -100,7 +100,7 @@ fn config(index: usize) -> Config {
     }
 }
 
-/// Runs everything on a node's host, from its start to a crash.
+/// Runs a node on its host, from its start to a crash.
 pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
     let run = Arc::clone(&place.run);
     run.trace(place.host(), || "boots".to_owned());
@@ -147,7 +147,7 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
     }
 }
 
-/// The disk: written data becomes durable a moment later, in order, unless the disk is stalled.
+/// The disk: written data becomes durable after a short random time, in order, unless the disk is stalled.
 async fn sync(place: Arc<Place>, wal: MemoryWal, mut random: Random) {
     wal.hold_syncs();
     loop {
@@ -165,7 +165,7 @@ async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
     rpc::serve_incoming(routes, clients, node.closing()).await.expect("served");
 }
 
-/// Records the events that the node reports, continuing where the previous process ended.
+/// Records the events that the node reports, from where the previous process ended.
 async fn witness(place: Arc<Place>, node: Node) {
     let run = &place.run;
     let from = run.notes().history.tellings[place.index].stretches.last().map(|(_, to)| *to);

@@ -1,5 +1,5 @@
-//! Planted bugs. Each must be detected, or the simulation misses bugs of this kind. Bugs inside one module are detected
-//! by that module's own tests; the table of them is in `faults.rs`.
+//! Planted bugs. If one is not detected, the simulation misses bugs of its kind. Bugs inside one module are detected by
+//! that module's own tests; the table of them is in `faults.rs`.
 
 use lockkeeper::faults::Fault;
 
@@ -43,7 +43,7 @@ fn every_planted_bug_is_caught() {
     assert!(unseen.is_empty(), "not caught: {unseen:?}");
 }
 
-/// Every bug is in the table above, in that of its module, or in the test of digests.
+/// Every bug is in the table above, in the table of its module, or in the test of digests.
 #[test]
 fn every_planted_bug_is_looked_for() {
     let elsewhere = [include_str!("../../src/faults.rs"), include_str!("../processes/digests.rs")].concat();

@@ -9,13 +9,13 @@ use crate::settle;
 use crate::stories;
 use crate::world::World;
 
-/// Variable with the seed of a run, for its process.
+/// The variable with the seed of a run, set for the process of the run.
 const SEED: &str = "LOCKKEEPER_SEED";
-/// Variable with the scenario of a run.
+/// The variable with the scenario of a run.
 const STORY: &str = "LOCKKEEPER_STORY";
-/// Variable with a range of seeds for the scenarios, such as `100..200`.
+/// The variable with a range of seeds for the scenarios, such as `100..200`.
 const SEEDS: &str = "LOCKKEEPER_SEEDS";
-/// Variable with the number of repetitions of a seed.
+/// The variable with the number of repetitions of a seed.
 const REPEATS: &str = "LOCKKEEPER_REPEATS";
 /// Number of concurrent runs.
 const AT_ONCE: usize = 2;
@@ -94,7 +94,7 @@ fn named_seeds() -> Option<std::ops::Range<u64>> {
     Some(from.parse().expect("a seed")..to.parse().expect("a seed"))
 }
 
-/// Executes one run if the environment has its seed and scenario; otherwise does nothing.
+/// Executes one run if the environment has a seed and a scenario. Otherwise it does nothing.
 #[test]
 fn one_run() {
     let Some(seed) = std::env::var(SEED).ok().and_then(|text| text.parse().ok()) else { return };
@@ -110,10 +110,10 @@ fn one_run() {
 /// The mixed scenario keeps every promise, with any seed.
 #[test]
 fn mixed() {
-    // Seeds whose runs have enough crashes; other seeds would do as well.
+    // The runs of these seeds have enough crashes. Other seeds would do as well.
     let ran = run_all("mixed", named_seeds().unwrap_or(10..16));
     ran.iter().for_each(Ran::must_be_sound);
-    // A fault may have had no effect in a single run, but must have had one in all runs together.
+    // A fault may have no effect in a single run. All runs together must have effects of every kind.
     for kind in bites::ALL {
         let (tried, bitten) =
             ran.iter().map(|ran| ran.faults(kind)).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
@@ -125,7 +125,7 @@ fn mixed() {
     }
 }
 
-/// Runs with the same seed are identical. The environment may set other seeds, and how often each is run.
+/// Runs with the same seed are identical. The environment may set other seeds, and how often each one runs.
 #[test]
 fn the_same_seed_is_the_same_run() {
     let times = std::env::var(REPEATS).map_or(2, |times| times.parse().expect("a count"));
@@ -137,7 +137,7 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Every directed scenario, with one seed or with those in the environment.
+/// Every directed scenario passes, with one seed or with those in the environment.
 #[test]
 fn directed() {
     let seeds = named_seeds().unwrap_or(1..2);

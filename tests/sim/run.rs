@@ -1,4 +1,4 @@
-//! The records of a run: the trace, what clients believed, and what nodes reported.
+//! The records of a run: the trace, the times until which clients were sure, and what nodes reported.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,11 +37,11 @@ pub(crate) struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) history: History,
-    /// The session whose end is the last event that matters.
+    /// The session whose end is the last event that is checked.
     pub(crate) marker: Option<SessionId>,
-    /// Position of that event, once a node has reported it.
+    /// Position of the end of that session, once a node has reported it.
     marked: Option<Position>,
-    /// Errors that no client should get.
+    /// Errors that clients must not get.
     pub(crate) odd: Vec<String>,
     /// What clients were sure of, and until when, in true time.
     pub(crate) sure: Sure,
@@ -60,7 +60,7 @@ pub(crate) struct Notes {
     pub(crate) stopped: Vec<String>,
     /// Number of watches that continued after an installed snapshot.
     pub(crate) installs: usize,
-    /// Faults that were injected, and those that took effect.
+    /// The faults that were injected, and which of them took effect.
     pub(crate) bites: Bites,
     /// The client whose connections break on the side of their nodes.
     pub(crate) reset: Option<&'static str>,
@@ -74,7 +74,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Which nodes have reached the last event that matters, by reporting it or with a snapshot that contains it.
+    /// Which nodes have reached the last event that is checked, by reporting it or with a snapshot that contains it.
     pub(crate) fn saw_marker(&self) -> [bool; NODES] {
         let reached = |node: usize| self.history.tellings[node].stretches.last().map(|(_, to)| *to);
         std::array::from_fn(|node| self.marked.is_some_and(|marked| Some(marked) <= reached(node)))
@@ -97,7 +97,7 @@ impl Run {
         Self { notes, stopping: AtomicBool::new(false), resets: Notify::new(), lines }
     }
 
-    /// Locks the records. A run has a single thread, so locking them twice would wait forever; it panics instead.
+    /// Locks the records. A run has a single thread, so a second lock would wait forever. It panics instead.
     #[track_caller]
     pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
         match self.notes.try_lock() {
@@ -172,12 +172,12 @@ impl Run {
         telling.events.push(event);
     }
 
-    /// Records that a node reports events again after this position; it does not know the ones in between.
+    /// Records that a node reports events again after this position. It does not know the events in between.
     pub(crate) fn goes_on(&self, node: usize, from: Position) {
         self.notes().history.tellings[node].stretches.push((from, from));
     }
 
-    /// Records that a client is sure of something until `until`, from now on.
+    /// Records that a client is now sure of something until the time `until`.
     pub(crate) fn sure(&self, thing: Thing, until: Duration) {
         self.notes().sure.note(thing, truth(), until);
     }

@@ -1,4 +1,4 @@
-//! The end of a run: all clients end, and the records are checked.
+//! The end of a run: all clients end, and the records of the run are checked.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::world::World;
 
 /// Exit code of a run that broke an invariant.
 const BROKEN: i32 = 3;
-/// Longest time from the last fault until the cluster serves: a failover, the longest wait for a lost connection, and a
-/// session that must expire first.
+/// Longest time from the last fault until the cluster serves. It covers a failover, the longest wait for a lost
+/// connection, and a session that must expire first.
 const SERVES: Duration = Duration::from_secs(12);
 /// Longest time from the stop until all clients have ended.
 const DRAINS: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub(crate) fn watch_over_time() {
     });
 }
 
-/// After the last fault: the cluster serves again, clients end, and the nodes reach the same state.
+/// The end after the last fault: the cluster serves again, the clients end, and the nodes reach the same state.
 pub(crate) fn settle(world: &mut World, last_client: usize) {
     let granted = world.run.notes().granted;
     let serves = world.until(SERVES, |world| granted + 20 < world.run.notes().granted);
@@ -63,11 +63,11 @@ pub(crate) fn settle(world: &mut World, last_client: usize) {
         let saw = world.run.notes().saw_marker();
         world.run.found(progress::NAME, format!("not at rest within {DRAINS:?}; the nodes reported the end: {saw:?}"));
     }
-    // Messages that nothing waits for, such as notices of commits, arrive meanwhile.
+    // Wait for messages that nothing else waits for, such as commit notices.
     world.pass(Duration::from_secs(1));
 }
 
-/// Waits until no client holds or waits, and marks the end with a session.
+/// Waits until no client holds or waits, and then marks the end with a session.
 async fn end_it(caller: Caller) {
     let client = caller.connect();
     loop {
@@ -112,7 +112,7 @@ pub(crate) fn end(world: &mut World) -> ! {
     for invariant in invariants::ALL {
         let broken = (invariant.broken)(&evidence);
         let Some(first) = broken.first() else { continue };
-        // A planted bug may prevent a scenario from completing, so its coverage is not checked then.
+        // A planted bug may prevent a scenario from completing. Coverage is then not checked.
         if invariant.name == coverage::NAME && !sound {
             continue;
         }

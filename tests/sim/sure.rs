@@ -1,7 +1,7 @@
 //! Compares the times until which clients were sure with what the log ended and granted.
 //!
 //! A client is sure of a session or of a hold until a time that it computes with its own clock. This is recorded as
-//! steps in true time: from one time on, the client is sure until another one. The log shows when each entry was
+//! steps in true time: from the start of a step, the client is sure until its end. The log shows when each entry was
 //! applied.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +17,14 @@ pub(crate) enum Thing {
     Hold(FencingToken),
 }
 
-/// Two readings with a smaller difference are the same, because conversions between clocks round.
+/// Two times with a smaller difference count as equal, because conversions between clocks round.
 const SAME: Duration = Duration::from_micros(10);
 
 /// The steps of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Sure(BTreeMap<Thing, Vec<Step>>);
 
-/// From `since` on, the client is sure until `until`.
+/// From the time `since`, the client is sure until the time `until`.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     since: Duration,
@@ -32,7 +32,8 @@ struct Step {
 }
 
 impl Sure {
-    /// Records a step, unless it equals the last one. A client that has given something up is sure of it until now.
+    /// Records a step, unless it equals the last one. A client that has given up a session or hold is sure of it until
+    /// now.
     pub(crate) fn note(&mut self, thing: Thing, since: Duration, until: Duration) {
         let steps = self.0.entry(thing).or_default();
         if steps.last().is_none_or(|last| SAME < last.until.abs_diff(until)) {
@@ -60,14 +61,14 @@ impl Sure {
         each.max().unwrap_or_default()
     }
 
-    /// The step that applied at a time, if the client was still sure then.
+    /// The step that applied at this time, if the client was still sure then.
     fn at(&self, thing: Thing, now: Duration) -> Option<Step> {
         let last = self.0.get(&thing)?.iter().rev().find(|step| step.since <= now)?;
         (now < last.until).then_some(*last)
     }
 
-    /// What the log ended by time, or granted to another client, while a client was sure of it. The events of the log
-    /// are in order, each with the time at which it was first known to be applied.
+    /// What the log ended by time, or granted to another client, while a client was sure of it. The events of `log` are
+    /// in order, each with the time when it was first known to be applied.
     pub(crate) fn ended_early<'a>(&self, log: impl IntoIterator<Item = (Duration, &'a Event)>) -> Vec<String> {
         let mut held: BTreeMap<LockKey, Vec<(FencingToken, Mode)>> = BTreeMap::new();
         let mut taken = BTreeSet::new();
@@ -153,8 +154,8 @@ mod tests {
         event(hold(number), EventKind::Expired { reason, held_ms: 0 })
     }
 
-    /// A session that expires while its client is sure of it ended early. Only the step at that time counts: neither an
-    /// older one with a later end, nor what the client learns afterwards.
+    /// A session that expires while its client is sure of it ended early. Only the step at that time counts: not an
+    /// earlier step with a later end, and not what the client learns afterwards.
     #[test]
     fn a_session_must_not_end_while_its_client_is_sure() {
         let ended = |reason| event(Subject::Session(session()), EventKind::SessionEnded { reason, why: None });

@@ -19,14 +19,14 @@ use crate::random::Random;
 use crate::run::{NODE_HOSTS, NODES, Run};
 use crate::settle;
 
-/// One step of simulated time, in which each host runs once.
+/// A step of simulated time, in which each host runs once.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What the driver did, and what it observed.
+/// What the driver did and observed.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Deeds {
     pub(crate) crashes: usize,
-    /// Entries that were in a log and not durable when the power of the node was cut.
+    /// Entries that were in a log but not durable when the power of their node was cut.
     pub(crate) entries_lost: u64,
     /// When a leader was crashed or partitioned.
     pub(crate) leaders_hit: Vec<Duration>,
@@ -44,7 +44,8 @@ pub(crate) struct World {
     pub(crate) healed: Duration,
     /// The stalled disks, by node.
     stalled: [Option<Tried>; NODES],
-    /// Changed clocks: which of the two clocks of a process was changed, and how often it had been read by then.
+    /// Changed clocks: the fault, the clock, which of its two readings was changed, and how often that had been read by
+    /// then.
     clocks_set: Vec<(Tried, Arc<SimClock>, usize, u64)>,
 }
 
@@ -91,7 +92,7 @@ impl World {
         self.sim.host(CLIENT_HOSTS[index], move || contend(caller.clone()));
     }
 
-    /// Starts a client on its host that reads holders from time to time.
+    /// Starts a client on its host that repeatedly reads holders.
     pub(crate) fn add_looker(&mut self, index: usize) {
         let caller = self.caller(index);
         self.sim.host(CLIENT_HOSTS[index], move || look(caller.clone()));
@@ -128,7 +129,7 @@ impl World {
         }
     }
 
-    /// Runs until the condition holds. Returns whether it did within the limit.
+    /// Runs until the condition holds or the limit is reached. Returns whether it holds.
     pub(crate) fn until(&mut self, limit: Duration, mut so: impl FnMut(&mut Self) -> bool) -> bool {
         let last = self.now() + limit;
         while !so(self) {
@@ -140,8 +141,8 @@ impl World {
         true
     }
 
-    /// Runs until a condition holds that the scenario requires. If it does not hold within the limit, the run fails for
-    /// lack of coverage.
+    /// Runs until a condition holds that the scenario requires. If the limit is reached first, the run fails for lack
+    /// of coverage.
     pub(crate) fn must(&mut self, what: &'static str, limit: Duration, so: impl FnMut(&mut Self) -> bool) {
         if !self.until(limit, so) {
             self.run.found(coverage::NAME, format!("{what} did not happen within {limit:?}"));
@@ -279,13 +280,13 @@ impl World {
         self.sim.release(one, other);
     }
 
-    /// Delays the data from one host to another; the other direction is unchanged.
+    /// Delays the data from one host to another. The other direction does not change.
     pub(crate) fn delay(&mut self, from: &'static str, to: &'static str, by: Duration) {
         self.trace(|| format!("what {from} sends to {to} is read {by:?} late"));
         self.run.notes().late.insert((from, to), by);
     }
 
-    /// Breaks the connections of a client at the nodes, as a middlebox would; `None` ends this.
+    /// Breaks the connections of a client on the side of the nodes, as a middlebox would. `None` ends this.
     pub(crate) fn reset(&mut self, client: Option<&'static str>) {
         self.trace(|| format!("connections break at the nodes: {client:?}"));
         self.run.notes().reset = client;
@@ -300,7 +301,7 @@ impl World {
         self.places[node].stalled.store(stalled, Ordering::Relaxed);
     }
 
-    /// Records an effect if a stalled disk keeps an entry from being durable.
+    /// Records that a stalled disk took effect if it keeps an entry from being durable.
     fn look_at_disk(&self, node: usize) {
         let (last, synced) = self.log_of(node);
         if let Some(tried) = self.stalled[node].filter(|_| synced < last) {
@@ -308,7 +309,7 @@ impl World {
         }
     }
 
-    /// Changes a clock or its wall clock. The fault takes effect when that clock is read again.
+    /// Changes a clock or its wall clock. The fault takes effect the next time that this clock is read.
     pub(crate) fn set_clock(&mut self, kind: Kind, clock: &Arc<SimClock>, change: impl FnOnce(&SimClock)) {
         change(clock);
         let tried = self.run.notes().bites.tried(kind);
@@ -316,7 +317,7 @@ impl World {
         self.clocks_set.push((tried, Arc::clone(clock), which, clock.reads()[which]));
     }
 
-    /// Records the changed clocks that were read since.
+    /// Records which changed clocks were read after the change.
     pub(crate) fn look_at_clocks(&self) {
         let mut notes = self.run.notes();
         for (tried, clock, which, before) in &self.clocks_set {
@@ -336,7 +337,7 @@ impl World {
     }
 }
 
-/// The work of a client, which ends.
+/// A running client task. It is done when the client has ended.
 #[derive(Clone)]
 pub(crate) struct Task(Rc<RefCell<bool>>);
 

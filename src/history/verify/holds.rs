@@ -1,12 +1,12 @@
-//! One holder at a time: follows record by record which holds exist.
+//! Checks that there is one holder at a time. Follows, record by record, which holds exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Claim, EventKind, FencingToken, HistoryRecord, LockName, Mode, SessionId};
 
-/// The current holds, and the grants so far.
+/// The current holds, and the grants in the records that were read so far.
 pub(super) struct Holds<'a> {
-    /// Whether the records begin at the beginning of the chain.
+    /// Whether the first record is the first of the chain.
     complete: bool,
     /// Whether the records of other locks may have been left out.
     one_lock: bool,
@@ -19,9 +19,9 @@ pub(super) struct Holds<'a> {
 struct LockHolds {
     now: BTreeMap<FencingToken, (Mode, Claim)>,
     first: Option<FencingToken>,
-    /// Modes that were granted since the records begin, with a token of each.
+    /// The kinds of modes that were granted in the records, each with a token of such a grant.
     granted: BTreeMap<u8, FencingToken>,
-    /// Tokens of ended holds that were granted before the records begin.
+    /// Tokens of ended holds that were granted before the first record.
     ended_before: BTreeSet<FencingToken>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Holds<'a> {
         Self { complete, one_lock, locks: BTreeMap::new(), of_session: BTreeMap::new() }
     }
 
-    /// Whether the session may hold another lock now, as far as the records show.
+    /// Whether the session may hold another lock now, judging by the records.
     pub(super) fn may_hold_more(&self, claim: Claim) -> bool {
         let held = |session| self.of_session.get(&session).is_some_and(|held| 0 < *held);
         claim.session().is_some_and(|session| !self.complete || self.one_lock || held(session))
@@ -122,7 +122,7 @@ impl<'a> Holds<'a> {
         Ok(())
     }
 
-    /// Ends a hold. `mode` is used if its grant is not among the records.
+    /// Ends a hold. `mode` is used if the grant of the hold is not among the records.
     fn end(&mut self, name: &'a LockName, token: FencingToken, mode: Option<Mode>) -> Result<(), String> {
         let complete = self.complete;
         let lock = self.locks.entry(name).or_default();
@@ -135,7 +135,7 @@ impl<'a> Holds<'a> {
         Ok(())
     }
 
-    /// Some permits were returned; `left` is the mode that remains.
+    /// Records that some permits of a hold were returned. `left` is the mode that remains.
     fn shrink(&mut self, name: &'a LockName, token: FencingToken, returned: u32, left: Mode) -> Result<(), String> {
         let held = self.locks.get(name).and_then(|lock| lock.now.get(&token)).map(|(mode, _)| permits(*mode));
         if held.is_some_and(|held| held != permits(left) + u64::from(returned)) || permits(left) == 0 {
@@ -146,7 +146,7 @@ impl<'a> Holds<'a> {
         self.change(name, token, left, left)
     }
 
-    /// A hold continues in another mode.
+    /// Records that a hold continues in another mode.
     fn change(&mut self, name: &'a LockName, token: FencingToken, was: Mode, to: Mode) -> Result<(), String> {
         let complete = self.complete;
         let lock = self.locks.entry(name).or_default();
@@ -161,8 +161,8 @@ impl<'a> Holds<'a> {
 }
 
 impl LockHolds {
-    /// Ends a hold whose grant is not among the records: it must have been held before they begin, together with
-    /// everything that was granted since.
+    /// Ends a hold whose grant is not among the records. It must have been granted before the first record, so it must
+    /// be compatible with everything that was granted since.
     fn ended_unseen(
         &mut self,
         name: &LockName,

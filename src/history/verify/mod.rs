@@ -1,7 +1,7 @@
-//! The verification that records of a history belong together, and that the locks in it were granted by the rules.
+//! Verifies that records of a history belong together, and that the locks in it were granted by the rules.
 //!
-//! - **Whole**: every record has the hash that its content gives, and follows the previous one. Records of one lock
-//!   alone follow each other by `previous`; records of several must be all of their namespace.
+//! - **Whole**: every record has the hash of its content and follows the previous record. Records of a single lock
+//!   follow each other by `previous`; records of several locks must be all records of their namespace.
 //! - **Growing tokens**: every new token is larger than all before it.
 //! - **One holder at a time**: exclusive, or shared, or permits within the limit.
 //! - **First come, first served**, with its stated exceptions.
@@ -17,7 +17,7 @@ use order::Arrivals;
 use super::{Draft, bytes, link};
 use crate::model::{ChainHash, EventKind, FencingToken, HistoryRecord, LockName, Namespace, Position};
 
-/// Summary of a history without a flaw.
+/// The summary of a history without a flaw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// The number of records.
@@ -32,7 +32,7 @@ pub struct Proof {
     pub from: Position,
     /// The position of the last record.
     pub to: Position,
-    /// The last record's hash. It equals the cluster's unless records were cut off after it.
+    /// The hash of the last record. It equals the cluster's newest hash, unless records after it are missing.
     pub hash: ChainHash,
 }
 
@@ -42,11 +42,14 @@ pub struct Proof {
 pub struct Flaw {
     /// The number of the record, counted from 1.
     pub record: u64,
-    /// What is wrong with it: a sentence without a full stop.
+    /// The flaw, as a sentence without a full stop.
     pub what: String,
 }
 
-/// Verifies that these records are whole and keep the rules, or returns the first flaw. Trusts nothing in them.
+/// Verifies that these records are whole and follow the rules. Trusts nothing in them.
+///
+/// # Errors
+/// Returns the first flaw.
 pub fn verify(records: &[HistoryRecord]) -> Result<Proof, Flaw> {
     let mut seen = Seen::new(records)?;
     for (record, number) in records.iter().zip(1..) {
@@ -55,14 +58,14 @@ pub fn verify(records: &[HistoryRecord]) -> Result<Proof, Flaw> {
     seen.proof(records)
 }
 
-/// What the records so far contain.
+/// What the records that were read so far contain.
 struct Seen<'a> {
     /// The number of each record by its hash, to distinguish a missing record from one that is out of order.
     hashes: BTreeMap<ChainHash, u64>,
     namespace: Option<&'a Namespace>,
-    /// Whether all records are of one lock. Then records of other locks may be left out.
+    /// Whether all records are of one lock. Records of other locks may then be missing.
     one_lock: bool,
-    /// Whether the records begin at the beginning of the chain.
+    /// Whether the first record is the first of the chain.
     complete: bool,
     last: Option<(Position, ChainHash)>,
     last_of: BTreeMap<&'a LockName, ChainHash>,
@@ -109,7 +112,7 @@ impl<'a> Seen<'a> {
         self.holds.add(record)
     }
 
-    /// Checks that the record has its hash and is in its place.
+    /// Checks that the record has the hash of its content and is in its place.
     fn whole(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
         let (Some(draft), Some(namespace)) = (Draft::of(record), record.event.namespace.as_ref()) else {
             return Err("it is about no lock".into());
@@ -136,7 +139,7 @@ impl<'a> Seen<'a> {
 
     /// Checks that the record follows the previous one in the chain.
     fn follows(&self, record: &HistoryRecord, lock: &LockName) -> Result<(), String> {
-        // A record follows none if the cluster kept no earlier record of the lock.
+        // If the cluster kept no earlier record of the lock, the record has no predecessor.
         if record.previous != ChainHash::BEGINNING {
             let all_seen = self.complete && !self.one_lock;
             match self.last_of.get(lock) {
@@ -177,7 +180,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Whether the record has a new token.
+/// Whether the record contains a new token.
 fn draws(kind: &EventKind) -> bool {
     match kind {
         EventKind::Granted { .. }

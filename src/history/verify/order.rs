@@ -1,8 +1,8 @@
-//! First come, first served: no request was granted a lock before another that arrived earlier and was granted later,
+//! First come, first served: if two requests for a lock were granted, the one that arrived first was granted first,
 //! except by the rules.
 //!
 //! The exceptions: shared requests overtake shared waiters; barging requests overtake each other; a session that holds
-//! what a waiting set lacks overtakes the set and all waiters behind it. A hand-over, a resume or an upgrade had no
+//! what a waiting set lacks overtakes the set and all waiters behind it. A hand-over, a resume or an upgrade has no
 //! place in the order, and its record says so.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::holds::Holds;
 use crate::model::{Arrival, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, LockName, Mode, Subject};
 
-/// Grants so far, in the order in which they were asked for.
+/// The grants in the records that were read so far, in the order of arrival of their requests.
 #[derive(Default)]
 pub(super) struct Arrivals<'a> {
     locks: BTreeMap<&'a LockName, BTreeMap<(u64, FencingToken), Passer>>,
@@ -19,11 +19,11 @@ pub(super) struct Arrivals<'a> {
 struct Passer {
     mode: Mode,
     fairness: Fairness,
-    /// A set waited in the same queue, and the session held something that the set may have lacked.
+    /// Whether a set waited in the same queue, and the session held something that the set may have lacked.
     may_pass: bool,
 }
 
-/// A waiter sorts before requests that did not wait and have the same sequence number.
+/// The sort key of an arrival. With equal sequence numbers, a waiter sorts before requests that did not wait.
 fn key(arrival: Arrival) -> u64 {
     arrival.sequence.saturating_mul(2).saturating_add(u64::from(!arrival.queued))
 }
@@ -55,12 +55,12 @@ impl<'a> Arrivals<'a> {
 }
 
 impl Passer {
-    /// Whether it may have overtaken the waiter with these facts.
+    /// Whether this grant may have overtaken the waiter with these facts.
     fn may_have_passed(&self, waiter: &GrantFacts, mode: Mode) -> bool {
         let share = self.mode == Mode::Shared && mode == Mode::Shared;
         let by_kind = match (self.fairness, waiter.fairness) {
             (Fairness::Barging, Fairness::Barging) => true,
-            // A barging request overtakes no fair waiter, even if both could hold the lock; a set waits in several
+            // A barging request overtakes no fair waiter, even if both could hold the lock. A set waits in several
             // queues.
             (Fairness::Barging, Fairness::Fair) => share && waiter.set,
             (Fairness::Fair, _) => share,

@@ -54,12 +54,12 @@ fn outcome(watched: &mut Watched, stamp: u64, command: Command) -> Outcome {
     watched.apply(&entry(stamp, vec![], vec![command])).commands.remove(0).outcome
 }
 
-/// The number of sessions: more than one sweep ends. All have the same deadline, except the last one, which survives.
+/// The number of sessions: more than one sweep ends. All but the last, the survivor, have the same deadline.
 const CROWD: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 1_000;
 const SURVIVOR: u64 = CROWD + 1;
 
-/// All sessions are open, and the last of them hold locks. The survivor waits for one of those. Leases and waits end at
-/// that time, too.
+/// All sessions are open, and the last of those that end hold locks. The survivor waits for one of these locks. Leases
+/// and waits end at the same time as the sessions.
 fn crowded() -> Watched {
     let mut watched = Watched::default();
     watched.apply(&entry(0, vec![], (1..=CROWD).map(|number| open(number, 1000)).collect()));
@@ -75,7 +75,7 @@ fn crowded() -> Watched {
     watched
 }
 
-/// If more is due than one sweep ends, later entries finish. The survivor is granted what was freed for it.
+/// If more is due than one sweep ends, later entries end the rest. The survivor is granted what becomes free.
 #[test]
 fn mass_expiry_is_finished_by_later_entries() {
     let mut watched = crowded();
@@ -90,7 +90,7 @@ fn mass_expiry_is_finished_by_later_entries() {
     watched.compare_mirror();
 }
 
-/// A command on something that is due, but that the sweep has not reached, ends it first and completely.
+/// A command first ends, completely, everything due that it concerns and that the sweep has not reached.
 #[test]
 fn commands_end_what_is_due_before_they_look_at_it() {
     let mut watched = crowded();
@@ -118,8 +118,8 @@ fn commands_end_what_is_due_before_they_look_at_it() {
     assert!(matches!(outcomes[7], Outcome::Refused(Refusal::SessionEnded { .. })), "{:?}", outcomes[7]);
 }
 
-/// A lock-delay that is over, but that the sweep has not reached, keeps nothing closed: a command on its lock ends it
-/// first. Then the hold cannot be resumed, and its reserved permits are free, also for a set.
+/// A lock-delay that is over, but that the sweep has not reached, keeps nothing closed, because a command on its lock
+/// ends it first. The hold can then not be resumed, and its reserved permits are free, also for a set.
 #[test]
 fn a_command_ends_a_lock_delay_that_is_over() {
     let mut watched = Watched::default();
@@ -179,7 +179,7 @@ fn a_command_ends_a_lock_delay_that_is_over() {
     assert_eq!(opened, tokens.len(), "each delay ended with its event");
 }
 
-/// A machine that is restored during an unfinished sweep is complete, and continues like the first.
+/// A machine that is restored during an unfinished sweep is complete, and continues like the original.
 #[test]
 fn an_unfinished_sweep_survives_a_restore() {
     let mut watched = crowded();
@@ -190,7 +190,7 @@ fn an_unfinished_sweep_survives_a_restore() {
     assert_eq!(watched.apply(&next), restored.apply(index, &next));
 }
 
-/// Between two sweeps nothing that is due is granted or renewed, though it still has its record.
+/// Between two sweeps, nothing that is due is granted or renewed, although its record still exists.
 #[test]
 fn nothing_due_is_granted_or_renewed_between_two_sweeps() {
     let mut watched = crowded();
@@ -234,7 +234,7 @@ fn quotas_are_refused_by_name() {
     assert_eq!(outcome(&mut watched, 0, acquire(2, 1, "last", Patience::Session)), refused);
 }
 
-/// Only a semaphore has a limit. A limit that is named with another mode leaves no trace, and the state loads again.
+/// Only a semaphore has a limit. A limit in a request with another mode is ignored, and the state can be loaded again.
 #[test]
 fn a_lock_keeps_no_limit() {
     let mut watched = Watched::default();

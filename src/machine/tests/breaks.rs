@@ -7,8 +7,8 @@ use crate::model::{Command, Manage, Managing, Outcome, Query, QueryResult};
 const STORIES: u64 = 40;
 const ENTRIES: usize = 300;
 
-/// In random scenarios, the answer to a dry run equals the outcome of the break right after it, except for whether it
-/// was done.
+/// In random scenarios, the answer to a dry run equals the outcome of the break right after it, except for the field
+/// that says whether the break was done.
 #[test]
 fn a_dry_run_reports_what_the_break_does() {
     let (mut broken, mut refused) = (0, 0);
@@ -31,7 +31,7 @@ fn a_dry_run_reports_what_the_break_does() {
                 let due = watched.machine.is_due();
                 let applied = watched.apply(&one);
                 story.learn(&one, &applied);
-                // Holds that a sweep left past their deadline end before the break, so that the answer may differ.
+                // Holds that the sweep left past their deadline end before the break, so the answer may differ.
                 let Some(said) = said.filter(|_| !due) else { continue };
                 let QueryResult::WouldBreak(mut said) = said else { panic!("scenario {seed}: another answer") };
                 if let Outcome::Broken(breach) = &mut said {

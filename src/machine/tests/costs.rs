@@ -1,5 +1,5 @@
-//! The cost of deadlock detection and waiting sets, as printed figures (`--nocapture`). Only decisions are asserted and
-//! no times, because a busy machine may be slow. Use an optimised build for meaningful figures.
+//! Prints the cost of deadlock detection and waiting sets (`--nocapture`). Asserts only decisions and no times, because
+//! a busy machine may be slow. An optimized build gives meaningful figures.
 
 use std::time::{Duration, Instant};
 
@@ -74,8 +74,8 @@ fn fastest(machine: &Machine, command: &Command, decided: impl Fn(&Outcome) -> b
     times.min().unwrap_or_default()
 }
 
-/// One more wait behind a full queue costs nearly the same with a named owner as without, also if a request waits for
-/// what that owner holds. A cycle over the whole queue is found as well.
+/// One more wait behind a full queue costs nearly the same with a named owner as without, even if a request waits for
+/// what that owner holds. A cycle over the whole queue is found too.
 #[test]
 fn a_wait_behind_many_is_cheap() {
     let mut machine = Machine::new();
@@ -107,8 +107,8 @@ fn a_wait_behind_many_is_cheap() {
 }
 
 /// A cycle that exists only because every holder of a permit waits is found behind the longest possible queue, also of
-/// sets: the steps of a search suffice. A permit that is returned there takes one step of bounded work, also if every
-/// session behind has another request, so that each may have become able to overtake others.
+/// sets, within the steps of one search. A permit that is returned there takes bounded work, even if every session
+/// behind has another request and may have become able to overtake others.
 #[test]
 fn a_cycle_over_permits_is_found_behind_many() {
     for (sets, aside) in [(false, false), (true, false), (true, true)] {
@@ -172,8 +172,8 @@ fn with_a_permit(session: u64) -> Command {
     Command::Acquire(Acquire { locks: members.into_iter().collect(), owner, ..asks })
 }
 
-/// Releasing a lock is one step of bounded work, however many requests wait: the same few records change, and one
-/// waiter is granted.
+/// The release of a lock is bounded work, however many requests wait: the same few records change, and one waiter is
+/// granted.
 #[test]
 fn a_release_is_bounded_work() {
     let steps = [10, crowd()].map(|waiters| {
@@ -197,7 +197,7 @@ fn a_release_is_bounded_work() {
     assert_eq!(steps[1].1, 2, "released, granted");
 }
 
-/// A raised limit grants all waiters in one command, sets as well.
+/// A raised limit grants all waiters in one command, including sets.
 #[test]
 fn a_limit_over_all_grants_all() {
     for sets in [false, true] {
@@ -221,7 +221,7 @@ fn a_limit_over_all_grants_all() {
     }
 }
 
-/// When a lock is freed, the waiters behind a set that lacks another lock are looked at, whether they belong to one
+/// When a lock becomes free, the waiters behind a set that lacks another lock are looked at, whether they belong to one
 /// session or to many.
 #[test]
 fn a_release_behind_a_set_that_lacks_something() {
@@ -241,7 +241,7 @@ fn a_release_behind_a_set_that_lacks_something() {
     }
 }
 
-/// A machine in which this number of sets wait, each for a lock that is held and one that is idle.
+/// A machine in which this number of sets wait, each for one lock that is held and one that is free.
 fn with_waiting_sets(sets: u64) -> Machine {
     let mut machine = Machine::new();
     for session in 1..=3 {
@@ -256,7 +256,7 @@ fn with_waiting_sets(sets: u64) -> Machine {
     machine
 }
 
-/// Acquires and releases locks that no set asks for. Returns the time of one pair.
+/// Acquires and releases locks that no set wants. Returns the time of one pair.
 fn pairs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     let began = Instant::now();
     for _ in 0..OPERATIONS {
@@ -270,7 +270,7 @@ fn pairs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     began.elapsed() / OPERATIONS
 }
 
-/// Hands a lock that no set asks for along its queue. Returns the time of one hand-over with a new wait at the end.
+/// Passes a lock that no set wants along its queue. Returns the time of one grant with a new wait at the end.
 fn hand_overs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     let lock = "queued";
     for _ in 0..QUEUE {
@@ -288,11 +288,11 @@ fn hand_overs(machine: &mut Machine, numbers: &mut u64) -> Duration {
     began.elapsed() / OPERATIONS
 }
 
-/// Locks that no set asks for are passed on nearly as fast while sets wait as without any.
+/// Locks that no set wants are passed on nearly as fast while sets wait as without sets.
 #[test]
 fn waiting_sets_slow_others_little() {
     let mut machines: Vec<_> = SETS.map(|sets| (sets, with_waiting_sets(sets), 0_u64, [Duration::MAX; 2])).into();
-    // Alternates, and takes the best of each, so that other load on the machine affects all of them.
+    // The rounds alternate, and the best time of each counts, so that other load on the machine affects all of them.
     for _ in 0..ROUNDS {
         for (_, machine, numbers, best) in &mut machines {
             best[0] = best[0].min(pairs(machine, numbers));

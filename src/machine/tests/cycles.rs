@@ -1,5 +1,5 @@
-//! Deadlock detection: compared with the naive model, and with the result of a state in which all owners that can
-//! finish do so.
+//! Deadlock detection, compared with the naive model, and with the state that is left when all owners that can finish
+//! do so.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -18,7 +18,7 @@ pub(super) const SESSIONS: u64 = 5;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
 const OWNERS: [&str; 2] = ["job", "task"];
 const MS_A_COMMAND: u64 = 7;
-/// All leases and lock-delays of a scenario end by then, and all sessions end later.
+/// All leases and lock-delays of a scenario end before this time, and all sessions end after it.
 const LAST_END: LogTime = LogTime(30_000);
 
 fn stories() -> u64 {
@@ -54,16 +54,16 @@ pub(super) struct Story {
     numbers: BTreeMap<SessionId, u64>,
     /// Every claim has an owner, so that no cycle may be missed.
     all_named: bool,
-    /// Several locks are asked for together.
+    /// Whether requests may be for several locks together.
     sets: bool,
-    /// Most requests are for permits, and half of them barge.
+    /// Whether most requests are for permits, and half of them barge.
     crowded: bool,
-    /// Some holds are lost, and what they held stays closed for a while.
+    /// Whether some holds are lost, so that a lock-delay keeps their names closed.
     delays: bool,
 }
 
 impl Story {
-    /// The scenario with this number. The number also decides whether time passes in it.
+    /// The scenario with this number. The number also decides whether time passes in the scenario.
     pub(super) fn new(seed: u64) -> Self {
         let (third, crowded, delays) = (seed % 3, seed % 4 == 3, seed % 5 < 2);
         let (all_named, sets) = (third != 2, third != 0);
@@ -83,7 +83,7 @@ impl Story {
     }
 
     fn owner(&mut self) -> Option<Owner> {
-        // Claims without an owner count as able to end. So no cycle is missed only if every claim has an owner.
+        // A claim without an owner counts as able to end. So every cycle is found only if every claim has an owner.
         let named = self.all_named || self.random.below(8) != 0;
         let owner = OWNERS[self.random.below(2) as usize];
         named.then(|| Owner::parse(owner).expect("legal"))
@@ -101,7 +101,7 @@ impl Story {
         (LockName::parse(name).expect("legal"), mode.into())
     }
 
-    /// The choices of an acquire, and its lease.
+    /// Random choices of an acquire, and its lease.
     fn extras(&mut self) -> (Extras, Option<u64>) {
         let roll = self.random.below(12);
         let reentry = if roll == 0 && !self.all_named { Reentry::Wait } else { Reentry::Refuse };
@@ -153,8 +153,8 @@ impl Story {
                 let (locks, owner) = (self.member().into(), self.owner());
                 let named = owner.is_some();
                 let (extras, lease_ms) = (Some(Box::new(extras)).filter(|_| named), lease_ms.filter(|_| named));
-                // A hold that will have a deadline does not make its parent wait before it is granted, so that a cycle
-                // over it may be missed.
+                // A hold that will have a deadline does not block its parent before it is granted, so a cycle through
+                // it may be missed.
                 let chosen = extras.as_deref().unwrap_or(Extras::PLAIN);
                 let nested = (lease_ms.is_some() || chosen.at_most_ms.is_some()) && chosen.parent.is_some();
                 let patience = if nested { Patience::Try } else { patience };
@@ -172,7 +172,7 @@ impl Story {
         }
     }
 
-    /// A hold, and a new request of its session.
+    /// A random hold, and a new request of its session.
     fn held(&mut self, machine: &Machine) -> Option<(RequestId, LockName, FencingToken)> {
         let holds: Vec<_> = holds(machine).collect();
         if holds.is_empty() {
@@ -195,7 +195,7 @@ fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, Fencin
     })
 }
 
-/// All waits, with queue and sequence number.
+/// All waits, each with its queue and sequence number.
 fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
     let queues = machine.state.locks.iter();
     queues
@@ -206,7 +206,7 @@ fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
 type Holds = Vec<(LockKey, FencingToken)>;
 
 /// Lets every owner finish that waits for nothing and has no unfinished nested run, and lets time pass, until no owner
-/// is left that can finish. Returns the requests that still wait then, and how many alarms there were.
+/// can finish any more. Returns the requests that still wait, and the number of deadlocks that were reported.
 fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
     let mut machine = machine.clone();
     let (mut number, mut alarms) = (1 << 40, 0);
@@ -277,8 +277,8 @@ pub(super) fn waiting_all_the_same(command: &Command) -> Option<Command> {
     }
 }
 
-/// Every alarm agrees with the naive model; had the refused request waited, it would never be granted; and if alarms
-/// are obeyed, all finish in the end. `LOCKKEEPER_CYCLES` sets another number of scenarios.
+/// Every reported deadlock agrees with the naive model, and the refused request would never be granted if it waited. If
+/// all refusals are obeyed, all owners finish in the end. `LOCKKEEPER_CYCLES` sets another number of scenarios.
 #[test]
 fn alarms_are_never_false_and_never_missing() {
     let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();

@@ -9,7 +9,7 @@ use crate::limits;
 use crate::machine::Machine;
 use crate::model::*;
 
-/// More readers than the search of earlier builds could look at.
+/// More readers than a search could look at in earlier builds.
 const READERS: u64 = 800;
 const LEASE_MS: u64 = 1_000;
 
@@ -63,7 +63,7 @@ fn refused(machine: &mut Machine, command: Command) -> Vec<DeadlockLink> {
     }
 }
 
-/// A deadlock is found behind 800 readers, each with an owner, one of which waits for a permit that is never returned.
+/// A deadlock is found behind 800 readers, each with an owner. One of them waits for a permit that is never returned.
 #[test]
 fn a_deadlock_behind_many_readers_is_found() {
     let mut machine = opened(5);
@@ -83,7 +83,8 @@ fn a_deadlock_behind_many_readers_is_found() {
     assert_eq!(machine.deadlock_checks_skipped(), 0);
 }
 
-/// An upgrade of a hold with a lease ends with that hold: it closes no cycle, though readers wait for its owner.
+/// An upgrade of a hold with a lease ends with that hold, so it closes no cycle, even though readers wait for its
+/// owner.
 #[test]
 fn an_upgrade_of_a_leased_hold_ends_with_it() {
     for is_leased in [false, true] {
@@ -104,8 +105,8 @@ fn an_upgrade_of_a_leased_hold_ends_with_it() {
     }
 }
 
-/// A hold with a lease ends automatically once it is granted. A wait behind such a request needs only that grant, but
-/// it does need it.
+/// A hold with a lease ends automatically once it is granted. So a wait behind a request for such a hold needs that
+/// request to be granted, and nothing more.
 #[test]
 fn a_wait_for_a_leased_hold_has_to_be_granted() {
     let mut machine = opened(3);
@@ -121,7 +122,7 @@ fn a_wait_for_a_leased_hold_has_to_be_granted() {
     refused(&mut machine, acquire(2, 2, "m", Some("b")));
 }
 
-/// A parent waits for the end of a nested run only if a claim of that run without a deadline names it.
+/// A parent waits for a nested run only if the run has a claim without a deadline that names the parent.
 #[test]
 fn a_leased_claim_ties_no_parent() {
     for is_leased in [false, true] {
@@ -140,8 +141,8 @@ fn a_leased_claim_ties_no_parent() {
     }
 }
 
-/// A lowered limit closes a cycle at the head of a long queue. It is found within the steps of one entry, in any
-/// order of the owners that wait behind.
+/// A lowered limit closes a cycle at the head of a long queue. The cycle is found within the steps of one entry, in
+/// whichever order the owners wait behind it.
 #[test]
 fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     const WAITERS: u64 = 2_000;
@@ -168,8 +169,8 @@ fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     assert_eq!(machine.deadlock_checks_skipped(), 0);
 }
 
-/// All checks of one entry take a bounded number of steps. The others are skipped and counted. The next entry has all
-/// its steps again.
+/// All checks of one entry take a bounded number of steps. Further checks are skipped and counted. The next entry has
+/// all its steps again.
 #[test]
 fn checks_beyond_the_steps_of_an_entry_are_counted() {
     const WAITERS: u64 = 3_000;

@@ -1,5 +1,5 @@
-//! History: every random scenario verifies, rings forget their oldest segments, pages lose nothing, and verification
-//! detects a machine with a planted bug.
+//! History: every random scenario verifies, rings drop their oldest segments, pages lose nothing, and verification
+//! finds planted bugs of the machine.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -16,7 +16,7 @@ use crate::model::*;
 const STORIES: u64 = 60;
 const ENTRIES: u64 = 400;
 
-/// The history after a position, page by page. Panics if records were forgotten in between.
+/// Reads the history after a position, page by page. Panics if records were dropped in between.
 fn read(machine: &Machine, lock: Option<&str>, after: &mut Position, rows: u32) -> Vec<HistoryRecord> {
     let mut records = Vec::new();
     loop {
@@ -144,8 +144,8 @@ fn release(session: u64, number: u64, lock: &str, token: u64) -> Command {
     })
 }
 
-/// Many namespaces share one bound: the oldest history of all is forgotten first, and a namespace that has lost all of
-/// it reports where its history begins.
+/// Many namespaces share one bound: the oldest history of all namespaces is dropped first, and a namespace whose
+/// history was dropped completely reports where its history begins.
 #[test]
 fn all_namespaces_together_are_bounded() {
     let mut watched = Watched::default();
@@ -205,7 +205,7 @@ fn plain_history(seed: u64) -> Vec<HistoryRecord> {
     records
 }
 
-/// The history verifies if no bug is planted.
+/// The history verifies without a planted bug.
 #[test]
 fn a_plain_history_verifies() {
     for seed in 0..20 {
@@ -213,7 +213,7 @@ fn a_plain_history_verifies() {
     }
 }
 
-/// Verification finds and names each family of planted bugs: last come first served, two holders at a time, tokens that
+/// Verification finds and names each kind of planted bug: last come first served, two holders at a time, tokens that
 /// begin again.
 #[test]
 fn planted_bugs_are_found_by_verify() {
@@ -231,7 +231,7 @@ fn planted_bugs_are_found_by_verify() {
     }
 }
 
-/// Prints what history costs a lock that is acquired and released, as a ratio. It asserts only that history changes
+/// Prints what history costs a lock that is acquired and released, as a ratio. Asserts only that history changes
 /// nothing else.
 #[test]
 fn history_costs_little() {
@@ -265,7 +265,7 @@ fn pair(n: u64) -> Entry {
     entry(1, vec![], vec![acquire(1, 2 * n, "job"), release(1, 2 * n + 1, "job", n)])
 }
 
-/// A filter that follows the events has the same valid and stale tokens as the machine. A token that was stale is never
+/// A filter that follows the events has the same valid and stale tokens as the machine. A stale token never becomes
 /// valid later.
 #[test]
 fn followed_tokens_are_the_machines() {

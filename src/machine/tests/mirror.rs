@@ -1,4 +1,4 @@
-//! A machine that is checked: its invariants hold after every entry, and a mirror that follows its dirty keys equals
+//! A machine with checks: its invariants hold after every entry, and a mirror that is updated by its dirty keys equals
 //! its records.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use crate::machine::{Applied, Machine};
 use crate::model::{Command, Entry, EventKind, LogTime, Mode, Principal, Renewal, Submission, WallTime};
 use crate::state::{Record, RecordKey};
 
-/// A machine, and the records that were mirrored by its dirty keys so far.
+/// A machine, and a mirror of its records that is updated by its dirty keys.
 #[derive(Default)]
 pub(crate) struct Watched {
     pub(crate) machine: Machine,
@@ -26,8 +26,8 @@ impl Watched {
         applied
     }
 
-    /// Panics if permits were granted beyond the limit. A lowered limit ends no hold, but stops new grants; an entry
-    /// that may have changed limits after its grants is skipped.
+    /// Panics if permits were granted beyond the limit. A lowered limit ends no hold, but stops new grants. An entry
+    /// that may have changed a limit after its grants is skipped.
     fn check_grants_of_permits(&self, entry: &Entry, applied: &Applied) {
         if entry.commands.iter().any(|submission| matches!(submission.command, Command::Manage(_))) {
             return;
@@ -40,7 +40,7 @@ impl Watched {
         }
     }
 
-    /// Does what a mirror on disk does after each entry: writes dirty records and removes those that are gone.
+    /// Does what a mirror on disk does after each entry: writes dirty records and removes those that no longer exist.
     pub(crate) fn carry_over(&mut self) {
         let mirror = &mut self.mirror;
         self.machine.take_dirty(|state, key| {
@@ -51,7 +51,7 @@ impl Watched {
         });
     }
 
-    /// Panics unless the mirror equals a full dump and gives the same machine again.
+    /// Panics unless the mirror equals all records and gives an equal machine.
     pub(crate) fn compare_mirror(&self) -> Machine {
         let dump: BTreeMap<_, _> = self.machine.state().records().collect();
         assert_eq!(self.mirror, dump, "the mirror after entry {}", self.machine.applied());

@@ -1,4 +1,5 @@
-//! Tests of the lock machine: golden scripts, a naive model to compare with, and what the records promise.
+//! Tests of the lock machine: scripts with their expected output, a naive model to compare with, and the properties of
+//! records.
 
 mod bounds;
 mod breaks;

@@ -1,6 +1,6 @@
-//! A second, naive implementation of the contract: lists that are searched from end to end, nothing derived, nothing
-//! indexed. It shares the types of the model with the machine and no line of its rules. Quotas and the sweep's bound
-//! are left out.
+//! A second, naive implementation of the machine's contract. It searches lists from end to end, and derives and indexes
+//! nothing. It shares the types of the model with the machine, and none of its rules. Quotas and the sweep's bound are
+//! left out.
 
 #![allow(clippy::wildcard_enum_match_arm, clippy::result_large_err, reason = "said as simply as it can be")]
 
@@ -20,14 +20,14 @@ pub(super) use documents::Shown;
 
 use crate::model::*;
 
-/// A request, as long as it waits or holds.
+/// A request while it waits or holds.
 #[derive(Clone)]
 struct Ask {
     lock: LockKey,
     claim: Claim,
     owner: Option<Owner>,
     mode: Mode,
-    /// The limit that it names.
+    /// The limit that the request names.
     limit: Option<u32>,
     metadata: Metadata,
     principal: Principal,
@@ -35,10 +35,10 @@ struct Ask {
     since: LogTime,
     /// The secret of a take.
     handle: Option<Handle>,
-    /// The length of the lease, of a take or an acquire.
+    /// The length of the lease of a take or an acquire, in milliseconds.
     lease_ms: Option<u64>,
     extras: Extras,
-    /// Whether it was asked for together with others.
+    /// Whether the request is for a set of locks.
     set: bool,
 }
 
@@ -47,14 +47,14 @@ struct Hold {
     token: FencingToken,
     since: LogTime,
     lease_end: Option<LogTime>,
-    /// The deadline that it chose (at-most), and until when it keeps closed what it holds (at-least).
+    /// When the hold ends because of at-most.
     ends: Option<LogTime>,
     closed_until: Option<LogTime>,
-    /// Requests that acquired it again.
+    /// Requests that acquired the hold again.
     again: Vec<(u64, Command)>,
-    /// The request that made it exclusive.
+    /// The request that made the hold exclusive.
     upgrade: Option<(u64, Command)>,
-    /// Whether it is cached, and another request has waited behind it.
+    /// Whether the hold is cached and another request has waited behind it.
     recalled: bool,
 }
 
@@ -63,15 +63,15 @@ struct Wait {
     ask: Ask,
     sequence: u64,
     end: Option<LogTime>,
-    /// The shared hold that is to be made exclusive.
+    /// For an upgrade, the token of the shared hold.
     upgrades: Option<FencingToken>,
-    /// Whether that hold has a deadline, and this wait ends with it.
+    /// Whether the hold to upgrade has a deadline, so that the wait ends with it.
     of_lease: bool,
-    /// Whether it is a try, which waits briefly behind a cached hold.
+    /// Whether the request is a try, which waits briefly behind a cached hold.
     tries: bool,
 }
 
-/// An ended hold, and until when it keeps its name closed; or permits that it returned before.
+/// An ended hold that keeps its name closed for some time, or permits that it returned before.
 struct Lost {
     ask: Ask,
     token: FencingToken,
@@ -90,9 +90,10 @@ struct Presence {
     attachment: u64,
     attempt: u64,
     floor: u64,
-    /// Number, payload (`None` if a cancel used up the number), answer.
+    /// For each finished request: its number, its payload, its answer. The payload is `None` if a cancel used up the
+    /// number.
     answers: Vec<(u64, Option<Command>, Outcome)>,
-    /// How it ended, and until when that is remembered.
+    /// How the session ended, and until when that is remembered.
     ended: Option<(EndReason, LogTime)>,
     why: Option<Reason>,
     seen: LogTime,
@@ -106,7 +107,7 @@ struct Taken {
     over: Option<(Outcome, LogTime)>,
 }
 
-/// The naive model, see the module.
+/// The naive model. See the module.
 #[derive(Default)]
 pub(super) struct Naive {
     now: LogTime,
@@ -114,7 +115,7 @@ pub(super) struct Naive {
     opened: u64,
     sequences: u64,
     settings: Option<ClusterSettings>,
-    /// The longest TTL as an operator set it.
+    /// The longest TTL that an operator set.
     ttl_max: Option<u64>,
     nodes: Vec<Announcement>,
     sessions: Vec<Presence>,
@@ -123,27 +124,28 @@ pub(super) struct Naive {
     lost: Vec<Lost>,
     /// Owners that gained a hold since cycles were last searched for.
     suspects: Vec<Party>,
-    /// Locks where a set waited when something changed since then, and the sessions whose claims changed.
+    /// Locks where a set waited when something changed after the last search for cycles, and the sessions whose claims
+    /// changed.
     changed: Vec<LockKey>,
     changed_sessions: Vec<SessionId>,
     /// Limits of semaphores, and whether they stay while the semaphore is unused.
     limits: Vec<(LockKey, u32, bool)>,
     takes: Vec<Taken>,
-    /// The documents of holds that were taken as such.
+    /// The documents of holds that are documents.
     marks: Vec<documents::Mark>,
     /// Documents of names without a holder.
     free: Vec<documents::Shown>,
-    /// Processes, and until when they are remembered.
+    /// Processes, and until when each is remembered.
     pings: Vec<(Namespace, ProcessId, LogTime)>,
     /// Every grant of the newest entry.
     pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
     /// Every hold that was recalled in the newest entry.
     pub(super) recalls: Vec<FencingToken>,
-    /// For each answer of the newest entry, the recalled holds that it names.
+    /// For each answer of the newest entry, the recalled holds that it contains.
     pub(super) named: Vec<Vec<FencingToken>>,
 }
 
-/// What may end: a party when it finishes, a wait when it is granted.
+/// An event that a wait may need: a party finishes, or a wait is granted.
 #[derive(Clone, PartialEq)]
 enum Node {
     Party(Party),
@@ -154,7 +156,7 @@ fn node_of(wait: &Wait) -> Node {
     Node::Wait(wait.ask.claim, wait.ask.lock.clone())
 }
 
-/// One line of execution.
+/// A line of execution: a session and its owner.
 type Party = (SessionId, Owner);
 
 const TEN_MINUTES_MS: u64 = 600_000;
@@ -236,9 +238,9 @@ impl Naive {
         }
     }
 
-    /// Whether this request overtakes the one ahead, now or without the end of any owner; otherwise the waits of which
-    /// each, once granted, would let it. It overtakes sets that wait at another lock, and the waits behind them, if its
-    /// session holds there what they lack.
+    /// Whether this request overtakes the wait ahead now, or can without the end of any owner. Otherwise, also the
+    /// waits of which each would let it overtake when granted. A request overtakes sets that wait at another lock, and
+    /// the waits behind them, if its session holds there what they lack.
     fn lets_pass(&self, ask: &Ask, ahead: &Wait) -> (bool, Vec<&Wait>) {
         let sets = self.waits.iter().any(|wait| wait.ask.set);
         let Some(session) = ask.claim.session().filter(|_| sets) else { return (false, vec![]) };
@@ -354,17 +356,17 @@ fn party(ask: &Ask) -> Option<Party> {
     ask.claim.session().zip(ask.owner.clone())
 }
 
-/// The owner of the wait, if only a grant or a cancel ends it.
+/// The owner of the wait, if only a grant or a cancel ends the wait.
 fn endless_wait(wait: &Wait) -> Option<Party> {
     party(&wait.ask).filter(|_| wait.end.is_none() && !wait.of_lease && wait.ask.extras.reentry != Reentry::Wait)
 }
 
-/// Whether the hold that this wait is for has a deadline.
+/// Whether the wait is for a hold with a deadline.
 fn is_leased(wait: &Wait) -> bool {
     wait.ask.lease_ms.is_some() || wait.ask.extras.at_most_ms.is_some()
 }
 
-/// The owner of the hold, if only a release ends it.
+/// The owner of the hold, if only a release ends the hold.
 fn endless_hold(hold: &Hold) -> Option<Party> {
     party(&hold.ask).filter(|_| hold.lease_end.is_none() && hold.ends.is_none())
 }
@@ -374,12 +376,12 @@ fn conflict(one: Mode, other: Mode) -> bool {
     !(one == Mode::Shared && other == Mode::Shared)
 }
 
-/// Only a barging request overtakes, and only other barging ones.
+/// Whether this request may overtake that one because both barge.
 fn passes(ask: &Ask, ahead: &Ask) -> bool {
     ask.extras.fairness == Fairness::Barging && ahead.extras.fairness == Fairness::Barging
 }
 
-/// The grant of this hold, as its client gets it.
+/// The grant of this hold, as its client receives it.
 fn told(hold: &Hold, waited_ms: u64) -> Grant {
     Grant { token: hold.token, deadline: hold.lease_end, ends: hold.ends, waited_ms }
 }
@@ -394,7 +396,7 @@ fn holds(hold: &Hold, request: RequestId) -> bool {
         && (hold.ask.claim == Claim::Request(request) || later(hold).any(same))
 }
 
-/// The requests that acquired it after the first.
+/// The requests that acquired the hold after the first one.
 fn later(hold: &Hold) -> impl Iterator<Item = &(u64, Command)> {
     hold.again.iter().chain(&hold.upgrade)
 }

@@ -1,4 +1,4 @@
-//! Compares the machine with the naive model: every outcome and every grant of more than a hundred thousand random
+//! Compares the machine with the naive model, for every outcome and every grant of more than a hundred thousand random
 //! commands.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
@@ -23,7 +23,7 @@ fn variant(value: &impl std::fmt::Debug) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// The name of the command; for a change of a hold, the kind of change.
+/// The name of the command. For a change of a hold, the name of the change.
 fn command_word(command: &Command) -> String {
     match command {
         Command::Acquire(acquire) if acquire.is_set() => "AcquireSet".to_owned(),
@@ -34,7 +34,7 @@ fn command_word(command: &Command) -> String {
     }
 }
 
-/// Removes the reported cycle, because it is one of several and the naive model reports none.
+/// Removes the reported cycle: it is one of several, and the naive model reports none.
 fn without_cycle(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Refused(Refusal::Deadlock { cycle }) => {
@@ -53,7 +53,7 @@ fn answer(outcome: &Outcome) -> String {
     }
 }
 
-/// All answers except those for quotas, which have separate tests.
+/// All answers, except the quota refusals, which other tests cover.
 const POSSIBLE: [(&str, &str); 40] = [
     ("OpenSession", "Opened AlreadyOpen Tombstoned OutOfBounds_ttl OutOfBounds_disconnect_grace"),
     ("Attach", "Attached WrongHandle OtherNamespace StaleAttempt SessionEnded"),
@@ -126,7 +126,7 @@ fn count(table: &mut Table, what: String, outcome: &Outcome) {
     *table.entry((what, answer(outcome))).or_default() += 1;
 }
 
-/// Every document, as the naive model shows them.
+/// Every document, in the form of the naive model.
 fn shown(machine: &Machine) -> Vec<Shown> {
     let mut shown = Vec::new();
     for namespace in ["batch", "default"] {
@@ -145,7 +145,7 @@ fn shown(machine: &Machine) -> Vec<Shown> {
     shown
 }
 
-/// Runs one random scenario on both. Panics if they differ.
+/// Runs a random scenario on both. Panics if they differ.
 fn compare(seed: u64, table: &mut Table) {
     let (mut story, mut watched, mut naive) = (Story::new(seed), Watched::default(), Remembering::default());
     let mut told = 0;
@@ -216,7 +216,7 @@ fn the_machine_agrees_with_the_naive_model() {
     let possible =
         POSSIBLE.iter().flat_map(|(command, answers)| answers.split(' ').map(move |answer| (*command, answer)));
     let possible: Vec<_> = possible.map(|(command, answer)| (command, answer.replacen('_', " ", 1))).collect();
-    // Cycles have a separate test, in which they are frequent.
+    // Cycles are rare here. Another test has many.
     let frequent = possible.iter().filter(|(_, answer)| answer != "Deadlock");
     let rare = frequent.filter(|(command, answer)| times(command, answer) < TIMES_EACH_MIN);
     let rare: Vec<_> = rare.collect();

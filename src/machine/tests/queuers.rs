@@ -1,4 +1,4 @@
-//! Tests the question that the proposer asks before it delays an acquire: would it only join the queue?
+//! Tests the query that the proposer makes before it delays an acquire: whether the acquire would only join the queue.
 
 use super::mirror::{Watched, entry};
 use super::random::Story;
@@ -7,8 +7,8 @@ use crate::model::{Command, EventKind, Outcome};
 const STORIES: u64 = 60;
 const ENTRIES: usize = 300;
 
-/// In random scenarios, an acquire that would queue according to the query is never granted at once, and one that would
-/// queue behind others would queue.
+/// In random scenarios, an acquire that would queue according to the query is never granted at once. One that would
+/// queue behind others would also queue.
 #[test]
 fn an_acquire_that_would_queue_is_not_granted() {
     let (mut queued, mut behind) = (0, 0);

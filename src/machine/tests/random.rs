@@ -1,5 +1,5 @@
-//! Random scenarios for the machine: few names, few sessions, times near deadlines, repeated numbers, cancels of unused
-//! numbers. The same seed gives the same scenario.
+//! Random scenarios for the machine: few names, few sessions, times near deadlines, repeated request numbers, cancels
+//! of unused numbers. The same seed gives the same scenario.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a scenario changes some commands and leaves the rest")]
 
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Whether this is the request, and it asks for something to stay closed after it.
+/// Whether this command is the request, and asks for its lock to stay closed after the hold.
 fn delays(command: &Command, request: RequestId) -> bool {
     match command {
         Command::Acquire(acquire) => {
@@ -50,7 +50,7 @@ fn delays(command: &Command, request: RequestId) -> bool {
     }
 }
 
-/// What the scenario knows of a session.
+/// What the scenario knows about a session.
 #[derive(Debug, Clone)]
 struct Known {
     id: SessionId,
@@ -58,7 +58,7 @@ struct Known {
     next: u64,
     attempt: u64,
     attachment: u64,
-    /// How many times the answer was that the session has ended.
+    /// How many times an answer said that the session has ended.
     gone: u64,
     past: Vec<Command>,
     tokens: Vec<(LockName, FencingToken)>,
@@ -79,9 +79,9 @@ pub(crate) struct Story {
     stamp: u64,
     known: Vec<Known>,
     takes: Vec<TakeLease>,
-    /// Documents that were asked for.
+    /// The grabs that were sent.
     grabs: Vec<Grab>,
-    /// Deadlines of sessions, as the answers contained them.
+    /// Deadlines of sessions, as answers contained them.
     renewed: Vec<(SessionId, LogTime)>,
     /// The current holds of sessions.
     held: Vec<Held>,
@@ -89,7 +89,7 @@ pub(crate) struct Story {
     waits: Vec<(LockKey, RequestId)>,
     /// Upgrades and resumes that were queued or granted.
     altered: Vec<Command>,
-    /// Holds that ended against their holders' will, and the handles of their sessions.
+    /// Holds that ended involuntarily, and the handles of their sessions.
     lost: Vec<(LockKey, FencingToken, Handle)>,
     drawn: u128,
     attempts: u64,
@@ -125,7 +125,7 @@ impl Story {
         self.drawn
     }
 
-    /// The next entry. Many stamps are close to the machine's next deadline.
+    /// Returns the next entry. Many stamps are close to the machine's next deadline.
     pub(crate) fn entry(&mut self, next_deadline: Option<LogTime>) -> Entry {
         let deadline = next_deadline.map_or(self.stamp, |deadline| deadline.0.max(self.stamp));
         let before = self.stamp;
@@ -179,7 +179,7 @@ impl Story {
         }
     }
 
-    /// Follows the events to know the current holds and the lost ones.
+    /// Learns from an event which holds are current and which are lost.
     fn follow(&mut self, event: &Event) {
         let gone = match &event.kind {
             EventKind::Upgraded { from, .. } | EventKind::HandedOver { from, .. } => Some(*from),
@@ -210,7 +210,7 @@ impl Story {
         }
     }
 
-    /// Mostly a current hold of the session, otherwise a former one.
+    /// A hold of the session: mostly a current one, otherwise a former one.
     fn held(&mut self, at: usize) -> (LockName, FencingToken) {
         let id = self.known[at].id;
         let held: Vec<_> = self.held.iter().filter(|held| held.request.session == id).cloned().collect();
@@ -223,7 +223,7 @@ impl Story {
         once.unwrap_or((self.name(), FencingToken::new(0, 1 + self.random.below(50))))
     }
 
-    /// A hold of the session under a named owner, to be acquired again.
+    /// An acquire of a lock that a named owner of the session holds already.
     fn enter_again(&mut self, at: usize) -> Option<Command> {
         let (id, number) = (self.known[at].id, self.known[at].next);
         let mine = |number: u64, command: &&Command| match command {
@@ -319,7 +319,7 @@ impl Story {
                 Command::RaiseFeatures(RaiseFeatures { to: 1 + self.random.below(4) as u32, voters })
             }
             101 if self.random.percent(50) => {
-                // No value that is much shorter: if few sessions can be opened, little happens.
+                // No value is much shorter: if few sessions can be opened, little happens.
                 let values = [0, 36_000, 60_000, 60_000, 24 * 60 * 60 * 1000 + 1];
                 Command::ChangeSetting(Setting::TtlMax(*self.random.pick(&values).expect("some")))
             }

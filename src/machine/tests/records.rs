@@ -1,5 +1,5 @@
 //! Properties of records: equal logs give equal records, and a machine that is made from records continues like the
-//! first.
+//! original.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for two kinds of record")]
 
@@ -28,8 +28,8 @@ fn equal_logs_give_equal_records() {
     }
 }
 
-/// A machine that is restored from records in the middle of a random scenario gives the same answers and events for the
-/// rest of it. So the records contain all deadlines of holds and closed names.
+/// A machine that is restored from its records in the middle of a random scenario gives the same answers and events for
+/// the rest of the scenario. So the records contain all deadlines of holds and closed names.
 #[test]
 fn a_restored_machine_continues_like_the_first() {
     let (mut ending, mut closed, mut recalled) = (0, 0, 0);

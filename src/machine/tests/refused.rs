@@ -1,4 +1,4 @@
-//! Adds what the naive model leaves out: takes that were refused are remembered, with their payload and answer.
+//! Adds what the naive model leaves out: refused takes are remembered, with their payload and answer.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a model looks at one command among many")]
 
@@ -11,7 +11,7 @@ struct Refused {
     until: LogTime,
 }
 
-/// The naive model, one command at a time, with a list of the refused takes of the last ten minutes.
+/// The naive model, one command at a time, and the takes that were refused in the last ten minutes.
 #[derive(Default)]
 pub(super) struct Remembering {
     pub(super) naive: Naive,
@@ -21,7 +21,7 @@ pub(super) struct Remembering {
     pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
     /// Every hold that was recalled in the newest entry.
     pub(super) recalls: Vec<FencingToken>,
-    /// For each answer of the newest entry, the recalled holds that it names.
+    /// For each answer of the newest entry, the recalled holds that it contains.
     pub(super) named: Vec<Vec<FencingToken>>,
 }
 
@@ -60,7 +60,7 @@ impl Remembering {
         outcome
     }
 
-    /// Remembers a refusal, unless the take is known otherwise.
+    /// Remembers the refusal of a take, unless the take is known already.
     fn refused(&mut self, take: &TakeLease, refusal: &Refusal) {
         let refusal = match refusal.clone() {
             Refusal::WrongHandle | Refusal::RequestReused { .. } => return,

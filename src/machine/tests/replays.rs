@@ -1,4 +1,4 @@
-//! Compares the replay with the naive model: both must agree about every owner, in every state of random scenarios.
+//! Compares the replay with the naive model: both must agree about every owner in every state of random scenarios.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const STORIES: u64 = 150;
 /// The number of the first scenario of this test.
 const FIRST: u64 = 1_000_000;
 
-/// The cycle of an owner, by a replay of what it depends on.
+/// The cycle of an owner, found by a replay of everything that it depends on.
 fn cycle_of(machine: &Machine, owner: &OwnerKey) -> Option<Vec<DeadlockLink>> {
     let mut steps = usize::MAX;
     let replay = machine.replay([owner], &mut steps).expect("there are enough steps");
@@ -24,10 +24,10 @@ fn cycle_of(machine: &Machine, owner: &OwnerKey) -> Option<Vec<DeadlockLink>> {
     cycle
 }
 
-/// After every command of a scenario and for every owner, the naive model agrees with a replay for that owner alone,
-/// and with one for all owners; each reported cycle is one there. In half of the scenarios requests wait in spite of
-/// cycles, so that cycles stay. `LOCKKEEPER_REPLAYS` sets another number of scenarios, and `LOCKKEEPER_REPLAYS_FIRST`
-/// the first of them.
+/// After every command of a scenario and for every owner, the naive model agrees with a replay for that owner alone and
+/// with a replay for all owners. Each reported cycle exists in the naive model. In half of the scenarios, requests wait
+/// even in cycles, so that cycles remain. `LOCKKEEPER_REPLAYS` sets another number of scenarios, and
+/// `LOCKKEEPER_REPLAYS_FIRST` the first one.
 #[test]
 fn a_replay_and_the_naive_model_agree() {
     let set = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());

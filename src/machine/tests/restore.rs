@@ -50,7 +50,7 @@ fn take(number: u128, lock: &str) -> Command {
     })
 }
 
-/// A machine to which entries are applied one after the other.
+/// A machine to which entries are applied in sequence.
 struct Driven(Machine);
 
 impl Driven {
@@ -88,8 +88,8 @@ impl Driven {
     }
 }
 
-/// One session holds a lock, another waits for it. A lease holds another lock, and a second lease waits for the first
-/// lock.
+/// One session holds a lock, and another waits for it. A lease holds another lock, and a second lease waits for the
+/// first lock.
 fn backed_up() -> Driven {
     let mut driven = Driven(Machine::new());
     let (first, second) = (driven.opened(0, 1), driven.opened(0, 2));
@@ -100,8 +100,8 @@ fn backed_up() -> Driven {
     driven
 }
 
-/// Sessions with their holds and waits are gone, a lease stays. Nothing is granted until the longest unknown grant has
-/// expired; then the order is first come, first served.
+/// Sessions end with their holds and waits, and a lease stays. Nothing is granted until the longest unknown grant has
+/// expired. Then the order is first come, first served.
 #[test]
 fn nothing_is_granted_until_unknown_grants_have_ended() {
     let before = backed_up();
@@ -131,7 +131,7 @@ fn nothing_is_granted_until_unknown_grants_have_ended() {
     assert!(tokens.iter().all(|token| token.epoch() == 326), "{tokens:?}");
 }
 
-/// At the operator's request, grants are possible at once: the waiting lease gets what the ended session held.
+/// If the operator wants it, grants are possible at once: the waiting lease is granted what the ended session held.
 #[test]
 fn at_once_grants_what_is_free() {
     let after = backed_up().restored(NOON, true);
@@ -158,8 +158,8 @@ fn tokens_of_two_restores_never_meet() {
     assert!(all.is_sorted_by(|one, other| one < other), "tokens met");
 }
 
-/// N-ATL: a name that is kept closed, and one whose hold has a minimum time, stay closed over a restore until the same
-/// log time, even if the operator wants grants at once. Then a waiter is granted.
+/// N-ATL: a name that is kept closed, and a name whose hold has an at-least time, stay closed over a restore until the
+/// same log time, even if the operator wants grants at once. Then a waiter is granted.
 #[test]
 fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
     let hour_ms = 60 * 60 * 1000;
@@ -189,7 +189,7 @@ fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
     assert_eq!([after.holders("held").len(), after.holders("released").len()], [1, 1]);
 }
 
-/// The new cluster knows none of the old nodes, nor their settings.
+/// The new cluster knows neither the nodes of the old cluster nor its settings.
 #[test]
 fn no_node_of_the_old_cluster_is_known() {
     let mut before = backed_up();
@@ -202,8 +202,9 @@ fn no_node_of_the_old_cluster_is_known() {
     assert_eq!(after.0.applied(), before.0.applied() + 1);
 }
 
-/// The first configuring entry fixes the cluster's id. A later one with another id changes nothing, whichever leader
-/// wrote it. A restored cluster has the new random id of the restore, before its first leader configures it and after.
+/// The first entry that configures the cluster sets its id. A later one with another id changes nothing, whichever
+/// leader wrote it. A restored cluster has the new random id of the restore, before and after its first leader
+/// configures it.
 #[test]
 fn the_first_cluster_id_stays() {
     let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
@@ -222,7 +223,7 @@ fn the_first_cluster_id_stays() {
 }
 
 /// A restored cluster waits for the largest value that the longest TTL ever had, even if it was lowered before the
-/// backup. The value that operators set stays in effect.
+/// backup. The value that an operator set stays in effect.
 #[test]
 fn a_restore_waits_for_the_largest_ttl_that_ever_was() {
     let (hour_ms, mut before) = (60 * 60 * 1000, backed_up());

@@ -1,5 +1,5 @@
-//! Work that is too much for one entry is done in rounds. Each round is bounded, and commands in between never see the
-//! rest undone.
+//! Work that is too much for one entry is done in rounds. Each round is bounded, and commands between two rounds see
+//! all of the work as done.
 
 use super::costs::acquire;
 use super::cycles::open;
@@ -9,7 +9,7 @@ use crate::machine::{Applied, Machine};
 use crate::model::*;
 
 const DOCUMENTS: u64 = 100_000;
-/// The number of queues of a restored state: more than one sweep looks at.
+/// The number of queues of a restored state: more than one sweep checks.
 const QUEUES: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 2_000;
 const BATCH: u64 = 1_000;
 
@@ -45,7 +45,7 @@ fn unlock_all(term: Option<u64>) -> Command {
     Command::Document(DocumentCommand::UnlockAll { namespace, process, term })
 }
 
-/// A machine to which entries are applied one after the other.
+/// A machine to which entries are applied in sequence.
 struct Driven(Machine);
 
 impl Driven {
@@ -75,8 +75,8 @@ fn with_documents(documents: u64) -> Driven {
     driven
 }
 
-/// One command frees a hundred thousand documents of a process. It returns the total, but it and each entry that
-/// follows change only a bounded number of them; in the end all are free.
+/// One command frees a hundred thousand documents of a process. It returns the total number. The command and each of
+/// the following entries change only a bounded number of documents. In the end all are free.
 #[test]
 fn a_hundred_thousand_documents_are_freed_in_rounds() {
     let mut driven = with_documents(DOCUMENTS);
@@ -105,8 +105,8 @@ fn a_hundred_thousand_documents_are_freed_in_rounds() {
     driven.0.check().expect("whole");
 }
 
-/// Between two rounds a command finds freed documents free. Documents that were grabbed again, or taken by a session,
-/// after the command stay, and so do documents of another term.
+/// Between two rounds, commands find the freed documents free. Documents that were grabbed again or acquired by a
+/// session after the command stay held, and so do documents of a later term.
 #[test]
 fn what_was_freed_is_free_between_two_rounds() {
     let documents = 8 * limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX as u64;
@@ -129,8 +129,8 @@ fn what_was_freed_is_free_between_two_rounds() {
     driven.0.check().expect("whole");
 }
 
-/// When the wait after a restore is over, many queues are looked at in rounds. A command on a queue that was not looked
-/// at serves it first.
+/// When the time without grants after a restore is over, many queues are checked in rounds. A command first checks its
+/// own queue if no round has checked it yet.
 #[test]
 fn queues_open_in_rounds_after_a_restore() {
     let mut driven = Driven(Machine::new());

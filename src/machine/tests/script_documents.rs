@@ -15,7 +15,7 @@ pub(super) fn is_change(word: &str) -> bool {
         .contains(&word)
 }
 
-/// Twelve bytes, of which a script gives the last one.
+/// A `ts` of twelve bytes, of which a script gives the last one.
 fn ts(text: Option<&str>) -> Result<DocumentId> {
     let mut bytes = [0; 12];
     bytes[11] = text.ok_or("ts=?")?.parse()?;

@@ -125,7 +125,7 @@ impl Names {
         }
     }
 
-    /// The refusal as callers read it, and the claims that it names.
+    /// The refusal as callers read it, and the claims that it contains.
     fn refusal(&self, refusal: &Refusal) -> String {
         match refusal {
             Refusal::Held { holder: Some(holder), .. } | Refusal::HeldByOther { holder, .. } => {

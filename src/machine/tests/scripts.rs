@@ -1,7 +1,7 @@
-//! Runs every file of `src/machine/scripts`: commands above `---`, the machine's output below. With
-//! `UPDATE_GOLDENFILES=1` the part below is written again, to be read and committed.
+//! Runs every file in `src/machine/scripts`. Commands are above `---`, the machine's output is below. With
+//! `UPDATE_GOLDENFILES=1` the output is written again, to be reviewed and committed.
 //!
-//! Each command is a separate entry at the stamp set by `at`; a block that begins with `entry` is one entry.
+//! Each command is a separate entry at the stamp that `at` sets. A block that begins with `entry` is one entry.
 
 mod commands;
 
@@ -18,25 +18,25 @@ use crate::model::*;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A command or renewal that waits for the end of a block that is one entry, with its actor.
+/// A command or renewal in a block that is one entry, with its actor.
 enum Said {
     Renewal(Option<String>, Renewal),
     Command(Option<String>, Option<LogTime>, Box<Command>),
 }
 
-/// The state of a script that is being run.
+/// The state of a running script.
 #[derive(Default)]
 struct Script {
     watched: Watched,
     stamp: u64,
     names: Names,
-    /// Id and handle of each session, by its name.
+    /// The id and handle of each session, by the session's name.
     sessions: BTreeMap<String, (SessionId, Handle)>,
-    /// The newest request number of each session, by its name.
+    /// The newest request number of each session, by the session's name.
     numbers: BTreeMap<String, u64>,
     /// The newest token, by session and lock.
     tokens: BTreeMap<(SessionId, LockKey), FencingToken>,
-    /// The commands of a block that is one entry.
+    /// The commands so far of a block that is one entry.
     together: Option<Vec<Said>>,
     events: Vec<String>,
 }
@@ -155,7 +155,8 @@ impl Script {
         replies.map(line).collect()
     }
 
-    /// Cancels the unseen numbers `from` to `to` in one entry. Shows how many were answered with *withdrawn*.
+    /// Cancels the numbers `from` to `to`, which no request has used, in one entry. Shows how many were answered with
+    /// *withdrawn*.
     fn burn(&mut self, who: Option<String>, args: &mut ArgumentConsumer<'_>) -> Result<String> {
         let session = self.session(who.as_deref())?.0;
         let (from, to): (u64, u64) = (required(args, "from")?.parse()?, required(args, "to")?.parse()?);
@@ -165,7 +166,7 @@ impl Script {
         Ok(format!("withdrawn {withdrawn} times"))
     }
 
-    /// Sets small bounds instead of those of every build.
+    /// Sets small bounds in place of the normal ones.
     fn quotas(&mut self, args: &mut ArgumentConsumer<'_>) -> Result<String> {
         let quotas = &mut self.watched.machine.quotas;
         for (key, quota) in [
@@ -280,7 +281,7 @@ fn run_script(path: &Path, update: bool) -> std::result::Result<(), String> {
     Err(format!("line {line}\n  expected {expected}\n  found    {found}"))
 }
 
-/// Every script below `src/machine/scripts` has the output that is written in it.
+/// Every script in `src/machine/scripts` gives the output that is written in it.
 #[test]
 fn scripts_end_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/scripts");

@@ -1,4 +1,4 @@
-//! Secrets: a handle proves a session or a lease, and is part of no answer and of no event.
+//! Secrets: a handle proves a session or a lease, and is not part of any answer or event.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::model::*;
 
 const STORIES: u64 = 8;
 const ENTRIES_A_STORY: usize = 400;
-/// Queries are made after this number of entries.
+/// Number of entries between two rounds of queries.
 const ASKED_EVERY: usize = 20;
 /// The handles of a scenario differ in their last digits only. No other text in it has this many zeros.
 const SECRET: &str = "0000000000000000000000000000";

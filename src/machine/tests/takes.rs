@@ -1,4 +1,4 @@
-//! A take is stored once: in its hold or wait while it is live, in a separate record once it has finished.
+//! A take is stored once: in its hold or wait while it is active, in a separate record once it has finished.
 
 use super::mirror::{Watched, entry};
 use crate::machine::Machine;
@@ -38,7 +38,7 @@ fn refreshed(watched: &mut Watched, number: u128) -> Outcome {
     watched.apply(&entry(0, vec![renewal], vec![])).renewals.remove(0).outcome
 }
 
-/// Builds the machine from its records, as a start or a snapshot does.
+/// Builds the machine from its records, as after a start or a snapshot.
 fn restart(watched: &mut Watched) {
     watched.machine = watched.compare_mirror();
 }
@@ -56,7 +56,7 @@ fn written(watched: &mut Watched, command: Command) -> Vec<RecordKey> {
     keys
 }
 
-/// A take that holds or waits has no record besides its hold or wait; it gets one when it has finished.
+/// A take that holds or waits has no separate record. It gets one when it has finished.
 #[test]
 fn only_a_finished_take_has_a_record() {
     let mut watched = Watched::default();
@@ -72,8 +72,8 @@ fn only_a_finished_take_has_a_record() {
     assert_eq!(records_of_takes(&watched.machine), 1);
 }
 
-/// A repeated take is the first, also in a machine that was made from records: one that waits is found waiting, one
-/// that holds is found with its token, and a finished one is not granted again.
+/// A repeated take gets the result of the first one, also in a machine that was made from records: it still waits, or
+/// holds under the same token, or is finished and not granted again.
 #[test]
 fn a_repeated_take_is_the_first_after_a_restart() {
     let mut watched = Watched::default();
@@ -93,7 +93,8 @@ fn a_repeated_take_is_the_first_after_a_restart() {
     assert_eq!(watched.machine.totals().holders, 0, "a late duplicate took the lock");
 }
 
-/// A take that waits keeps its handle, which proves the hold that it is granted later. Until then it proves nothing.
+/// A take that waits keeps its handle, which proves the hold that is granted later. The handle proves nothing before
+/// the grant.
 #[test]
 fn the_handle_of_a_waiting_take_proves_its_later_hold() {
     let mut watched = Watched::default();
@@ -108,7 +109,7 @@ fn the_handle_of_a_waiting_take_proves_its_later_hold() {
     assert_eq!(said(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
 }
 
-/// Records in which a take is both live and finished are refused.
+/// Records in which a take is both active and finished are refused.
 #[test]
 fn a_take_is_live_or_finished() {
     let mut watched = Watched::default();

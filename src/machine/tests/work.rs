@@ -1,4 +1,4 @@
-//! Counts what commands and queries look at: it grows no faster than what they change or show.
+//! Counts the items that commands and queries look at. The count grows no faster than what they change or show.
 
 use super::costs::{acquire, apply, release, set};
 use super::cycles::{open, set_limit};
@@ -39,7 +39,7 @@ fn barging(command: Command) -> Command {
     Command::Acquire(acquire)
 }
 
-/// A set of these locks. Those whose names begin with `hot` are shared.
+/// An acquire of these locks as a set. Locks whose names begin with `hot` are shared.
 fn set_of(session: u64, number: u64, locks: &[&str]) -> Command {
     let locks: Vec<String> = locks.iter().map(|lock| (*lock).to_owned()).collect();
     let Command::Acquire(mut set) = set(session, number, &locks) else { panic!("a set") };
@@ -76,8 +76,8 @@ fn counted(machine: &mut Machine, command: Command) -> (usize, usize) {
     (count, applied.events.iter().filter(|event| event.kind.word() == "granted").count())
 }
 
-/// Permits never stay free while a barging waiter could have them, however many others want more, and however many
-/// different amounts they want.
+/// Permits never stay free while a barging waiter could have them, even if many other waiters want more, in many
+/// different amounts.
 #[test]
 fn no_permit_stays_free_while_one_that_barges_wants_it() {
     for different in [false, true] {
@@ -100,7 +100,7 @@ fn no_permit_stays_free_while_one_that_barges_wants_it() {
     }
 }
 
-/// A release that lets none of many barging waiters in looks at a bounded number of them.
+/// A release after which none of many barging waiters can be granted looks at a bounded number of them.
 #[test]
 fn a_release_over_the_heads_of_many_that_barge_is_bounded() {
     let mut machine = opened(3);
@@ -114,7 +114,7 @@ fn a_release_over_the_heads_of_many_that_barge_is_bounded() {
     assert!(granted == 0 && count <= limits::BARGING_WANTS_LOOKED_AT_MAX + 2, "{count} were looked at");
 }
 
-/// Barging waiters behind a fair one may be granted once the fair one has left, and not before.
+/// Barging waiters behind a fair waiter may be granted once the fair one has left, and not before.
 #[test]
 fn one_that_barges_behind_a_fair_waiter_is_found_when_that_leaves() {
     let mut machine = opened(3);
@@ -135,8 +135,8 @@ fn open_elsewhere(number: u64) -> Command {
     Command::OpenSession(OpenSession { namespace: Namespace::parse("elsewhere").expect("legal"), ..open })
 }
 
-/// A semaphore with a wide request at its head and many narrow ones behind. With `elsewhere`, a set waits in another
-/// namespace.
+/// A semaphore with a waiter for many permits at the head of its queue, and many waiters for few permits behind it.
+/// With `elsewhere`, a set waits in another namespace.
 fn behind_a_wide_one(elsewhere: bool) -> (Machine, Command) {
     let mut machine = opened(3);
     (4..=5).for_each(|session| drop(apply(&mut machine, open_elsewhere(session))));
@@ -163,7 +163,7 @@ fn a_waiting_set_slows_no_other_namespace() {
     assert!(counts[0] < 10, "{} were looked at, where the first is in the way of all", counts[0]);
 }
 
-/// History excuses a grant out of order by a waiting set only if one waits in the same queue.
+/// History excuses a grant out of order because of a waiting set only if a set waits in the same queue.
 #[test]
 fn a_set_that_waits_elsewhere_excuses_no_grant() {
     let mut machine = opened(3);
@@ -185,8 +185,8 @@ fn a_set_that_waits_elsewhere_excuses_no_grant() {
     assert_eq!(passing("a"), [true], "its session holds what the waiting set lacks, and passes it");
 }
 
-/// Many sets share a name, and one release lets the first of them in: each of the others is looked at once there, not
-/// together with all before it.
+/// Many sets share a name, and a release lets the first of them be granted. Each of the others is looked at once there,
+/// not together with all sets before it.
 #[test]
 fn a_release_looks_once_at_sets_that_share_a_name() {
     let counts = [FEW, MANY].map(|sets| {
@@ -200,8 +200,8 @@ fn a_release_looks_once_at_sets_that_share_a_name() {
     assert!(counts[1] <= 5 * usize::try_from(MANY).expect("small"), "{counts:?} for {FEW} and {MANY} sets");
 }
 
-/// Many waiters are granted at once behind as many sets that must continue to wait: the queue is not walked from its
-/// head for each of them.
+/// Many waiters are granted together behind as many sets that must continue to wait. The queue is not walked from its
+/// head for each grant.
 #[test]
 fn many_grants_behind_sets_that_wait_on_are_one_walk() {
     let mut machine = opened(3);
@@ -244,7 +244,8 @@ fn a_break_shows_one_waiter() {
     assert!(count < 10, "{count} were looked at, {MANY} wait");
 }
 
-/// Reentry finds an owner's claims of one lock without the other claims of its session, also claims with a deadline.
+/// Reentry finds an owner's claims for one lock without a walk over the other claims of its session, also if claims
+/// have deadlines.
 #[test]
 fn reentry_does_not_walk_a_sessions_claims() {
     let mut machine = opened(2);
@@ -310,7 +311,7 @@ fn many_ends_at_one_lock_are_one_walk() {
     assert!(count <= 5 * many, "{count} were looked at for {many} leases that last and {many} that ended");
 }
 
-/// A page of a listing begins where the last one ended, and looks at nothing of other namespaces.
+/// A page of a listing begins where the last page ended, and does not look at other namespaces.
 #[test]
 fn a_page_begins_where_the_last_one_ended() {
     let mut machine = opened(2);
@@ -342,7 +343,7 @@ fn a_page_begins_where_the_last_one_ended() {
     }
 }
 
-/// No record of a namespace stays once it uses nothing any more.
+/// A namespace that uses nothing any more has no record left.
 #[test]
 fn a_namespace_that_uses_nothing_is_forgotten() {
     let mut watched = Watched::default();

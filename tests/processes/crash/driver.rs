@@ -66,7 +66,7 @@ impl Workload {
                     "node {node} ended unexpectedly: {ended:?}"
                 );
             }
-            // Each kind is injected once before any is injected again.
+            // Each kind is injected once before any kind is injected again.
             if turn.is_empty() {
                 turn = kinds.to_vec();
                 self.random.shuffle(&mut turn);

@@ -11,7 +11,7 @@ use crate::cluster::Place;
 
 /// Set in the process that runs inside the sandbox.
 const INSIDE: &str = "LOCKKEEPER_INSIDE";
-/// With this variable, a fault that the machine does not support fails the run.
+/// With this variable set, a fault that the machine does not support fails the run instead of being skipped.
 const SKIP_NO_FAULT: &str = "LOCKKEEPER_SKIP_NO_FAULT";
 /// Separate namespaces for the network, mounts and processes. The last one makes sure that no process is left.
 const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];

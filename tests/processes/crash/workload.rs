@@ -27,7 +27,7 @@ pub(super) struct Run {
     pub(super) started: Instant,
     history: Mutex<Arc<History>>,
     stopping: AtomicBool,
-    /// The session whose end is the last event that watchers wait for.
+    /// The session whose end is the last event for which watchers wait.
     pub(super) marker: Mutex<Option<SessionId>>,
     /// Errors that no client should get.
     pub(super) unexpected: Mutex<Vec<String>>,

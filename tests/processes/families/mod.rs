@@ -80,7 +80,7 @@ async fn grants_and_queues_survive_the_leader() {
     }
 }
 
-/// Each request enters a hold once, however often it is repeated, and each release decrements the count by one.
+/// Each request enters a hold once, even if it is repeated, and each release decrements the count by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reentry_counts_survive_the_leader() {
     let mut scenario = Scenario::begin("reentry").await;
@@ -108,7 +108,7 @@ async fn reentry_counts_survive_the_leader() {
     }
 }
 
-/// A set is granted as a whole, under the same tokens each time that the request is repeated.
+/// A set is granted as a whole, under the same tokens for each repetition of the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sets_survive_the_leader() {
     let mut scenario = Scenario::begin("sets").await;
@@ -142,7 +142,7 @@ async fn sets_survive_the_leader() {
     }
 }
 
-/// Permits are counted once for each request, and the limit stays the same.
+/// Permits are counted once for each request, and the limit does not change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_survive_the_leader() {
     let mut scenario = Scenario::begin("permits").await;

@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::cluster::{Cluster, PATIENCE, TURN};
 
-/// Above the request numbers that the session's own client uses.
+/// Lowest number of the test's requests, above the numbers that the session's own client uses.
 const NUMBERS_FROM: u64 = 1_000_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -26,7 +26,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// The next request id, and the number below which answers may be forgotten (none).
+    /// The next request id, and 0 as the number below which answers may be forgotten.
     pub(super) fn draw(&self) -> (RequestId, u64) {
         (RequestId { session: self.session.id(), number: self.next.fetch_add(1, SeqCst) }, 0)
     }

@@ -1,5 +1,5 @@
-//! While the clocks are within the margin, no two clients believe at the same time that they have holds that exclude
-//! each other. (Promise 4.)
+//! While the clocks are within the margin, no two clients are sure at the same time of holds that exclude each other.
+//! (Promise 4.)
 
 use super::Invariant;
 use crate::checker::Rule;

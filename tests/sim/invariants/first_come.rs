@@ -1,4 +1,4 @@
-//! Waiters are granted in the order in which the log received them; a waiter whose session ended is skipped. (Promise
+//! Waiters are granted in the order in which the log received them. A waiter whose session ended is skipped. (Promise
 //! 3.)
 
 use super::Invariant;

@@ -1,4 +1,4 @@
-//! The invariants of every run, one file each. A broken invariant prints the sentence that it checks.
+//! The invariants of every run, one in each file. If one is broken, the sentence that it checks is printed.
 
 pub(crate) mod as_told;
 mod beliefs_disjoint;
@@ -24,12 +24,12 @@ mod tokens_grow;
 use crate::checker::{Rule, Violation};
 use crate::run::Notes;
 
-/// Everything that was recorded in a run.
+/// Everything that a run recorded.
 pub(crate) struct Evidence<'a> {
     pub(crate) notes: &'a Notes,
     /// The violations that the replay of the log's events found.
     pub(crate) violations: Vec<Violation>,
-    /// Index and digest of each running node, or the invariant of its machine that does not hold.
+    /// For each running node, the applied index and the digest, or the invariant of its machine that does not hold.
     pub(crate) states: Vec<Result<(u64, u128), String>>,
     pub(crate) panics: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl Evidence<'_> {
 /// A condition that holds in every run.
 pub(crate) struct Invariant {
     pub(crate) name: &'static str,
-    /// The sentence of the manual or the semantics.
+    /// The sentence of the manual or of the semantics that is checked.
     pub(crate) sentence: &'static str,
     /// The violations of the condition.
     pub(crate) broken: fn(&Evidence<'_>) -> Vec<String>,

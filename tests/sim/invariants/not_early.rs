@@ -1,5 +1,5 @@
 //! A session, a lease or a hold does not end by time before the end that its client computed from acknowledged
-//! renewals, and its lock is not granted to another client before that. (Promise 4.)
+//! renewals, and its lock is not granted to another client before that end. (Promise 4.)
 
 use super::Invariant;
 

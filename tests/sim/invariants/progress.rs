@@ -1,4 +1,4 @@
-//! After all faults have ended the cluster serves again, and all clients end. The scenarios themselves check this.
+//! After all faults have ended, the cluster serves again, and all clients end. The scenarios themselves check this.
 
 use super::Invariant;
 

@@ -1,5 +1,5 @@
-//! An acquire is delayed until its client gives up and cancels it over another connection. When it arrives
-//! at last, the cancel decides its answer, and no hold without a client remains.
+//! An acquire is delayed until its client gives up and cancels it over another connection. When the acquire arrives,
+//! the cancel decides its answer, and no hold without a client remains.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -15,7 +15,8 @@ pub(super) fn tell(world: &mut World) {
     world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
     let other = world.add_client(1, |caller| holds_until_lost(caller, "red", Duration::from_millis(20)));
     world.pass(Duration::from_millis(200));
-    // From here on the second client receives nothing from the leader, but the leader receives everything from it.
+    // From now on the second client receives nothing from the leader, but the leader still receives everything from the
+    // client.
     world.cut_one_way(NODE_HOSTS[leader], CLIENT_HOSTS[1]);
     world.must("the second grant", Duration::from_secs(10), |world| world.run.notes().granted == 2);
     if other.is_done() {

@@ -27,7 +27,7 @@ pub(super) fn tell(world: &mut World) {
     if other.is_done() {
         world.run.found(coverage::NAME, "the second knew of its grant before the leader was gone".to_owned());
     }
-    // Only the late node can send the answer.
+    // Only the node with the snapshot can still send the answer.
     world.cut(CLIENT_HOSTS[1], NODE_HOSTS[third]);
     world.add_contender(2);
     let installs = world.run.notes().installs;

@@ -1,5 +1,5 @@
-//! A leader is partitioned from the other nodes, but not from its client, which reaches only that leader: it renews
-//! nothing, the session ends on the other nodes, and the next waiter gets the lock.
+//! A leader is partitioned from the other nodes, but not from its client, which reaches only that leader. The leader
+//! renews nothing, the session ends on the other nodes, and the next waiter gets the lock.
 
 use std::time::Duration;
 

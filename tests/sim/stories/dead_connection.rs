@@ -1,6 +1,5 @@
-//! The connection of a client to the leader stalls, and the client attaches over another one. What arrives over the old
-//! connection later, renewals and its end, has no effect: it renews nothing, and its end does not start the disconnect
-//! grace.
+//! The connection of a client to the leader stalls, and the client attaches over another one. Renewals that arrive over
+//! the old connection later have no effect, and its end does not start the disconnect grace.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A client with a disconnect grace is partitioned: it stops believing in its hold within the grace, and the next
-//! waiter gets its lock only after that, whether or not its node detects the end of the connection.
+//! A client with a disconnect grace is partitioned. It is no longer sure of its hold after the grace, and the next
+//! waiter gets the lock only after that, whether or not a node detects the end of the connection.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A holder releases when the wait of the next client ends, repeatedly: a client that received the error *not acquired*
-//! does not hold the lock.
+//! A holder releases just when the wait of the next client ends, repeatedly. A client that received the error *not
+//! acquired* must not hold the lock.
 
 use std::cell::Cell;
 use std::rc::Rc;

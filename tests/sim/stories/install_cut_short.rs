@@ -1,5 +1,5 @@
-//! Power fails while a snapshot is being installed, at different times. The next start has the state of before the
-//! install or that of the snapshot, and none in between.
+//! Power fails during the installation of a snapshot, at different times. After the next start, the node has the state
+//! from before the installation or that of the snapshot, and nothing in between.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) fn tell(world: &mut World) {
         world.cut_from_peers(late);
         throw_away_logs(world, &[leader, third], late);
         let installs = world.run.notes().installs;
-        // The install waits for the disk, and continues when the disk does.
+        // The installation waits for the disk, and continues when the disk does.
         world.stall(late, true);
         world.mend_with_peers(late);
         world.pass(Duration::from_millis(moment));

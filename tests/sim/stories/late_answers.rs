@@ -1,6 +1,6 @@
-//! Requests arrive at once and their answers arrive late, by a large part of the promised time; then their client is
-//! partitioned. An answer counts from when it was requested: nothing ends, or is granted to another client, while the
-//! client is sure of it.
+//! Requests arrive immediately, and their answers arrive late, by a large part of the promised time. Then their client
+//! is partitioned. A promise counts from the time of the request, so nothing ends, or is granted to another client,
+//! while the client is sure of it.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ const LEASE: Duration = Duration::from_secs(3);
 /// TTL of a session that outlives its holds.
 const LONG: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(3);
-/// Longer than a node needs to send an answer.
+/// Longer than a node takes to send an answer.
 const ANSWERED: Duration = Duration::from_millis(20);
 
-/// Late answers for a session, a lease of a hold and a token lease.
+/// Late answers for a session, for the lease of a hold and for a token lease.
 pub(super) fn of_renewals(world: &mut World) {
     world.await_leader();
     let mut held = Vec::new();
@@ -127,7 +127,7 @@ async fn refreshes(caller: Caller, name: &'static str) {
         caller.sure_of(own, lease.valid_for());
         if due <= truth() {
             due = truth() + LEASE / 3;
-            // A refresh without an answer is dropped, because the next one may be answered.
+            // A refresh that gets no answer is dropped, because the next one may get an answer.
             if let Ok(Err(error)) = timeout(LEASE / 3, lease.refresh()).await {
                 caller.run.met("refresh", &error);
             }

@@ -1,5 +1,5 @@
 //! The monotonic clock of the leader jumps ahead by a minute, and later stops for longer than the TTL. Log time does
-//! not include the gap, no session of a healthy client ends, and no session lives on permanently.
+//! not include the jump, no session of a healthy client ends, and every session can still expire afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The leadership is transferred every 0.9 seconds: healthy sessions live on, and all clients acquire the locks in
-//! turn.
+//! The leadership is transferred every 0.9 seconds. Sessions of healthy clients continue, and all clients acquire the
+//! locks in turn.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A lease lock is renewed for ten periods (R-LEASE-01), while answers are late for some time: two renewals are never
-//! more than half a period apart, and no other client gets the lock.
+//! A lease lock is renewed for ten periods (R-LEASE-01), and answers are late for part of that time. Two renewals are
+//! never more than half a period apart, and no other client gets the lock.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::world::World;
 
 const PERIOD: Duration = Duration::from_secs(3);
 const PERIODS: u32 = 10;
-/// Delay of the answers, which is not longer than a renewal may take.
+/// Delay of the answers, which is within the time that a renewal may take.
 const LATE: Duration = Duration::from_millis(400);
 
 pub(super) fn tell(world: &mut World) {

@@ -1,6 +1,6 @@
-//! A data directory is restored from an older copy, so the log lacks entries that the node has acknowledged. With one
-//! follower affected, it stops and the others serve; with both affected, both stop and the cluster does not serve.
-//! After their newest directories are restored, the cluster continues.
+//! A data directory is restored from an older copy, so its log lacks entries that the node has acknowledged. If this
+//! happens to one follower, it stops and the others serve. If it happens to both followers, both stop and the cluster
+//! does not serve. After their newest directories are restored, the cluster continues.
 
 use std::time::Duration;
 

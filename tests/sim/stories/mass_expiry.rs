@@ -1,5 +1,5 @@
-//! A client with many sessions that hold and wait is partitioned permanently: all sessions end, not early and not late,
-//! their places in queues end with them, and other waiters get the locks.
+//! A client with many sessions that hold and wait is partitioned permanently. All its sessions end, neither early nor
+//! late, their places in queues end with them, and other waiters get the locks.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::run::NODE_HOSTS;
 use crate::world::World;
 
 const SESSIONS: usize = 24;
-/// Time that the promise adds to the TTL.
+/// Time in addition to the TTL within which a session must end.
 const GRACE: Duration = Duration::from_millis(500);
 
 pub(super) fn tell(world: &mut World) {

@@ -1,4 +1,5 @@
-//! Clients contend during faults: first all faults, one after the other and some at the same time, then none.
+//! Clients contend during faults. First there are all kinds of fault, one after the other and some concurrently, then
+//! none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ enum Remedy {
     ClockGoesOn,
 }
 
-/// Faults that every run has before the random ones.
+/// Faults that every run injects before the random ones.
 const FIRST: [u64; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12];
 
 /// Kinds of fault that must take effect in every run, and their numbers in [`inject`].
@@ -76,7 +77,7 @@ pub(super) fn tell(world: &mut World) {
     cover(world);
 }
 
-/// Repeats faults of these kinds without effect, because a node may have been down at the random time.
+/// Repeats the faults of these kinds that had no effect, because a node may have been down at the random time.
 fn all_take_effect(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
     for (kind, nth) in EFFECTIVE {
         for _ in 0..INJECTIONS_MAX {
@@ -97,7 +98,7 @@ fn all_ended(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
     }
 }
 
-/// Runs for some time, and ends the faults that are due.
+/// Runs for this time, and ends the faults that are due.
 fn pass(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>, time: Duration) {
     let until = world.now() + time;
     while world.now() < until {
@@ -120,7 +121,7 @@ fn undo(world: &mut World, remedy: Remedy) {
     }
 }
 
-/// Injects one fault of this kind, more often on the leader than on others.
+/// Injects a fault of this kind, into the leader more often than into other nodes.
 fn inject(world: &mut World, kind: u64, remedies: &mut Vec<(Duration, Remedy)>) {
     let leader = world.leader().unwrap_or_else(|| world.random.below(NODES as u64) as usize);
     let other = (leader + 1 + world.random.below(NODES as u64 - 1) as usize) % NODES;
@@ -200,7 +201,7 @@ fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Reme
     world.cut_from_peers(node);
     let others = (0..NODES).filter(|other| *other != node);
     stays_apart(node, remedies);
-    // Another fault may first keep the others from a quorum; such faults have ended by then.
+    // Another fault may deprive the others of a quorum for some time. All such faults end within this limit.
     let limit = world.now() + Duration::from_secs(8);
     while world.now() < limit && !others.clone().all(|other| world.log_of(node).0 < world.purged_of(other)) {
         others.clone().for_each(|other| world.order(other, Order::WriteSnapshot));
@@ -209,8 +210,8 @@ fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Reme
     remedies.push((world.now(), Remedy::Join(peers_of(node))));
 }
 
-/// If elections stopped log time whenever a client was partitioned, no session has expired yet. Then a client is
-/// partitioned until one has.
+/// Makes sure that a session expires. If elections stopped log time whenever a client was partitioned, none has expired
+/// yet. Then a client is partitioned until one has.
 fn one_expires(world: &mut World) {
     let none = |world: &World| world.run.notes().expired.is_empty();
     if !none(world) {
@@ -221,7 +222,7 @@ fn one_expires(world: &mut World) {
     NODE_HOSTS.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], node));
 }
 
-/// Removes this node from the pairs that other remedies join, so that it remains partitioned and does not catch up.
+/// Removes this node from the partitions that other remedies end, so that it remains partitioned and does not catch up.
 fn stays_apart(node: usize, remedies: &mut [(Duration, Remedy)]) {
     let at = NODE_HOSTS[node];
     let of_peers = |(one, other): &(&str, &str)| NODE_HOSTS.contains(one) && [*one, *other].contains(&at);
@@ -273,7 +274,7 @@ fn cover(world: &mut World) {
     let counts = world.run.notes().bites.counts();
     let words: Vec<String> = counts.iter().map(|(kind, (tried, bitten))| format!("{kind}={tried}/{bitten}")).collect();
     println!("FAULTS {}", words.join(" "));
-    // Other kinds may have no effect in one run; they must have had one in all runs together.
+    // Other kinds may have no effect in one run. All runs together must have effects of all kinds.
     for (kind, _) in EFFECTIVE {
         if let Some((tried, 0)) = counts.get(kind) {
             world.run.found(coverage::NAME, format!("{kind}: injected {tried} times without effect"));

@@ -1,4 +1,4 @@
-//! The scenarios: the mixed one, which is long and random, and directed ones, which are short.
+//! The scenarios: a mixed one, which is long and random, and directed ones, which are short.
 
 mod acquire_after_its_cancel;
 mod answer_lost;
@@ -72,13 +72,13 @@ pub(crate) const ALL: &[Story] = &[
 /// The last client host, which scenarios do not use.
 const LAST: usize = CLIENT_HOSTS.len() - 1;
 
-/// Ends a scenario after all faults: the cluster serves a contending client and becomes idle.
+/// Ends a scenario after all faults. The cluster must serve a contending client and become idle.
 fn end_of_story(world: &mut World) {
     world.add_contender(LAST - 1);
     settle(world, LAST);
 }
 
-/// Makes these nodes purge their logs until `behind` cannot catch up from them.
+/// Makes these nodes purge their logs until `behind` cannot catch up from the logs.
 fn throw_away_logs(world: &mut World, nodes: &[usize], behind: usize) {
     world.must("logs without the entries that it lacks", Duration::from_secs(20), |world| {
         if world.now().as_millis().is_multiple_of(200) {
@@ -88,7 +88,8 @@ fn throw_away_logs(world: &mut World, nodes: &[usize], behind: usize) {
     });
 }
 
-/// Opens a session, waits for the lock, and holds it for this duration or until it is lost. Records what it believed.
+/// Opens a session, waits for the lock, and holds it for this duration or until it is lost. Records how long the client
+/// was sure of it.
 async fn holds_until_lost(caller: Caller, name: &'static str, length: Duration) {
     let connection = caller.connect();
     let session = opened(&caller, || connection.session().ttl(TTL)).await;
@@ -105,12 +106,12 @@ async fn opened(caller: &Caller, ask: impl Fn() -> SessionBuilder<RemoteService>
     }
 }
 
-/// Like [`holds_until_lost`], in an open session.
+/// Like [`holds_until_lost`], but in an open session.
 async fn holds_in(caller: Caller, session: Session<RemoteService>, name: &'static str, length: Duration) {
     holds_as(caller, session, |session| session.lock(name), length).await;
 }
 
-/// Like [`holds_in`], with another request.
+/// Like [`holds_in`], but with the given request.
 async fn holds_as(
     caller: Caller,
     session: Session<RemoteService>,
@@ -147,7 +148,7 @@ async fn holds_as(
     caller.run.trace(CLIENT_HOSTS[client], || format!("held {lock} by {token} from {begin:?} to {end:?}"));
     let belief = Belief { client, lock, token, session: of, mode: Mode::Exclusive, asked, begin, end };
     caller.run.notes().history.beliefs.push(belief);
-    // A hold that ended by its own lease is not released.
+    // A hold that ended because of its own lease is not released.
     let lost = guard.valid_for().is_zero() && !session.valid_for().is_zero();
     if lost {
         drop(guard);

@@ -1,5 +1,5 @@
-//! A call waits at a leader that is partitioned. Its grant happens on the other nodes, and reaches that node only
-//! inside a snapshot, without an event: the call is answered nevertheless.
+//! A call waits at a leader that is partitioned. Its grant happens on the other nodes and reaches that leader only
+//! inside a snapshot, without an event. The call is answered nevertheless.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Power fails on all nodes at once, while all disks are slow: everything acknowledged is there afterwards, and entries
-//! that were not durable on any node had not been acknowledged.
+//! Power fails on all nodes at once while all disks are slow. Everything that was acknowledged is there afterwards, and
+//! entries that were not durable on any node had not been acknowledged.
 
 use std::time::Duration;
 

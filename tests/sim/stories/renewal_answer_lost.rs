@@ -1,5 +1,5 @@
-//! Renewals arrive, and their answers are lost: they extend the session, its client counts none of them, and the next
-//! answer applies to both.
+//! Renewals arrive, and their answers are lost. The renewals extend the session, but its client counts none of them.
+//! The next answer covers them all.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! More renewals wait than fit into an entry, repeatedly: the disks of both followers stall for short times, too short
-//! for a new election, and nothing is committed meanwhile. A renewal that the leader received in time counts, however
-//! many entries are ahead of its entry.
+//! More renewals wait than fit into an entry, repeatedly. The disks of both followers stall, each time too shortly for
+//! an election, and nothing is committed meanwhile. A renewal that the leader received in time counts, however many
+//! entries are ahead of its entry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ use crate::world::World;
 
 const LEASES: usize = 64;
 const AN_ENTRY: usize = 1;
-/// Each stall, with the pause in the log, is well below the shortest election timeout: a leader that no quorum
-/// acknowledges for that long accepts no entries and rejects waiting ones.
+/// The number of stalls. Each stall, with its pause in the log, is well below the shortest election timeout: a leader
+/// that no quorum acknowledges for that long accepts no entries and rejects waiting ones.
 const STALLS: usize = 8;
-/// Longest time for a request to arrive, as its connection is not disturbed.
+/// Longest time for a request to arrive over an undisturbed connection.
 const ARRIVES: Duration = Duration::from_millis(15);
 
 pub(super) fn tell(world: &mut World) {

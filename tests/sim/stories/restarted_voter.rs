@@ -1,4 +1,4 @@
-//! A follower is restarted repeatedly while the leader runs: no other node is elected, and no session expires.
+//! A follower is restarted repeatedly while the leader runs. No other node is elected, and no session expires.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Nothing can be committed for longer than the TTL, because the disks of both followers are stalled: no session
-//! expires, because log time stops as well.
+//! Nothing can be committed for longer than the TTL, because the disks of both followers are stalled. Log time stops as
+//! well, so no session expires.
 
 use std::time::Duration;
 

@@ -63,7 +63,7 @@ impl Naive {
         outcome
     }
 
-    /// The hold that is acquired again, or a refusal; `None` for another owner.
+    /// The hold that is acquired again, or a refusal. `None` if the owner does not hold the lock.
     pub(super) fn same_owner(&self, ask: &Ask) -> Result<Option<usize>, Outcome> {
         let session = ask.claim.session().expect("a session's");
         let same = |other: &Ask| {
@@ -116,7 +116,8 @@ impl Naive {
         self.queued(self.waits.last().expect("just pushed"))
     }
 
-    /// Refuses what the lock cannot give, and a try that would have to wait. A new semaphore gets its limit.
+    /// Refuses a request that the lock can never grant, and a try that would have to wait. A new semaphore gets its
+    /// limit.
     pub(super) fn judge(&mut self, ask: &Ask, patience: Patience) -> Result<(), Outcome> {
         let lock = ask.lock.clone();
         let held = self.holds.iter().find(|hold| hold.ask.lock == lock).map(|hold| hold.ask.mode);

@@ -37,7 +37,7 @@ impl Naive {
         outcome
     }
 
-    /// The index of the session's own hold, if it may change its mode.
+    /// The index of the session's own hold, if its mode may change.
     pub(super) fn changeable(&self, id: SessionId, lock: &LockKey, token: FencingToken) -> Result<usize, Outcome> {
         let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
         let found = |hold: &Hold| hold.ask.lock == *lock && hold.token == token && mine(hold);

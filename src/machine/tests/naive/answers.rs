@@ -20,13 +20,13 @@ impl Naive {
         }
     }
 
-    /// The oldest holder, except the holds that `mine` selects.
+    /// The oldest holder, without the holds that `mine` selects.
     pub(super) fn holder(&self, lock: &LockKey, mine: impl Fn(&Hold) -> bool) -> Option<HolderView> {
         let others = self.holds.iter().filter(|hold| hold.ask.lock == *lock && !mine(hold));
         others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
     }
 
-    /// The answer to a try names a holder, or else what opens first.
+    /// The answer to a try: it names a holder, or else the ended hold whose name or permits open first.
     pub(super) fn held_or_closed(&self, lock: &LockKey, holder: Option<HolderView>) -> Outcome {
         let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock && holder.is_none());
         let closed = lost.min_by_key(|lost| (lost.until, lost.token)).map(|lost| {
@@ -51,7 +51,7 @@ impl Naive {
         Outcome::Queued(Place { lock: lock.name.clone(), place: ahead + 1, sequence: wait.sequence, held_by })
     }
 
-    /// The current outcome of a claim, and what it asked for.
+    /// The current outcome of a claim, and its command.
     pub(super) fn standing(&self, lock: Option<&LockKey>, claim: Claim) -> Option<(&Command, Outcome)> {
         let again =
             |hold: &&Hold| later(hold).any(|(number, _)| Some(claim) == request_of(hold.ask.claim.session(), *number));

@@ -1,9 +1,9 @@
-//! Cached holds, which sessions keep between uses.
+//! Cached holds, which a session keeps between uses.
 
 use super::*;
 
 impl Naive {
-    /// Recalls every cached hold that a request waits behind, in the order of the names.
+    /// Recalls every cached hold behind which a request waits, in the order of the names.
     pub(super) fn recall(&mut self) {
         let waits = &self.waits;
         let awaited = |hold: &Hold| waits.iter().any(|wait| wait.ask.lock == hold.ask.lock);
@@ -22,8 +22,8 @@ impl Naive {
         cached && self.waits.iter().all(|wait| wait.ask.lock != *lock)
     }
 
-    /// The answer to a wait that has timed out: for a try, the holder of the lock, or of the first lock of the set that
-    /// is not free.
+    /// The answer to a wait that has timed out. For a try, it names the holder of the lock, or of the first lock of the
+    /// set that is not free.
     pub(super) fn ran_out(&self, at: usize) -> Outcome {
         let wait = &self.waits[at];
         if !wait.tries {
@@ -38,7 +38,7 @@ impl Naive {
         self.held_or_closed(lock, self.holder(lock, |_| false))
     }
 
-    /// Records which recalled holds of the session an answer names.
+    /// Records which recalled holds of the session an answer contains.
     pub(super) fn name_recalled(&mut self, session: Option<SessionId>, outcome: &Outcome) {
         let names = matches!(
             outcome,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 impl Naive {
-    /// Undoes the newest wait if it closes a cycle, or asks for what an ancestor holds.
+    /// Undoes the newest wait if it closes a cycle, or is for a lock that an ancestor holds.
     pub(super) fn take_back(&mut self) -> Option<Outcome> {
         let newest = self.waits.last().expect("just pushed");
         let (claim, sequence, policy) = (newest.ask.claim, newest.sequence, newest.ask.extras.deadlock);
@@ -23,7 +23,8 @@ impl Naive {
         Some(Outcome::Refused(Refusal::Deadlock { cycle: vec![] }))
     }
 
-    /// Something changes at this lock. If a set waits for it, or waited until now, sessions may overtake fewer waiters.
+    /// Records that something changes at this lock. If a set waits for the lock, or waited until now, sessions may
+    /// overtake fewer waiters afterwards.
     pub(super) fn changes(&mut self, lock: &LockKey, session: Option<SessionId>) {
         if self.changed.contains(lock) || self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock) {
             self.changed.push(lock.clone());
@@ -31,7 +32,7 @@ impl Naive {
         }
     }
 
-    /// This wait ends, with all of its set.
+    /// Records that this wait ends, together with all of its set.
     pub(super) fn wait_changes(&mut self, at: usize) {
         let ended = &self.waits[at].ask;
         let parts = self.waits.iter().map(|wait| &wait.ask);
@@ -40,8 +41,8 @@ impl Naive {
         parts.iter().for_each(|(lock, session)| self.changes(lock, *session));
     }
 
-    /// Owners that wait at a lock where a set waits, or waited until now, and whose session has another request, or had
-    /// one that changed, in the namespace of a change.
+    /// Owners that may overtake fewer waiters than before. Such an owner waits at a lock where a set waits, or waited
+    /// until now. Its session has another request in the namespace of a change, or had one that changed.
     fn may_pass_fewer(&mut self) -> Vec<Party> {
         let (changed, sessions) = (std::mem::take(&mut self.changed), std::mem::take(&mut self.changed_sessions));
         let of_set = |lock: &LockKey| self.waits.iter().any(|wait| wait.ask.set && wait.ask.lock == *lock);
@@ -68,8 +69,8 @@ impl Naive {
         waits
     }
 
-    /// Owners that gained a hold come first, so that the one that closes a cycle is refused. Others may be in one
-    /// because they overtake fewer waiters than before.
+    /// Refuses a wait of an owner in a cycle. Owners that gained a hold are checked first, so that the one that closed
+    /// the cycle is refused. Then owners are checked that overtake fewer waiters than before.
     pub(super) fn refuse_in_cycles(&mut self) -> bool {
         if self.refuse_a_suspect() {
             return true;
@@ -143,7 +144,8 @@ impl Naive {
         everybody
     }
 
-    /// Endless waits ahead of this one that it does not overtake, with the waits whose grant would let it.
+    /// Endless waits ahead of this one that it does not overtake, each with the waits whose grant would let it overtake
+    /// them.
     pub(super) fn waits_ahead(&self, wait: &Wait) -> Vec<(&Wait, Party, Vec<&Wait>)> {
         let ask = &wait.ask;
         if wait.upgrades.is_some() {
@@ -165,7 +167,7 @@ impl Naive {
         self.waits.iter().filter(of).map(node_of).collect()
     }
 
-    /// What this wait still needs before it ends; and whether enough of it has ended.
+    /// What this wait still needs before it is granted, and whether enough of that is done.
     pub(super) fn in_the_way(&self, wait: &Wait, done: &[Node]) -> (Vec<Node>, bool) {
         let (ask, own) = (&wait.ask, endless_wait(wait));
         let is_done = |node: &Node| done.contains(node);
@@ -176,7 +178,8 @@ impl Naive {
             .filter_map(|hold| Some((hold, endless_hold(hold)?)))
             .collect();
         let ahead = self.waits_ahead(wait);
-        // All of one of these: of the one ahead, or of what allows overtaking it.
+        // Ways to pass a wait ahead: everything of one way must be done. Either the wait ahead ends, or a grant allows
+        // overtaking it.
         let ways = |first: Vec<Node>, once: &[&Wait]| -> Vec<Vec<Node>> {
             std::iter::once(first).chain(once.iter().map(|wait| self.whole(wait))).collect()
         };
@@ -186,7 +189,7 @@ impl Naive {
             let held = others.filter(|(hold, _)| conflict(hold.ask.mode, ask.mode)).map(|(_, party)| party);
             let ahead = ahead.into_iter().filter(|(_, party, _)| Some(party) != own.as_ref());
             let ahead = ahead.map(|(wait, party, once)| {
-                // A hold with a deadline only has to be granted.
+                // A hold with a deadline must only be granted, because it then ends automatically.
                 let beside = !conflict(wait.ask.mode, ask.mode) || is_leased(wait);
                 ways(vec![if beside { node_of(wait) } else { Node::Party(party) }], &once)
             });
@@ -214,12 +217,12 @@ impl Naive {
         (unmet.into_iter().flatten().flatten().collect(), met)
     }
 
-    /// Whether this party can never finish, and waits, over others that cannot, for itself.
+    /// Whether this party can never finish and waits, over other parties that cannot, for itself.
     pub(super) fn in_cycle(&self, party: &Party) -> bool {
         self.leads_round(party, &self.all_that_end())
     }
 
-    /// All parties and waits that can end.
+    /// All parties that can finish, and all waits that can be granted.
     fn all_that_end(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> = self.all_parties().into_iter().map(Node::Party).collect();
         nodes.extend(self.waits.iter().filter(|wait| endless_wait(wait).is_some()).map(node_of));
@@ -254,7 +257,7 @@ impl Naive {
         self.all_parties().into_iter().filter(|party| self.leads_round(party, &done)).collect()
     }
 
-    /// Whether each link of a reported cycle is one here: its owner waits in that way for the next one.
+    /// Whether each link of a reported cycle is right: its owner waits for the next one in the reported way.
     pub(in super::super) fn is_way_round(&self, cycle: &[DeadlockLink]) -> bool {
         let done = self.all_that_end();
         let next = cycle.iter().skip(1).chain(cycle.first());
@@ -275,7 +278,7 @@ impl Naive {
         })
     }
 
-    /// What has to end before this can; and whether it has ended.
+    /// What must happen before this can, and whether it has happened.
     pub(super) fn ends(&self, node: &Node, done: &[Node]) -> (Vec<Node>, bool) {
         match node {
             Node::Wait(claim, lock) => {

@@ -1,8 +1,8 @@
-//! Changes that are made only if something still is as the caller saw it.
+//! Changes on condition that something still is as the caller saw it.
 
 use super::*;
 
-/// The document fields of a hold that was taken as one.
+/// The document fields of a hold that is a document.
 #[derive(Clone)]
 pub(super) struct Mark {
     lock: LockKey,
@@ -170,7 +170,7 @@ impl Naive {
         Outcome::Freed { locks: locks.len() as u64 }
     }
 
-    /// A hold that was taken as a document leaves a free document.
+    /// Keeps a free document after the end of a hold that was a document.
     pub(super) fn leave_document(&mut self, hold: &Hold) {
         let Some(mark) = self.mark(hold).cloned() else { return };
         self.marks.retain(|known| (&known.lock, known.ts) != (&mark.lock, mark.ts));
@@ -178,7 +178,7 @@ impl Naive {
         self.free.push((mark.lock, 0, Some(mark.ts), process, mark.term, hold.token));
     }
 
-    /// Forgets processes without locks whose time is over.
+    /// Removes processes without locks after their time.
     pub(super) fn forget_processes(&mut self) {
         let now = self.now;
         for (namespace, process, kept) in std::mem::take(&mut self.pings) {
@@ -193,7 +193,7 @@ impl Naive {
         }
     }
 
-    /// Every document, in the order of names; the `ts` of a native one is left out.
+    /// Every document, in the order of names. The `ts` of a native hold is left out.
     pub(in crate::machine::tests) fn documents(&self) -> Vec<Shown> {
         let mut shown = self.free.clone();
         for hold in &self.holds {

@@ -3,7 +3,8 @@
 use super::*;
 
 impl Naive {
-    /// A renewal is in time if it was received by the deadline, unless an earlier entry had passed it.
+    /// Applies a renewal. It is in time if it was received by the deadline and no earlier entry had passed the
+    /// deadline.
     pub(super) fn renew(&mut self, renewal: &Renewal, previous: LogTime) -> Outcome {
         let (now, receipt, attempt) = (self.now, renewal.receipt, renewal.attempt);
         match &renewal.target {
@@ -100,8 +101,8 @@ impl Naive {
         self.forget_limits();
     }
 
-    /// Keeps closed, until the later end, what the lock-delay keeps closed after a loss, and what stays closed however
-    /// the hold ends.
+    /// Keeps closed what an ended hold held: for the lock-delay after a loss, and for the at-least time after any end.
+    /// The later of both counts.
     pub(super) fn keep_closed(&mut self, at: usize, reason: EndReason) {
         let (now, hold) = (self.now, &self.holds[at]);
         let (delay_ms, ends, closed_until) = (hold.ask.extras.delay_ms, hold.ends, hold.closed_until);
@@ -141,7 +142,7 @@ impl Naive {
         self.conclude(&hold.ask, answer);
     }
 
-    /// Removes one request from a hold.
+    /// Removes one request from a hold that was acquired several times.
     pub(super) fn leave_hold(&mut self, at: usize, number: u64, answer: Outcome) -> u32 {
         let hold = &mut self.holds[at];
         let session = hold.ask.claim.session().expect("only sessions enter again");

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Naive {
-    /// While a waiter of any lock fits together with its holders and overtakes only waiters that it may overtake,
-    /// grants the one that came first.
+    /// While any waiter fits together with the holders and overtakes only waiters that it may overtake, grants the one
+    /// that came first, over all locks.
     pub(super) fn serve(&mut self) {
         loop {
             let mut next: Option<usize> = None;
@@ -56,15 +56,15 @@ impl Naive {
         }
     }
 
-    /// Whether all waiters ahead may be overtaken by this request.
+    /// Whether this request may overtake all waiters ahead of it.
     pub(super) fn clear_ahead(&self, ask: &Ask, sequence: u64) -> bool {
         let ahead = self.waits.iter().filter(|o| o.ask.lock == ask.lock && o.sequence < sequence);
         let fair = |o: &Wait| ask.extras.fairness == Fairness::Barging && !o.ask.set;
         ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode)).all(|o| passes(ask, &o.ask) || self.goes_by(ask, o))
     }
 
-    /// Whether the session holds what a waiting set lacks, and the wait ahead is that set or is, transitively, behind
-    /// it.
+    /// Whether the session holds what a waiting set lacks, and the wait ahead is that set or is behind it, directly or
+    /// through others.
     pub(super) fn goes_by(&self, ask: &Ask, ahead: &Wait) -> bool {
         let Some(session) = ask.claim.session() else { return false };
         let lacks = |wait: &&Wait| {
@@ -79,7 +79,7 @@ impl Naive {
         self.and_behind(self.waits.iter().filter(lacks)).contains(&(ahead.ask.claim, ahead.sequence))
     }
 
-    /// These waits, and those that are, transitively, behind them.
+    /// These waits, and all waits behind them, directly or through others.
     pub(super) fn and_behind<'a>(&self, waits: impl Iterator<Item = &'a Wait>) -> Vec<(Claim, u64)> {
         and_behind(&self.waits, waits)
     }
@@ -140,7 +140,7 @@ impl Naive {
     }
 }
 
-/// These of all waits, and those that are, transitively, behind them.
+/// These waits out of `all`, and all waits behind them, directly or through others.
 pub(super) fn and_behind<'a>(all: &[Wait], waits: impl Iterator<Item = &'a Wait>) -> Vec<(Claim, u64)> {
     let mut reached: Vec<(Claim, u64)> = waits.map(|wait| (wait.ask.claim, wait.sequence)).collect();
     let mut at = 0;

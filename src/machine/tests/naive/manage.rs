@@ -1,4 +1,4 @@
-//! Actions on locks from outside.
+//! Actions on locks by callers that need not hold them.
 
 use super::*;
 

@@ -38,7 +38,7 @@ impl Naive {
             set: false,
         };
         let outcome = self.admit(ask, take.patience);
-        // A refused take is forgotten; otherwise a client that polls without end would fill the cluster's memory.
+        // A refused take is not remembered, because a client that polls endlessly would fill the cluster's memory.
         if !matches!(outcome, Outcome::Refused(_)) {
             let (lock, id, handle) = (take.lock.clone(), take.take, take.handle.clone());
             self.takes.push(Taken { lock, id, handle, payload: Some(payload), over: None });
@@ -46,7 +46,7 @@ impl Naive {
         outcome
     }
 
-    /// Whether a take waits or holds, or has ended since.
+    /// Whether a take waits, holds or has ended.
     pub(in crate::machine::tests) fn knows(&self, lock: &LockKey, id: LeaseRequestId) -> bool {
         self.takes.iter().any(|take| take.id == id && take.lock == *lock)
     }

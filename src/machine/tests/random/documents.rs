@@ -1,4 +1,4 @@
-//! Random commands on documents: few processes, and a `ts` that is often used again.
+//! Random commands on documents: few processes, and a `ts` that is often repeated.
 
 use super::Story;
 use crate::model::*;
@@ -20,7 +20,7 @@ impl Story {
         Namespace::parse(if self.random.percent(10) { "batch" } else { "default" }).expect("legal")
     }
 
-    /// A new acquisition, or one that was tried before; sometimes of another lock or process.
+    /// A grab: a new acquisition or a repeated one, sometimes with another lock or process.
     fn grab(&mut self) -> Grab {
         let recent = self.grabs.len().saturating_sub(8);
         let again = self.random.pick(&self.grabs[recent..]).cloned();
@@ -48,7 +48,7 @@ impl Story {
         self.random.pick(&of_lock).copied().unwrap_or(ts_of(0))
     }
 
-    /// Turns a name that only documents use into a semaphore for a while, or back.
+    /// Uses a name of documents as a semaphore for some time, or ends that use.
     fn other_kind(&mut self) -> Command {
         let name = LockName::parse(self.random.pick(&["x", "y", "z"]).expect("some")).expect("legal");
         let lock = LockKey { namespace: Namespace::default(), name };

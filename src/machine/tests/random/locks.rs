@@ -41,7 +41,7 @@ impl Story {
         command
     }
 
-    /// The choices of an acquire, and its lease.
+    /// Random choices of an acquire, and its lease.
     fn extras(&mut self) -> (Option<Box<Extras>>, Option<u64>) {
         if self.random.percent(45) {
             return (None, None);
@@ -95,7 +95,7 @@ impl Story {
         Some(command)
     }
 
-    /// Acquires a lock that the session keeps between uses.
+    /// Acquires a lock with a cached hold.
     pub(super) fn acquire_cached(&mut self) -> Command {
         let at = self.session();
         let name = LockName::parse(self.random.pick(&["a", "b", "c", "d"]).expect("some")).expect("legal");

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Story {
-    /// Limits, breaks, requests to release and hand-overs, mostly of current holds.
+    /// Limits, breaks, requests to release, and hand-overs, mostly of current holds.
     pub(super) fn manage(&mut self) -> Command {
         let why = Reason::parse("stuck").expect("legal");
         let (at, to) = (self.session(), self.session());

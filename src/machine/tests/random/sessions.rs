@@ -3,7 +3,7 @@
 use super::*;
 
 impl Story {
-    /// Announces a node: mostly with its own disk, sometimes with another one, as if the disk was lost.
+    /// Announces a node: mostly with its own disk, sometimes with another one, as after the loss of a disk.
     pub(super) fn announce(&mut self) -> Command {
         let node = 1 + self.random.below(4);
         let disk = if self.random.percent(70) { node } else { node + 10 };
@@ -66,7 +66,7 @@ impl Story {
         Command::CloseSession { session: self.known[at].id, end }
     }
 
-    /// An operator ends a session, sometimes with the wrong namespace.
+    /// Ends a session as an operator, sometimes with the wrong namespace.
     pub(super) fn end(&mut self) -> Command {
         let at = self.session();
         let (session, open) = (self.known[at].id, &self.known[at].open);

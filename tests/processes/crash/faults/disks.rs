@@ -55,12 +55,12 @@ pub(crate) fn unmount(folder: &Path, node: usize) {
     std::process::Command::new("umount").args(["--lazy", text(&mounted)]).status().ok();
 }
 
-/// Fills a node's disk except for the space inside its existing files. Called again, it fills what the node has freed
-/// since.
+/// Fills a node's disk except for the space inside its existing files. A repeated call fills what the node has freed in
+/// the meantime.
 pub(super) fn fill(folder: &Path, node: usize) {
     let mounted = mounted(folder, node);
     let file = File::options().append(true).create(true).open(mounted.join("filler")).expect("a file");
-    // The node may write meanwhile, so smaller and smaller pieces are tried until even the smallest does not fit.
+    // The node may write meanwhile, so smaller and smaller pieces are written until even the smallest does not fit.
     let mut piece = statvfs(&mounted).map(|disk| disk.f_bfree * disk.f_frsize).expect("a disk");
     let mut filled = file.metadata().expect("a length").len();
     while 4096 <= piece {

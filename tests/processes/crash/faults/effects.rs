@@ -1,5 +1,5 @@
 //! Measures whether a fault had an effect: retransmitted packets, another hour on a clock, connections that are not
-//! accepted. A fault without an effect tests nothing.
+//! accepted. A fault without an effect proves nothing.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -17,7 +17,7 @@ use super::sandbox::{self, Sandbox};
 use crate::cluster::{Cluster, PATIENCE};
 use crate::random::Random;
 
-/// What happens to the victims of a round.
+/// What is done to the victims of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FaultKind {
     /// SIGKILL and a restart.
@@ -34,7 +34,7 @@ pub(super) enum FaultKind {
     PeersCut,
     /// Each sync takes a quarter to three quarters of a second longer.
     SlowDisk,
-    /// A sync or a write to the log fails. The node must stop.
+    /// A sync of the log or a write to it fails. The node must stop.
     FailedSync,
     /// The disk is full. The node must stop, and serve again once there is space.
     FullDisk,
@@ -136,9 +136,9 @@ impl FaultKind {
         matches!(self, FaultKind::Kill | FaultKind::Pause | FaultKind::Stop | FaultKind::Power)
     }
 
-    /// Returns true if the fault may be injected into all nodes at once. A planned stop must not: the last checkpoint
-    /// of each node covers all that it has applied, so after a stop of all three no node could send the events that
-    /// subscribers had not yet received, and the checker needs every event.
+    /// Returns true if the fault may be injected into all nodes at once. This excludes a planned stop: the last
+    /// checkpoint of each node covers everything that it has applied, so after a stop of all nodes none could send the
+    /// events that subscribers had not received yet, and the checker needs every event.
     pub(super) const fn may_hit_all(self) -> bool {
         matches!(self, FaultKind::Kill | FaultKind::Pause | FaultKind::Power)
     }
@@ -193,7 +193,8 @@ pub(super) async fn inject(
             true
         }
         FaultKind::FullDisk => {
-            // If the node removes a log file or a snapshot, that space would last for minutes, so it is filled as well.
+            // If the node removes a log file or a snapshot, the freed space would last for minutes, so it is filled as
+            // well.
             await_stop(cluster, node, "free space", || disks::fill(inside().folder(), node)).await;
             sleep(random.ms(100, 700)).await;
             disks::empty(inside().folder(), node);
@@ -238,7 +239,8 @@ async fn starve_for(sandbox: &Sandbox, cluster: &Cluster, node: usize, random: &
     before < effects::throttled(&share)
 }
 
-/// A node that had to open a file meanwhile, for a checkpoint or its log, has stopped and is started again.
+/// Exhausts the descriptors of a node for a random time. A node that had to open a file meanwhile, for a checkpoint or
+/// its log, has stopped and is started again.
 async fn exhaust_for(cluster: &mut Cluster, node: usize, random: &mut Random) -> bool {
     let address = &cluster.endpoints()[node - 1];
     let limited = descriptors::exhaust(cluster.process(node), address);
