@@ -2,9 +2,9 @@
 //!
 //! On a machine with two processors, each worker of `serve`, `dev` and `bench` is bound to one of them. While few
 //! processors are busy, Linux wakes a thread on the processor of the thread that woke it, and seldom uses an idle one.
-//! All workers of a node and of its clients then run on one processor, and the cluster served a quarter fewer locks.
-//! With other programs on both processors, the binding made no difference. Commands that start other programs are not
-//! bound, because those programs would inherit the binding.
+//! All workers of a node and of its clients then run on one processor. Without the binding, the cluster served a
+//! quarter fewer locks; with other programs on both processors, the binding made no difference. Commands that start
+//! other programs are not bound, because those programs would inherit the binding.
 
 use tokio::runtime::{Builder, Runtime};
 
