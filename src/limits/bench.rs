@@ -1,17 +1,17 @@
 //! Limits of `bench`.
 
-/// Longest latency that a bench resolves: an hour, in microseconds.
+/// Longest latency that a bench distinguishes: an hour, in microseconds.
 pub const BENCH_LATENCY_US_MAX: u64 = 3_600_000_000;
 /// Clients of one bench.
 pub const BENCH_CLIENTS_MAX: u32 = 10_000;
 /// Connections of one bench.
 pub const BENCH_CONNECTIONS_MAX: u32 = 10_000;
-/// Default number of connections: one for each client up to this number, as separate programs would have; more clients
+/// Default number of connections: one for each client up to this number, as separate programs would have. More clients
 /// share them.
 pub const BENCH_CONNECTIONS_USUAL: u32 = 256;
-/// Sessions on one connection: each has a stream, and calls need some more.
+/// Sessions on one connection. Each session has a stream, and calls need some more.
 pub const BENCH_SESSIONS_A_CONNECTION_MAX: u32 = 4_000;
-/// Pairs that one client has in flight: each has one unanswered frame on its stream at a time.
+/// Pairs that one client has in flight. Each pair has one unanswered frame on its stream at a time.
 pub const BENCH_IN_FLIGHT_MAX: u32 = 200;
 /// Pairs that all clients have in flight.
 pub const BENCH_LANES_MAX: u32 = 100_000;
@@ -23,7 +23,7 @@ pub const BENCH_SECS_MAX: u32 = 86_400;
 pub const BENCH_PACE_US_MIN: u64 = 50;
 /// Sessions that are opened or closed concurrently.
 pub const BENCH_OPENING_MAX: usize = 256;
-/// Outages that a report lists; more are counted.
+/// Outages that a report lists. Further ones are only counted.
 pub const BENCH_NAMED_MAX: usize = 20;
 
 const _: () = assert!(BENCH_CLIENTS_MAX <= BENCH_CONNECTIONS_USUAL * BENCH_SESSIONS_A_CONNECTION_MAX);

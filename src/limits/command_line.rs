@@ -1,12 +1,12 @@
 //! Limits of the command line.
 
-/// Time to wait for an address that is in use although no process listens there: a killed process keeps its sockets
-/// until its memory is freed.
+/// Time to wait for an address that is in use although no process listens there, because a killed process keeps its
+/// sockets until its memory is freed.
 pub const LISTEN_WAIT_MS: u64 = 2_000;
 /// Interval between two attempts to listen there.
 pub const LISTEN_PAUSE_MS: u64 = 50;
-/// Margin by which the command of `lock` is ended before its hold can expire, in addition to the time for an orderly
-/// end.
+/// Margin by which the command of `lock` must have ended before its hold can expire, in addition to the time for an
+/// orderly end.
 pub const LOSS_MARGIN_MS: u64 = 50;
 /// First pause between two checks whether a process group is gone.
 pub const GROUP_POLL_MS_MIN: u64 = 1;
@@ -14,23 +14,23 @@ pub const GROUP_POLL_MS_MIN: u64 = 1;
 pub const GROUP_POLL_MS_MAX: u64 = 100;
 /// Time after which the user is notified of a command that has ended while other processes of its group still run.
 pub const LEFT_BEHIND_NOTICE_MS: u64 = 1_000;
-/// Interval at which a terminal that belongs to another job is checked again.
+/// Interval at which the command checks again whether the terminal still belongs to another job.
 pub const TERMINAL_RETRY_MS: u64 = 250;
-/// Time in which a dismissed guardian has ended, or was stopped by a signal.
+/// Time in which a dismissed guardian ends, unless a signal has stopped it.
 pub const GUARDIAN_ENDS_MS: u64 = 1_000;
 /// Divisor of the time before the kill after a second TERM.
 pub const HURRY_FACTOR: u32 = 4;
 /// Interval at which progress is displayed.
 pub const PROGRESS_TICK_MS: u64 = 250;
-/// Most processors on which each worker of a server is pinned to its own. Measured with two; with more of them, Linux
-/// can better find an idle one.
+/// Most processors with which each worker of a server is bound to its own processor. Measured with two; with more,
+/// Linux finds an idle one more often.
 pub const SPREAD_PROCESSORS_MAX: usize = 2;
-/// Time in which a stop signal to the own process has taken effect, if ever.
+/// Time in which a stop signal that a process sends to itself takes effect, if it does.
 pub const STOP_SETTLES_MS: u64 = 100;
-/// Fewest digits that name a cluster behind a position: enough to make a collision of two clusters unlikely.
+/// Fewest digits of a cluster's id after a position. With four, two clusters are unlikely to have the same digits.
 pub const CLUSTER_DIGITS_MIN: usize = 4;
 /// Number of digits of a cluster's id.
 pub const CLUSTER_DIGITS_MAX: usize = 32;
-/// Longest user, host or program that a command reports about itself, in bytes: all of them leave half of the metadata
-/// to a reason.
+/// Longest user, host or program that a command reports about itself, in bytes. All of them together leave half of the
+/// metadata to a reason.
 pub const WHO_PART_BYTES_MAX: usize = 64;

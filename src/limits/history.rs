@@ -6,10 +6,10 @@ use super::MIRROR_VALUE_BYTES;
 pub const HISTORY_RECORDS_MAX: usize = 65_536;
 /// History kept for one namespace, in bytes.
 pub const HISTORY_BYTES_MAX: usize = 16 << 20;
-/// History of all namespaces together, in bytes: above it, the oldest records of all namespaces are removed.
+/// History of all namespaces together, in bytes. Above this size, the oldest records of all namespaces are removed.
 pub const HISTORY_BYTES_ALL_MAX: usize = 128 << 20;
-/// Size at which a segment of history is closed. A checkpoint writes the whole segment again while records are added to
-/// it.
+/// Size at which a segment of history is closed. As long as records are added to a segment, each checkpoint writes all
+/// of it again.
 pub const HISTORY_SEGMENT_BYTES: usize = 8 << 10;
 /// Longest record of history, including its length field. The last record of a segment may be added when the segment is
 /// almost full.

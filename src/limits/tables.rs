@@ -1,19 +1,19 @@
 //! Limits of the tables that a node keeps by session and by namespace.
 
-/// Subscribers by session are searched for those that are gone when there are twice as many as remained the last time,
+/// Subscribers that have disconnected are removed when the table has twice as many entries as after the last removal,
 /// and at least twice as many as this.
 pub const SESSIONS_SWEPT_MIN: usize = 64;
 /// Highest limit of the commands per second of one namespace.
 pub const COMMANDS_A_SECOND_MAX: u32 = 1_000_000;
-/// Namespaces whose commands are counted are searched for quiet ones when there are twice as many as remained the last
-/// time, and at least twice as many as this.
+/// Counters of namespaces that send no commands are removed when the table has twice as many entries as after the last
+/// removal, and at least twice as many as this.
 pub const RATES_SWEPT_MIN: usize = 64;
 
-/// Interval of keepalive pings on a connection to another node on which a call waits.
+/// Interval of keepalive pings on a connection to another node while a call waits on it.
 pub const PEER_PING_MS: u64 = 1_500;
-/// Time after a ping without an answer at which a connection to another node is closed; the calls that wait on it are
+/// Time after a ping without an answer at which a connection to another node is closed. The calls that wait on it are
 /// sent again.
 pub const PEER_PING_WAIT_MS: u64 = 1_500;
 
-/// Usual size of the fingerprint input of a request, in bytes; a longer input needs another allocation.
+/// Usual size of the fingerprint input of a request, in bytes. A longer input needs another allocation.
 pub const FINGERPRINT_BYTES_USUAL: usize = 192;
