@@ -21,7 +21,7 @@ use crate::service::LockService;
 pub struct CounterRecord {
     /// Always 1, the value of the holder. A caller whose increment returned 2 changes nothing.
     pub value: u64,
-    /// The lock is held up to and including this log time.
+    /// The last log time at which the lock is held.
     pub expire: LogTime,
     /// The fencing token of the grant.
     pub token: FencingToken,
