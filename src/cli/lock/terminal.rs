@@ -47,7 +47,7 @@ impl Terminal {
         given.map_err(io::Error::from)
     }
 
-    /// Puts this process's group into the foreground again, if this other group is there.
+    /// Puts this process's group into the foreground again, if this other group is in it.
     pub(super) fn take_back_from(&self, group: Pid) -> io::Result<()> {
         if self.is_foreground(group) { self.give_to(getpgrp()) } else { Ok(()) }
     }
