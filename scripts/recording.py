@@ -92,7 +92,7 @@ def draw(seen):
         *(f'<circle cx="{20 + 18 * n}" cy="18" r="5" fill="{colour}"/>' for n, colour in colours),
     ]
     for row, (at, line, typed) in enumerate(seen):
-        # Where drawings do not move, all lines are there.
+        # Without animation, all lines are visible.
         parts.append(
             f'<text class="{"c" if typed else "o"}" x="{LEFT}" y="{TOP + LINE * row + 12}">'
             f'<animate attributeName="opacity" values="0" dur="{at:.1f}s"/>{html.escape(as_shown(line))}</text>'

@@ -1,6 +1,6 @@
-//! The only source of time and entropy: code that needs either gets a [`Clock`].
+//! The only source of time and random numbers. Code that needs either gets a [`Clock`].
 //!
-//! Knows: model (for wall times). Never: what the time is used for, sleeping (that is `tokio::time`).
+//! Knows: model (for wall times). Never: what the time is used for, or sleeping, for which there is `tokio::time`.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -8,37 +8,37 @@ use std::time::Duration;
 
 use crate::model::WallTime;
 
-/// A point in time of one clock, in nanoseconds since the start of that clock. Comparable within one process only.
+/// A point in time of one clock, in nanoseconds since the start of that clock. Comparable only within one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The point this many nanoseconds after the start of the clock.
+    /// Returns the point this many nanoseconds after the start of the clock.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the start of the clock.
+    /// Returns the nanoseconds since the start of the clock.
     #[must_use]
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// This point plus a duration; the largest point if that would overflow.
+    /// Returns this point plus a duration; the largest point if that would overflow.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// The time from `earlier` to this point; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this point; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Whole milliseconds of a duration; `u64::MAX` for longer ones.
+/// Returns the whole milliseconds of a duration; `u64::MAX` if they do not fit.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -47,31 +47,32 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Time and entropy of one process. Passed around as `Arc<dyn Clock>`, so that a simulation can use another one.
+/// Time and random numbers for one process. Code gets it as `Arc<dyn Clock>`, so that a simulation can use another one.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The monotonic time, which never decreases.
+    /// Returns the monotonic time, which never decreases.
     fn now(&self) -> Instant;
 
-    /// The wall clock, for display only.
+    /// Returns the time of the wall clock, for display only.
     fn wall(&self) -> WallTime;
 
-    /// 128 random bits, suitable for a secret.
+    /// Returns 128 random bits, suitable for a secret.
     fn random_u128(&self) -> u128;
 
-    /// A random number below `n`; 0 where `n` is 0. For jitter: the tiny bias of a multiplication is left in.
+    /// Returns a random number below `n`; 0 if `n` is 0. It has the tiny bias of a multiplication, which does not
+    /// matter for jitter.
     fn random_below(&self, n: u64) -> u64 {
         let draw = self.random_u128() as u64;
         ((u128::from(draw) * u128::from(n)) >> 64) as u64
     }
 }
 
-/// The clock and the entropy of the system.
+/// The clock and the random numbers of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SystemClock {
     suspend: Suspend,
 }
 
-/// Whether time passes while the machine is suspended.
+/// Whether the clock counts the time while the machine is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Suspend {
     #[default]
@@ -80,14 +81,14 @@ enum Suspend {
 }
 
 impl SystemClock {
-    /// The clock of clients. It counts the time while the machine is suspended, if the system has such a clock: a lease
-    /// also runs out then.
+    /// Creates the clock of clients. If the system has such a clock, it counts the time while the machine is suspended,
+    /// because a lease also expires during that time.
     #[must_use]
     pub fn new() -> Self {
         Self { suspend: Suspend::Counted }
     }
 
-    /// The clock of servers. It stops while the machine is suspended: log time may be slow, never fast.
+    /// Creates the clock of servers. It stops while the machine is suspended: log time may be slow, but never fast.
     #[must_use]
     pub fn monotonic() -> Self {
         Self { suspend: Suspend::Uncounted }
@@ -120,7 +121,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that only tests and simulations advance, with random numbers that follow from its seed.
+/// A clock that only its owner advances, for tests and simulations. Its random numbers follow from its seed.
 #[derive(Debug)]
 pub struct ManualClock {
     state: Mutex<Manual>,
@@ -137,7 +138,7 @@ struct Manual {
 }
 
 impl ManualClock {
-    /// A clock that starts at one hour, so that tests can use earlier points.
+    /// Creates a clock that starts at one hour, so that tests can use earlier points.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let now = Instant::from_nanos(HOUR_NANOS);
@@ -171,16 +172,17 @@ impl Clock for ManualClock {
     }
 }
 
-/// The random numbers of this process, if they follow from a seed.
+/// The state of the random numbers of this process, if they follow from a seed.
 static SEEDED: Mutex<Option<u64>> = Mutex::new(None);
 
-/// Makes the random numbers of code without a [`Clock`] (Raft's election timeouts) follow from this seed. Only a
-/// simulation, which runs in a separate process, calls it.
+/// Makes the random numbers of code without a [`Clock`] (such as Raft's election timeouts) follow from this seed. Only
+/// a simulation calls this, and it runs in a separate process.
 pub fn seed_draws(seed: u64) {
     *SEEDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(seed);
 }
 
-/// A random number for code that cannot get a [`Clock`]. Rarely used: a few times for each start of a node.
+/// Returns a random number for code that cannot get a [`Clock`]. It is called only a few times for each start of a
+/// node.
 pub(crate) fn draw() -> u64 {
     let mut seeded = SEEDED.lock().unwrap_or_else(PoisonError::into_inner);
     match &mut *seeded {
@@ -192,7 +194,7 @@ pub(crate) fn draw() -> u64 {
     }
 }
 
-/// The finisher of SplitMix64: neighbouring inputs give unrelated outputs.
+/// The finalizer of SplitMix64: neighbouring inputs give unrelated outputs.
 fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

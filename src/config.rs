@@ -1,5 +1,5 @@
-//! One node's settings: a TOML file and environment variables become a checked [`Config`], or an error that names
-//! the file, the line and the fix.
+//! One node's settings: reads a TOML file and environment variables, and returns a checked [`Config`], or an error that
+//! names the file, the line and the fix.
 //!
 //! Knows: limits, model. Never: sockets, disks beyond the one file, the modules that use the settings.
 
@@ -21,28 +21,28 @@ pub use quota::Rates;
 pub use render::Joining;
 pub use timing::{Profile, Timing};
 
-/// A node's settings, checked: no field contradicts another.
+/// The checked settings of a node: no field contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The cluster's name, the same on every node.
     pub cluster: String,
     /// The id by which the nodes of the cluster recognize each other, for a node that joins or was restored. `None` for
-    /// a founding member: there it follows from the cluster's name and members. Clients use another id, the
+    /// a founding member, whose id follows from the cluster's name and members. Clients use another id, the
     /// `cluster_id`.
     pub peers_id: Option<u128>,
-    /// This node's id; one of the members.
+    /// This node's id. The node is one of the members.
     pub node: u64,
-    /// Directory of its data. A relative path starts at the working directory.
+    /// Directory of the node's data. A relative path starts at the working directory.
     pub data: PathBuf,
-    /// The addresses on which it listens.
+    /// The addresses on which the node listens.
     pub listen: Listen,
-    /// The founding members by id, the same on every node. A node that joins lists only the members of its own file.
+    /// The founding members by id, the same on every node. The file of a node that joins lists only that node.
     pub members: BTreeMap<u64, Member>,
     /// Raft's timing, the same on every node.
     pub timing: Timing,
     /// The log level on standard error: off, error, warn, info, debug or trace.
     pub log_level: String,
-    /// How many commands a second each namespace may send.
+    /// How many commands per second each namespace may send.
     pub rates: Rates,
 }
 
@@ -67,7 +67,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Refuses addresses that no client or node could connect to.
+    /// Checks the addresses, and refuses those to which no client or node could connect.
     ///
     /// # Errors
     /// The error names the field, `client` or `peer`.
@@ -94,7 +94,7 @@ pub struct ConfigError {
     pub place: String,
     /// What is wrong.
     pub problem: String,
-    /// What the operator does about it.
+    /// What the operator should do about it.
     pub fix: String,
 }
 
@@ -118,9 +118,9 @@ impl Config {
         )
     }
 
-    /// Checks a text, whose name in errors is `name`. Each of `variables` for a scalar key (`LOCKKEEPER_NODE`,
-    /// `LOCKKEEPER_LISTEN__PEER`) replaces the value of the text. Others are ignored, except those that name an unknown
-    /// key.
+    /// Checks a text, whose name in errors is `name`. A variable for a scalar key (such as `LOCKKEEPER_NODE` or
+    /// `LOCKKEEPER_LISTEN__PEER`) replaces the value in the text. Other variables are ignored, except those that name
+    /// an unknown key.
     pub fn from_toml(
         name: &str,
         text: &str,

@@ -1,31 +1,31 @@
-//! Planted bugs, which prove that the tests detect bugs. Each disables one guarantee in a whole process.
+//! Planted bugs, which prove that the tests detect bugs. Each disables one guarantee in the whole process.
 //!
 //! Knows: nothing. Builds without debug assertions contain no faults.
 
-/// A bug that can be planted, at a place where a careless change could put it.
+/// A bug that can be planted, at a place where a careless change could introduce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The newest waiter is served first.
     LifoQueue,
     /// A restarted node has lost the holders of its checkpoint.
     ForgottenHolders,
-    /// A restarted node counts tokens from its checkpoint again, at one.
+    /// A restarted node counts tokens from one again, although its checkpoint has a larger counter.
     TokensOfThisProcess,
-    /// A repeated acquire is executed again although the first one waits or holds.
+    /// A repeated acquire is executed again although the first one still waits or holds.
     RetriesRunAgain,
     /// A session ends before the deadline that its client received, between two renewals.
     EarlyExpiry,
     /// The state of a node differs from its log, in a part that no client reads.
     OtherState,
-    /// A restarted node starts log time at zero again: it is not in the checkpoint.
+    /// A restarted node starts log time at zero again, because the checkpoint does not have it.
     LogTimeOfThisProcess,
-    /// A node says that an entry is durable before its disk says so.
+    /// A node reports that an entry is durable before its disk does.
     AcknowledgedBeforeSync,
-    /// Log time counts a stalled disk in full, and continues while nothing can be committed.
+    /// Log time counts the whole time of a stalled disk, and continues while no entry can be committed.
     UncappedLogTime,
-    /// A renewal soon after another one is treated as a repetition: it is answered, and does nothing.
+    /// A renewal soon after another one is treated as a repetition: it is answered but has no effect.
     RenewalDeduplicated,
-    /// A deadline takes effect at its moment, not after it.
+    /// A deadline takes effect at its time, not after it.
     ExpiryOneEarly,
     /// A session that ends leaves its waiters in their queues.
     DeadWaiterLeft,
@@ -41,19 +41,20 @@ pub enum Fault {
     ReaderPassesWriter,
     /// A hold that becomes exclusive keeps the token that it had as a reader.
     UpgradeKeepsToken,
-    /// A cancel of a number that was never seen is not remembered.
+    /// A cancel with an unknown request number is not remembered.
     CancelForgotten,
-    /// A client counts a renewed session from the arrival of the answer.
+    /// A client counts the validity of a renewed session from the arrival of the answer.
     SessionFromArrival,
-    /// A client counts the renewed lease of a hold from the arrival of the answer.
+    /// A client counts the validity of a hold's renewed lease from the arrival of the answer.
     HoldFromArrival,
-    /// A client counts a refreshed token lease from the arrival of the answer.
+    /// A client counts the validity of a refreshed token lease from the arrival of the answer.
     LeaseFromArrival,
     /// A client counts the disconnect grace from the arrival of the answer.
     GraceFromArrival,
-    /// No wait is found to close a deadlock.
+    /// No wait that closes a cycle is detected as a deadlock.
     DeadlocksUnseen,
-    /// An entry that leaves renewals behind is stamped up to the receipt of the newest of them, not of the oldest.
+    /// The stamp of an entry that leaves renewals for a later entry is limited by the receipt of the newest of them,
+    /// not of the oldest.
     StampOfTheNewest,
 }
 
@@ -87,7 +88,7 @@ impl Fault {
         Fault::DeadlocksUnseen,
     ];
 
-    /// Its word in the environment variable [`VARIABLE`].
+    /// The word for this bug in the environment variable [`VARIABLE`].
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -123,7 +124,7 @@ impl Fault {
 /// The environment variable that names the planted bug.
 pub const VARIABLE: &str = "LOCKKEEPER_FAULT";
 
-/// Whether this bug is planted in this process. The environment is read once, so that it cannot change in between.
+/// Whether this bug is planted in this process. The environment is read only once, so the answer never changes.
 #[cfg(debug_assertions)]
 pub(crate) fn on(fault: Fault) -> bool {
     static PLANTED: std::sync::OnceLock<Option<Fault>> = std::sync::OnceLock::new();
@@ -134,7 +135,7 @@ pub(crate) fn on(fault: Fault) -> bool {
     *planted == Some(fault)
 }
 
-/// No bug is ever planted here.
+/// Returns false: builds without debug assertions have no planted bugs.
 #[cfg(not(debug_assertions))]
 pub(crate) const fn on(_fault: Fault) -> bool {
     false
@@ -152,7 +153,8 @@ mod tests {
         assert!(std::env::var(VARIABLE).is_ok() || Fault::ALL.into_iter().all(|fault| !on(fault)));
     }
 
-    /// The test of a rule detects its bug within one module. The simulation and the crash test detect the others.
+    /// For each bug within one module, the test of the violated rule detects it. The simulation and the crash test
+    /// detect the other bugs.
     #[test]
     fn each_planted_in_one_module_is_caught_there() {
         let caught = [
@@ -169,7 +171,7 @@ mod tests {
         for (fault, test) in caught {
             let run = |fault: Option<Fault>| {
                 let mut process = std::process::Command::new(std::env::current_exe().expect("this test"));
-                // A planted bug must not be written down as what is expected.
+                // The results of a planted bug must not be stored as the expected results.
                 process.args(["--exact", test]).env_remove(VARIABLE).env_remove("UPDATE_GOLDENFILES");
                 process.envs(fault.map(|fault| (VARIABLE, fault.word())));
                 process.output().expect("started")

@@ -1,6 +1,6 @@
-//! lockkeeper: a replicated lock service. Three nodes, one Raft group, and one question: who holds this lock?
+//! lockkeeper: a replicated lock service. Three nodes form one Raft group, which decides who holds each lock.
 //!
-//! The modules, from the ground up. Each one uses only those above it in this list:
+//! The modules are in order: each one uses only modules above it in this list:
 
 pub mod manual;
 pub mod limits;

@@ -37,9 +37,9 @@ pub const HANDLE_BYTES_MAX: usize = 128;
 pub const OWNER_BYTES_MAX: usize = 128;
 /// Longest principal, in bytes.
 pub const PRINCIPAL_BYTES_MAX: usize = 128;
-/// Longest metadata of a request, all fields together, in bytes.
+/// Largest metadata of a request, all fields together, in bytes.
 pub const METADATA_BYTES_MAX: usize = 1024;
-/// Longest reason for an operation on the locks of other clients, in bytes.
+/// Longest reason for an operation on locks of other clients, in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
 /// Longest version that a node announces, in bytes.
 pub const VERSION_BYTES_MAX: usize = 64;
@@ -54,7 +54,7 @@ const _: () = assert!(FEATURE_LEVEL_MIN <= FEATURE_LEVEL, "a build must be able 
 
 // Durations of the lock machine, in milliseconds of log time.
 
-/// Longest TTL and lease of a cluster whose config sets no other value.
+/// Longest TTL and longest lease in a cluster whose setting was not changed.
 pub const TTL_MS_MAX_DEFAULT: u64 = 10 * 60 * 1000;
 /// Longest TTL that a cluster may allow. After a restore, nothing is granted for this time.
 pub const TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
@@ -64,10 +64,9 @@ pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
 pub const AT_LEAST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// Longest `at_most` of an acquire: the time that its hold may last.
 pub const AT_MOST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-/// Time that a try waits behind a cached hold if it would be granted next, so that the session of the hold can release
-/// it.
+/// Time that a try waits for a session to release its cached hold, if the try would be granted next.
 pub const TRY_BEHIND_CACHED_MS: u64 = 250;
-/// Shortest lease of a lock or token lease.
+/// Shortest lease of a hold or of a token lease.
 pub const LEASE_MS_MIN: u64 = 1;
 /// Shortest default TTL of a session.
 pub const TTL_MS_DEFAULT_MIN: u64 = 10_000;
@@ -77,11 +76,11 @@ pub const PATIENCE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 pub const TOMBSTONE_MS: u64 = 10 * 60 * 1000;
 /// Time that the outcome of a sessionless request is remembered after a refusal, a withdrawal or the end of its lease.
 pub const SESSIONLESS_MEMORY_MS: u64 = 10 * 60 * 1000;
-/// Age in log time, counted from its first sending, above which an unknown sessionless request is refused instead of
-/// executed.
+/// Age at which a sessionless request is refused if the cluster does not know it, in log time since the client first
+/// sent it.
 pub const SESSIONLESS_AGE_MS_MAX: u64 = 10 * 60 * 1000;
 
-/// Lowest reserved id of a take: the reserved ids have ones in all of their top 32 bits. Callers may not use them.
+/// Lowest reserved lease request id: the reserved ids have the top 32 bits all ones. Callers may not use them.
 pub const LEASE_REQUESTS_RESERVED_FROM: u128 = u128::MAX << 96;
 
 // Sizes of the lock machine.
@@ -95,52 +94,52 @@ pub const WAITERS_A_NAMESPACE_MAX: usize = 100_000;
 /// Locks with at least one holder or waiter in one namespace.
 pub const LOCKS_A_NAMESPACE_MAX: usize = 1_000_000;
 /// Takes in one namespace: those that wait or hold, and those whose outcome is remembered. A remembered take needs a
-/// few hundred bytes; with [`SESSIONLESS_MEMORY_MS`] this allows about 800 takes per second permanently.
+/// few hundred bytes. Together with [`SESSIONLESS_MEMORY_MS`], this limit allows about 800 takes per second
+/// permanently.
 pub const TAKES_A_NAMESPACE_MAX: usize = 500_000;
-/// Sessions in one namespace, tombstones included.
+/// Sessions in one namespace, including tombstones.
 pub const SESSIONS_A_NAMESPACE_MAX: usize = 100_000;
 /// Locks that one session holds or waits for.
 pub const LOCKS_A_SESSION_MAX: usize = 10_000;
 /// Holders of one shared lock or semaphore.
 pub const HOLDERS_A_LOCK_MAX: usize = 100_000;
-/// Lowest request number that the cluster assigns itself: for a hold that is handed over to a session that had not
-/// requested it.
+/// Lowest request number that the cluster itself allocates, for a hold that was handed over to a session without a
+/// request.
 pub const OWN_REQUESTS_MIN: u64 = 1 << 63;
 /// Locks of one request.
 pub const LOCKS_A_SET_MAX: usize = 64;
-/// Waits in one explanation. The explanation reports whether more were left out.
+/// Waits in one explanation. The explanation says if some are left out.
 pub const EXPLAINED_WAITS_MAX: usize = 64;
-/// Obstacles of one wait in an explanation, at one lock and in all.
+/// Obstacles of one wait in an explanation, for one lock and in total.
 pub const EXPLAINED_OBSTACLES_MAX: usize = 8;
-/// Acquires of one hold by its owner that are not released yet.
+/// Number of times that an owner may enter one hold.
 pub const HOLD_DEPTH_MAX: usize = 1_000;
-/// Most claims of a session that are searched for a lock when the question is only whether an acquire can be delayed.
-/// For a session with more claims, the acquire is not delayed.
+/// A session with more claims than this is not searched for a single lock, if the answer only decides whether its
+/// acquire can wait briefly.
 pub const CLAIMS_LOOKED_AT_MAX: usize = 16;
 /// Different numbers of permits that one grant considers among barging waiters, smallest first. A waiter that wants
 /// more permits is not granted while one of these could be.
 pub const BARGING_WANTS_LOOKED_AT_MAX: usize = 64;
 /// Most permits of one semaphore.
 pub const PERMITS_MAX: u32 = (1 << 31) - 1;
-/// Holds, waiters and sessions that the sweep of one entry ends. A session is never ended in part, so there may be
-/// more.
+/// Holds, waiters and sessions that the sweep of one entry ends. A session is always ended completely.
 pub const SWEEP_AN_ENTRY_MAX: usize = 4_096;
-/// Queues that are checked together when the time without grants after a restore is over. A sweep continues with more
-/// queues until it has done [`SWEEP_AN_ENTRY_MAX`] steps.
+/// Queues that are opened together at the end of the time without grants after a restore. A sweep opens more of them
+/// until it has done [`SWEEP_AN_ENTRY_MAX`] steps.
 pub const QUEUES_OPENED_AT_ONCE_MAX: usize = 1_024;
 /// Rows on one page of a listing.
 pub const PAGE_ROWS_MAX: usize = 1_000;
 /// Renewals in one entry.
 pub const RENEWALS_AN_ENTRY_MAX: usize = 4_096;
 
-// Calls of programs that have no stream.
+// Unary calls, of programs without a stream.
 
-/// Acquires that wait within their calls on one node, together with the cancels of calls whose clients disconnected.
+/// Acquires that wait within their calls on one node, including cancels of calls whose clients disconnected.
 pub const UNARY_CLAIMS_MAX: usize = 16_384;
-/// Random bits of a request number that a node chooses for a session. The bits above them are log time in milliseconds,
-/// which suffices for 69 years.
+/// Random bits of a request number that a node allocates for a session. Log time in milliseconds is in the bits above
+/// them, which suffices for 69 years.
 pub const DRAWN_REQUEST_RANDOM_BITS: u32 = 16;
-/// Lowest bits of such a number, which are the node's id.
+/// Lowest bits of that number. They hold the node's id.
 pub const DRAWN_REQUEST_NODE_BITS: u32 = 6;
 
 // Tokens.
@@ -164,34 +163,35 @@ pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Commands that may wait for the proposer, and renewals that may wait for it.
 pub const PROPOSALS_WAITING_MAX: usize = 16_384;
-/// Number of callers in an entry from which the next entry waits briefly for most of their next calls. With 64 clients
-/// on two cores, an entry then had 55 commands instead of 17, and a fifth more pairs completed than with 37 commands.
+/// After an entry with this many callers, the next entry waits briefly for most of their next calls. Measured with 64
+/// clients on two cores: entries have 55 commands instead of 17 without a wait. This serves a fifth more pairs than
+/// entries of 37 commands.
 pub const GATHER_COMMANDS_MIN: usize = 8;
-/// Longest wait for those calls. If entries take less time, the wait is as long as the last entry took.
+/// Longest wait for those calls. If the last entry took less, the wait is as long as that.
 pub const GATHER_MS_MAX: u64 = 2;
-/// Interval between an entry and a later one with renewals of sessions alone, so that many renewals share one entry. It
-/// is far below the sixth of a TTL after which a client calls another node.
+/// Interval between an entry and a later entry that has only renewals of sessions, so that many renewals share one
+/// entry. It is far below a sixth of a TTL, after which a client asks another node.
 pub const RENEWALS_APART_MS: u64 = 50;
-/// Interval after an entry in which acquires that would only join a queue are not proposed alone. When clients pass a
-/// lock on, the last holder requests it again while the current holder is about to release it, and both commands then
-/// share one entry. With 16 and 128 clients there is one entry for each hand-over, instead of four for three.
+/// Interval after an entry in which acquires that would only join a queue do not cause an entry. When clients pass a
+/// lock on, the last holder requests it again shortly before the current holder releases it, and both commands then
+/// share an entry. Measured with 16 and with 128 clients: one entry for each hand-over, instead of four for three
+/// hand-overs.
 pub const QUEUERS_APART_MS: u64 = 2;
 /// Most commands that the proposer tests for whether they would only join a queue.
 pub const QUEUERS_LOOKED_AT_MAX: usize = 8;
-/// Callers of a large entry that get their replies together, while later commands of the entry are still being
-/// executed.
+/// Callers of a large entry that get their replies together, while its next commands are executed.
 pub const ANSWERS_AT_ONCE: usize = 16;
-/// Entries in flight. Under load there is one, and all other calls gather for the next: load makes entries larger
-/// instead of more numerous, and an entry costs far more than a command in it. With 64 clients on two cores, a second
-/// entry in flight cost a tenth to a quarter of the pairs.
+/// Entries in flight. Under load there is one, and all other calls gather for the next one. Load thus makes entries
+/// larger instead of more numerous, and an entry costs far more than one of its commands. A second entry in flight cost
+/// a tenth to a quarter of the pairs with 64 clients on two cores.
 pub const ENTRIES_IN_FLIGHT_MAX: usize = 2;
-/// Most callers of the first entry for which a second entry may be in flight. A client that passes a lock on then does
-/// not wait for a command that was proposed just before.
+/// Most callers of the first entry with which a second entry may be in flight. A client that passes a lock on then does
+/// not wait for a command that was proposed shortly before.
 pub const FEW_IN_FLIGHT: usize = 2;
 /// Pause before a retry that an overloaded node requests.
 pub const OVERLOADED_PAUSE_MS: u64 = 50;
-/// Longest time that a submitted command waits for its commit before its outcome is reported as *unknown*. The node may
-/// no longer lead, so this is short enough for the caller to retry within the time of one request.
+/// Longest time that a submitted command waits for its commit. After that its outcome is reported as *unknown*, because
+/// the node may no longer lead. It is short enough for the caller to retry within the time of one request.
 pub const COMMIT_WAIT_MS_MAX: u64 = 2_000;
 /// Uncounted log time within [`UNCOUNTED_WINDOW_MS`] above which a leader transfers leadership.
 pub const UNCOUNTED_MS_MAX: u64 = 2_000;
@@ -212,7 +212,8 @@ pub const HOLD_NEWS_WAITING_MAX: usize = 64;
 /// Members of a cluster.
 pub const MEMBERS_MAX: usize = 15;
 
-// Timing profiles: heartbeat, shortest and longest election timeout. Each has a shortest TTL of a session.
+// Timing profiles: heartbeat, shortest and longest election timeout; and the shortest TTL of a session with each
+// profile.
 
 /// Profile `lan`: one site.
 pub const LAN_TIMING_MS: [u64; 3] = [50, 150, 300];
@@ -226,7 +227,7 @@ pub const FAST_TTL_MS_MIN: u64 = 1_000;
 pub const WAN_TIMING_MS: [u64; 3] = [500, 2_500, 5_000];
 /// Shortest TTL with `wan`.
 pub const WAN_TTL_MS_MIN: u64 = 36_000;
-/// Shortest TTL as a multiple of the time that a failover may take. That time is the shortest disconnect grace.
+/// Shortest TTL and shortest disconnect grace, in multiples of the time that a failover may take.
 pub const TTL_MIN_IN_FAILOVERS: u64 = 3;
 /// Longest election timeout in a config.
 pub const ELECTION_MS_MAX: u64 = 60_000;
@@ -238,8 +239,8 @@ pub const TTL_MIN_IN_ELECTIONS: u64 = 10;
 
 /// Renewals of a session within its TTL.
 pub const RENEWALS_A_TTL: u64 = 3;
-/// Points in time within a third of a TTL at which the sessions of one client are renewed: enough that few renewals
-/// coincide.
+/// Points in time within a third of a TTL at which the sessions of one client are renewed. There are enough of them
+/// that few renewals coincide.
 pub const RENEWAL_BEATS: u32 = 32;
 /// Unanswered renewals of one session. Late replies to them still count.
 pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
@@ -251,7 +252,8 @@ pub const HOLD_READS_AT_ONCE: usize = 16;
 pub const HOLD_EVENTS_EARLY_MAX: usize = 64;
 /// Number of holds from which a session searches for those whose guards were dropped.
 pub const HOLDS_SWEEP_MIN: usize = 64;
-/// Longest interval between two reads of the client's clock while it waits: timers do not count the time of a suspend.
+/// Longest interval between two reads of the client's clock during a wait, because timers do not count the time of a
+/// suspend.
 pub const CLOCK_LOOK_MS_MAX: u64 = 1_000;
 /// First pause between two attempts.
 pub const RETRY_MS_MIN: u64 = 10;
@@ -282,14 +284,14 @@ const _: () = assert!(SESSIONLESS_AGE_MS_MAX <= SESSIONLESS_MEMORY_MS, "a late d
 
 // Node.
 
-/// Longest wait within one call for a claim. The call is then answered, and the client sends it again.
+/// Longest wait of a call for a claim. After that the call is answered and sent again.
 pub const SETTLED_WAIT_MS: u64 = 20_000;
-/// Time that a call waits for a leader while none is known. It is then refused.
+/// Longest wait of a call while no leader is known. After that the call is refused.
 pub const LEADER_WAIT_MS: u64 = 1_000;
-/// Time that a stream is kept open for its last answers after the client was sent to the next leader.
+/// Time for which a stream stays open for its last answers after its client was sent to the next leader.
 pub const LAST_ANSWERS_MS_MAX: u64 = 250;
-/// Time that a node waits for the answer to a command that it forwarded to a leader that has been replaced since. The
-/// outcome is then unknown.
+/// Time that a node waits for the answer to a command that it forwarded, after the leader was replaced. After that the
+/// outcome is unknown.
 pub const REPLACED_WAIT_MS: u64 = 250;
 /// Time that a node waits for its tasks when it closes.
 pub const CLOSE_WAIT_MS: u64 = 2_000;
@@ -307,29 +309,29 @@ pub const READY_WAIT_MS: u64 = 1_000;
 
 /// Size at which a WAL file is closed and the next one started. Purging frees whole files only.
 pub const WAL_CHUNK_BYTES: usize = 16 * 1024 * 1024;
-/// Records above which a WAL file is closed, because each costs eight bytes of memory.
+/// Number of records at which a WAL file is closed, too, because each needs eight bytes of memory.
 pub const WAL_CHUNK_RECORDS: usize = 256 * 1024;
-/// Entries of closed files kept in memory, so that followers and `apply` need not read the disk.
+/// Bytes of entries in closed files that are kept in memory, so that followers and `apply` need not read the disk.
 pub const WAL_CACHE_BYTES: usize = 16 * 1024 * 1024;
-/// Number of entries of closed files kept in memory.
+/// Number of entries in closed files that are kept in memory.
 pub const WAL_CACHE_ENTRIES: usize = 50_000;
-/// Buffer for reading WAL files at the start.
+/// Size of the buffer for reading WAL files at a start.
 pub const WAL_READ_BUFFER_BYTES: usize = 1024 * 1024;
-/// Bytes that wait for the flush thread; above it, the caller waits.
+/// Bytes that may wait for the flush thread. If there are more, the caller waits.
 pub const WAL_QUEUE_BYTES: usize = 32 * 1024 * 1024;
 /// Largest payload of one log entry.
 pub const WAL_RECORD_BYTES: usize = 8 * 1024 * 1024;
-/// Unit of a torn write: a lost page is a whole one of these, aligned in the file.
+/// Unit of a torn write: a lost page has this size, and is aligned in the file.
 pub const DISK_PAGE_BYTES: usize = 4096;
 
-/// Time that a mirror may take to close. sled waits without limit for data that it could not write. After this time,
-/// the mirror is left open.
+/// Time that a mirror gets to close, because sled waits without limit for data that it could not write. After that the
+/// mirror stays open.
 pub const MIRROR_CLOSE_WAIT_MS: u64 = 10_000;
-/// Time to wait for the lock of a mirror's file, which a mirror that was closed just before may still hold.
+/// Time to wait for the lock on a mirror's file, which a mirror that was just closed may still hold.
 pub const MIRROR_LOCK_WAIT_MS: u64 = 5_000;
 /// Interval between two attempts to take that lock.
 pub const MIRROR_LOCK_PAUSE_MS: u64 = 10;
-/// Records in one batch for the mirror. With larger batches, sled uses gigabytes of memory and lost data in power cuts.
+/// Records of one mirror batch. With larger batches sled used gigabytes of memory, and did not survive power cuts.
 pub const MIRROR_BATCH_RECORDS: usize = 100;
 /// Page cache of sled, in bytes.
 pub const MIRROR_CACHE_BYTES: u64 = 32 * 1024 * 1024;
@@ -342,7 +344,7 @@ pub const STATE_THREAD_NICE: i32 = 10;
 
 /// Size at which a block of a snapshot file is closed.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 64 * 1024;
-/// Largest block that a reader accepts. A block may exceed its size by one record.
+/// Largest block that a reader accepts. A block may exceed its normal size by one record.
 pub const SNAPSHOT_BLOCK_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 const _: () = assert!(WAL_RECORD_BYTES < WAL_CHUNK_BYTES && WAL_RECORD_BYTES < WAL_QUEUE_BYTES);

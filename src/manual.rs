@@ -1,4 +1,4 @@
-//! The manual, a page a subject.
+//! The manual. Each page covers one subject.
 //!
 //! Knows: nothing. Never: code.
 
@@ -68,7 +68,7 @@ pub mod testing {}
 #[doc = include_str!("manual/changes.md")]
 pub mod changes {}
 
-/// The README, whose program in Rust is compiled with the tests of the documentation.
+/// The README. Its Rust program is compiled with the tests of the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub mod readme {}

@@ -1,5 +1,5 @@
-//! Connections over any transport: how they are dialled and accepted. A node uses TCP; a simulation uses its own
-//! network with the same code on top.
+//! Connections over any transport: how they are dialled and accepted. A node uses TCP. A simulation runs the same code
+//! on its own network.
 //!
 //! Knows: limits. Never: the protocols on top of a connection.
 
@@ -58,10 +58,10 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// A future that dials.
+/// A future that dials and returns the connection.
 pub type Dialling = Pin<Box<dyn Future<Output = io::Result<Connection>> + Send>>;
 
-/// Dials another process by its address, `host:port`.
+/// Dials another process at its address, `host:port`.
 #[derive(Clone)]
 pub struct Connector(Arc<dyn Fn(String) -> Dialling + Send + Sync>);
 

@@ -1,6 +1,6 @@
-//! Decodes protobuf messages: counts the elements of their lists before any memory is allocated for them.
+//! Decodes protobuf messages. Counts the elements of their lists before it allocates memory for them.
 //!
-//! An element of a list can be two bytes of a message, and takes some hundred bytes in memory. So a message is scanned
+//! An element of a list can have two bytes in a message and needs some hundred bytes in memory. So a message is scanned
 //! first, and refused as a whole if one of its lists is too long.
 //!
 //! Knows: limits. Never: the meaning of messages.
@@ -24,7 +24,7 @@ use crate::limits::{
 /// A repeated field of a message.
 struct List {
     name: &'static str,
-    /// Field numbers of the path to the list, its own number last.
+    /// Field numbers of the path to the list. The last one is that of the list itself.
     path: &'static [u32],
     most: usize,
 }
@@ -85,7 +85,7 @@ const fn lists(message: &str) -> &'static [List] {
     }
 }
 
-/// Counts the elements at the end of a path. Stops at bytes that cannot be decoded, as a decoder does.
+/// Counts the elements at the end of a path. Stops at the first bytes that cannot be decoded, as a decoder does.
 fn elements(mut bytes: &[u8], path: &[u32]) -> usize {
     let Some((field, below)) = path.split_first() else { return 1 };
     let mut found = 0;
@@ -119,8 +119,7 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// Builds the error of a call with a list that is too long: the errors of some services contain more than those of
-/// others.
+/// Builds the error of a call with a list that is too long. The details of this error depend on the service.
 pub(crate) trait Refuse: Send + 'static {
     /// Returns the status of the call.
     fn refuse(list: &TooMany) -> Status;
@@ -129,8 +128,8 @@ pub(crate) trait Refuse: Send + 'static {
 /// Decodes a message from a contiguous buffer.
 ///
 /// # Errors
-/// A request with a list that is too long is refused with the status of `R`. An answer with such a list, or bytes that
-/// are not a message, are an internal error, as the other side may have acted before it answered.
+/// A request with a list that is too long is refused with the status of `R`. An answer with such a list is an internal
+/// error, because the other side may already have acted. Bytes that are not a message are an internal error, too.
 #[allow(clippy::result_large_err)] // The error type of tonic's decoders.
 pub(crate) fn read<M: Message + Name + Default, R: Refuse>(bytes: impl Buf) -> Result<M, Status> {
     for List { name, path, most } in lists(M::NAME) {
@@ -146,8 +145,8 @@ pub(crate) fn read<M: Message + Name + Default, R: Refuse>(bytes: impl Buf) -> R
     M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The codec of generated clients and servers: encodes messages `T`, decodes messages `U` with bounded lists, and
-/// refuses as `R` says.
+/// The codec of generated clients and servers: encodes messages `T`, decodes messages `U` with bounded lists, and takes
+/// the status of a refusal from `R`.
 pub(crate) struct BoundedCodec<T, U, R>(PhantomData<(T, U, R)>);
 
 impl<T, U, R> Default for BoundedCodec<T, U, R> {
@@ -176,7 +175,7 @@ where
     }
 }
 
-/// Initial buffers of each stream and call; tonic's default is 16 KiB for each direction.
+/// Initial buffers of each stream and call. tonic's default is 16 KiB for each direction.
 fn buffers() -> BufferSettings {
     BufferSettings::new(MESSAGE_BUFFER_BYTES, WRITTEN_TOGETHER_BYTES)
 }
@@ -242,7 +241,7 @@ mod tests {
     fn paths(messages: &BTreeMap<&str, Vec<Field>>, message: &str, path: &[u32], found: &mut Vec<Vec<u32>>) {
         for (number, kind, repeated) in messages.get(message).into_iter().flatten() {
             let path = [path, &[*number]].concat();
-            // In memory, a number takes eight times its shortest encoding.
+            // In memory, a number needs eight times its shortest encoding.
             if *repeated && *kind != "uint64" {
                 found.push(path.clone());
             }

@@ -1,6 +1,6 @@
-//! A whole cluster inside one process, on free ports of loopback, for tests of applications and of this crate.
+//! A whole cluster in one process, on free ports of loopback, for tests of applications and of this crate.
 //!
-//! Knows: node, rpc and what is below them. Never: the servers of a real node, the command line.
+//! Knows: node, rpc and the modules below them. Never: the servers of a real node, the command line.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,8 +16,7 @@
 //! # }
 //! ```
 //!
-//! With a clock that moves by hand a test says how much log time passes, to the millisecond, however slow the machine
-//! is:
+//! With a manual clock, a test controls to the millisecond how much log time passes, no matter how slow the machine is:
 //!
 //! ```no_run
 //! #![recursion_limit = "256"]
@@ -60,7 +59,7 @@ use crate::rpc;
 use crate::service::{Call, LockService, ServiceError};
 
 /// Real nodes in one process: consensus over sockets, and logs on disk if a directory is given. Dropping the cluster
-/// stops the nodes at once; [`close`](Self::close) is a planned stop.
+/// stops the nodes at once; [`close`](Self::close) stops them in order.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -88,13 +87,13 @@ impl Default for ClusterOptions {
 }
 
 impl Cluster {
-    /// Starts this number of nodes with the timing of loopback. Without a directory, data is kept in memory.
+    /// Starts this number of nodes with the timing for loopback. Without a directory, data is kept in memory.
     pub async fn start(nodes: u64, directory: Option<&Path>) -> Result<Self, OpenNodeError> {
         let directory = directory.map(Path::to_owned);
         Self::start_with(ClusterOptions { nodes, directory, ..ClusterOptions::default() }).await
     }
 
-    /// Starts a cluster with the timing of loopback.
+    /// Starts a cluster with the timing for loopback.
     pub async fn start_with(options: ClusterOptions) -> Result<Self, OpenNodeError> {
         let ClusterOptions { nodes, directory, clock } = options;
         let sockets = (0..nodes).map(|_| Ok((listener()?, listener()?))).collect::<std::io::Result<Vec<_>>>()?;
@@ -188,12 +187,12 @@ impl Cluster {
         follower.unwrap_or(&self.nodes[0]).clone()
     }
 
-    /// Advances log time on a cluster that was started with this clock, and returns when it has passed: exact to the
-    /// millisecond while the same node leads. Log time moves in small steps, each with a log entry (about 2,000 entries
-    /// and a few seconds for a quarter of an hour).
+    /// Advances log time on a cluster that was started with this clock, and returns when this time has passed. The
+    /// result is exact to the millisecond if the same node leads all the time. Log time advances in small steps, each
+    /// with a log entry: a quarter of an hour needs about 2,000 entries and a few seconds.
     ///
     /// # Errors
-    /// The error of the first step that the cluster did not answer. The steps before it took effect.
+    /// Returns the error of the first step that the cluster did not answer. The steps before it took effect.
     pub async fn pass(&self, clock: &ManualClock, time: Duration) -> Result<(), ServiceError> {
         let longest = Duration::from_millis(LOG_TIME_CAP_MS_MIN);
         let mut left = time;
@@ -202,7 +201,7 @@ impl Cluster {
             let step = left.min(longest);
             clock.advance(step);
             left -= step;
-            // The cluster refuses it, and gives the refusal a separate time stamp.
+            // The cluster refuses this command, and the refusal has its own log entry with a time stamp.
             let (lock, handle) = (nobodys()?, Handle::from_random(0));
             match leader.submit(Call::new(Command::DropLease { lock, handle })).await {
                 Ok(_) | Err(ServiceError::Refused(_)) => {}
@@ -249,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Waiting for a leader among stopped nodes uses no CPU: no poll requests another one.
+    /// A wait for a leader among stopped nodes uses no CPU time: no poll wakes its own task.
     #[tokio::test]
     async fn a_stopped_node_is_not_asked_again_and_again() {
         let cluster = Cluster::start(1, None).await.expect("a cluster");

@@ -26,7 +26,8 @@ pub(super) struct Common {
     )]
     pub(super) endpoints: Vec<String>,
     /// Id of the cluster, as `status` shows it; other clusters are refused [env: LOCKKEEPER_CLUSTER]
-    // Read from the environment where it is used: `restore` has an option of this name, which must not be set by it.
+    // Read from the environment where it is used: `restore` has another option of this name, which the variable must
+    // not set.
     #[arg(long, global = true, value_name = "ID")]
     pub(super) cluster: Option<String>,
     /// Namespace of the locks
@@ -70,12 +71,12 @@ impl HandleOption {
     }
 }
 
-/// The handle itself, or for `-` the handle on standard input.
+/// Returns the handle, or for `-` the handle on standard input.
 pub(super) fn given_handle(handle: Handle) -> Result<Handle, Failure> {
     if handle.reveal() != "-" { Ok(handle) } else { read_handle(std::io::stdin().lock()) }
 }
 
-/// The handle on the first line of a text.
+/// Returns the handle on the first line of a text.
 fn read_handle(from: impl BufRead) -> Result<Handle, Failure> {
     let mut line = String::new();
     let most = u64::try_from(HANDLE_BYTES_MAX + "\r\n".len()).unwrap_or(u64::MAX);
@@ -92,7 +93,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 250ms, 10s or 5m"))
 }
 
-/// Parses a lock name, so that no request is sent with a bad one.
+/// Parses a lock name, so that no request with an invalid name is sent.
 pub(super) fn lock_name(text: &str) -> Result<LockName, String> {
     LockName::parse(text).map_err(|invalid| invalid.to_string())
 }
@@ -170,7 +171,7 @@ pub(super) fn ttl_max(text: &str) -> Result<Duration, String> {
     if longest < ttl_max { Err("ttl_max is at most 24h".to_owned()) } else { Ok(ttl_max) }
 }
 
-/// Parses a port base, above which there must be ports for every listener of nine nodes.
+/// Parses a port base. The ports of nine nodes must fit above it.
 pub(super) fn port_base(text: &str) -> Result<u16, String> {
     let base: u16 = text.parse().map_err(|_| "a port number is 1 to 65535".to_owned())?;
     if base == 0 || base > u16::MAX - 29 {
@@ -183,7 +184,7 @@ pub(super) fn port_base(text: &str) -> Result<u16, String> {
 mod tests {
     use super::*;
 
-    /// Durations have units; a bare number is refused with a proposal.
+    /// Durations need a unit. The error for a bare number proposes one.
     #[test]
     fn durations_need_a_unit() {
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
@@ -214,8 +215,8 @@ mod tests {
         assert!(port_base("0").is_err());
     }
 
-    /// A handle from standard input is its first line, with or without a line end; more than a handle may have is
-    /// refused, and not read to its end.
+    /// A handle from standard input is the first line, with or without a line end. A longer line than a handle may be
+    /// is refused, and not read to its end.
     #[test]
     fn a_handle_is_read_from_standard_input() {
         let read = |text: &[u8]| read_handle(text).map(|handle| handle.reveal().to_owned());

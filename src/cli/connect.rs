@@ -21,10 +21,10 @@ pub(super) type Client = client::Client<RemoteService>;
 /// A lease that such a client took.
 pub(super) type Lease = client::Lease<RemoteService>;
 
-/// The variable for `--cluster`.
+/// The environment variable for `--cluster`.
 pub(super) const CLUSTER_VARIABLE: &str = "LOCKKEEPER_CLUSTER";
 
-/// Creates a client of the named cluster, with the metadata of this process. Sends nothing yet.
+/// Creates a client of the chosen cluster, with the metadata of this process. Sends no request yet.
 pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
     settings.cluster = cluster(common)?;
@@ -34,7 +34,7 @@ pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     Ok(client.request_wait(common.timeout).metadata(who::metadata(OWN_PROGRAM)?))
 }
 
-/// The cluster id of the command line or of the environment, if there is one.
+/// Returns the cluster id from the command line or the environment, if there is one.
 pub(super) fn cluster(common: &Common) -> Result<Option<u128>, Failure> {
     let named = common.cluster.clone().or_else(|| std::env::var(CLUSTER_VARIABLE).ok());
     let Some(named) = named.filter(|named| !named.is_empty()) else { return Ok(None) };
@@ -50,10 +50,10 @@ fn warn_of_left_out(sentence: &str) {
     }
 }
 
-/// Variables for TLS and authentication, which this version does not have.
+/// Environment variables for TLS and authentication, which this version does not support.
 const NOT_YET: [&str; 4] = ["LOCKKEEPER_CA", "LOCKKEEPER_CERT", "LOCKKEEPER_KEY", "LOCKKEEPER_AUTH_TOKEN_FILE"];
 
-/// Refuses variables that this version would ignore although their user relies on them.
+/// Returns an error if one of these variables is set. This version would ignore it although its user relies on it.
 pub(super) fn refuse_what_is_not_there() -> Result<(), Failure> {
     let Some(name) = NOT_YET.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
     else {
@@ -74,7 +74,7 @@ pub(super) struct RetryOption {
 }
 
 impl RetryOption {
-    /// The client with this retry time. A single request still takes at most `--timeout`.
+    /// Returns the client with this retry time. A single request still takes at most `--timeout`.
     pub(super) fn of(self, client: &Client) -> Client {
         match self.retry {
             Some(retry) => client.clone().request_wait(retry),
@@ -87,7 +87,7 @@ fn outage(text: &str) -> Result<Duration, String> {
     if text == "forever" { Ok(Duration::MAX) } else { duration(text) }
 }
 
-/// Returns the leader; without one, no node knows the state of the cluster.
+/// Returns the id of the leader. Fails without a leader, because then no node knows the current state of the cluster.
 pub(super) fn led(status: &Status) -> Result<u64, Failure> {
     let detail = || format!("node {} reaches no leader with a quorum; this is its own view", status.node);
     status.leader.ok_or_else(|| Failure::new(ErrorCode::NoLeader, detail()))

@@ -1,4 +1,4 @@
-//! Why a command failed: the word of the error table, a sentence, and the next step.
+//! Why a command failed: a code of the error table, a sentence, and the next step.
 
 use std::io;
 
@@ -23,37 +23,37 @@ pub(crate) struct Failure {
     pub(crate) word: ErrorCode,
     /// Description of the error.
     pub(crate) detail: String,
-    /// The leader, where the error names one.
+    /// The leader, if the error names one.
     pub(crate) leader: Option<LeaderHint>,
     /// The waiters of a deadlock.
     pub(crate) cycle: Vec<DeadlockLink>,
     /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
-    /// The detail contains the next step.
+    /// Whether the detail already contains the next step.
     pub(crate) says_next: bool,
-    /// The reader of standard output has closed it, so nothing is printed.
+    /// Whether nothing is printed, because the reader of standard output has closed it.
     pub(crate) silent: bool,
 }
 
 impl Failure {
-    /// A failure of this kind.
+    /// Creates a failure with this code.
     pub(crate) fn new(word: ErrorCode, detail: impl Into<String>) -> Self {
         let (leader, cycle) = (None, Vec::new());
         Self { word, detail: detail.into(), leader, cycle, exit: None, says_next: false, silent: false }
     }
 
-    /// A node cannot run, and the detail says why and what to do.
+    /// Creates the failure of a node that cannot run. The detail says why, and what to do.
     pub(crate) fn stopped(detail: impl Into<String>) -> Self {
         Self { says_next: true, ..Self::new(ErrorCode::Internal, detail) }
     }
 
-    /// The command line itself is wrong.
+    /// Creates the failure of a wrong command line.
     pub(crate) fn usage(detail: impl Into<String>) -> Self {
         Self::new(ErrorCode::Invalid, detail)
     }
 
-    /// A grant whose line could not be written, and which was therefore released. Here a closed standard output is an
-    /// error.
+    /// The failure of a grant whose line could not be written, and which was therefore released. In this case a closed
+    /// standard output is an error.
     pub(crate) fn unprinted(self) -> Self {
         let detail = format!("the grant could not be printed, so it was released: {}", self.detail);
         Self { detail, silent: false, says_next: true, ..self }
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// A closed standard output (`ls | head`) is no failure.
+    /// A closed standard output (`ls | head`) is not a failure.
     #[test]
     fn a_closed_pipe_is_silent() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));

@@ -9,11 +9,11 @@ use crate::model::{Claim, Event, EventKind, FencingToken, Mode, Principal, WaitE
 pub(super) struct Facts<'a> {
     pub(super) mode: Option<Mode>,
     pub(super) limit: Option<u32>,
-    /// Permits that were returned by a hold that continues.
+    /// Number of permits that a hold returned while it continues.
     pub(super) returned: Option<u32>,
     /// The previous token.
     pub(super) from: Option<FencingToken>,
-    /// The previous holder of a hand-over.
+    /// The previous holder, for a hand-over.
     pub(super) was: Option<Claim>,
     pub(super) by: Option<&'a Principal>,
     pub(super) sequence: Option<u64>,
@@ -76,7 +76,7 @@ fn wait_end_word(reason: WaitEndReason) -> &'static str {
     }
 }
 
-/// The time of the event, as in RFC 3339.
+/// Returns the time of the event, in the format of RFC 3339.
 pub(super) fn date(event: &Event) -> String {
     let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
     humantime::format_rfc3339_millis(moment).to_string()

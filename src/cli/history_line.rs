@@ -113,7 +113,7 @@ impl HistoryLine {
         (self.who, self.why) = (Some(facts.who.to_string()), Some(facts.why.to_string()));
     }
 
-    /// The record of this line, or the first invalid field.
+    /// Returns the record of this line, or an error that names the first invalid field.
     pub(super) fn record(&self) -> Result<HistoryRecord, Invalid> {
         let namespace = Namespace::parse(&self.namespace)?;
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(&self.lock)? };

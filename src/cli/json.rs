@@ -117,7 +117,7 @@ pub(super) fn role_word(role: Role) -> &'static str {
     }
 }
 
-/// Why one claim blocks another, as one word.
+/// Returns why one claim blocks another, as one word.
 pub(super) fn because(why: WaitReason) -> &'static str {
     match why {
         WaitReason::Holds => "held",
@@ -132,7 +132,7 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Text of a cluster id.
+/// Returns the text of a cluster id.
 pub(super) fn cluster_id_text(cluster_id: u128) -> String {
     format!("{cluster_id:032x}")
 }

@@ -1,4 +1,4 @@
-//! Listens on a port, and finds the process that listens on a port in use. The process is only known on Linux.
+//! Listens on a port, and finds the process that uses a port. The process can be found only on Linux.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,8 +9,9 @@ use tokio::net::TcpListener;
 
 use crate::limits::{LISTEN_PAUSE_MS, LISTEN_WAIT_MS};
 
-/// Listens on this address. If it is in use by no visible process, it may soon become free: the system frees the
-/// memory of a killed process before its sockets, and a killed node is often restarted at once.
+/// Listens on this address. If the address is in use but no process is visible there, it may become free soon, so this
+/// retries: the system frees the memory of a killed process before its sockets, and killed nodes are often restarted at
+/// once.
 pub(super) async fn listen(
     address: SocketAddr,
     holder: impl Fn(SocketAddr) -> Option<String>,
@@ -29,7 +30,7 @@ pub(super) async fn listen(
     }
 }
 
-/// The process that listens on this address, as `NAME (process PID)`, where this user may see it.
+/// Returns the process that listens on this address, as `NAME (process PID)`, if this user may see it.
 pub(super) fn holder(address: SocketAddr) -> Option<String> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let inode = listening_inode(&table, address.port())?;
@@ -65,7 +66,7 @@ fn listening_inode(table: &str, port: u16) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// The listener on a port is found by its process; a free port has none.
+    /// The process that listens on a port is found. A free port has none.
     #[test]
     fn the_process_that_listens_is_named() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(holder(address), None);
     }
 
-    /// The address of a visible process is an error. Without a visible process the listener waits.
+    /// If a visible process uses the address, that is an error. Otherwise `listen` waits until the address is free.
     #[tokio::test]
     async fn an_address_without_a_visible_process_is_waited_for() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

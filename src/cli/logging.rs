@@ -11,7 +11,7 @@ static LEVEL: OnceLock<Level> = OnceLock::new();
 
 struct Level {
     handle: reload::Handle<Targets, Registry>,
-    /// Set on the command line or in the environment, which override a config.
+    /// Whether the level was set on the command line or in the environment, which take precedence over a config.
     fixed: bool,
 }
 
@@ -25,7 +25,7 @@ fn by_verbosity(verbose: u8) -> Targets {
     }
 }
 
-/// Starts to log, at the level of `-v` or by `LOCKKEEPER_LOG`: a level, or `TARGET=LEVEL` pairs separated by commas.
+/// Starts to log, at the level of `-v` or of `LOCKKEEPER_LOG`, which is a level or `TARGET=LEVEL` pairs with commas.
 pub(super) fn start(verbose: u8) {
     let wanted = std::env::var("LOCKKEEPER_LOG").ok().and_then(|text| text.parse().ok());
     let fixed = wanted.is_some() || 0 < verbose;
@@ -33,16 +33,16 @@ pub(super) fn start(verbose: u8) {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let ansi = colour && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
-    // Both fail only if another subscriber is set, which then receives the log.
+    // Both fail only if another subscriber is already set, which then receives the log.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     let _ = LEVEL.set(Level { handle, fixed });
 }
 
-/// Sets the level of a config, unless the command line or the environment set one.
+/// Sets the level of a config, unless the command line or the environment has set one.
 pub(super) fn set_level(level: &str) {
     let Some(known) = LEVEL.get().filter(|known| !known.fixed) else { return };
-    // A level was checked when the config was read.
+    // The level was checked when the config was read.
     let level = level.parse().unwrap_or(LevelFilter::INFO);
-    // The handle lives as long as the process.
+    // The handle exists until the process ends.
     let _ = known.handle.reload(Targets::new().with_target("lockkeeper", level));
 }

@@ -39,7 +39,7 @@ use error::{Failure, USAGE, YES};
 use options::{Command, Options};
 use output::Output;
 
-/// Runs the program to its exit code.
+/// Runs the program, and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let (options, in_json) = parse(std::env::args_os().collect());
@@ -47,11 +47,12 @@ pub fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) => return explain(&error, in_json),
     };
-    // The shim becomes another program, so it must start no part of this one.
+    // The shim replaces itself with another program, so it must run before this one starts any thread or runtime.
     if let Command::Child(shim) = &options.command {
         return ExitCode::from(lock::become_command(shim, options.common.json));
     }
-    // The guardian must have only one thread, because the end of that thread ends the command.
+    // The guardian must have only one thread, because the kernel kills the command when the thread that started it
+    // ends.
     if let Command::Guardian(guardian) = &options.command {
         return ExitCode::from(lock::guard(guardian, options.common.json));
     }
@@ -65,7 +66,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The options, and whether errors of them are to be JSON.
+/// Returns the parsed options, and whether errors about them are printed as JSON.
 fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     let mut program = options::command();
     program.build();
@@ -79,18 +80,18 @@ fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     }
 }
 
-/// Prints help, version or a usage error. The exit code of a usage error is 64, not 2 as in clap.
+/// Prints help, a version or a usage error. The exit code of a usage error is 64, while clap would use 2.
 fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
     if error.use_stderr() && in_json {
         Output::new(true).failure(&Failure::usage(what_is_wrong(error)));
     } else {
-        // If it cannot be printed, only the exit code remains.
+        // If the text cannot be printed, only the exit code remains.
         let _ = error.print();
     }
     ExitCode::from(if error.use_stderr() { USAGE } else { YES })
 }
 
-/// A usage error in one line, without the usage itself.
+/// Returns a usage error as one line, without the usage itself.
 fn what_is_wrong(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "a command is missing: see --help".to_owned();
@@ -151,8 +152,8 @@ fn ask(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<u8, Failure>) 
     on_runtime(runtime::anywhere()?, async { work(&connect(common)?).await })
 }
 
-/// Runs the work on this thread, with worker threads. Work that is left at the end, such as a read of standard input,
-/// ends with the process.
+/// Runs the work on this thread, with worker threads. Blocking calls that have not returned by then, such as a read of
+/// standard input, end with the process.
 fn on_runtime(runtime: Runtime, work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let code = runtime.block_on(work);
     runtime.shutdown_background();

@@ -54,10 +54,11 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Opt
     Options::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// All commands. The help of each names the common options in one line, and the program's own help explains them.
+/// Returns all commands. The help of each one names the common options in one line, and the program's own help explains
+/// them.
 pub(super) fn command() -> clap::Command {
     fn with_hidden(command: clap::Command, common: &[Arg]) -> clap::Command {
-        // `restore` has an option with the name of a common one.
+        // `restore` has an option with the same name as a common one.
         let own: Vec<_> = command.get_arguments().map(|option| option.get_id().clone()).collect();
         let others = common.iter().filter(|option| !own.contains(option.get_id()));
         let hidden: Vec<_> = others.map(|option| option.clone().hide(true)).collect();

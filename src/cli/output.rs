@@ -14,9 +14,9 @@ use crate::model::DeadlockLink;
 /// The output of this run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// Print one JSON object a line instead of text.
+    /// Whether to print one JSON object a line instead of text.
     pub(crate) json: bool,
-    /// Standard error is a terminal.
+    /// Whether standard error is a terminal.
     pub(crate) watched: bool,
     bold: bool,
 }
@@ -28,7 +28,7 @@ struct ErrorLine<'a> {
     detail: &'a str,
     advice: &'a str,
     leader: Option<Leader<'a>>,
-    /// Of a deadlock: each waits for the next, and the last for the first.
+    /// The waiters of a deadlock: each waits for the next, and the last for the first.
     cycle: Option<Vec<Link<'a>>>,
 }
 
@@ -39,7 +39,7 @@ struct Link<'a> {
     who: &'a str,
     why: Option<&'a str>,
     lock: &'a str,
-    /// Why the next one blocks it.
+    /// Why the next waiter blocks this one.
     because: &'static str,
 }
 
@@ -63,7 +63,7 @@ struct Leader<'a> {
 }
 
 impl Output {
-    /// Output with the colours that the streams and `NO_COLOR` allow.
+    /// Creates an output with the colours that the streams and `NO_COLOR` allow.
     #[must_use]
     pub(crate) fn new(json: bool) -> Self {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -180,8 +180,8 @@ fn sentences(failure: &Failure) -> Vec<String> {
     std::iter::once(first).chain(links).collect()
 }
 
-/// The text on one line, with escapes for characters that would act on a terminal: control characters, line ends, and
-/// marks that change the direction of writing.
+/// Returns the text as one line, with escapes for characters that have an effect on a terminal: control characters,
+/// line ends, and marks that change the direction of writing.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let acts = |c: char| {
         c.is_control()
@@ -201,7 +201,7 @@ fn cells(row: &[impl AsRef<str>]) -> Vec<Cow<'_, str>> {
     row.iter().map(|cell| plain(cell.as_ref())).collect()
 }
 
-/// How wide each column of a table is so far.
+/// The width of each column of a table so far.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     widths: Vec<usize>,
@@ -215,7 +215,7 @@ impl Columns {
         }
     }
 
-    /// A line with every column as wide as its widest cell, and no blanks at its end.
+    /// Returns a line with every column as wide as its widest cell, and no blanks at its end.
     fn aligned(&mut self, row: &[Cow<'_, str>]) -> String {
         self.widen(row);
         let cells = row.iter().zip(&self.widths).map(|(cell, width)| format!("{cell:width$}"));
@@ -228,7 +228,7 @@ impl Columns {
 pub(crate) async fn reader_gone() {
     let gone = tokio::task::spawn_blocking(|| {
         let out = io::stdout();
-        // Errors and the end of the reader are always reported, without a requested event.
+        // Errors and the end of the reader are reported even if no event is requested.
         let mut looked = [PollFd::new(&out, PollFlags::empty())];
         loop {
             match poll(&mut looked, None) {
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(columns.aligned(&cells(&rows[0])), "nightly        zoë");
     }
 
-    /// Names, reasons and values cannot add escape sequences, lines or reversed text. Text of all languages stays
+    /// Names, reasons and values cannot add escape sequences, lines or reversed text. Text in any language stays
     /// unchanged.
     #[test]
     fn what_would_act_on_a_terminal_is_escaped() {

@@ -1,5 +1,5 @@
-//! A panic on any thread ends the process, because a dead task could leave a lock half held. Panics that storage
-//! catches are errors instead.
+//! A panic on any thread ends the process, because a dead task could leave a lock in an inconsistent state. Panics that
+//! the storage module catches become errors instead.
 
 use crate::service::ErrorCode;
 use crate::storage::panics_are_caught;

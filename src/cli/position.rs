@@ -1,4 +1,4 @@
-//! Positions on the command line, after which `watch` and `history` continue.
+//! Positions on the command line, from which `watch` and `history` continue.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use crate::limits::{CLUSTER_DIGITS_MAX, CLUSTER_DIGITS_MIN};
 use crate::model::{Invalid, Position};
 use crate::service::ServiceError;
 
-/// `INDEX.N`, or `INDEX.N@CLUSTER` with the first digits of the id of the cluster that it is of.
+/// `INDEX.N`, or `INDEX.N@CLUSTER` with the first digits of the id of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct After {
     position: Position,
@@ -37,8 +37,8 @@ impl FromStr for After {
     }
 }
 
-/// The id of the cluster, and the position to continue after. A position of another cluster is refused: here it means
-/// another event, and events would be missed silently.
+/// Returns the id of the cluster, and the position after which to continue. Refuses a position of another cluster: in
+/// this one it names another event, so events would be missed without notice.
 pub(super) async fn of_this_cluster(
     client: &Client,
     from: Option<&After>,
@@ -56,7 +56,8 @@ pub(super) async fn of_this_cluster(
 mod tests {
     use super::*;
 
-    /// With and without the cluster; too few digits, too many, or none that are digits are refused.
+    /// A position may have a cluster or none. A cluster with too few or too many digits, or with other characters, is
+    /// refused.
     #[test]
     fn a_position_may_name_its_cluster() {
         let position = Position { index: 12, n: 3 };

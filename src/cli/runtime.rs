@@ -1,21 +1,21 @@
 //! The runtimes of commands.
 //!
-//! On a machine with two processors the workers of `serve`, `dev` and `bench` keep to one each. Where few processors
-//! are busy, Linux wakes a thread next to the one that woke it and seldom uses an idle processor, so that all workers
-//! of a node and of its clients run on one processor while the other is idle. The cluster then served a quarter fewer
-//! locks, and the same with other programs on both processors. Commands that start other programs are not bound,
-//! because those would inherit the binding.
+//! On a machine with two processors, each worker of `serve`, `dev` and `bench` is bound to one of them. While few
+//! processors are busy, Linux wakes a thread on the processor of the thread that woke it, and seldom uses an idle one.
+//! All workers of a node and of its clients then run on one processor. Without the binding, the cluster served a
+//! quarter fewer locks; with other programs on both processors, the binding made no difference. Commands that start
+//! other programs are not bound, because those programs would inherit the binding.
 
 use tokio::runtime::{Builder, Runtime};
 
 use super::error::Failure;
 
-/// A runtime whose workers run on any processor.
+/// Creates a runtime whose workers run on any processor.
 pub(super) fn anywhere() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// The runtime of a command that serves or measures.
+/// Creates the runtime of a command that serves or measures.
 #[cfg(target_os = "linux")]
 pub(super) fn spread() -> Result<Runtime, Failure> {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ pub(super) fn spread() -> Result<Runtime, Failure> {
         if let Some(processor) = processors.get(started.fetch_add(1, Ordering::Relaxed)) {
             let mut only = rustix::thread::CpuSet::new();
             only.set(*processor);
-            // Without it the worker is slower, not wrong.
+            // Without the binding the worker is slower, but still correct.
             let _ = rustix::thread::sched_setaffinity(None, &only);
         }
     });
@@ -41,8 +41,8 @@ pub(super) fn spread() -> Result<Runtime, Failure> {
 #[cfg(not(target_os = "linux"))]
 pub(super) use anywhere as spread;
 
-/// Whether each processor gets one worker. With a smaller share of their time (a control group), or a configured number
-/// of workers, Tokio decides.
+/// Whether each processor gets one worker. If a control group limits the processor time, or the number of workers is
+/// configured, Tokio decides.
 #[cfg(target_os = "linux")]
 fn spreads(processors: usize) -> bool {
     let share = std::thread::available_parallelism().map_or(1, usize::from);
@@ -67,7 +67,7 @@ mod tests {
         let runtime = spread().expect("a runtime");
         let threads = runtime.metrics().num_workers();
         let places = runtime.block_on(async {
-            // All workers are busy at once, so that each reports its own processors.
+            // The barrier keeps all workers busy at once, so that each one reports its own processors.
             let all = std::sync::Arc::new(std::sync::Barrier::new(threads));
             let tasks = (0..threads).map(|_| {
                 let all = std::sync::Arc::clone(&all);

@@ -1,4 +1,4 @@
-//! One node with its ports. `serve` runs one, and `dev` runs several in one process.
+//! One node with its ports. `serve` runs one of them, and `dev` runs several in one process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(super) struct Instruments {
     handle: PrometheusHandle,
 }
 
-/// Raises the soft limit of file descriptors to the hard limit: each connection takes one, and the usual soft limit is
-/// small.
+/// Raises the soft limit of file descriptors to the hard limit, because each connection needs one and the usual soft
+/// limit is small.
 pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -43,7 +43,7 @@ pub(super) fn raise_descriptor_limit() {
 }
 
 impl Instruments {
-    /// Installs the recorder. Nodes must be opened afterwards.
+    /// Installs the metrics recorder. Nodes must be opened after this.
     pub(super) fn install() -> Result<Self, Failure> {
         let buckets = |builder: PrometheusBuilder, name: &str, bounds: &[f64]| {
             builder.set_buckets_for_metric(Matcher::Suffix(name.to_owned()), bounds)
@@ -60,7 +60,8 @@ impl Instruments {
         Arc::new(move || handle.render())
     }
 
-    /// Merges recorded values from time to time, so that they do not grow on a node whose metrics are never read.
+    /// Merges recorded values from time to time, so that their number does not grow on a node whose metrics are never
+    /// read.
     pub(super) async fn keep(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(limits::METRICS_UPKEEP_MS)).await;
@@ -77,7 +78,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Binds all ports of a node, or names the first that is in use.
+    /// Binds all ports of a node. The error names the first one that is in use.
     pub(super) async fn bind(listen: &Listen) -> Result<Self, Failure> {
         let peer = bind(listen.peer, "the other nodes").await?.into_std()?;
         let client = bind(listen.client, "clients").await?;
@@ -127,7 +128,7 @@ impl Server {
         }
     }
 
-    /// Transfers leadership while everything still works, moves clients to other nodes, then closes the node's files.
+    /// Transfers leadership while the node still works, moves clients to other nodes, and then closes the node's files.
     pub(super) async fn stop(mut self) {
         self.node.hand_over().await;
         self.stop.send_replace(true);
@@ -141,7 +142,7 @@ impl Server {
 }
 
 async fn until(mut stop: watch::Receiver<bool>) {
-    // A dropped sender is a stop, too.
+    // If the sender is dropped, the server stops, too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -1,4 +1,4 @@
-//! What may be typed, and what is refused before anything is sent.
+//! Tests of the command line: what it accepts, and what it refuses before any request is sent.
 
 use super::*;
 
@@ -6,13 +6,13 @@ fn parsed(arguments: &[&str]) -> Result<Options, clap::Error> {
     options::parse(["lockkeeper"].iter().chain(arguments).map(std::ffi::OsString::from))
 }
 
-/// The definition of the options holds together: no name is used twice, every reference exists.
+/// The definition of the options is consistent: no name is used twice, and every reference exists.
 #[test]
 fn the_options_are_consistent() {
     options::command().debug_assert();
 }
 
-/// Common options may stand before and after the command, and have the documented defaults.
+/// Common options are accepted before and after the command, and have the documented defaults.
 #[test]
 fn common_options_stand_anywhere() {
     for arguments in [&["--json", "--namespace", "ci", "status"][..], &["status", "--namespace", "ci", "--json"]] {
@@ -28,8 +28,8 @@ fn common_options_stand_anywhere() {
     assert_eq!(short.timeout, std::time::Duration::from_secs(1));
 }
 
-/// The cluster to believe is named by its id, before and after the command, and refused otherwise. `restore` has its
-/// own option of that name: there it is the name of the backup's cluster.
+/// `--cluster` takes the id of a cluster, before and after the command, and refuses anything else. In `restore` the
+/// option of that name is the name of the backup's cluster.
 #[test]
 fn the_cluster_to_believe_is_named_by_its_id() {
     let id = "0a".repeat(16);
@@ -44,7 +44,7 @@ fn the_cluster_to_believe_is_named_by_its_id() {
     assert_eq!(options.cluster.as_deref(), Some("harbour"));
 }
 
-/// A bare number is asked for its unit, and the usage exit code is 64.
+/// The error for a bare number proposes a unit, and the exit code is 64.
 #[test]
 fn a_bare_number_is_refused_with_a_proposal() {
     let error = parsed(&["acquire", "nightly", "--for", "10"]).expect_err("10 of what?");
@@ -52,7 +52,7 @@ fn a_bare_number_is_refused_with_a_proposal() {
     assert_eq!(explain(&error, false), ExitCode::from(64));
 }
 
-/// Bad names, handles, tokens and positions are refused with the bound, before anything is sent.
+/// Invalid names, handles, tokens and positions are refused with the bound, before any request is sent.
 #[test]
 fn values_are_checked_before_anything_is_sent() {
     let long = "x".repeat(256);
@@ -93,7 +93,7 @@ fn values_are_checked_before_anything_is_sent() {
     }
 }
 
-/// A leader has something to do; nothing is asked for before that is clear.
+/// `elect` needs a command. Without one it is refused before any request is sent.
 #[test]
 fn an_election_needs_a_command_and_an_office() {
     let failure = run(parsed(&["elect", "a", "--value", "me"]).unwrap(), &Output::new(false)).expect_err("refused");
@@ -103,7 +103,7 @@ fn an_election_needs_a_command_and_an_office() {
     };
 }
 
-/// The command of `lock` may have any words. Its `--json` is not asked of this program, which goes by its own.
+/// The command of `lock` may have any words. Its own `--json` has no effect on the output of this program.
 #[test]
 fn what_stands_behind_the_command_is_the_commands() {
     let line = |line: &str| parse(["lockkeeper"].into_iter().chain(line.split(' ')).map(OsString::from).collect());
@@ -115,7 +115,7 @@ fn what_stands_behind_the_command_is_the_commands() {
     assert!(options.unwrap_err().to_string().contains("no command") && in_json);
 }
 
-/// Nodes have no TLS and know no principals yet: options that would promise it do not exist.
+/// Nodes support neither TLS nor principals yet, so no option promises them.
 #[test]
 fn nothing_promises_tls_or_authentication() {
     for option in ["--ca", "--cert", "--key", "--auth-token-file"] {
@@ -123,7 +123,7 @@ fn nothing_promises_tls_or_authentication() {
     }
 }
 
-/// A usage error is one line that says what is wrong, also of a command that does not exist.
+/// A usage error is one line that says what is wrong, even if the command does not exist.
 #[test]
 fn usage_errors_are_one_line() {
     for (wrong, says) in [
@@ -148,7 +148,7 @@ fn visible(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::C
     }
 }
 
-/// Every option with a value says in its help what the value is, in which unit, and what it is without the option.
+/// The help of every option with a value names the value, its unit and its default.
 #[test]
 fn every_help_has_units_and_defaults() {
     let mut commands = Vec::new();
@@ -176,7 +176,7 @@ fn every_help_has_units_and_defaults() {
     }
 }
 
-/// Completions offer no command that is hidden, and every other one.
+/// Completions offer every command except the hidden ones.
 #[test]
 fn completions_offer_what_users_type() {
     for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
@@ -186,7 +186,7 @@ fn completions_offer_what_users_type() {
     }
 }
 
-/// Help and versions are answers, on standard output and with exit code 0.
+/// Help and versions are printed to standard output, with exit code 0.
 #[test]
 fn asking_for_help_is_no_error() {
     let help = parsed(&["--help"]).expect_err("help is not a command");

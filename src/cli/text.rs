@@ -1,16 +1,16 @@
-//! Texts for clients and times.
+//! The texts for clients and for times.
 
 use std::time::Duration;
 
 use crate::model::{LogTime, Metadata};
 
-/// The name of a holder or waiter, from its metadata.
+/// Returns the name of a holder or waiter, from its metadata.
 pub(super) fn called(metadata: &Metadata) -> String {
     let (who, host) = (&metadata.who, &metadata.host);
     if who.is_empty() {
         return metadata.name().into_owned();
     }
-    // Commands of this program name their host in who.
+    // Commands of this program already name their host in `who`.
     let place = if host.is_empty() || who.contains(&**host) { String::new() } else { format!("@{host}") };
     let process = if metadata.pid == 0 { String::new() } else { format!(" ({})", metadata.pid) };
     format!("{who}{place}{process}")
@@ -20,7 +20,7 @@ pub(super) fn ago(now: LogTime, since: LogTime) -> String {
     short(now.ms_since(since))
 }
 
-/// A duration, rounded to seconds from 10 s on.
+/// Returns the text of a duration, rounded to seconds from 10 s on.
 pub(super) fn short(ms: u64) -> String {
     let whole = if ms < 10_000 { Duration::from_millis(ms) } else { Duration::from_secs(ms / 1000) };
     humantime::format_duration(whole).to_string()

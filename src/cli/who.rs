@@ -4,11 +4,11 @@ use super::error::Failure;
 use crate::limits::WHO_PART_BYTES_MAX;
 use crate::model::Metadata;
 
-/// The name of this program, for commands that run no other.
+/// The name of this program, for commands that run no other program.
 pub(super) const OWN_PROGRAM: &str = "lockkeeper";
 
-/// The user, the host and the program that works under the lock. It has no arguments, which may be secret: all
-/// clients can see it.
+/// Returns the user, the host and the program that works under the lock. The arguments of the program are left out,
+/// because all clients can see the metadata and arguments may be secret.
 pub(super) fn metadata(program: &str) -> Result<Metadata, Failure> {
     let user =
         ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
@@ -19,7 +19,7 @@ pub(super) fn metadata(program: &str) -> Result<Metadata, Failure> {
     Ok(Metadata { who: who.into(), host: host.into(), pid: std::process::id(), ..Metadata::default() }.checked()?)
 }
 
-/// Shortens a name from the environment, and removes control characters.
+/// Returns a shortened name from the environment, without control characters.
 fn shortened(text: &str) -> String {
     let mut kept: String = text.chars().filter(|c| !c.is_control()).collect();
     while WHO_PART_BYTES_MAX < kept.len() {
@@ -32,7 +32,7 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// User, host and program are named, and the process.
+    /// The metadata has the user, the host, the program and the process.
     #[test]
     fn user_host_and_program_are_named() {
         let metadata = metadata("make").expect("within its bounds");
@@ -41,7 +41,7 @@ mod tests {
         assert_eq!(metadata.pid, std::process::id());
     }
 
-    /// However long and strange the names are, they fit into the metadata, with as much again for a reason.
+    /// Names of any length and content fit into the metadata, and leave as much space again for a reason.
     #[test]
     fn names_are_cut() {
         let cut = shortened(&"é\u{1b}".repeat(500));

@@ -19,15 +19,15 @@ use crate::service::LockService;
 /// The record of a held lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterRecord {
-    /// Always 1, the value of the holder: a caller whose increment returned 2 leaves no trace.
+    /// Always 1, the value of the holder. A caller whose increment returned 2 changes nothing.
     pub value: u64,
-    /// The lock is held while log time is at most this.
+    /// The last log time at which the lock is held.
     pub expire: LogTime,
     /// The fencing token of the grant.
     pub token: FencingToken,
 }
 
-/// The locks of one caller. Dropping it releases nothing: each lock ends with its `expire`.
+/// The locks of one caller. Dropping it releases no lock: each lock ends at its `expire`.
 pub struct CounterLock<S: LockService> {
     client: Client<S>,
     held: Mutex<BTreeMap<String, Lease<S>>>,
@@ -67,7 +67,7 @@ impl<S: LockService> CounterLock<S> {
         Ok(holders.first().map(|holder| CounterRecord { value: 1, expire: expire(holder), token: holder.token }))
     }
 
-    /// Removes an expired record that still is as the caller saw it. Returns false if it was prolonged or has not
+    /// Removes a record that has expired and is still as the caller saw it. Returns false if it was extended or has not
     /// expired.
     pub async fn remove_expire(&self, key: &str, seen: CounterRecord) -> Result<bool, ClientError> {
         match self.client.remove_expired(key, seen.token, seen.expire).await {

@@ -7,9 +7,9 @@
 //! | `NewElection` `Campaign` `Proclaim` `Resign` `Leader` `Observe` `Key` `Rev` | [`Election::new`] and the same names |
 //! | a context that is cancelled | dropping the future |
 //!
-//! - Two mutexes of one session exclude each other. In etcd both are acquired, because a key belongs to the session.
-//! - Instead of etcd's `IsOwner` comparison in a transaction there is a fencing token, which the resource itself can
-//!   check.
+//! - Two mutexes of one session exclude each other. In etcd both would be acquired, because a key belongs to the
+//!   session.
+//! - etcd compares `IsOwner` in a transaction. Here a fencing token replaces it, which the resource itself can check.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,7 +36,8 @@ pub enum EtcdError {
     /// There is no leader (`ErrElectionNoLeader`).
     #[error("election: no leader")]
     NoLeader,
-    /// The cluster did not answer or refused, which its [`advice`](ClientError::advice) distinguishes.
+    /// The cluster did not answer, or it refused the request. The [`advice`](ClientError::advice) distinguishes the
+    /// two.
     #[error(transparent)]
     Client(ClientError),
 }
@@ -90,12 +91,12 @@ pub struct Mutex<S: LockService> {
 }
 
 impl<S: LockService> Mutex<S> {
-    /// A mutex of this session. Sends nothing.
+    /// Creates a mutex of this session. Sends no request.
     pub fn new(session: &Session<S>, prefix: &str) -> Self {
         Self { session: session.session.clone(), prefix: prefix.to_owned(), guard: None }
     }
 
-    /// Waits for the mutex in the order of requests. If it is held already, it stays held.
+    /// Waits for the mutex in the order of requests. If this value already holds it, it remains held.
     pub async fn lock(&mut self) -> Result<(), EtcdError> {
         if self.is_owner().is_none() {
             self.guard = Some(self.session.lock(&self.prefix).acquire().await?);
@@ -103,7 +104,7 @@ impl<S: LockService> Mutex<S> {
         Ok(())
     }
 
-    /// Fails with [`Locked`](EtcdError::Locked) at once if another session holds the mutex.
+    /// Acquires the mutex, or fails at once with [`Locked`](EtcdError::Locked) if another session holds it.
     pub async fn try_lock(&mut self) -> Result<(), EtcdError> {
         if self.is_owner().is_none() {
             self.guard = Some(self.session.lock(&self.prefix).try_once().acquire().await?);
@@ -123,13 +124,13 @@ impl<S: LockService> Mutex<S> {
         }
     }
 
-    /// A unique name of this hold; `None` while the mutex is not held.
+    /// Returns a unique name of this hold; `None` while the mutex is not held.
     #[must_use]
     pub fn key(&self) -> Option<String> {
         self.is_owner().map(|token| format!("{}/{token}", self.prefix))
     }
 
-    /// The fencing token for the resource to check, while the mutex is certainly held.
+    /// Returns the fencing token, which the resource can check, while the mutex is certainly held.
     #[must_use]
     pub fn is_owner(&self) -> Option<FencingToken> {
         held(self.guard.as_ref())
@@ -148,12 +149,12 @@ pub struct Election<S: LockService> {
 }
 
 impl<S: LockService> Election<S> {
-    /// A candidate of this session. Sends nothing.
+    /// Creates a candidate of this session. Sends no request.
     pub fn new(session: &Session<S>, prefix: &str) -> Self {
         Self { session: session.session.clone(), prefix: prefix.to_owned(), guard: None }
     }
 
-    /// Waits until the candidate leads with this value. If it leads already, it proclaims the value.
+    /// Waits until the candidate leads with this value. If it already leads, it proclaims the value.
     pub async fn campaign(&mut self, value: &str) -> Result<(), EtcdError> {
         if self.rev().is_some() {
             return self.proclaim(value).await;
@@ -189,7 +190,7 @@ impl<S: LockService> Election<S> {
         }
     }
 
-    /// The current leader, or [`NoLeader`](EtcdError::NoLeader).
+    /// Returns the current leader, or [`NoLeader`](EtcdError::NoLeader).
     pub async fn leader(&self) -> Result<Leader, EtcdError> {
         self.session.client().election(&self.prefix).leader().await?.ok_or(EtcdError::NoLeader)
     }
@@ -199,13 +200,13 @@ impl<S: LockService> Election<S> {
         Ok(self.session.client().election(&self.prefix).observe().await?)
     }
 
-    /// A unique name of this leadership; `None` while the candidate does not lead.
+    /// Returns a unique name of this leadership; `None` while the candidate does not lead.
     #[must_use]
     pub fn key(&self) -> Option<String> {
         self.rev().map(|token| format!("{}/{token}", self.prefix))
     }
 
-    /// The fencing token while the candidate certainly leads. It is larger for each later leader.
+    /// Returns the fencing token while the candidate certainly leads. Each later leader has a larger one.
     #[must_use]
     pub fn rev(&self) -> Option<FencingToken> {
         held(self.guard.as_ref())

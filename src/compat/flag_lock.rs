@@ -21,13 +21,13 @@ pub struct FlagLock<S: LockService> {
 }
 
 impl<S: LockService> FlagLock<S> {
-    /// Creates the set of flags of this session, which is empty.
+    /// Creates an empty set of flags for this session.
     #[must_use]
     pub fn new(session: Session<S>) -> Self {
         Self { session, set: Mutex::default() }
     }
 
-    /// Sets the flag. Returns false if it is set already.
+    /// Sets the flag. Returns false if it is already set.
     pub async fn lock(&self, id: &str) -> Result<bool, ClientError> {
         let Some(guard) = held_is_none(self.session.lock(id).try_once().acquire().await)? else { return Ok(false) };
         self.set.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), guard);

@@ -42,7 +42,7 @@ impl<S: LockService> GetSetLock<S> {
         Self { client }
     }
 
-    /// `GET`: when the lock expires; `None` if it is free.
+    /// `GET`: returns when the lock expires, or `None` if it is free.
     pub async fn get(&self, key: &str) -> Result<Option<LogTime>, ClientError> {
         // A hold without a deadline never expires.
         let deadline = |holder: &HolderView| holder.deadline.unwrap_or(LogTime(u64::MAX));
@@ -55,7 +55,7 @@ impl<S: LockService> GetSetLock<S> {
             .map(|lease| GetSetGuard { lease: Box::new(lease) }))
     }
 
-    /// `GETSET`: of the callers that find an expired value one acquires the lock; the others get the new value.
+    /// `GETSET`: of the callers that find an expired value, one acquires the lock, and the others get the new value.
     pub async fn get_set(&self, key: &str, timeout: Duration) -> Result<Swapped<S>, ClientError> {
         loop {
             if let Some(guard) = self.set_nx(key, timeout).await? {
@@ -68,7 +68,7 @@ impl<S: LockService> GetSetLock<S> {
         }
     }
 
-    /// The whole loop, which waits in the queue instead of polling.
+    /// Runs the whole loop of the original. It waits in the queue instead of polling.
     pub async fn lock(
         &self,
         key: &str,

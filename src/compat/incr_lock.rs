@@ -26,7 +26,7 @@ pub enum Increment<S: LockService> {
 }
 
 impl<S: LockService> Increment<S> {
-    /// The number, 1 or 2. Further increments are not counted.
+    /// The value, 1 or 2. Further increments are not counted.
     #[must_use]
     pub fn value(&self) -> u64 {
         match self {
@@ -50,7 +50,7 @@ impl<S: LockService> IncrLock<S> {
     }
 
     /// Lets the job run again. Only the caller whose increment returned 1 can do this. Returns false if its lease had
-    /// ended.
+    /// already ended.
     pub async fn reset(&self, first: Box<Lease<S>>) -> Result<bool, ClientError> {
         gone_is_false(first.release().await)
     }

@@ -1,5 +1,5 @@
-//! The lease lock: it is taken if `expireAt` is in the past, renewed by a timer while it is held, and visible to other
-//! callers.
+//! The lease lock: a caller takes it if `expireAt` is in the past, and a timer renews it while it is held. Other
+//! callers can read its state.
 //!
 //! | original | here |
 //! | --- | --- |
@@ -29,7 +29,7 @@ pub struct LeaseLock<S: LockService> {
 }
 
 impl<S: LockService> LeaseLock<S> {
-    /// Creates the lock client; leases last for `period`, which is 30 s in the original.
+    /// Creates the lock client. Leases last for `period`, which is 30 s in the original.
     #[must_use]
     pub fn new(client: Client<S>, period: Duration) -> Self {
         Self { client, period }
@@ -54,7 +54,7 @@ impl<S: LockService> LeaseLock<S> {
         Ok(Some(LeaseGuard { client: self.client.clone(), id: id.to_owned(), handle, token, lost, renewed, timer }))
     }
 
-    /// Returns the holder and its deadline, without changing anything.
+    /// Returns the holder and its deadline.
     pub async fn check(&self, id: &str) -> Result<Option<HolderView>, ClientError> {
         Ok(self.client.inspect(id).await?.value.holders.into_iter().next())
     }
@@ -79,13 +79,13 @@ impl<S: LockService> LeaseGuard<S> {
         self.token
     }
 
-    /// Waits until a renewal gets the answer that the lease has ended.
+    /// Waits until the answer to a renewal says that the lease has ended.
     pub async fn lost(&self) {
         // The guard owns the sender, so the wait ends only with a loss.
         let _ = self.lost.subscribe().wait_for(|lost| *lost).await;
     }
 
-    /// The times at which it was renewed, by the client's clock, oldest first.
+    /// The times at which the lease was renewed, by the client's clock, oldest first.
     #[must_use]
     pub fn renewals(&self) -> Vec<Instant> {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -96,7 +96,7 @@ impl<S: LockService> LeaseGuard<S> {
         self.timer.abort();
     }
 
-    /// Releases the lock. Returns false if the lease had ended.
+    /// Releases the lock. Returns false if the lease had already ended.
     pub async fn release(self) -> Result<bool, ClientError> {
         self.timer.abort();
         gone_is_false(self.client.release(&self.id, &self.handle).await)
@@ -119,7 +119,7 @@ struct Timer<S: LockService> {
 }
 
 impl<S: LockService> Timer<S> {
-    /// Renews the lease periodically until it has ended. A renewal that fails is repeated with the next one.
+    /// Renews the lease periodically until it has ended. A renewal that fails is retried at the time of the next one.
     async fn run(self) {
         loop {
             tokio::time::sleep(self.period / LEASE_RENEWALS_A_PERIOD).await;

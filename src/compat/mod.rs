@@ -1,8 +1,8 @@
-//! Locks with the names and results of other systems, each in its own file, as a thin layer over the client.
+//! Locks with the names and results of other systems. Each one has its own file and is a thin layer over the client.
 //!
 //! Knows: limits, model, clock, service, client. Never: nodes, wire formats, consensus.
 //!
-//! - No function reads and then writes: what must be decided atomically is a command of the lock machine.
+//! - No function reads and then writes. What must be decided atomically is one command of the lock machine.
 //! - Every hold has a fencing token, ends with its holder, and excludes native holds of the same name.
 //! - An unreachable cluster, a refusal, an ended hold and another caller's hold are four different results.
 

@@ -1,4 +1,4 @@
-//! The holders and waiters of a lock, in order, which ZooKeeper and Curator get from the children of a node.
+//! The holders and waiters of a lock, in order. ZooKeeper and Curator get them from the children of a node.
 
 use crate::client::{Client, ClientError};
 use crate::model::{FencingToken, Metadata, Mode, Owner, SessionId};
@@ -7,15 +7,15 @@ use crate::service::LockService;
 /// A holder or waiter of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Participant {
-    /// Its session; `None` for a token lease.
+    /// Session of the participant; `None` for a token lease.
     pub session: Option<SessionId>,
-    /// Its line of execution, if it named one.
+    /// Owner name of the participant, if it has one.
     pub owner: Option<Owner>,
-    /// The mode in which it holds or requests the lock.
+    /// The mode in which the participant holds or requests the lock.
     pub mode: Mode,
     /// Metadata of its request.
     pub metadata: Metadata,
-    /// The fencing token of the grant; `None` while it waits.
+    /// The fencing token of the grant; `None` while the participant waits.
     pub token: Option<FencingToken>,
 }
 
@@ -27,7 +27,7 @@ impl Participant {
     }
 }
 
-/// All participants, by one linearizable read: the holders by their tokens, then the queue in its order.
+/// Returns all participants, by one linearizable read: the holders in the order of their tokens, then the queue.
 pub(super) async fn participants<S: LockService>(
     client: &Client<S>,
     name: &str,

@@ -56,7 +56,7 @@ impl<S: LockService> RedisLock<S> {
     }
 
     /// The common script to extend a lock: if the value is the request id, the key expires this duration from now, and
-    /// the result is true. An expired key is not restored.
+    /// the function returns true. An expired key is not restored.
     pub async fn extend_distributed_lock(
         &self,
         key: &str,

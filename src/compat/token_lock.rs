@@ -56,8 +56,7 @@ impl<S: LockService> TokenLock<S> {
         gone_is_false(self.client.release(key, &token.secret).await)
     }
 
-    /// Sets the expiry to this duration from now. Returns true if this token holds the lock, whether or not anything
-    /// changed.
+    /// Sets the expiry to this duration from now. Returns true if this token holds the lock, even if nothing changed.
     pub async fn refresh(&self, key: &str, token: &Token, expiration: Duration) -> Result<bool, ClientError> {
         gone_is_false(self.client.refresh(key, &token.secret, expiration).await)
     }

@@ -32,7 +32,7 @@ impl<S: LockService> UniqueIndexLock<S> {
         Self { client }
     }
 
-    /// Inserts the record; `None` if the index contains one already.
+    /// Inserts the record. Returns `None` if the index already contains one.
     pub async fn insert(&self, lock_id: &str, expire: Duration) -> Result<Option<Inserted<S>>, ClientError> {
         Ok(held_is_none(self.client.lease(lock_id).duration(expire).take().await)?.map(|lease| Inserted { lease }))
     }

@@ -1,4 +1,5 @@
-//! ZooKeeper's lock recipes: the fair one with ephemeral sequential nodes, the unfair one with a single ephemeral node.
+//! ZooKeeper's lock recipes: the fair recipe with ephemeral sequential nodes, and the unfair one with a single
+//! ephemeral node.
 //!
 //! | ZooKeeper | here |
 //! | --- | --- |
@@ -7,8 +8,8 @@
 //! | list the children, watch the next smaller one | the cluster grants in order, and notifies only the next holder |
 //! | `lock` `unlock` `isOwner` `getId` | [`lock`](WriteLock::lock) [`unlock`](WriteLock::unlock) [`is_owner`](WriteLock::is_owner) [`id`](WriteLock::id) |
 //!
-//! - A request whose answer was lost is repeated under its own number, so it is never in the queue twice.
-//! - A new session gets nothing from an old one, even while the old one still seems to hold the lock.
+//! - A request whose answer was lost is repeated with the same request number, so it is never in the queue twice.
+//! - A new session inherits nothing from an old one, even while the old one still seems to hold the lock.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::service::LockService;
 /// The waiter that a release wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// The one that has waited longest.
+    /// The waiter that has waited longest.
     Fair,
     /// Any waiter, or a new request.
     Unfair,
@@ -37,13 +38,13 @@ pub struct WriteLock<S: LockService> {
 }
 
 impl<S: LockService> WriteLock<S> {
-    /// A lock that is granted in the order of requests. A release wakes only the next waiter.
+    /// Creates a lock that is granted in the order of requests. A release wakes only the next waiter.
     pub fn fair(session: &Session<S>, path: &str) -> Self {
         Self::new(session, path, Order::Fair)
     }
 
-    /// A lock that a new request may get before waiting ones, which can starve. A release still wakes only one waiter.
-    /// It never passes a fair waiter of the same path.
+    /// Creates a lock that a new request may get before earlier waiters, which can therefore starve. A release wakes
+    /// only one waiter. An unfair request never gets the lock before a fair waiter of the same path.
     pub fn unfair(session: &Session<S>, path: &str) -> Self {
         Self::new(session, path, Order::Unfair)
     }
@@ -52,14 +53,14 @@ impl<S: LockService> WriteLock<S> {
         Self { session: session.clone(), path: path.to_owned(), order, node: None }
     }
 
-    /// Waits for the lock as long as the session lives. If it is held already, the result is the same token again.
+    /// Waits for the lock as long as the session lives. If this value already holds it, returns the same token again.
     pub async fn lock(&mut self) -> Result<FencingToken, ClientError> {
         let request = self.request();
         self.enter(request).await
     }
 
-    /// Like [`lock`](Self::lock), but returns `None` if the lock was not free in time; then no place in the queue
-    /// remains.
+    /// Like [`lock`](Self::lock), but returns `None` if the lock was not free in time; this value then no longer waits
+    /// in the queue.
     pub async fn lock_within(&mut self, wait: Duration) -> Result<Option<FencingToken>, ClientError> {
         let request = self.request().wait(wait);
         in_time(self.enter(request).await)
@@ -83,8 +84,8 @@ impl<S: LockService> WriteLock<S> {
         self.id().is_some()
     }
 
-    /// The fencing token, while the lock is held. It replaces the number of the node, and is larger for each later
-    /// holder.
+    /// The fencing token, while the lock is held. It replaces the sequence number of the node. Each later holder has a
+    /// larger one.
     #[must_use]
     pub fn id(&self) -> Option<FencingToken> {
         let held = self.node.as_ref().filter(|node| node.state() != HoldState::Lost);
@@ -97,7 +98,7 @@ impl<S: LockService> WriteLock<S> {
         self.node.as_ref()
     }
 
-    /// The holders and waiters in order, like the sorted children.
+    /// Returns the holders and waiters in order, like the sorted children of a node.
     pub async fn contenders(&self) -> Result<Vec<Participant>, ClientError> {
         participants(&self.session.client(), &self.path).await
     }

@@ -44,7 +44,7 @@ fn required<T>(file: &str, key: &str, example: &str, value: Option<At<T>>) -> Ch
 
 fn cluster(draft: &Draft) -> Checked<String> {
     let cluster = required(&draft.file, "cluster", "cluster = \"harbour\"", draft.cluster.clone())?;
-    // The rules for a cluster's name are those for a namespace: it is used in paths, logs and metrics.
+    // A cluster's name has the rules of a namespace, because paths, logs and metrics contain it.
     match Namespace::parse(&cluster.value) {
         Ok(_) => Ok(cluster.value),
         Err(invalid) => {
@@ -149,7 +149,8 @@ fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
-/// The address to listen on: the written one, if the members reach this node there, or else the address of the member.
+/// The address to listen on: the written one, if the members can reach this node there, or else the address of the
+/// member.
 fn listener(draft: &Draft, key: &str, written: Option<&At<String>>, member: &str) -> Checked<SocketAddr> {
     let Some(at) = written else {
         return member.parse().map_err(|_| {

@@ -1,4 +1,4 @@
-//! The settings as written: every scalar with its place in the file or environment. Only types are checked here.
+//! The settings as written: every value with its place in the file or environment. This file checks only their types.
 
 use std::collections::BTreeMap;
 
@@ -112,12 +112,13 @@ struct FileRate {
     commands_a_second: Spanned<u64>,
 }
 
-/// A section that must be empty: this version has no settings for it, and protection must not be ignored silently.
+/// A section that must be empty. This version has no settings for it, and must not silently ignore settings for
+/// protection.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct NothingYet {}
 
-/// Keys that a variable can set.
+/// Keys that an environment variable can set.
 pub(super) const SCALARS: [&str; 12] = [
     "cluster",
     "peers_id",
@@ -134,7 +135,7 @@ pub(super) const SCALARS: [&str; 12] = [
 ];
 
 impl Draft {
-    /// Reads the text; refuses bad TOML, unknown keys and wrong types.
+    /// Parses the text. Refuses invalid TOML, unknown keys and values of a wrong type.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| unreadable(name, text, &error))?;
         let source = Source { name, text };
@@ -158,16 +159,18 @@ impl Draft {
         })
     }
 
-    /// Replaces values with those of environment variables.
+    /// Replaces values with those of environment variables. A variable that names an unknown key of a section is an
+    /// error.
     pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, String)>) -> Result<(), ConfigError> {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix("LOCKKEEPER_").map(|rest| rest.to_lowercase().replace("__", ".")) else {
                 continue;
             };
-            // Other variables of the command line share the prefix; only a name with a section can be a mistake.
+            // Variables of the command line have the same prefix, so only a variable that names a section can be a
+            // mistake.
             let of_clients = key == "cluster" && parse_cluster_id(&value).is_ok();
             if of_clients {
-                // The same variable holds the cluster_id for clients. No name of a cluster looks like an id.
+                // For clients, the same variable holds the `cluster_id`. No name of a cluster looks like an id.
                 continue;
             }
             if SCALARS.contains(&key.as_str()) {

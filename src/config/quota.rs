@@ -1,4 +1,4 @@
-//! `[quota]`: how many commands a second each namespace may send.
+//! `[quota]`: how many commands per second each namespace may send.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use super::draft::{At, Draft};
 use crate::limits;
 use crate::model::Namespace;
 
-/// Commands a second that a namespace may send. The leader applies the values of its own file, so they should be the
+/// Commands per second that a namespace may send. The leader applies the values of its own file, so they should be the
 /// same on every node. All other quotas are settings of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rates {
-    /// Rate of every namespace that is not listed; `None` is no bound.
+    /// Rate of every namespace that is not listed; `None` for no limit.
     pub a_second: Option<u32>,
     /// Rates of the listed namespaces.
     pub of: BTreeMap<Namespace, u32>,
 }
 
 impl Rates {
-    /// The rate of a namespace.
+    /// Returns the rate of a namespace; `None` for no limit.
     #[must_use]
     pub fn of(&self, namespace: &Namespace) -> Option<u32> {
         self.of.get(namespace).copied().or(self.a_second)
     }
 
-    /// Whether nothing is bounded.
+    /// Whether no namespace has a limit.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.a_second.is_none() && self.of.is_empty()

@@ -11,21 +11,21 @@ use super::{Member, Profile};
 pub struct Joining<'a> {
     /// The cluster's name.
     pub cluster: &'a str,
-    /// The id by which its nodes recognize each other.
+    /// The id by which the cluster's nodes recognize each other.
     pub peers_id: u128,
     /// The node's id.
     pub node: u64,
-    /// Directory of its data.
+    /// Directory of the node's data.
     pub data: &'a Path,
     /// The addresses of the node.
     pub member: &'a Member,
-    /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` where the
-    /// node's cluster has none yet.
+    /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` if the cluster
+    /// has no timing yet.
     pub timing_ms: Option<[u64; 3]>,
 }
 
 impl Joining<'_> {
-    /// The text of the config file.
+    /// Returns the text of the config file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -52,7 +52,7 @@ impl Joining<'_> {
     }
 }
 
-/// The address to listen on. For a host name that is all addresses of the machine, with the port of the name.
+/// The address to listen on. For a host name it is all addresses of the machine, with the port that follows the name.
 fn everywhere(address: &str) -> Option<SocketAddr> {
     if address.parse::<SocketAddr>().is_ok() {
         return None;
@@ -88,7 +88,8 @@ mod tests {
         Config::from_toml("n4.toml", &joining.to_toml(), []).expect("a good config")
     }
 
-    /// What is written is what is read, with a profile, with custom times, and where addresses are names.
+    /// The written file reads back as the same settings: with a profile, with custom times, and with host names as
+    /// addresses.
     #[test]
     fn the_file_is_a_good_config() {
         let member = |host: &str| Member { client: format!("{host}:7604"), peer: format!("{host}:7614") };
@@ -102,7 +103,7 @@ mod tests {
         assert_eq!(read(&member("[::1]"), None).listen.client.to_string(), "[::1]:7604");
     }
 
-    /// An id that is not one is refused with its line and where to get it.
+    /// An invalid id is refused with its line and with a text that says where to get the id.
     #[test]
     fn a_wrong_peers_id_is_refused() {
         let text = "cluster = \"harbour\"\npeers_id = \"0xabc\"\nnode = 1\ndata = \"d\"\n\

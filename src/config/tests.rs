@@ -1,4 +1,4 @@
-//! Every refusal of the settings names the file, the line and the fix.
+//! Tests of the settings. The error for each invalid setting names the file, the line and the fix.
 
 use super::*;
 
@@ -37,7 +37,8 @@ fn with(variable: &str, value: &str) -> Result<Config, ConfigError> {
     Config::from_toml("n1.toml", GOOD, [(variable.to_owned(), value.to_owned())])
 }
 
-/// The good text with one piece replaced is refused, and the error begins with the line and holds the text.
+/// Replaces one part of the valid text. The result must be refused with an error that begins with the line and contains
+/// this text.
 fn refused(from: &str, to: &str, begins: &str, holds: &str) {
     assert!(GOOD.contains(from), "{from:?} is not in the text");
     let error = read(&GOOD.replacen(from, to, 1)).expect_err("it must be refused").to_string();
@@ -45,7 +46,7 @@ fn refused(from: &str, to: &str, begins: &str, holds: &str) {
     assert!(error.contains(holds), "{error}");
 }
 
-/// The example of the manual is accepted and means what it says.
+/// The example of the manual is accepted, and each of its values is read.
 #[test]
 fn the_example_is_read_whole() {
     let config = read(GOOD).unwrap();
@@ -58,7 +59,7 @@ fn the_example_is_read_whole() {
     assert_eq!(config.timing.ttl_ms_min, 3_000);
 }
 
-/// Without a [listen] section a node listens where its members reach it, and has no HTTP port.
+/// Without a `[listen]` section, a node listens at its own address in the list of members, and has no HTTP port.
 #[test]
 fn listen_defaults_to_the_members_address() {
     let (head, rest) = GOOD.split_once("[listen]").unwrap();
@@ -68,7 +69,7 @@ fn listen_defaults_to_the_members_address() {
     assert_eq!(config.listen.http, None);
 }
 
-/// Listening on every interface, or being reached by a name, is no contradiction while the port is the same.
+/// A node may listen on every interface, or its members may use a host name, as long as the port is the same.
 #[test]
 fn every_interface_and_names_agree_by_port() {
     let every = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
@@ -77,7 +78,7 @@ fn every_interface_and_names_agree_by_port() {
     assert_eq!(read(&named).unwrap().member().unwrap().client, "n1.example:7601");
 }
 
-/// An unknown key is refused with its line, in a section too.
+/// An unknown key is refused with its line, even in a section.
 #[test]
 fn unknown_keys_are_refused_with_their_line() {
     refused("data = \"data/n1\"", "dada = \"data/n1\"", "n1.toml:3: ", "unknown field `dada`");
@@ -85,7 +86,7 @@ fn unknown_keys_are_refused_with_their_line() {
     refused("[quota]", "[quotas]", "n1.toml:25: ", "unknown field `quotas`");
 }
 
-/// Settings for protection that this version does not have are refused, not ignored.
+/// Settings for TLS and authentication, which this version does not support, are refused and not ignored.
 #[test]
 fn settings_that_would_be_ignored_are_refused() {
     refused("[tls]", "[tls]\nca = \"ca.pem\"", "n1.toml:24: [tls] has no settings in this version", "remove it");
@@ -93,14 +94,14 @@ fn settings_that_would_be_ignored_are_refused() {
     refused("[quota]", "[quota]\nlocks = 5", "n1.toml:26: ", "unknown field `locks`");
 }
 
-/// Text that is not TOML, or of a wrong type, is refused with its line.
+/// Text that is not TOML, and a value of a wrong type, are refused with the line.
 #[test]
 fn bad_toml_and_wrong_types_are_refused_with_their_line() {
     refused("node = 1", "node = \"one\"", "n1.toml:2: ", "invalid type");
     refused("node = 1", "node = ", "n1.toml:2: ", "");
 }
 
-/// What must be there is asked for by name.
+/// The error for a missing setting names it.
 #[test]
 fn missing_settings_are_named() {
     refused("cluster = \"harbour\"", "", "n1.toml: ", "cluster is missing");
@@ -110,13 +111,13 @@ fn missing_settings_are_named() {
     assert!(error.contains("there are no members"), "{error}");
 }
 
-/// The error for a node that is not among the members lists the members.
+/// The error for a node that is not one of the members lists the members.
 #[test]
 fn a_node_outside_the_members_is_refused() {
     refused("node = 1", "node = 4", "n1.toml:2: ", "node 4 is not among the members (1, 2)");
 }
 
-/// Two members with one id, or one address, contradict each other.
+/// Two members with the same id, or the same address, are refused.
 #[test]
 fn ids_and_addresses_are_used_once() {
     refused("id = 2", "id = 1", "n1.toml:16: ", "member id 1 is used twice");
@@ -124,7 +125,7 @@ fn ids_and_addresses_are_used_once() {
     refused("id = 2", "id = 0", "n1.toml:16: ", "from 1");
 }
 
-/// A listener must be where the members look for it.
+/// A node that listens elsewhere than at its address in the list of members is refused.
 #[test]
 fn listening_elsewhere_than_the_member_says_is_refused() {
     refused(
@@ -136,13 +137,13 @@ fn listening_elsewhere_than_the_member_says_is_refused() {
     refused("client = \"127.0.0.1:7601\"", "client = \"10.0.0.1:7601\"", "n1.toml:6: ", "reach this node at");
 }
 
-/// One port cannot serve two purposes.
+/// Two listeners on the same port are refused.
 #[test]
 fn listeners_do_not_share_a_port() {
     refused("http   = \"127.0.0.1:7621\"", "http = \"0.0.0.0:7611\"", "n1.toml:8: ", "the address of listen.peer");
 }
 
-/// Addresses that are none are refused with an example.
+/// Malformed addresses are refused with an example.
 #[test]
 fn malformed_addresses_are_refused() {
     refused("\"127.0.0.1:7621\"", "\"localhost:7621\"", "n1.toml:8: ", "is not IP:PORT");
@@ -150,7 +151,7 @@ fn malformed_addresses_are_refused() {
     refused("\"127.0.0.1:7602\"", "\"http://127.0.0.1:7602\"", "n1.toml:17: ", "is not HOST:PORT");
 }
 
-/// Profiles exist or are refused, and times by hand keep their order and come together.
+/// An unknown profile is refused. Custom times must be complete and in the right order.
 #[test]
 fn timing_relations_hold() {
     let timing = |text: &str, holds: &str| refused("profile = \"lan\"", text, "n1.toml:21: ", holds);
@@ -165,7 +166,7 @@ fn timing_relations_hold() {
     assert_eq!((config.timing.profile, config.timing.ttl_ms_min), (None, 2_000));
 }
 
-/// A variable of the environment replaces what the file says, and an error about it names the variable.
+/// An environment variable replaces the value in the file, and an error about it names the variable.
 #[test]
 fn the_environment_lies_over_the_file() {
     assert_eq!(with("LOCKKEEPER_NODE", "2").expect_err("listen contradicts").place, "n1.toml:6");
@@ -182,7 +183,7 @@ fn the_environment_lies_over_the_file() {
     assert!(with("LOCKKEEPER_NODE", "one").is_err());
 }
 
-/// The profiles keep the relations that are asked of times by hand.
+/// The profiles meet the rules for custom times.
 #[test]
 fn profiles_keep_the_relations() {
     for profile in [Profile::Lan, Profile::Fast, Profile::Wan] {
@@ -192,7 +193,7 @@ fn profiles_keep_the_relations() {
     }
 }
 
-/// Rates are read for all namespaces and for each; one that cannot hold is refused with its line.
+/// Rates are read for all namespaces and for single ones. An invalid rate is refused with its line.
 #[test]
 fn rates_are_read_and_checked() {
     let quota = "[quota]\ncommands_a_second = 500\n[quota.namespace.batch]\ncommands_a_second = 50\n";
@@ -207,21 +208,21 @@ fn rates_are_read_and_checked() {
 
 const PAGE: &str = include_str!("../manual/config.md");
 
-/// First cells of the page's tables below a heading, without their backticks.
+/// Returns the first cells of the tables below a heading of the page, without their backticks.
 fn first_cells(heading: &str) -> Vec<String> {
     let part = PAGE.split(heading).nth(1).expect("the heading").split("\n## ").next().expect("its text");
     let rows = part.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| row.split('`').nth(1).expect("a key").to_owned()).collect()
 }
 
-/// The keys that a section may have, as the error for an unknown one lists them.
+/// Returns the keys that a section may have, as the error for an unknown key lists them.
 fn keys_of(section: &str) -> Vec<String> {
     let error = read(&format!("{section}\nno_such_key = 1\n")).expect_err("it must be refused").problem;
     let listed = error.split("expected").nth(1).unwrap_or_default();
     listed.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
-/// The manual's page has every key of a node's file, and no other.
+/// The manual's page has every key of a node's file, and no other key.
 #[test]
 fn the_page_has_every_key() {
     let mut keys = Vec::new();
@@ -251,7 +252,7 @@ fn the_page_has_every_key() {
     assert_eq!(in_page, keys);
 }
 
-/// The manual's page has every variable, under the key that it sets.
+/// The manual's page has every variable, next to the key that it sets.
 #[test]
 fn the_page_has_every_variable() {
     assert_eq!(first_cells("## Variables"), draft::SCALARS);
@@ -261,7 +262,7 @@ fn the_page_has_every_variable() {
     }
 }
 
-/// The manual's example is accepted, and its table of profiles has their times.
+/// The manual's example is accepted, and its table of profiles has the times of the profiles.
 #[test]
 fn the_page_has_a_good_example_and_the_profiles() {
     let example = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");

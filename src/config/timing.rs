@@ -1,4 +1,4 @@
-//! Raft's timing, from a profile or custom, and the shortest TTL that follows from it.
+//! Raft's timing, from a profile or custom, and the shortest TTL that the timing allows.
 
 use crate::limits;
 
@@ -25,12 +25,12 @@ pub struct Timing {
     pub election_ms_min: u64,
     /// Longest election timeout, in milliseconds.
     pub election_ms_max: u64,
-    /// Shortest TTL of a session: a shorter one would not outlive a failover. In milliseconds.
+    /// Shortest TTL of a session, in milliseconds. A session with a shorter one would not survive a failover.
     pub ttl_ms_min: u64,
 }
 
 impl Profile {
-    /// The profile's name in files and options.
+    /// Returns the profile's name in files and options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,13 +40,13 @@ impl Profile {
         }
     }
 
-    /// The profile of that name.
+    /// Returns the profile with that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Profile::Lan, Profile::Fast, Profile::Wan].into_iter().find(|profile| profile.name() == name)
     }
 
-    /// The timing of the profile.
+    /// Returns the timing of the profile.
     #[must_use]
     pub fn timing(self) -> Timing {
         let ([heartbeat_ms, election_ms_min, election_ms_max], ttl_ms_min) = match self {
@@ -65,7 +65,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// A custom timing. `Err` names the relation that does not hold.
+    /// Creates a custom timing. `Err` names the relation that does not hold.
     pub fn by_hand(heartbeat_ms: u64, election_ms_min: u64, election_ms_max: u64) -> Result<Self, String> {
         if heartbeat_ms == 0 {
             return Err("heartbeat is zero".to_owned());

@@ -29,11 +29,11 @@ struct Port<S> {
     render: Render,
 }
 
-/// Serves until `stop` resolves:
+/// Serves until `stop` completes:
 ///
-/// - `/healthz`: 200 while the process answers at all;
-/// - `/readyz`: 200 while a linearizable read through this node succeeds, else 503 with the reason;
-/// - `/metrics`: Prometheus' text format.
+/// - `/healthz`: 200 while the process answers;
+/// - `/readyz`: 200 while a linearizable read through this node succeeds, otherwise 503 with the reason;
+/// - `/metrics`: all metrics in the text format of Prometheus.
 pub async fn serve<S: LockService>(
     listener: TcpListener,
     service: S,
@@ -57,7 +57,7 @@ async fn serve_routes(
     axum::serve(arrivals, routes).with_graceful_shutdown(stop).await
 }
 
-/// The port's connections, as axum takes them.
+/// The accepted connections of the port, in the form that axum takes.
 struct Arrivals(Pin<Box<dyn Stream<Item = Greeted<TcpStream>> + Send>>);
 
 impl axum::serve::Listener for Arrivals {
@@ -67,7 +67,7 @@ impl axum::serve::Listener for Arrivals {
     async fn accept(&mut self) -> (Self::Io, ()) {
         match self.0.next().await {
             Some(stream) => (stream, ()),
-            // They do not end.
+            // The stream of connections never ends.
             None => std::future::pending().await,
         }
     }

@@ -1,17 +1,17 @@
 //! Limits of `bench`.
 
-/// Longest latency that a bench resolves: an hour, in microseconds.
+/// Longest latency that a bench distinguishes: an hour, in microseconds.
 pub const BENCH_LATENCY_US_MAX: u64 = 3_600_000_000;
 /// Clients of one bench.
 pub const BENCH_CLIENTS_MAX: u32 = 10_000;
 /// Connections of one bench.
 pub const BENCH_CONNECTIONS_MAX: u32 = 10_000;
-/// Default number of connections: one for each client, as separate programs would have, up to this number. More clients
-/// share connections.
+/// Default number of connections: one for each client up to this number, as separate programs would have. More clients
+/// share them.
 pub const BENCH_CONNECTIONS_USUAL: u32 = 256;
-/// Sessions on one connection. Each has a stream, and calls need some streams too.
+/// Sessions on one connection. Each session has a stream, and calls need some more.
 pub const BENCH_SESSIONS_A_CONNECTION_MAX: u32 = 4_000;
-/// Pairs that one client has in flight. Each has one unanswered frame on its stream at a time.
+/// Pairs that one client has in flight. Each pair has one unanswered frame on its stream at a time.
 pub const BENCH_IN_FLIGHT_MAX: u32 = 200;
 /// Pairs that all clients have in flight.
 pub const BENCH_LANES_MAX: u32 = 100_000;

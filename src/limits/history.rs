@@ -6,10 +6,10 @@ use super::MIRROR_VALUE_BYTES;
 pub const HISTORY_RECORDS_MAX: usize = 65_536;
 /// History kept for one namespace, in bytes.
 pub const HISTORY_BYTES_MAX: usize = 16 << 20;
-/// History of all namespaces together, in bytes. Above it, the oldest records of all namespaces are removed.
+/// History of all namespaces together, in bytes. Above this size, the oldest records of all namespaces are removed.
 pub const HISTORY_BYTES_ALL_MAX: usize = 128 << 20;
-/// Size at which a segment of history is closed. A checkpoint writes the whole segment again while records are added to
-/// it.
+/// Size at which a segment of history is closed. As long as records are added to a segment, each checkpoint writes all
+/// of it again.
 pub const HISTORY_SEGMENT_BYTES: usize = 8 << 10;
 /// Longest record of history in bytes, including its length field. A segment may exceed its size by one such record.
 pub const HISTORY_NOTE_BYTES_MAX: usize = 4 << 10;

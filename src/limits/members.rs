@@ -8,13 +8,12 @@ pub const MEMBERSHIP_WAIT_MS_MAX: u64 = 5_000;
 pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
 /// Interval at which a leader repeats its own announcement until the state contains it.
 pub const ANNOUNCE_AGAIN_MS: u64 = 100;
-/// Time that a leader waits before a transfer for a follower to have the whole log.
+/// Time that a leader waits, before a transfer, for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
 /// Time that a node waits for a leader before it reports its own view of the cluster's status.
 pub const STATUS_WAIT_MS: u64 = 1_000;
-/// Interval of log time for state digests. Each node remembers the digest after the first entry of each interval, so
-/// that all nodes remember the digests of the same entries. The leader compares the voters' digests at the same
-/// interval.
+/// Interval of log time for state digests. Each node stores the digest after the first entry of each interval, so that
+/// all nodes have the digests of the same entries. The leader compares the digests of the voters at the same interval.
 pub const DIGEST_MS: u64 = 3_000;
 /// Time that the leader waits for the digests of a voter.
 pub const DIGEST_WAIT_MS: u64 = 1_000;

@@ -1,9 +1,9 @@
 //! Limits of the ports: how they accept connections, and how long a new connection may be silent.
 
-/// Pause of a port that cannot accept connections because no file descriptor is free.
+/// Pause before a port accepts connections again, after it could not because no descriptor was free.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
-/// Most file descriptors that are reserved for the node itself. If a quarter of the process's limit is less, that is
-/// reserved. A node that cannot open its own files stops.
+/// Descriptors that clients do not get: a quarter of the process's limit, but at most this number. A node that cannot
+/// open its own files stops.
 pub const DESCRIPTORS_RESERVED_MAX: u64 = 256;
 /// Time without failures after which a port logs the next failure as a new one.
 pub const ACCEPT_QUIET_MS: u64 = 10_000;

@@ -4,8 +4,8 @@ use super::{ENTRY_BYTES_MAX, WAL_RECORD_BYTES};
 
 /// Newest log entries kept in memory, for replication and apply.
 pub const RING_ENTRIES_MAX: usize = 16_384;
-/// Payload bytes of these entries: some seconds of full load. For a follower that lags further, entries are read from
-/// disk.
+/// Payload bytes of these entries, which are some seconds of full load. Entries for a follower that lags further are
+/// read from disk.
 pub const RING_BYTES_MAX: usize = 16 << 20;
 /// Newest entries that are also kept decoded until they are applied. A decoded entry needs several times the memory.
 pub const DECODED_ENTRIES_MAX: usize = 8;
@@ -13,9 +13,9 @@ pub const DECODED_ENTRIES_MAX: usize = 8;
 pub const REPLICATION_BYTES_MAX: usize = 1 << 20;
 /// Entries of one replication request.
 pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
-/// A new leader guesses where a follower's log ends. If the follower has voted, and its log ends more than this number
-/// of entries after the guess, the leader answers the guess without asking the follower. The guesses of openraft
-/// advance by halves until this many entries are left.
+/// Distance from the end of a follower's log above which a new leader does not send a guess of where that log ends. The
+/// end is known from the follower's vote, so such a guess is answered locally. openraft's guesses advance by halves
+/// until this many entries are left.
 pub const GUESS_ENTRIES: u64 = 16;
 /// Largest message between nodes; one entry may exceed [`REPLICATION_BYTES_MAX`].
 pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -25,15 +25,14 @@ pub const SNAPSHOT_CHUNK_BYTES: usize = 512 << 10;
 pub const APPEND_MS_MAX: u64 = 2_000;
 /// Time without progress after which the transfer of a snapshot is cancelled. The whole transfer has no limit.
 pub const SNAPSHOT_STALL_MS_MAX: u64 = 10_000;
-/// Time for the installation of a snapshot after all of it was sent. The snapshot's size adds to it, see the next
-/// value.
+/// Time for the installation of a snapshot after all of it was sent, plus a time that depends on its size.
 pub const INSTALL_SNAPSHOT_MS_MAX: u64 = 60_000;
-/// Bytes of a snapshot that add one millisecond to that time.
+/// Bytes of a snapshot for which the installation gets one more millisecond.
 pub const INSTALL_SNAPSHOT_BYTES_A_MS: u64 = 4 << 10;
-/// Snapshots that a node receives concurrently: one from the leader, and one from an earlier leader whose transfer is
-/// about to end.
+/// Snapshots that a node receives concurrently: that of the leader, and that of an earlier leader whose transfer has
+/// not ended yet.
 pub const SNAPSHOTS_RECEIVED_MAX: usize = 2;
-/// First pause before an unreachable node is dialed again. The pause doubles each time.
+/// First pause before an unreachable node is dialled again. The pause doubles each time.
 pub const DIAL_PAUSE_MS_MIN: u64 = 10;
 /// Longest pause before an unreachable node is dialed again.
 pub const DIAL_PAUSE_MS_MAX: u64 = 200;
@@ -41,34 +40,34 @@ pub const DIAL_PAUSE_MS_MAX: u64 = 200;
 pub const DIAL_MS_MAX: u64 = 500;
 /// Applied entries after which a checkpoint is due.
 pub const CHECKPOINT_ENTRIES: u64 = 10_000;
-/// Records waiting for a checkpoint at which one is due. They stay in memory until it is made.
+/// Records that wait for a checkpoint and stay in memory until then. With this many, a checkpoint is due.
 pub const CHECKPOINT_RECORDS: usize = 32_768;
-/// Records that are read together for a new mirror. Entries are applied between two such reads.
+/// Records that are read at once for a new mirror. Entries are applied between two such reads.
 pub const REBUILD_RECORDS: usize = 512;
-/// Time after the last checkpoint at which one is due, if anything was applied. A restart applies later entries again.
-/// A session that is only renewed is written once in this time: with 3 s, that took a third of the cost of 10,000
-/// sessions.
+/// Time after the last checkpoint at which one is due, if anything was applied. A restart executes the entries after it
+/// again. Sessions that are only renewed are written once in this time; with 3 s, this was a third of the cost of
+/// 10,000 sessions.
 pub const CHECKPOINT_MS: u64 = 10_000;
-/// Time after a start at which the first checkpoint is due, so that a node that fails repeatedly does not apply the
-/// same entries each time.
+/// Time after a start at which the first checkpoint is due, so that a node that fails again and again does not execute
+/// the same entries each time.
 pub const CHECKPOINT_FIRST_MS: u64 = 1_000;
-/// Least growth of the log since the last snapshot file at which a new one is due. If that file is larger than this,
-/// its size counts instead.
+/// Least growth of the log since the last snapshot file at which a new one is due. If that file is larger, its size
+/// counts.
 pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
-/// Log entries kept behind a snapshot file, for followers that lag.
+/// Log entries before a snapshot file that are kept for followers that lag.
 pub const PURGE_MARGIN_ENTRIES: u64 = 20_000;
 /// Lag at which a follower receives a snapshot instead of entries.
 pub const REPLICATION_LAG_ENTRIES_MAX: u64 = 200_000;
 /// Shortest interval between two updates of Raft's progress. Changes of role, leader and members are reported at once.
 pub const VIEW_MS_MIN: u64 = 5;
-/// Unanswered appends to one follower: one with entries, and one with the notice that they are committed. With more,
-/// small batches would be sent early. With one, every entry would wait for the notice of the entry before.
+/// Unanswered appends to one follower: the entries, and after them the notice that they are committed. With more, small
+/// batches would be sent early. With one, every entry would wait for the notice of the previous entry.
 pub const APPENDS_IN_FLIGHT_MAX: usize = 2;
-/// Time that a commit notice waits for entries that can be sent with it. No caller of the leader waits for the notice.
+/// Time that a commit notice waits for entries to be sent with. No caller of the leader waits for the notice.
 pub const COMMIT_NEWS_MS_MAX: u64 = 1;
-/// Number of changed records at which they are merged into the state's digest, if no digest is due earlier. `apply`
-/// waits for the merge. Busy clients change the same locks and sessions repeatedly, so with a smaller number every
-/// entry would end with a merge.
+/// Changed records at which they are merged into the state's digest, if no digest is due before. `apply` waits for the
+/// merge. Busy clients change the same locks and sessions repeatedly, so with a much smaller number every entry would
+/// end with a merge.
 pub const FOLD_RECORDS: usize = 8_192;
 
 const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");

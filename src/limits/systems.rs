@@ -1,8 +1,8 @@
-//! Limits and intervals for the lock protocols of other systems.
+//! Limits and intervals of the locks with the interfaces of other systems.
 
 /// Interval at which a process of the config profile pings.
 pub const CONFIG_PING_MS: u64 = 30_000;
-/// Factor by which a process's ping must be late before the process reports it.
+/// A process reports a ping of its own that is late by this factor.
 pub const CONFIG_SLOW_PING_FACTOR: u32 = 10;
 /// Time without a ping of its process after which a lock of the config profile is taken over.
 pub const CONFIG_TAKEOVER_MS: u64 = 15 * 60 * 1000;
@@ -12,19 +12,19 @@ pub const CONFIG_RETRY_MS: u64 = 500;
 pub const CONFIG_WAIT_MS: u64 = 20_000;
 /// Interval at which a waiter for a lock of the config profile reports that it still waits.
 pub const CONFIG_TELL_MS: u64 = 10_000;
-/// Renewals of a lease lock within its period: at each third, so never later than half a period after the last renewal.
+/// Renewals of a lease lock within its period. With three, no more than half a period passes between two renewals.
 pub const LEASE_RENEWALS_A_PERIOD: u32 = 3;
-/// Attempts to acquire a lock of the config profile after a lost answer.
+/// Retries for a lock of the config profile after a lost answer.
 pub const CONFIG_UNCLEAR_TRIES_MAX: u32 = 2;
 
-/// How often a legacy manager of the config profile compares the service's time with its own clock.
+/// How many times a legacy manager of the config profile compares the service's time with its own clock.
 pub const CONFIG_SKEW_ROUNDS: usize = 3;
-/// Largest accepted difference between these clocks.
+/// Largest allowed change of the difference between these clocks.
 pub const CONFIG_SKEW_MS_MAX: u64 = 30_000;
 
 const _: () = assert!(CONFIG_PING_MS * 2 < CONFIG_TAKEOVER_MS, "one lost ping must not cost a lock");
 
-/// Documents of free locks in one namespace. Above it, the document of the oldest grant is removed.
+/// Documents of free locks in one namespace. If there are more, the document of the oldest grant is removed.
 pub const DOCUMENTS_A_NAMESPACE_MAX: usize = 100_000;
 /// Documents that one command frees at once. The sweeps of the next entries free the others.
 pub const DOCUMENTS_UNLOCKED_AT_ONCE_MAX: usize = 1_024;

@@ -1,4 +1,4 @@
-//! The manual's page on limits has the values of the constants.
+//! Tests that the manual's page on limits has the values of the constants.
 
 use super::*;
 
@@ -9,7 +9,7 @@ macro_rules! constants {
     ($($name:ident),* $(,)?) => { [$((stringify!($name), u128::try_from($name).expect("a bound"))),*] };
 }
 
-/// A value as the page writes it, in bytes, milliseconds or pieces.
+/// Returns a value of the page as a number of bytes, milliseconds or items.
 fn value(text: &str) -> u128 {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let number: u128 = number.replace(',', "").parse().expect("a number");
@@ -26,7 +26,7 @@ fn value(text: &str) -> u128 {
     number * factor
 }
 
-/// Whether a constant with this name is measured in the unit of this text.
+/// Whether the name of a constant has the unit of this text.
 fn fits(name: &str, text: &str) -> bool {
     let has = |part: &str| name.split('_').any(|word| word == part);
     match text.split_once(' ').map(|(_, unit)| unit) {
@@ -36,7 +36,7 @@ fn fits(name: &str, text: &str) -> bool {
     }
 }
 
-/// Each row of the page has the value of its constant, with the right unit; and each constant below has its row.
+/// Each row of the page has the value of its constant, in the right unit. Each constant below has a row.
 #[test]
 fn the_page_has_the_values() {
     let constants = constants![

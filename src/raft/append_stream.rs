@@ -1,7 +1,7 @@
-//! Sends entries to one follower over one stream of messages, of which a few may be unanswered at a time.
+//! Sends entries to one follower over one stream of messages. A limited number of messages may be unanswered at a time.
 //!
-//! With a stream an append does not need a separate call, and new entries can be sent while the follower is still
-//! being notified that earlier ones are committed.
+//! With a stream, an append needs no separate call. New entries can be sent while the follower is still being notified
+//! that earlier ones are committed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,16 +30,16 @@ pub(super) struct AppendStream<S> {
     target: u64,
     outgoing: mpsc::Sender<messages::AppendRequest>,
     incoming: Streaming<messages::AppendResponse>,
-    /// A notice of a commit without entries. It is delayed for a moment, because entries that follow carry the same
+    /// A commit notice without entries. It is delayed briefly, because an append with entries carries the same
     /// information.
     held: Option<Held>,
     waiting: VecDeque<Sent>,
-    /// The answer to the front of `waiting`. Merged appends at the front are answered with it first.
+    /// The answer to the first append in `waiting`. If merged appends come before it, they get this answer first.
     answer: Option<messages::AppendResponse>,
     connection: Borrowed,
 }
 
-/// An append without entries that was not sent yet.
+/// A commit notice that was not sent yet.
 struct Held {
     request: AppendEntriesRequest<Types>,
     until: TokioInstant,
@@ -50,10 +50,10 @@ struct Sent {
     previous: Option<RaftLogId>,
     last: Option<RaftLogId>,
     deadline: TokioInstant,
-    /// True if the append was not sent, because the one after it contains the same information. It shares that one's
-    /// answer.
+    /// True if the append was not sent, because the next one contains the same information. It gets the answer to that
+    /// one.
     merged: bool,
-    /// Vote of the leader whose entries it contains; `None` if it has no entries.
+    /// Vote of the leader that sent the entries; `None` if the append has no entries.
     leader: Option<RaftVote>,
 }
 
@@ -67,8 +67,8 @@ impl Sent {
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
-    /// Opens the stream with a request, within [`APPEND_MS_MAX`] milliseconds. The request is sent together with the
-    /// call, before the follower has accepted the stream.
+    /// Opens the stream within [`APPEND_MS_MAX`] milliseconds. The first request is sent together with the call, before
+    /// the follower has accepted the stream.
     pub(super) async fn open(peer: &Peer, first: AppendEntriesRequest<Types>, input: S) -> Result<Self, String> {
         let opening = async {
             let (target, address, purpose) = peer.at(Purpose::Entries);
@@ -77,7 +77,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             let (outgoing, messages) = mpsc::channel(APPENDS_IN_FLIGHT_MAX);
             let mut waiting = VecDeque::with_capacity(2 * APPENDS_IN_FLIGHT_MAX);
             waiting.push_back(Sent::new(&first, false));
-            // Each stream reports to the follower once what it has acknowledged.
+            // The first message of each stream reports to the follower what it has acknowledged.
             let acknowledged = peer.network.acknowledged.of(target, &first.vote);
             let first = messages::append(peer.network.header(target), &first, acknowledged);
             outgoing.send(first).await.map_err(|_| "the stream of appends is closed".to_owned())?;
@@ -101,8 +101,8 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
         tokio::time::timeout(longest, opening).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Sends what may be sent and waits for the next answer. After an error, or an answer other than success, the
-    /// stream ends.
+    /// Sends all requests that may be sent now, and waits for the next answer. The stream ends after an error, and
+    /// after any answer other than success.
     pub(super) async fn next(mut self) -> Option<(Result<Answer, String>, Option<Self>)> {
         loop {
             if let Some(answer) = self.answer.take() {
@@ -137,8 +137,8 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
         }
     }
 
-    /// Sends entries at once, merged with a delayed notice if possible. A notice of a commit without entries is
-    /// delayed.
+    /// Sends a request with entries at once, merged with a delayed commit notice if possible. Delays a request without
+    /// entries.
     async fn take(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
         let same_place = |held: &Held| held.request.prev_log_id == request.prev_log_id;
         match self.held.take() {
@@ -169,7 +169,8 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
         sent.map_err(|_| "the stream of appends is closed".to_owned())
     }
 
-    /// Applies an answer to the front of the unanswered appends. A merged append leaves the answer for the next one.
+    /// Matches an answer with the first unanswered append. If that append was merged, the answer is kept for the next
+    /// one.
     fn read(&mut self, answer: messages::AppendResponse) -> Result<Answer, String> {
         use messages::append_response::Result as Outcome;
         let Some(Sent { previous, last, merged, leader, .. }) = self.waiting.pop_front() else {

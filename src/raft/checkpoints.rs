@@ -64,9 +64,9 @@ impl Shared {
         }
     }
 
-    /// Replaces the mirror by the table in memory. The table is read in parts, and entries are applied between them:
-    /// their changes become pending like all others, and are written on top of what was read. If the future is dropped,
-    /// the mirror has failed.
+    /// Replaces the mirror with the table in memory. The table is read in parts, and entries are applied between them.
+    /// Their changes become pending like all others, and are written over what was read. If the future is dropped, the
+    /// mirror counts as failed.
     pub(super) async fn rebuild_gated(&self) -> io::Result<()> {
         let keys: Vec<RecordKey> = {
             let mut core = self.core();
@@ -111,13 +111,13 @@ impl Shared {
         (Taken { shared: self, changes: core.dirty.take_pending(), unwritten }, core.head())
     }
 
-    /// The approximate number of log bytes applied since the start, which is the cost of replaying the log.
+    /// Approximate number of log bytes applied since the start. It measures how long a replay of the log takes.
     fn appended_bytes(&self) -> u64 {
         self.applied_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until the log is durable up to this state. The mirror is never ahead of this node's log, because a quorum
-    /// of other nodes may have committed entries that are not durable here.
+    /// Waits until this node's log is durable up to this state. The mirror must never be ahead of this node's log:
+    /// other nodes may have committed entries that are not durable here.
     async fn wait_synced(&self, head: &Head) -> io::Result<()> {
         if self.wal.synced() >= head.log_id {
             return Ok(());
@@ -126,8 +126,8 @@ impl Shared {
     }
 }
 
-/// Changes that are being written to the mirror. If they are dropped before they were handed over, they become pending
-/// again: the caller of a backup may be dropped at any time, and the next checkpoint must write them.
+/// Changes that are being written to the mirror. If they are dropped before the writer has them, they become pending
+/// again, because a caller may drop a backup at any time and the next checkpoint must still write them.
 struct Taken<'s> {
     shared: &'s Shared,
     changes: Changes,

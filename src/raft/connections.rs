@@ -42,11 +42,11 @@ struct Link {
     dialling: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// All connections of this node to other nodes. A failed call drops its connection; the next call opens a new one,
-/// after a pause that doubles while the node stays unreachable.
+/// All connections of this node to other nodes. A failed call drops its connection, and the next call opens a new one.
+/// Between two attempts to connect there is a pause, which doubles while the node stays unreachable.
 ///
-/// The connections run on the runtime on which this was created, regardless of which caller needs them first: an
-/// application may call a node from several runtimes, and a connection must not end with one of them.
+/// All connections run on the runtime that created this table, no matter which runtime a caller runs on. An application
+/// may call a node from several runtimes, and the end of one of them must not close a connection.
 pub(super) struct Connections {
     runtime: Handle,
     connector: Connector,
@@ -64,7 +64,7 @@ pub(super) struct Borrowed {
 }
 
 impl Borrowed {
-    /// Reports that the call was answered, even if with a refusal.
+    /// Reports that the call was answered. A refusal is an answer, too.
     pub(super) fn went_well(mut self) {
         self.well = true;
     }
@@ -130,7 +130,7 @@ impl Connections {
         link.generation
     }
 
-    /// The existing connection, if there is one. A connection that has ended is removed here, before anything is sent
+    /// Returns the existing connection, if there is one. Removes a connection that has ended, before anything is sent
     /// on it.
     async fn there(self: &Arc<Self>, key: (u64, Purpose), address: &str) -> Option<Borrowed> {
         let (generation, channel) = {
@@ -149,8 +149,8 @@ impl Connections {
         Some(self.borrowed(key, generation, channel))
     }
 
-    /// Refuses during the pause after a failed attempt. Otherwise records an attempt, which counts as failed until it
-    /// succeeds.
+    /// Returns an error during the pause after a failed attempt. Otherwise records an attempt, which counts as failed
+    /// until it succeeds.
     fn may_dial(&self, key: (u64, Purpose), address: &str) -> io::Result<()> {
         let mut table = self.table();
         let link = table.entry(key).or_default();

@@ -36,7 +36,7 @@ use crate::model::{DigestClaim, Entry};
 use crate::net::{Connection, Connector};
 use crate::storage::{Job, Recovered, SnapshotFile, StateStore, Wal};
 
-/// An entry in the queue of the Raft core. Its place in the log is after every entry submitted earlier.
+/// An entry in the queue of the Raft core. The log has it after every entry that was submitted earlier.
 pub struct Submitted {
     answer: Pin<Box<dyn Future<Output = Result<Arc<Applied>, ProposeError>> + Send>>,
 }
@@ -104,10 +104,10 @@ impl Consensus {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Serves the other nodes until `shutdown` completes.
+    /// Answers the calls of the other nodes until `shutdown` completes.
     ///
     /// # Errors
-    /// The errors of the listener.
+    /// Returns the errors of the listener.
     pub async fn serve(
         &self,
         incoming: impl futures_util::Stream<Item = io::Result<Connection>> + Send,
@@ -121,10 +121,10 @@ impl Consensus {
             .map_err(io::Error::other)
     }
 
-    /// Founds the cluster with the members in the settings. Only the founding member with the lowest id does it; the
-    /// others do nothing and receive the membership from it. One founder costs no availability, because without a
-    /// quorum no cluster could be founded, and it avoids split votes in the first election. A node that knows a
-    /// membership already does nothing.
+    /// Founds the cluster with the members in the settings. Only the founding member with the lowest id does this; the
+    /// other members do nothing and receive the membership from it. A single founder avoids split votes in the first
+    /// election. It costs no availability, because a cluster cannot be founded without a quorum anyway. A node that
+    /// already knows a membership does nothing.
     ///
     /// # Errors
     /// [`ProposeError::Stopped`]; [`ProposeError::Unknown`] with the reason if the members are not acceptable.
@@ -142,10 +142,10 @@ impl Consensus {
         }
     }
 
-    /// Puts an entry into the queue of the Raft core, which appends it only while this node leads in `term`. If two
-    /// submissions return one after the other, their entries are in the log in that order, or the later one is not
-    /// appended. A listener is called with the results while the entry is applied on this node, even if this node has
-    /// stopped leading by then.
+    /// Puts an entry into the queue of the Raft core. The core appends it only while this node leads in `term`. If one
+    /// submission returns before another one begins, either the log has both entries in that order, or the later one is
+    /// not appended. The listener is called with the results while the entry is applied on this node, even if this node
+    /// has stopped leading by then.
     ///
     /// # Errors
     /// [`ProposeError::Stopped`].
@@ -186,8 +186,8 @@ impl Consensus {
         self.submit(term, entry, None).await?.applied().await
     }
 
-    /// Waits until this node's state contains everything that any node had answered before the call, which a round to a
-    /// quorum proves. Reads that wait at the same time share one round.
+    /// Waits until this node's state contains everything that any node had acknowledged before the call. A round trip
+    /// to a quorum proves this. Reads that wait at the same time share one round trip.
     ///
     /// # Errors
     /// [`ProposeError::NotSent`] if this node does not lead or finds no quorum.
@@ -214,15 +214,15 @@ impl Consensus {
         &self.0.raft
     }
 
-    /// Reads the machine in its current state. Entries are not applied meanwhile, so `look` must be quick.
+    /// Calls `look` with the machine in its current state. No entry is applied meanwhile, so `look` must be short.
     pub fn machine<R>(&self, look: impl FnOnce(&Machine) -> R) -> R {
         look(&self.0.shared.core().machine)
     }
 
-    /// The index of the newest applied entry and the digest of the whole state after it. Walks the whole state.
+    /// Returns the index of the newest applied entry and the digest of the whole state after it. Reads the whole state.
     ///
     /// # Errors
-    /// The invariant of the machine that does not hold.
+    /// Names the invariant of the machine that does not hold.
     pub fn verified(&self) -> Result<(u64, u128), String> {
         let mut core = self.0.shared.core();
         let core = &mut *core;
@@ -255,15 +255,17 @@ impl Consensus {
         self.0.shared.store.current_snapshot().map(|file| file.size_bytes())
     }
 
-    /// Transfers the leadership to the node `to`, and waits until that node leads. This node accepts no entries
-    /// meanwhile.
+    /// Transfers the leadership to the node `to`, and waits until that node leads. Until then this node accepts no
+    /// entries.
     ///
     /// # Errors
-    /// [`ProposeError::NotSent`] if this node does not lead, or if `to` is not a follower with the whole log that
-    /// answered within two heartbeats. [`ProposeError::Unknown`] if another node took over, or if none did within twice
-    /// the longest election timeout. Raft never cancels a transfer: this node accepts no more entries in that term. It
-    /// sends no heartbeats either, so a follower with the whole log is elected, with this node's vote if that is
-    /// needed. Without a quorum this lasts until there is one again.
+    /// [`ProposeError::NotSent`] if this node does not lead, or if `to` is not a follower that has the whole log and
+    /// answered within two heartbeats. [`ProposeError::Unknown`] if another node became the leader, or if none did
+    /// within twice the longest election timeout.
+    ///
+    /// Raft never cancels a transfer. After a failed one this node accepts no more entries in that term, and sends no
+    /// heartbeats. So the followers elect a leader that has the whole log, if necessary with the vote of this node. If
+    /// there is no quorum, no node leads until there is one again.
     pub async fn transfer(&self, to: u64) -> Result<(), ProposeError> {
         let mut views = self.watch();
         let heard_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);
@@ -287,8 +289,8 @@ impl Consensus {
         }
     }
 
-    /// Sends a call of the node, which Raft does not interpret, to another node and waits for its answer until the
-    /// deadline.
+    /// Sends a payload to another node, and waits for its answer for at most `deadline`. Raft does not interpret the
+    /// payload.
     ///
     /// # Errors
     /// `TimedOut` after the deadline; otherwise the error of the connection or of the other node.
@@ -300,7 +302,7 @@ impl Consensus {
         network::forward(&self.0.network, (node, &address), payload, deadline).await
     }
 
-    /// Writes a snapshot file now and purges the log before it, except for the margin.
+    /// Writes a snapshot file now, and purges the log up to the configured number of entries before it.
     ///
     /// # Errors
     /// [`ProposeError::Stopped`].
@@ -327,7 +329,7 @@ impl Consensus {
         let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             task.abort();
-            // The result is the abort.
+            // The result only says that the task was aborted.
             let _ = task.await;
         }
         let written = if self.0.shared.fault.borrow().is_none() { self.0.shared.checkpoint().await } else { Ok(()) };

@@ -46,7 +46,7 @@ impl Core {
         Ok(Self { origin: origin.clone(), machine, dirty, last: head.log_id, membership, unwritten: 0 })
     }
 
-    /// The head of the current state. The dirty records must have been applied with `fold` first.
+    /// Returns the head of the current state. The caller must have called `fold` on the dirty records before.
     pub(super) fn head(&self) -> Head {
         Head {
             log_id: self.last,
@@ -60,7 +60,7 @@ impl Core {
         self.membership.get_node(&node).is_some()
     }
 
-    /// Whether the membership is known and the node is not a member.
+    /// Whether the node was removed: the membership is known and does not contain the node.
     pub(super) fn has_lost(&self, node: u64) -> bool {
         self.membership.nodes().next().is_some() && !self.has_member(node)
     }

@@ -1,4 +1,4 @@
-//! The records that changed, and the digest of the whole state, which is updated record by record.
+//! The changed records, and the digest of the whole state, which is updated with each changed record.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -99,7 +99,7 @@ impl DirtyRecords {
         std::mem::take(&mut self.pending)
     }
 
-    /// Returns changes that no checkpoint wrote, as if they had never been taken.
+    /// Makes changes pending again that no checkpoint has written.
     pub(super) fn put_back(&mut self, taken: Changes) {
         let newer = std::mem::replace(&mut self.pending, taken);
         for (key, change) in newer {
@@ -111,7 +111,7 @@ impl DirtyRecords {
         }
     }
 
-    /// Stores the current digest as that of the state after the entry at `index`.
+    /// Stores the current digest as the digest of the state after the entry at `index`.
     pub(super) fn remember(&mut self, index: u64) {
         if self.claims.len() == DIGESTS_REMEMBERED {
             self.claims.pop_front();
@@ -124,7 +124,8 @@ impl DirtyRecords {
         self.claims.iter().copied().collect()
     }
 
-    /// This node's digest at a claim's index, if it differs. An index whose digest is not stored is not compared.
+    /// Returns this node's digest at the index of a claim if the two differ. Returns `None` if they are equal, or if
+    /// this node has no digest for that index.
     pub(super) fn differing(&self, claim: DigestClaim) -> Option<u128> {
         self.claims
             .iter()

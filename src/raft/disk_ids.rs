@@ -1,12 +1,12 @@
 //! The disk id of each node, and the errors for a node whose disk id differs.
 //!
 //! A voter that lost its data directory has lost its acknowledged entries and its vote. Under its old id it could vote
-//! twice, and elect a leader that lacks acknowledged entries. The replicated state knows each voter by the disk id that
-//! it announced first, and every call between nodes contains the sender's disk id and the one by which it knows the
-//! receiver.
+//! twice in one term, and elect a leader that lacks acknowledged entries. So the replicated state stores the disk id
+//! that each voter announced first. Every call between nodes contains the sender's disk id, and the disk id by which
+//! the sender knows the receiver.
 //!
-//! One gap remains: nodes know the disk id of another node only after they have applied its announcement. A directory
-//! that is lost before that, shortly after the cluster was founded, is not detected.
+//! One gap remains: a node knows the disk id of another node only after it has applied the announcement. If a directory
+//! is lost before that, shortly after the cluster was founded, no node detects it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,8 @@ impl DiskIds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Copies the disk ids that the machine knows. A disk id never changes and no node is removed, so an equal number
-    /// means equal contents.
+    /// Copies the disk ids that the machine knows. Disk ids never change and are never removed, so an equal count means
+    /// equal contents.
     pub(super) fn follow(&self, machine: &Machine) {
         let mut table = self.table();
         if table.len() != machine.announcements().len() {
@@ -43,7 +43,7 @@ impl DiskIds {
     }
 }
 
-/// The error that a node with another disk id gets, and with which it stops.
+/// The error that a node with another disk id gets. The node stops with it.
 pub(super) fn wiped(node: u64) -> String {
     format!(
         "node {node} has another disk than the one by which this cluster knows it: its data directory was lost and \

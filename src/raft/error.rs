@@ -28,7 +28,7 @@ pub enum ProposeError {
     Stopped,
 }
 
-/// The error that a node gets that is not a member any more, and with which it stops.
+/// The error that a node gets after it was removed from the members. The node stops with it.
 pub(super) fn removed(node: u64) -> String {
     format!(
         "node {node} was removed from this cluster, and its id is never used again. Move its \

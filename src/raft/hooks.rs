@@ -12,8 +12,8 @@ use crate::model::Position;
 pub trait Hooks: Send + Sync + 'static {
     /// An entry was applied. Called once for each entry, in log order, after its proposer received the answer.
     fn applied(&self, index: u64, term: u64, applied: &Applied);
-    /// The whole state was replaced, at a start or by a snapshot. This node does not have the events up to `newest`;
-    /// later ones are reported.
+    /// The whole state was replaced, at a start or by a snapshot. The events up to `newest` were not reported on this
+    /// node; later ones will be.
     fn installed(&self, newest: Position);
     /// This node must stop, for this reason. Called at most once.
     fn stopped(&self, why: &str);

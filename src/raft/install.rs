@@ -12,10 +12,10 @@ use crate::limits::SNAPSHOT_CHUNK_BYTES;
 use crate::storage::{Job, ReceivedSnapshot, SnapshotFile, StateStore};
 
 impl Shared {
-    /// Replaces the whole state with a received snapshot. After a crash the old or the new state is found.
+    /// Replaces the whole state with a received snapshot. After a crash the next start finds the old or the new state.
     pub(super) async fn install(&self, meta: &SnapshotMeta, data: SnapshotData) -> io::Result<()> {
         let _gate = self.gate.lock().await;
-        // A tail that was truncated only in memory would contradict the snapshot after a power failure.
+        // If a truncation were only in memory, a power failure would bring back a tail that contradicts the snapshot.
         synced(&*self.wal).await?;
         let received = match data {
             SnapshotData::Received(received) => received,

@@ -37,8 +37,8 @@ impl LogStore {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entries from `from` up to but not including `to`: as many of the first ones as fit into one message, and at
-    /// least one if there is one.
+    /// Reads entries from `from` up to but not including `to`: as many as fit into one message, and at least one if the
+    /// range has any.
     async fn read_part(&self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
         let to = to.min(from.saturating_add(REPLICATION_ENTRIES_MAX));
         loop {
@@ -57,7 +57,7 @@ impl LogStore {
                     None => (from, to),
                 }
             };
-            // A single read, so that no truncation happens between its entries.
+            // A single read, so that no truncation can happen between two of its entries.
             let wal = self.wal.clone();
             let read = may_wait(self.wal.may_block(), move || wal.read(from, to, REPLICATION_BYTES_MAX)).await?;
             let state = self.wal.state();
@@ -159,8 +159,8 @@ impl RaftLogStorage<Types> for LogStore {
     async fn save_committed(&mut self, committed: Option<RaftLogId>) -> io::Result<()> {
         let Some(id) = committed.as_ref().map(to_log_id) else { return Ok(()) };
         let state = self.wal.state();
-        // The committed id is a lower bound, so one that is not larger, or is beyond the end of the log, need not be
-        // written.
+        // The committed id on disk is only a lower bound. So an id that is not larger, or that is after the end of the
+        // log, need not be written.
         if state.committed.is_some_and(|known| known >= id) || state.last.is_none_or(|last| last < id) {
             return Ok(());
         }

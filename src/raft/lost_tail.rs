@@ -3,11 +3,12 @@
 //! continue.
 //!
 //! While a node leads, it remembers up to which entry each follower acknowledged its log as durable. It sends this in
-//! the first message of every stream of entries and in every heartbeat. A follower that has less stops. A vote is such
-//! an acknowledgement, too, so a new leader knows from the beginning where the logs of its voters end.
+//! the first message of every stream of entries and in every heartbeat. A follower whose log ends earlier stops. A vote
+//! also acknowledges the end of the voter's log, so a new leader has this knowledge about its voters from the
+//! beginning.
 //!
-//! One gap remains: only the leader that received the acknowledgement knows it. If that leader is lost as well, nothing
-//! detects the short log; but then a disk and a leader are lost at once, which is one failure more than three nodes
+//! One gap remains: only the leader that received the acknowledgement knows it. If that leader fails as well, no node
+//! detects the short log. But then one disk and one leader are lost at once, which is one failure more than three nodes
 //! tolerate.
 
 use std::collections::BTreeMap;
@@ -25,16 +26,18 @@ impl Acknowledged {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the node acknowledged its log as durable up to `upto`. The terms of a leader only increase.
+    /// Records that the node acknowledged its log as durable up to `upto`. An acknowledgement of a lower term is
+    /// ignored.
     pub(super) fn note(&self, node: u64, vote: &RaftVote, upto: &RaftLogId) {
         self.learn(node, (to_vote(vote), to_log_id(upto)));
     }
 
-    /// Records that the node has voted for this one and reported where its own log ends. A vote is written after the
-    /// entries before it and synced with them, and the voter accepts entries only from this leader afterwards.
+    /// Records that the node voted for this candidate and reported where its own log ends. The voter writes the vote
+    /// after its entries and syncs both, and from then on accepts entries only from this candidate.
     ///
-    /// If both logs end with entries of the same leader, Raft's log matching property says that the shorter log is a
-    /// prefix of the longer one, so this end is in this node's log and is never truncated. Any other end might be.
+    /// The end counts only if both logs end with entries of the same leader. Raft's log matching property then says
+    /// that the shorter log is a prefix of the longer one, so the candidate's log contains this end, and it is never
+    /// truncated. Any other end might be truncated.
     pub(super) fn voted(&self, node: u64, candidate: &RaftVote, theirs: &RaftLogId, ours: &RaftLogId) {
         if theirs.leader_id == ours.leader_id && theirs.index <= ours.index {
             self.learn(node, (Vote { committed: true, ..to_vote(candidate) }, to_log_id(theirs)));
@@ -54,14 +57,14 @@ impl Acknowledged {
     }
 }
 
-/// Whether the log lacks entries that this node acknowledged to the leader of `vote`. It may lack them under a newer
-/// vote, because another leader has then replaced that tail.
+/// Whether the log lacks entries that this node acknowledged to the leader of `vote`. Under a newer vote it may lack
+/// them, because another leader may have replaced that tail.
 pub(super) fn is_short(log: &WalState, vote: Vote, acknowledged: LogId) -> bool {
     let outvoted = log.vote.is_some_and(|own| vote < own);
     !outvoted && log.last.max(log.purged) < Some(acknowledged)
 }
 
-/// Whether the log has this entry, or had it before it was purged. Only then a node may report that its log ends there.
+/// Whether the log has this entry, or had it before a purge. Only then may a node report that its log ends there.
 pub(super) fn reaches(log: &WalState, end: &RaftLogId) -> bool {
     log.last.max(log.purged) >= Some(to_log_id(end))
 }

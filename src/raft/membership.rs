@@ -1,4 +1,5 @@
-//! Changes of the membership. Raft makes each as a joint consensus of both memberships, so there are never two quorums.
+//! Changes of the membership. Raft makes each change as a joint consensus of the old and the new membership, so two
+//! separate quorums never exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub enum MembershipChange {
     Forget(u64),
 }
 
-/// The error if the membership was not changed, or the outcome is unknown.
+/// Why the membership was not changed, or why the outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipError {
     /// The same error as for an entry.

@@ -18,7 +18,7 @@ mod generated {
 }
 pub(super) use generated::*;
 
-/// Refusals of a message between nodes are plain text.
+/// The refusal of a message between nodes, as plain text.
 pub(super) struct InWords;
 
 impl Refuse for InWords {
@@ -39,7 +39,7 @@ pub(super) struct SelfIdentity {
     pub(super) disk: u128,
 }
 
-/// What is wrong with the header of a call.
+/// Why the header of a call was refused.
 #[derive(Debug)]
 pub(super) enum BadHeader {
     /// The call is not for this node of this cluster.
@@ -139,7 +139,7 @@ pub(super) fn read_ballot(vote: Option<&Ballot>) -> Result<RaftVote, Status> {
     Ok(from_vote(storage::Vote { term: vote.term, node: vote.node, committed: vote.committed }))
 }
 
-/// Creates an append. `acknowledged` is what the receiver is known to have, if the message shall report it.
+/// Creates an append request. With `acknowledged`, it reports to the receiver what the receiver has acknowledged.
 pub(super) fn append(
     header: Header,
     request: &AppendEntriesRequest<Types>,
@@ -228,8 +228,8 @@ mod tests {
         disks
     }
 
-    /// Calls between known disks are accepted, and so are calls if a disk is not known yet, because a cluster must be
-    /// able to form.
+    /// Calls between nodes with known disk ids are accepted. Calls are also accepted while a disk id is not known yet,
+    /// because otherwise no cluster could be founded.
     #[test]
     fn known_and_unknown_disks_pass() {
         let (disks, nobody) = (known(), DiskIds::default());

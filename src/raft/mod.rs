@@ -1,4 +1,4 @@
-//! Agreement: one log, the same on every node, and the lock machine that applies it.
+//! Agreement: one log that is the same on every node, and the lock machine that applies it.
 //!
 //! Knows: limits, model, machine, codec, storage, and Raft. Never: clients, servers for them, the node's tasks.
 //!

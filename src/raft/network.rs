@@ -29,7 +29,7 @@ use crate::limits::{
 };
 use crate::storage::SnapshotFile;
 
-/// The stream of answers to a stream of appends.
+/// The stream of answers to a stream of append requests.
 type Answers<'s> = BoxStream<'s, Result<Answer, RPCError<Types>>>;
 
 impl RaftNetworkFactory<Types> for Network {
@@ -44,8 +44,8 @@ fn unreachable(error: impl ToString) -> Unreachable<Types> {
     Unreachable::from_string(error)
 }
 
-/// Completes when a snapshot of this many bytes makes no progress, and returns the reason: either the receiver took no
-/// part of it for too long, or it took all parts and did not answer.
+/// Completes when the transfer of a snapshot of this many bytes makes no progress, and returns the reason: either the
+/// receiver accepted no part of it for too long, or it accepted all parts and did not answer.
 pub(super) async fn stalled(mut moves: watch::Receiver<()>, bytes: u64) -> String {
     let limit = Duration::from_millis(SNAPSHOT_STALL_MS_MAX);
     loop {
@@ -61,13 +61,16 @@ pub(super) async fn stalled(mut moves: watch::Receiver<()>, bytes: u64) -> Strin
 }
 
 impl Peer {
-    /// Whether the follower is known to have the entry before this request and many more entries.
+    /// Whether this request is a guess of openraft that need not be sent, because the follower is known to have the
+    /// entry before it and many later entries.
     ///
-    /// A new leader of openraft finds the end of a follower's log by binary search: about a dozen rounds, one after the
-    /// other, and nothing is committed before the last one. The follower's vote has already reported where its log
-    /// ends, so the first guesses need not be sent. This answers only that the position matches, not that the entries
-    /// of the request were received: what openraft takes as a sign of a live follower comes from the follower alone.
-    /// Guesses within [`GUESS_ENTRIES`] of the end are sent, and so is one that was already answered here.
+    /// A new leader of openraft finds the end of a follower's log by binary search. This takes about a dozen
+    /// consecutive round trips, and no entry is committed before the last one. The follower's vote has already reported
+    /// where its log ends, so the first guesses can be answered here. Such an answer says only that the position
+    /// matches. It does not say that the follower received the entries, and it does not count as a sign that the
+    /// follower is alive.
+    ///
+    /// Guesses within [`GUESS_ENTRIES`] of the end are sent. A guess that was already answered here is sent, too.
     fn guesses_well(&mut self, request: &AppendEntriesRequest<Types>) -> bool {
         let Some(before) = request.prev_log_id else { return false };
         let known = self.network.acknowledged.of(self.target, &request.vote);
@@ -154,9 +157,9 @@ impl RaftNetworkV2<Types> for Peer {
         S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
     {
         Box::pin(async move {
-            // The first request is awaited before the connection is opened, because openraft pauses there after a
-            // failure. If this failed without asking for a request, openraft would call it again at once while the
-            // other node is down.
+            // Waits for the first request before it opens the connection, because openraft pauses at this point after a
+            // failure. If this function failed before it asked for a request, openraft would call it again immediately,
+            // in a loop, while the other node is down.
             let Some(first) = input.next().await else {
                 return Ok(Box::pin(futures_util::stream::empty()) as Answers<'s>);
             };
@@ -230,7 +233,7 @@ impl RaftNetworkV2<Types> for Peer {
     }
 }
 
-/// Sends a call of the node, which Raft does not interpret, to another node.
+/// Sends a payload that Raft does not interpret to another node.
 pub(super) async fn forward(
     network: &Network,
     (target, address): (u64, &str),

@@ -1,7 +1,7 @@
 //! The encoding of log payloads and memberships, which is the same in the log on disk and in messages.
 //!
-//! No type of openraft is written: an entry is a frame of the codec, a membership is a frame around this module's own
-//! structure, and a blank is one byte. The first byte distinguishes them.
+//! No type of openraft is encoded. An entry is a frame of the codec, a membership is a frame around a structure of this
+//! module, and a blank entry is one byte. The first byte distinguishes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use super::types::{
 use crate::codec::{self, Kind};
 use crate::storage::LogId;
 
-/// First byte of a blank. Frames begin with their kind, which is never 0.
+/// First byte of a blank entry. Frames begin with their kind, which is never 0.
 const BLANK: u8 = 0;
 
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) struct Origin {
     pub(super) peers_id: u128,
 }
 
-/// What a head contains besides the records.
+/// The data of a head besides its records.
 #[derive(Serialize, Deserialize)]
 struct HeadMeta {
     origin: Origin,
@@ -85,8 +85,8 @@ pub(super) fn decode(id: LogId, bytes: Bytes) -> io::Result<RaftEntry> {
     Ok(RaftEntry { log_id: from_log_id(id), payload })
 }
 
-/// Encodes what a head contains besides the records: the cluster that the state belongs to, the current membership, and
-/// the entry that set it.
+/// Encodes the data of a head besides its records: the cluster that the state belongs to, the current membership, and
+/// the id of the entry that set it.
 pub(super) fn encode_head_meta(origin: &Origin, stored: &StoredMembership) -> Bytes {
     let at = stored.log_id().as_ref().map(to_log_id).map(|id| (id.term, id.node, id.index));
     let (origin, members) = (origin.clone(), Members::of(stored.membership()));

@@ -32,11 +32,11 @@ pub(super) struct Peer {
     pub(super) network: Network,
     pub(super) target: u64,
     pub(super) address: String,
-    /// The last guess that was answered from the end of the log in the follower's vote.
+    /// The last guess that was answered here instead of by the follower.
     pub(super) guessed: Option<RaftLogId>,
 }
 
-/// The error if there was no connection, so nothing was sent.
+/// The error of a call that was never sent, because there was no connection.
 fn never_sent(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, error)
 }
@@ -59,7 +59,7 @@ where
     call_until(network, (target, address, purpose), late, run).await
 }
 
-/// Runs a call on a connection until `given_up` completes with the reason.
+/// Runs a call on a connection until it ends. Cancels the call when `given_up` completes with the reason.
 pub(super) async fn call_until<T, F, Fut>(
     network: &Network,
     (target, address, purpose): (u64, &str, Purpose),

@@ -72,9 +72,9 @@ impl Server {
         Err(stopped(why))
     }
 
-    /// Refuses a sender that was a member and is not one any more. Only the applied state decides: it knows a node's
-    /// disk id only after the node was a member, and removed ids are never used again. Raft's own view may be that of a
-    /// start, or contain uncommitted changes.
+    /// Refuses a sender that was a member and no longer is one. Only the applied state decides. The state has the disk
+    /// id of each node that was ever a member, and ids of removed nodes are never used again. Raft's own view of the
+    /// membership may be older, or contain uncommitted changes.
     fn check_not_removed(&self, sender: u64) -> Result<(), Status> {
         let membership = Arc::clone(&self.raft.metrics().borrow_watched().membership_config);
         let known = membership.get_node(&sender).is_some() || self.shared.disks.of(sender).is_none();
@@ -84,9 +84,9 @@ impl Server {
         Err(Status::data_loss(removed(sender)))
     }
 
-    /// Refuses a sender that is not a member, because only a member may raise the term. Log entries are not checked
-    /// like this: a node that lags may know an old membership and learns the new one from the entries, and their sender
-    /// was elected by a quorum.
+    /// Refuses a sender that is not a member, because only a member may raise the term. This check does not apply to
+    /// log entries: a node that lags may know an old membership and learns the new one from the entries, and a quorum
+    /// elected their sender.
     fn check_member(&self, sender: u64) -> Result<(), Status> {
         let membership = self.raft.metrics().borrow_watched().membership_config.clone();
         let pristine = membership.nodes().next().is_none();
@@ -174,7 +174,7 @@ impl Peer for Server {
         message.leadership_transfer = request.transfer;
         let answer = if request.pre_vote { self.raft.pre_vote(message).await } else { self.raft.vote(message).await };
         let answer = answer.map_err(stopped)?;
-        // While a snapshot is installed, Raft's log ends with the snapshot and the log on disk does not yet.
+        // While a snapshot is installed, Raft's log already ends with the snapshot, but the log on disk does not.
         let log = self.shared.wal.state();
         Ok(Response::new(messages::VoteResponse {
             vote: Some(messages::ballot(&answer.vote)),

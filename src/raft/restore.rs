@@ -32,7 +32,7 @@ pub struct RestoredState {
     pub records: Vec<(Bytes, Bytes)>,
     /// The epoch of the new cluster's tokens.
     pub epoch: u16,
-    /// How long no lock is granted, in milliseconds of log time.
+    /// How long no lock is granted after the restore, in milliseconds of log time.
     pub closed_ms: u64,
 }
 
@@ -40,7 +40,7 @@ impl Backup {
     /// Reads a verified snapshot file.
     ///
     /// # Errors
-    /// `InvalidData` if its records are not a state, or do not name their cluster.
+    /// `InvalidData` if its records do not form a state, or do not name their cluster.
     pub fn read(file: &SnapshotFile) -> io::Result<Self> {
         let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
         let head = file.head();
@@ -78,8 +78,8 @@ impl Backup {
         self.machine.totals().sessions
     }
 
-    /// The state of a new cluster with this one voter, one position after the backup's. Terms start from zero, and the
-    /// nodes recognize each other by the new cluster's id.
+    /// Returns the state of a new cluster with this one voter, at the log position after the backup's. Terms start from
+    /// zero, and the nodes recognize each other by the new cluster's id.
     ///
     /// # Errors
     /// `InvalidData` if no membership can be made of the node and member.

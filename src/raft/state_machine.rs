@@ -27,7 +27,7 @@ use crate::machine::Applied;
 use crate::model::Command;
 use crate::storage::{Head, Recovered, SnapshotFile, StateStore, Wal};
 
-/// What the state machine, the checkpoint task and the handle share.
+/// The data that the state machine, the checkpoint task and the handle share.
 pub(super) struct Shared {
     pub(super) me: SelfIdentity,
     pub(super) origin: Origin,
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) hooks: Arc<dyn Hooks>,
     /// Permits one checkpoint, export or install at a time.
     pub(super) gate: tokio::sync::Mutex<()>,
-    /// Limits the snapshots that are received at the same time.
+    /// Limits how many snapshots are received at the same time.
     pub(super) receiving: Semaphore,
     /// Notified when enough entries were applied for a checkpoint.
     pub(super) checkpoint_due: Notify,
@@ -81,8 +81,8 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Reads the cluster's id and the disk ids from the state. Stops this node if its own disk id differs from the
-    /// known one.
+    /// Copies the cluster's id and the disk ids from the state. Stops this node if the state has another disk id for
+    /// it.
     pub(super) fn follow(&self, core: &Core) {
         let known = self.cluster_id.borrow().is_some();
         if !known && core.machine.cluster_id().is_some() {
@@ -100,7 +100,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the node with this reason, unless it already has one.
+    /// Stops the node for this reason. Does nothing if the node already stops for another one.
     pub(super) fn fail(&self, why: &str) {
         self.fault.send_if_modified(|fault| {
             let first = fault.is_none();
@@ -178,8 +178,9 @@ impl RaftStateMachine<Types> for StateMachine {
             let id = to_log_id(&entry.log_id);
             let entry = decoded(entry);
             if announces(&entry) {
-                // The note that this entry is committed is still in the log's buffer. Once it is durable, the node
-                // knows every announced disk id from the beginning of its next start, and votes for no other.
+                // The record that this entry is committed is still in the log's buffer. Once it is durable, this node
+                // knows every announced disk id right after its next start, and never votes for a node with another
+                // one.
                 synced(&*self.0.wal).await?;
             }
             let applied = self.0.apply(entry)?;

@@ -35,7 +35,7 @@ impl fmt::Display for Member {
 pub(super) struct Proposal {
     /// The encoded entry, as in the log.
     pub(super) bytes: Bytes,
-    /// The decoded entry, if this node has it already, as the leader that proposed it does.
+    /// The decoded entry, if this node has it: the leader that proposed the entry does.
     pub(super) entry: Option<Arc<Entry>>,
     /// The listener of the proposer, on the leader that proposed the entry.
     pub(super) listener: Option<Arc<dyn Listener>>,
@@ -43,8 +43,8 @@ pub(super) struct Proposal {
 
 /// A callback that receives the results of an entry's commands while the entry is applied.
 pub trait Listener: Send + Sync + 'static {
-    /// Called after each command with the results of all commands so far, which are final. The state is locked
-    /// meanwhile, so the function must be short and must not read the state.
+    /// Called after each command with the results of all commands so far. These results are final. The state is locked
+    /// during the call, so the function must be short and must not read the state.
     fn decided(&self, so_far: &Applied);
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Types;
 
 /// A snapshot to send or to install.
 pub(super) enum SnapshotData {
-    /// The newest snapshot file of this node, which is not deleted meanwhile.
+    /// The newest snapshot file of this node. It is not deleted while this value exists.
     File(SnapshotFile),
     /// A received and verified file with a temporary name.
     Received(ReceivedSnapshot),

@@ -37,9 +37,9 @@ pub struct MemberView {
     pub member: Member,
     /// Whether the member votes.
     pub voter: bool,
-    /// The newest entry that the member is known to have; known on the leader only.
+    /// The newest entry that the member is known to have; `None` on nodes other than the leader.
     pub matched: Option<u64>,
-    /// When the member last answered; known on the leader only.
+    /// When the member last answered; `None` on nodes other than the leader.
     pub heard: Option<Instant>,
 }
 
@@ -70,8 +70,8 @@ pub struct View {
 }
 
 impl View {
-    /// Whether this node leads, has applied an entry of its current term, and a quorum acknowledged it within this
-    /// time. A partitioned leader still believes that it leads, and must not report so.
+    /// Whether this node leads, has applied an entry of its current term, and was acknowledged by a quorum within this
+    /// time. A partitioned leader still considers itself the leader, but must not claim it.
     #[must_use]
     pub fn leads_within(&self, acked_within: Duration) -> bool {
         let alone = self.members.values().filter(|member| member.voter).count() == 1;
@@ -138,11 +138,11 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
     }
 }
 
-/// Keeps the view up to date, and notifies the node when it must stop. Ends with Raft.
+/// Keeps the view up to date, and notifies the node when it must stop. Returns when Raft has stopped.
 ///
-/// Raft's metrics change several times per entry, and the watchers of the view need few of these changes: a new role,
-/// leader or membership is published at once, progress at most every [`VIEW_MS_MIN`](crate::limits::VIEW_MS_MIN)
-/// milliseconds.
+/// Raft's metrics change several times per entry, and most of these changes do not matter to those that watch the view.
+/// A new role, leader or membership is published at once; progress is published at most every
+/// [`VIEW_MS_MIN`](crate::limits::VIEW_MS_MIN) milliseconds.
 pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, views: watch::Sender<View>) {
     let anchor = Anchor { raft: <TokioInstant as openraft::Instant>::now(), here: tokio::time::Instant::now() };
     let mut metrics = raft.metrics();
@@ -181,7 +181,7 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
             changed
         };
         // If the core has ended, its last state is in the metrics, and `progress` may already have consumed that
-        // change. So they are read once more, without waiting for another change.
+        // change. So the loop reads the metrics once more, without waiting for another change.
         ended = tokio::select! {
             changed = progress => changed.is_err(),
             changed = server.changed() => changed.is_err(),

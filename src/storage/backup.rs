@@ -51,7 +51,8 @@ impl BackupError {
 /// Opens a backup and reads all of it: framing, checksums, count, digest.
 ///
 /// # Errors
-/// [`BackupError::Damaged`] names the offset of what is wrong, even if the file is no backup or has another format.
+/// [`BackupError::Damaged`] names the offset of the damage. A file in another format, or of another kind, is damaged,
+/// too.
 pub fn open_backup(path: &Path) -> Result<SnapshotFile, BackupError> {
     let verified = SnapshotFile::open(path).and_then(|file| file.verify().map(|()| file));
     verified.map_err(|error| {
@@ -62,8 +63,8 @@ pub fn open_backup(path: &Path) -> Result<SnapshotFile, BackupError> {
     })
 }
 
-/// Creates a node's directory with this state and an empty log. The identity file is written last: no node opens a
-/// directory without one.
+/// Creates a node's directory with this state and an empty log. The identity file is written last, because no node
+/// opens a directory without one.
 ///
 /// # Errors
 /// [`BackupError::NotEmpty`] if the directory has any entry.
@@ -115,7 +116,8 @@ mod tests {
         (head, records)
     }
 
-    /// A directory made from a backup opens with exactly that state and an empty log, and only for its own node.
+    /// A directory made from a backup opens with exactly the state of the backup and an empty log, and only for its own
+    /// node.
     #[test]
     fn what_is_laid_out_opens() {
         let folder = tempfile::tempdir().unwrap();
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(opened.recovered.records, records);
     }
 
-    /// A directory with any entry is refused, and left as it is.
+    /// A directory with any entry is refused and stays unchanged.
     #[test]
     fn a_directory_in_use_is_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -142,7 +144,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    /// A backup with a flipped bit or a missing end, of another format, or that is none, is refused by its name.
+    /// A backup with a flipped bit, without its end, or in another format is refused with its name. So is any other
+    /// file.
     #[test]
     fn what_is_no_whole_backup_is_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Turns a panic into an error: sled panics on damaged files, and when a disk fails while it closes its files.
+//! Turns a panic into an error. sled panics on damaged files, and when a disk fails while sled closes its files.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ pub fn panics_are_caught() -> bool {
     CAUGHT.get()
 }
 
-/// Does the work. Returns `None` if it panicked.
+/// Calls `work`. Returns `None` if it panicked.
 pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     let before = CAUGHT.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -26,7 +26,7 @@ pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     outcome.ok()
 }
 
-/// A value whose drop may panic or block: sled waits without a bound for data that it could not write.
+/// A value whose drop may panic or block. sled waits without a time limit for data that it could not write.
 ///
 /// A separate thread drops the value. The owner waits for that thread for at most [`MIRROR_CLOSE_WAIT_MS`]. After that
 /// the thread continues alone, and the files of the value stay open until the process ends.
@@ -58,7 +58,7 @@ impl<T: Send + 'static> Drop for DropCaught<T> {
         if caught(|| thread::Builder::new().name("lockkeeper-close".to_owned()).spawn(close))
             .is_some_and(|spawned| spawned.is_ok())
         {
-            // The only message is the end of the sender.
+            // No message is sent: the wait ends when the sender is dropped.
             let _ = ended.recv_timeout(self.wait);
         }
     }
@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// A caught panic becomes `None`. While the work runs, `panics_are_caught` returns true, and afterwards false.
+    /// A panic becomes `None`. `panics_are_caught` returns true while the work runs, and false afterwards.
     #[test]
     fn a_panic_becomes_none() {
         assert_eq!(caught(|| 7), Some(7));
@@ -84,7 +84,7 @@ mod tests {
         assert!(!panics_are_caught());
     }
 
-    /// A value whose drop never ends does not block its owner: a node whose disk failed still stops.
+    /// A value whose drop never returns does not block its owner, so a node whose disk failed still stops.
     #[test]
     fn a_drop_that_never_ends_is_left_behind() {
         struct Stuck(std::sync::mpsc::Receiver<()>);

@@ -34,7 +34,7 @@ pub enum OpenError {
     NotOurs {
         /// The identity file.
         path: PathBuf,
-        /// Whose it is.
+        /// The cluster and the node that the directory belongs to.
         found: String,
         /// The node that tried to open it.
         expected: String,
@@ -79,12 +79,12 @@ impl OpenError {
     }
 }
 
-/// The same error with its path and the next step in its text. The kind stays the same.
+/// Returns the error with its path and the next step in its text. The kind stays the same.
 pub(super) fn explained(doing: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {doing} {}: {error}; {}", path.display(), next_step(error)))
 }
 
-/// What an operator does about this error.
+/// Returns what an operator should do about this error.
 pub(super) fn next_step(error: &io::Error) -> &'static str {
     use io::ErrorKind;
     let kind = error.kind();
@@ -103,12 +103,12 @@ pub(super) fn next_step(error: &io::Error) -> &'static str {
     "start the node again; if that does not help the disk is failing: replace the node: lockkeeper member add"
 }
 
-/// Copies an error that is reported to several callers: `io::Error` cannot be cloned.
+/// Copies an error for one of several callers, because `io::Error` cannot be cloned.
 pub(super) fn copy_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
-/// The error for bytes that are not what was written.
+/// The error for bytes that differ from what was written.
 pub(super) fn invalid_data(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
@@ -117,8 +117,8 @@ pub(super) fn invalid_data(what: impl Into<String>) -> io::Error {
 mod tests {
     use super::*;
 
-    /// A full disk, a read-only one, a failing one and a limit of open files each have a line with what, where and the
-    /// next step.
+    /// The errors of a full disk, a read-only disk, a failing disk and the limit of open files each have a line that
+    /// names the operation, the path and the next step.
     #[test]
     fn each_kind_names_the_next_step() {
         let line =

@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Makes names created, renamed or removed in `dir` durable.
+/// Makes creations, renames and removals of names in `dir` durable.
 pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Creates `dir` and its parents where they are missing, each durable in its parent directory.
+/// Creates `dir` and its missing parents, and makes each durable in its parent directory.
 pub(super) fn create_directory(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -31,7 +31,8 @@ pub(super) fn remove_files(dir: &Path, unwanted: impl Fn(&str) -> bool) -> io::R
     Ok(())
 }
 
-/// Renames `dir` to `<dir>.bad-N` with the next free N, and removes all but the newest `keep` of those.
+/// Renames `dir` to `<dir>.bad-N` with the next free N, and removes all but the newest `keep` directories of such
+/// names.
 pub(super) fn quarantine(dir: &Path, keep: usize) -> io::Result<PathBuf> {
     let parent = dir.parent().unwrap_or(Path::new("."));
     let prefix = format!("{}.bad-", dir.file_name().unwrap_or_default().to_string_lossy());

@@ -18,11 +18,12 @@ pub struct Head {
     pub records: u64,
     /// The wrapping sum of [`record_hash`] over all records, in any order.
     pub digest: u128,
-    /// Opaque to this module: membership, and any other data that belongs to the records.
+    /// Data that belongs to the records, such as the membership. This module does not interpret it.
     pub meta: Bytes,
 }
 
-/// The hash of one record. Key and value are each preceded by their length, so that no two records share their bytes.
+/// The hash of one record. The length of the key and of the value precede each, so that two different records never
+/// have the same bytes.
 pub fn record_hash(key: &[u8], value: &[u8]) -> u128 {
     let mut hash = Xxh3::new();
     for part in [key, value] {
@@ -45,7 +46,7 @@ impl Tally {
         self.digest = self.digest.wrapping_add(record_hash(key, value));
     }
 
-    /// Describes the difference from `head`; `None` when there is none.
+    /// Describes how this differs from `head`; `None` if it does not.
     pub(super) fn differs_from(&self, head: &Head) -> Option<String> {
         if faults::on(Fault::MirrorTrusted) {
             return None;
@@ -58,7 +59,7 @@ impl Tally {
 }
 
 impl Head {
-    /// Encodes log id (a presence byte and three integers), count, digest and meta. All integers are little-endian.
+    /// Encodes log id (a presence byte and three integers), count, digest and meta. Integers are little-endian.
     pub(super) fn encode(&self) -> Vec<u8> {
         let id = self.log_id.unwrap_or(LogId::new(0, 0, 0));
         let mut bytes = vec![u8::from(self.log_id.is_some())];
@@ -70,8 +71,8 @@ impl Head {
         bytes
     }
 
-    /// Decodes [`encode`](Self::encode). The caller has verified a checksum, so an error means that another program
-    /// wrote the bytes.
+    /// Decodes the bytes of [`encode`](Self::encode). The caller has already verified a checksum, so an error means
+    /// that another program wrote the bytes.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         const FIXED_BYTES: usize = 1 + 4 * 8 + 16;
         if bytes.len() < FIXED_BYTES || bytes[0] > 1 {

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::error::OpenError;
 use super::fs::sync_directory;
 
-/// The newest format of a directory that this build reads and the one it writes.
+/// The format of a directory that this build writes, and the newest one that it reads.
 const FORMAT: u32 = 1;
 
 /// The cluster and the node that a directory belongs to. Written when the directory is created, and never changed.
@@ -18,7 +18,8 @@ pub struct Identity {
     pub format: u32,
     /// The cluster's name, one line.
     pub cluster: String,
-    /// What the nodes of the cluster know each other by, see [`Config::peers_id`](crate::config::Config::peers_id).
+    /// The id by which the cluster's nodes recognize each other, see
+    /// [`Config::peers_id`](crate::config::Config::peers_id).
     pub peers_id: u128,
     /// The Raft group.
     pub group_id: u64,
@@ -28,21 +29,21 @@ pub struct Identity {
     pub disk: u128,
 }
 
-/// What a config says about a directory. Fields that are `None` are taken from the directory.
+/// The identity that a config expects of a directory. Fields that are `None` are taken from the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The cluster's name.
     pub cluster: String,
     /// Id of the node.
     pub node: u64,
-    /// What its nodes know each other by, where that is known.
+    /// The id by which the cluster's nodes recognize each other, if known.
     pub peers_id: Option<u128>,
-    /// The Raft group, where it is known.
+    /// The Raft group, if known.
     pub group_id: Option<u64>,
 }
 
 impl Identity {
-    /// The identity of a new directory.
+    /// Creates the identity of a new directory.
     pub fn new(cluster: String, peers_id: u128, group_id: u64, node: u64, disk: u128) -> Self {
         Self { format: FORMAT, cluster, peers_id, group_id, node, disk }
     }
@@ -76,7 +77,7 @@ impl Identity {
         })
     }
 
-    /// Writes the file at `path`: temporary, synced, renamed, directory synced. A crash leaves all of it or none.
+    /// Writes the file at `path` durably, through a temporary file. A crash leaves all of it or none.
     pub(super) fn save(&self, path: &Path) -> io::Result<()> {
         if self.cluster.contains(char::is_control) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a cluster's name is one line"));
@@ -89,7 +90,7 @@ impl Identity {
         sync_directory(path.parent().unwrap_or(Path::new(".")))
     }
 
-    /// Reads the file at `path` and compares it with `claim`; `None` when there is none.
+    /// Reads the file at `path` and compares it with `claim`. Returns `None` if there is no such file.
     pub(super) fn load(path: &Path, claim: &Claim) -> Result<Option<Self>, OpenError> {
         let text = match fs::read(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),

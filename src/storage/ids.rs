@@ -1,4 +1,4 @@
-//! Ids of Raft: of a log entry, and of a vote.
+//! Ids of Raft: the id of a log entry, and a vote.
 
 use std::fmt;
 
@@ -37,12 +37,12 @@ pub struct Vote {
     pub committed: bool,
 }
 
-/// Text of `id`; "nothing" when there is none.
+/// The text of `id`; "nothing" if it is `None`.
 pub(super) fn shown(id: Option<LogId>) -> String {
     id.map_or_else(|| "nothing".to_string(), |id| id.to_string())
 }
 
-/// The index after `id`: 0 when there is none.
+/// The index after `id`; 0 if it is `None`.
 pub(super) fn next_index(id: Option<LogId>) -> u64 {
     id.map_or(0, |id| id.index + 1)
 }

@@ -1,5 +1,5 @@
-//! A disk in memory, for simulation and for nodes without persistent data. It outlives its node, and loses what a real
-//! disk would lose in a power cut.
+//! A disk in memory, for simulation and for nodes without persistent data. It remains when its node stops. In a
+//! simulated power failure it loses what a real disk would lose.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::wal::MemoryWal;
 /// The disk of one node. A clone is the same disk.
 #[derive(Clone)]
 pub struct MemoryDisk {
-    /// The Raft log: its durable part, and injected faults of its syncs.
+    /// The Raft log: its durable part, and the faults that are injected into its syncs.
     pub wal: MemoryWal,
     /// The mirror and the newest snapshot file.
     pub state: MemoryState,
@@ -31,26 +31,26 @@ impl MemoryDisk {
         Self { wal: MemoryWal::default(), state: MemoryState::default(), id }
     }
 
-    /// Cuts the power: unsynced data is lost, and callbacks that wait for it are never called.
+    /// Simulates a power failure: unsynced data is lost, and callbacks that wait for it are never called.
     pub fn crash(&self) {
         self.wal.crash();
         self.state.crash();
     }
 
-    /// A second disk with the same id and the data that is durable now, like a copy of a directory. For tests in which
-    /// a node starts from an older copy.
+    /// Returns a second disk with the same id and the data that is durable now, like a copy of a directory. Tests use
+    /// it to start a node from an older copy.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self { wal: self.wal.copy(), state: self.state.copy(), id: self.id }
     }
 
-    /// Cuts the power, and replaces the content of the disk with that of the copy.
+    /// Simulates a power failure, and replaces the content of the disk with that of the copy.
     pub fn restore(&self, copy: &Self) {
         self.wal.restore(&copy.wal);
         self.state.restore(&copy.state);
     }
 
-    /// The state that a start recovers, by the same rules as for a directory.
+    /// Returns the state that a start recovers, by the same rules as for a directory.
     ///
     /// # Errors
     /// Returns an error if log and state contradict each other.

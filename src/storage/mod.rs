@@ -1,8 +1,8 @@
-//! What a node keeps on disk: a write-ahead log, snapshot files, a mirror of the state, and the identity of its
+//! The data of a node on disk: a write-ahead log, snapshot files, a mirror of the state, and the identity of its
 //! directory. Knows: limits, bytes and log ids. Never: what the bytes mean, Raft, clocks, networks.
 //!
-//! The log and the newest snapshot file are the truth. The mirror (sled) only makes starts fast and snapshot files
-//! cheap: a start verifies it first, and discards it when it is wrong.
+//! The log and the newest snapshot file are the source of truth. The mirror (sled) only makes starts fast and snapshot
+//! files cheap to write. A start verifies the mirror first, and discards it if it is wrong.
 
 mod backup;
 mod catch_panic;
@@ -34,5 +34,5 @@ pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalOptions, WalState};
 
 /// A completion callback, called once: with `Ok` after the operation is durable, or with the error that stopped it.
 ///
-/// It runs on the thread that did the work, and must be short.
+/// The callback runs on the thread that did the work, and must be short.
 pub type Done = Box<dyn FnOnce(std::io::Result<()>) + Send>;

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, even after a thread panicked while it held the lock. Each change under a lock of this module is
-/// complete.
+/// Locks `mutex`, even if a thread panicked while it held the lock. The value is still usable, because each change
+/// under a lock of this module is complete.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Opening a node's directory: its lock, its identity, and the state that the node starts from.
+//! Opens a node's directory: locks it, checks its identity, and finds the state that the node starts from.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -37,7 +37,7 @@ pub struct DirectoryLock {
 
 /// An open directory.
 pub struct Opened {
-    /// The cluster and the node that it belongs to.
+    /// The cluster and the node that the directory belongs to.
     pub identity: Identity,
     /// The write-ahead log.
     pub wal: DiskWal,
@@ -77,7 +77,7 @@ pub fn open(
     let mut recovered = recover(&wal, std::mem::replace(&mut found, Err(String::new())), snapshot.as_ref())
         .map_err(|what| OpenError::Incomplete { path: dir.to_path_buf(), what })?;
     if recovered.source != Source::Mirror {
-        // sled writes by path: it must be closed before its directory is moved, and is never opened there again.
+        // sled writes by path, so it must be closed before its directory is moved. It is never opened there again.
         mirror = None;
         if state.exists() {
             quarantine(&state, MIRRORS_QUARANTINED).map_err(|error| OpenError::io("quarantine", &state, error))?;
@@ -139,8 +139,8 @@ fn remove_leftovers(dir: &Path, snapshots: &Path) -> io::Result<()> {
     if old.exists() { fs::remove_dir_all(old) } else { Ok(()) }
 }
 
-/// Returns the newest snapshot file, read and verified completely, and whether it was received from another node. Older
-/// files are removed.
+/// Reads and verifies the newest snapshot file completely. Returns it, and whether it was received from another node.
+/// Older files are removed.
 fn newest_snapshot(snapshots: &Path) -> Result<Option<(SnapshotFile, bool)>, OpenError> {
     let entries = fs::read_dir(snapshots).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(|error| OpenError::io("list", snapshots, error))?;
@@ -163,7 +163,7 @@ fn newest_snapshot(snapshots: &Path) -> Result<Option<(SnapshotFile, bool)>, Ope
     Ok(Some((file, received)))
 }
 
-/// The offset of an error of the snapshot reader, whose text begins with "offset N:".
+/// The offset in an error of the snapshot reader. The text of such an error begins with "offset N:".
 fn offset_in(error: &io::Error) -> u64 {
     let text = error.to_string();
     text.strip_prefix("offset ").and_then(|rest| rest.split(':').next()?.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The choice between mirror, snapshot file and log as the state that a node starts from.
+//! Chooses between mirror, snapshot file and log as the state that a node starts from.
 
 use std::io;
 
@@ -12,15 +12,15 @@ use super::wal::Wal;
 /// Where the records of a start came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The mirror verified and contradicts nothing.
+    /// The mirror: it verified and contradicts neither the log nor the snapshot file.
     Mirror,
     /// The newest snapshot file.
     Snapshot,
-    /// Neither exists; the log holds everything.
+    /// Neither exists; the log has all entries.
     Empty,
 }
 
-/// The state to start from. The log holds all later entries.
+/// The state to start from. The log has all later entries.
 #[derive(Clone, Debug)]
 pub struct Recovered {
     /// The log position, count and digest of the records.
@@ -36,7 +36,7 @@ pub struct Recovered {
 /// Head and records of the mirror, or the reason why the mirror is not used.
 pub(super) type MirrorFound = Result<(Head, Vec<(Bytes, Bytes)>), String>;
 
-/// Decides which state a node starts from. An interrupted install is finished: a log that ends before the snapshot, or
+/// Decides which state a node starts from, and finishes an interrupted install: a log that ends before the snapshot, or
 /// has a different entry at its index, is cut and purged up to it. `Err` names what is missing.
 pub(super) fn recover(
     wal: &impl Wal,
@@ -70,7 +70,8 @@ pub(super) fn recover(
     Ok(Recovered { head, records, source: Source::Snapshot, note: Some(why) })
 }
 
-/// Returns how the mirror contradicts the log or the snapshot file, if it does. `Err`: the log has lost synced entries.
+/// Describes how the mirror contradicts the log or the snapshot file, if it does. `Err` says that the log has lost
+/// synced entries.
 fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -> Result<Option<String>, String> {
     let (state, at) = (wal.state(), shown(head.log_id));
     let next = next_index(head.log_id);
@@ -95,7 +96,7 @@ fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -
     Ok((held != Some(id)).then(|| format!("the mirror is at {at}, where the log has {}", shown(held))))
 }
 
-/// The id of the log's entry at `index`. `None` below the purge point and beyond the end.
+/// The id of the log's entry at `index`; `None` if the entry was purged or is beyond the end.
 fn id_at(wal: &impl Wal, index: u64) -> io::Result<Option<LogId>> {
     let state = wal.state();
     if let Some(purged) = state.purged.filter(|purged| purged.index >= index) {
@@ -107,7 +108,7 @@ fn id_at(wal: &impl Wal, index: u64) -> io::Result<Option<LogId>> {
     Ok(wal.read(index, index + 1, 0)?.first().map(|(id, _)| *id))
 }
 
-/// Cuts and purges the log so that it continues after the snapshot at `id`.
+/// Cuts and purges the log so that its next entry follows the snapshot at `id`.
 fn finish_install(wal: &impl Wal, id: LogId) -> io::Result<()> {
     match id_at(wal, id.index)? {
         Some(held) if held == id => return Ok(()),

@@ -11,9 +11,9 @@ use crate::model::FencingToken;
 /// The hand-overs of one lock from client to client.
 #[derive(Debug, Default)]
 pub(super) struct Baton {
-    /// Clients that hold it.
+    /// Number of clients that hold the lock.
     inside: AtomicI64,
-    /// When its last release was called, in nanoseconds; 0 before the first.
+    /// When the last release was called, in nanoseconds; 0 before the first.
     released: AtomicU64,
     token: AtomicU64,
     /// Number of the last holder, plus one.
@@ -25,14 +25,14 @@ pub(super) struct Baton {
 pub(super) struct Passed {
     /// Time since the previous release was called.
     pub(super) gap: Option<Duration>,
-    /// The previous holder was another client.
+    /// Whether the previous holder was another client.
     pub(super) handed_over: bool,
-    /// Another client still held the lock, or had a larger token.
+    /// Whether another client still held the lock, or had a larger token.
     pub(super) violated: bool,
 }
 
 impl Baton {
-    /// A client holds the lock.
+    /// Records that a client holds the lock.
     pub(super) fn granted(&self, client: u64, token: FencingToken, now: Instant) -> Passed {
         let together = self.inside.fetch_add(1, Ordering::SeqCst) != 0;
         let backward = token.as_u64() <= self.token.fetch_max(token.as_u64(), Ordering::SeqCst);
@@ -42,7 +42,7 @@ impl Baton {
         Passed { gap, handed_over: before != 0 && before != client + 1, violated: together || backward }
     }
 
-    /// The holder is about to release the lock.
+    /// Records that the holder is about to release the lock.
     pub(super) fn releasing(&self, now: Instant) {
         self.released.store(now.as_nanos(), Ordering::SeqCst);
         self.inside.fetch_sub(1, Ordering::SeqCst);
@@ -52,7 +52,7 @@ impl Baton {
 /// Outages: times in which no client was served.
 #[derive(Debug)]
 pub(super) struct Outages {
-    /// The shortest time that counts.
+    /// The shortest time that counts as an outage.
     least: Duration,
     /// When a client was served last, in nanoseconds.
     last: AtomicU64,
@@ -61,9 +61,9 @@ pub(super) struct Outages {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// No client was served from the first to the second.
+    /// Start and end of each time in which no client was served.
     gaps: Vec<(Instant, Instant)>,
-    /// One client was not served from the first to the second.
+    /// Start and end of each time in which one client was not served.
     waits: Vec<(Instant, Instant)>,
 }
 
@@ -72,7 +72,7 @@ struct Seen {
 pub(super) struct Outage {
     /// When a client was served last.
     pub(super) from: Instant,
-    /// Time from then until the first client was served, until half of the waiting ones were, and until all were.
+    /// Time from then until the first waiting client was served, until half of them were, and until all were.
     pub(super) again: [Duration; 3],
 }
 
@@ -82,7 +82,7 @@ impl Outages {
         Self { least, last: AtomicU64::new(began.as_nanos()), seen: Mutex::default() }
     }
 
-    /// A client was served, which was served before at `own`.
+    /// Records that a client was served. It was last served at `own`.
     pub(super) fn served(&self, own: Instant, now: Instant) {
         let last = Instant::from_nanos(self.last.fetch_max(now.as_nanos(), Ordering::SeqCst));
         let outage = self.least <= now.since(last);
@@ -98,7 +98,7 @@ impl Outages {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).gaps.len()
     }
 
-    /// All outages in order. One that has not ended counts until `end`.
+    /// Returns all outages in order. An outage that has not ended counts until `end`.
     pub(super) fn all(&self, end: Instant) -> Vec<Outage> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let last = Instant::from_nanos(self.last.load(Ordering::SeqCst));
@@ -134,7 +134,7 @@ mod tests {
         FencingToken::new(1, counter)
     }
 
-    /// Hand-overs are no violation. Two holders at once, or a token that does not grow, are one.
+    /// Hand-overs are allowed. Two holders at once are a violation, and so is a token that does not grow.
     #[test]
     fn a_baton_detects_two_holders() {
         let baton = Baton::default();
@@ -151,7 +151,7 @@ mod tests {
         assert!(baton.granted(0, token(8), at(10)).violated, "an old token");
     }
 
-    /// A time in which no client is served is an outage. A single client that waits is none. An outage that has not
+    /// A time in which no client is served is an outage; a single client that waits is not. An outage that has not
     /// ended counts until the end.
     #[test]
     fn outages_end_for_the_clients_that_waited() {

@@ -10,9 +10,9 @@ use crate::service::LockService;
 pub(super) struct Bench<'a, S: LockService> {
     pub(super) options: &'a BenchOptions,
     pub(super) output: &'a Output,
-    /// One for each connection; never empty.
+    /// The clients, one for each connection; never empty.
     pub(super) clients: Vec<Client<S>>,
     pub(super) servers: Servers,
-    /// Prefix of all its lock names, which no other client uses.
+    /// Prefix of all lock names of the run, which no other client uses.
     pub(super) name: String,
 }

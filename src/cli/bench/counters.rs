@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::limits;
 
-/// Durations, by percentile.
+/// A histogram of durations.
 #[derive(Debug)]
 pub(super) struct Latencies(Histogram<u64>);
 
@@ -28,7 +28,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// In microseconds; 0 where nothing was recorded.
+    /// Returns this percentile in microseconds; 0 if nothing was recorded.
     pub(super) fn us(&self, percent: f64) -> u64 {
         self.0.value_at_percentile(percent)
     }
@@ -59,28 +59,28 @@ impl Errors {
     }
 }
 
-/// Counters of all requests that count.
+/// Counters of all requests after the warm-up.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
-    /// From the moment at which a pair was due to the answer of its release.
+    /// Time from when a pair was due to the answer of its release.
     pub(super) pairs: Latencies,
-    /// Pairs that were answered between the warm-up and the end; those answered later have a latency, too.
+    /// Pairs that were answered between the warm-up and the end. Pairs that were answered later have a latency, too.
     pub(super) in_time: u64,
-    /// From the moment at which a pair was due to its grant.
+    /// Time from when a pair was due to its grant.
     pub(super) acquires: Latencies,
-    /// From the call of a release to the next grant of the same lock.
+    /// Time from the call of a release to the next grant of the same lock.
     pub(super) gaps: Latencies,
-    /// Grants to another client than the one before.
+    /// Grants to another client than the previous one.
     pub(super) handoffs: u64,
-    /// Two held the lock at once, or a token was not larger than the one before.
+    /// Grants while another client held the lock, or whose token was not larger than the previous one.
     pub(super) violations: u64,
-    /// Requests that the end of the run cut off.
+    /// Requests that the end of the run interrupted.
     pub(super) unfinished: u64,
-    /// Requests that failed, also those of the warm-up.
+    /// Requests that failed, including those of the warm-up.
     pub(super) errors: Errors,
 }
 
-/// A sample that many clients add to. It is locked for less than a microsecond, and never while anything is awaited.
+/// A sample to which many clients add. It is locked for less than a microsecond, and never across an await.
 #[derive(Debug, Default)]
 pub(super) struct Gathered(Mutex<Sample>);
 

@@ -19,16 +19,16 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::FencingToken;
 use crate::service::{ErrorCode, LockService};
 
-/// The turn of one waiter.
+/// The grant and the release of one waiter.
 struct Turn {
-    /// Its number in the queue.
+    /// The waiter's number in the queue.
     sequence: u64,
     token: FencingToken,
     granted: Instant,
     released: Instant,
 }
 
-/// One filling and draining.
+/// One round: the queue is filled and drained.
 struct Round {
     queueing: Duration,
     draining: Duration,
@@ -38,7 +38,7 @@ struct Round {
     let_go: Instant,
 }
 
-/// Fills and drains a queue until the time is over, at least once after the warm-up.
+/// Fills and drains a queue until the time is over, with at least one round after the warm-up.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let options = bench.options;
     let mut waiters = sessions::open(&bench.clients, options.clients + 1, options).await?;
@@ -103,7 +103,7 @@ async fn turn<S: LockService>(session: Session<S>, name: String, queued: Arc<Sem
     let (place, sequence) = std::sync::mpsc::channel();
     let request = session.lock(&name).on_queued(move |at| {
         if !std::mem::replace(&mut told, true) {
-            // The receiver is below.
+            // The receiver still exists.
             let _ = place.send(at.sequence);
             queued.add_permits(1);
         }

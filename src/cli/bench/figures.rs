@@ -21,11 +21,11 @@ fn unknown(value: Option<impl ToString>) -> String {
     value.map_or("?".to_owned(), |value| value.to_string())
 }
 
-/// Latencies are those of an acquire with its release, from the moment at which it was due.
+/// Figures of pairs. A latency is that of an acquire with its release, from the time at which the pair was due.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PairFigures {
     in_flight: u32,
-    /// Pairs a second that were asked for; null in a closed loop.
+    /// Requested rate, in pairs per second; null in a closed loop.
     rate: Option<u32>,
     pub(super) pairs: u64,
     pairs_per_second: u64,
@@ -41,9 +41,9 @@ pub(super) struct PairFigures {
     acquire_p99_us: u64,
     /// Pairs that the end of the run interrupted.
     unfinished: u64,
-    /// Pairs that were due by the rate and never begun, because all clients were busy.
+    /// Pairs that were due at the rate and never begun, because all clients were busy.
     pub(super) never_begun: u64,
-    /// CPU time of all nodes; null unless all of them run here.
+    /// CPU time of all nodes per pair, in microseconds; null unless all of them run here.
     server_cpu_us_a_pair: Option<u64>,
 }
 
@@ -94,13 +94,13 @@ fn a_second(count: u64, length: Duration) -> u64 {
 /// Figures of hand-overs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct HandoffFigures {
-    /// Grants to another client than the one before.
+    /// Grants to another client than the previous one.
     handoffs: u64,
     handoffs_per_second: u64,
-    /// From the call of a release to the next grant.
+    /// Median time from the call of a release to the next grant.
     gap_p50_us: u64,
     gap_p99_us: u64,
-    /// Log entries for each; null if no node reported them.
+    /// Log entries for each hand-over; null if no node reported them.
     entries_a_handoff: Option<f64>,
     pub(super) violations: u64,
 }
@@ -131,19 +131,19 @@ impl HandoffFigures {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct DrainFigures {
     pub(super) rounds: u64,
-    /// Of one round, on average.
+    /// Time in which all clients join the queue, the average of all rounds.
     queueing_ms: u64,
-    /// From the first release to the answer of the last.
+    /// Time from the call of the first release to the answer of the last one.
     draining_ms: u64,
     queued_per_second: u64,
     drained_per_second: u64,
-    /// From grant to grant.
+    /// Median time from one grant to the next.
     gap_p50_us: u64,
     gap_p99_us: u64,
     gap_max_us: u64,
-    /// Grants to a client that was behind one that was granted later.
+    /// Grants to a client whose place in the queue was after that of a client that was granted later.
     pub(super) out_of_order: u64,
-    /// CPU time of all nodes for each waiter; null unless all of them run here.
+    /// CPU time of all nodes for each waiter, in microseconds; null unless all of them run here.
     queueing_cpu_us_a_waiter: Option<u64>,
     draining_cpu_us_a_waiter: Option<u64>,
 }
@@ -193,7 +193,7 @@ pub(super) struct SessionFigures {
     pub(super) ttl_ms: u64,
     pub(super) opened_per_second: u64,
     pub(super) closed_per_second: u64,
-    /// Of all nodes together; null unless all of them run here.
+    /// Memory of all nodes together for each session; null unless all of them run here.
     pub(super) memory_a_session_bytes: Option<i64>,
 }
 
@@ -208,16 +208,16 @@ impl SessionFigures {
     }
 }
 
-/// Locks that were taken and kept.
+/// Figures of locks that were taken and kept.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct HeldFigures {
     pub(super) held: u32,
     pub(super) taken_per_second: u64,
     pub(super) take_p50_us: u64,
     pub(super) take_p99_us: u64,
-    /// Of all nodes together; null unless all of them run here.
+    /// Memory of all nodes together for each lock; null unless all of them run here.
     pub(super) memory_a_lock_bytes: Option<i64>,
-    /// By closing the sessions that held them.
+    /// Locks released per second, by closing the sessions that held them.
     pub(super) let_go_per_second: u64,
 }
 
@@ -234,14 +234,14 @@ impl HeldFigures {
     }
 }
 
-/// Outages: times in which no client was served.
+/// Figures of outages: times in which no client was served.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct FailoverFigures {
-    /// The shortest that counts.
+    /// The shortest time that counts as an outage.
     gap_ms: u64,
     outages: u64,
     longest_ms: u64,
-    /// The longest of them, in order of time.
+    /// The longest outages, in order of time.
     pub(super) told: Vec<OutageFigures>,
 }
 
@@ -266,10 +266,10 @@ impl FailoverFigures {
     }
 }
 
-/// One of them, counted from the last answer before it.
+/// One outage. Its durations count from the last answer before it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct OutageFigures {
-    /// When it began, counted from the end of the warm-up.
+    /// When the outage began, counted from the end of the warm-up.
     at_ms: u64,
     first_served_ms: u64,
     half_served_ms: u64,
@@ -294,7 +294,7 @@ impl OutageFigures {
 mod tests {
     use super::*;
 
-    /// Figures count over the time that was measured, and round nothing up.
+    /// Figures are averages over the measured time, and are rounded down.
     #[test]
     fn drained_queues_add_up() {
         let mut gaps = Latencies::default();
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(ms(2_345), "2.34");
     }
 
-    /// Outages are counted from the end of the warm-up; the longest are listed, the others counted.
+    /// Outages are counted from the end of the warm-up. The longest are listed, and the others only counted.
     #[test]
     fn outages_are_counted_from_the_end_of_the_warm_up() {
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);

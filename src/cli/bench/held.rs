@@ -1,4 +1,4 @@
-//! The workload `held`: the speed of taking many locks, their memory, and their effect on other pairs.
+//! The workload `held`: measures how fast many locks are taken, their memory, and their effect on pairs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use crate::client::{ClientError, LockGuard, Session};
 use crate::clock::{Clock, SystemClock};
 use crate::service::{ErrorCode, LockService};
 
-/// Takes the locks, makes pairs meanwhile, and releases by closing the sessions.
+/// Takes the locks, makes pairs meanwhile, and releases the locks by closing the sessions.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let (options, clock) = (bench.options, SystemClock::new());
     let sessions = sessions::open(&bench.clients, options.clients, options).await?;
@@ -32,7 +32,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let closed = sessions::close(sessions).await;
     errors.errors += closed.errors;
     errors.first_error = errors.first_error.or(closed.first_error);
-    // The guards are void, because their sessions are closed.
+    // The guards are no longer valid, because their sessions are closed.
     drop(guards);
     let rate = |took: Duration| u64::from(options.held).saturating_mul(1_000_000) / micros(took).max(1);
     let held = HeldFigures {
@@ -69,7 +69,7 @@ async fn take<S: LockService>(
     Ok((guards, latencies))
 }
 
-/// The most locks that one taker takes, so that sessions hold about the same number.
+/// The largest number of locks that one client takes, so that all sessions hold about the same number.
 fn share<S: LockService>(bench: &Bench<'_, S>) -> usize {
     let takers = bench.options.clients * bench.options.in_flight;
     bench.options.held.div_ceil(takers) as usize

@@ -12,7 +12,7 @@ use crate::cli::error::Failure;
 use crate::clock::{Clock, SystemClock};
 use crate::service::LockService;
 
-/// Opens the sessions, lets the time pass, and closes them.
+/// Opens the sessions, waits for the time of the run, and closes them.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let (options, clock) = (bench.options, SystemClock::new());
     let (empty, began) = (bench.servers.look(), clock.now());

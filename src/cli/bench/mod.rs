@@ -1,6 +1,6 @@
 //! `bench`: measures a cluster with its own clients, and prints the figures.
 //!
-//! Knows: the client, and the usage of processes on this machine. Never: the inside of the client.
+//! Knows: the client, and the usage of processes on this machine. Never: how the client works internally.
 
 mod checks;
 mod context;
@@ -31,7 +31,7 @@ use self::options::Workload;
 use self::report::Report;
 use self::usage::Servers;
 
-/// Runs a workload and prints its figures. It uses separate lock names, which are free again afterwards.
+/// Runs a workload and prints its figures. It uses its own lock names, which are free again afterwards.
 pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Output) -> Result<u8, Failure> {
     options.checked()?;
     let clients = (0..options.connections()).map(|_| connect(common)).collect::<Result<Vec<_>, _>>()?;

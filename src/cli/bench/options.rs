@@ -29,7 +29,7 @@ pub(in crate::cli) enum Workload {
 }
 
 impl Workload {
-    /// Its name in options and answers.
+    /// Its name in options and in answers.
     #[must_use]
     pub(in crate::cli) fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Workload {
         }
     }
 
-    /// Whether it makes pairs whose number at a time and whose rate can be chosen.
+    /// Whether the number of pairs in flight and the rate of pairs can be chosen.
     fn makes_pairs(self) -> bool {
         match self {
             Workload::Pairs | Workload::Held | Workload::Failover => true,
@@ -119,7 +119,7 @@ impl BenchOptions {
         if workload == Workload::Held && carried < u64::from(held) {
             return Err(Invalid::new("held", format!("at most {carried} with {clients} clients"), held));
         }
-        // With fewer requests than this, a time without an answer is no outage.
+        // At a lower rate, a time without an answer would not prove an outage.
         let usual = Duration::from_secs(2) / rate.unwrap_or(u32::MAX);
         if workload == Workload::Failover && gap < usual.max(Duration::from_millis(1)) {
             let least = humantime::format_duration(usual.max(Duration::from_millis(1)));
@@ -128,7 +128,7 @@ impl BenchOptions {
         Ok(())
     }
 
-    /// How many connections the clients share.
+    /// Number of connections that the clients share.
     pub(super) fn connections(&self) -> u32 {
         self.connections.unwrap_or(self.clients.min(BENCH_CONNECTIONS_USUAL))
     }
@@ -151,7 +151,7 @@ mod tests {
         line.options.checked().err().map(|invalid| invalid.to_string())
     }
 
-    /// Options that do not go together are refused by the name of one, its bound and its value.
+    /// Options that contradict each other are refused with the name of one, its bound and its value.
     #[test]
     fn what_does_not_go_together_is_refused() {
         for (arguments, told) in [
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The usual is legal; each client has a separate connection, and very many clients share some.
+    /// The defaults are accepted. Each client has a separate connection, and very many clients share connections.
     #[test]
     fn clients_share_connections() {
         for arguments in [&[][..], &["--rate", "1000", "--in-flight", "16"], &["--workload", "held", "--held", "50000"]]

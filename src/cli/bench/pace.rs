@@ -1,5 +1,5 @@
-//! When the next request begins: when the last one was answered (closed loop), or when it is due by the requested rate
-//! (open loop).
+//! Decides when the next request begins: when the last one was answered (closed loop), or when it is due by the
+//! requested rate (open loop).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,53 +13,53 @@ use crate::limits;
 /// The times of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
-    /// The first request is begun.
+    /// When the first request begins.
     pub(super) began: Instant,
-    /// What is due from here on counts.
+    /// When the warm-up ends. Requests that are due later count.
     pub(super) counted: Instant,
-    /// Nothing is begun from here on.
+    /// When the run ends. No request begins later.
     pub(super) end: Instant,
 }
 
 impl Span {
-    /// From now on.
+    /// Creates a span that begins now.
     pub(super) fn from_now(warm_up: Duration, length: Duration) -> Self {
         let began = SystemClock::new().now();
         let counted = began.after(warm_up);
         Self { began, counted, end: counted.after(length) }
     }
 
-    /// How long requests count.
+    /// The length of the time in which requests count.
     pub(super) fn length(&self) -> Duration {
         self.end.since(self.counted)
     }
 }
 
-/// Gives turns to free clients.
+/// Assigns turns to idle clients.
 #[derive(Debug)]
 pub(super) struct Turns {
     span: Span,
     pace: Option<Pace>,
 }
 
-/// The turns of an open loop. Each is due at a time that follows from its number alone.
+/// The turns of an open loop. The number of a turn alone determines when it is due.
 #[derive(Debug)]
 struct Pace {
     rate: u32,
-    /// The number of the next turn to be taken.
+    /// The number of the next turn that a client takes.
     next: AtomicU64,
     /// Turns that are due and not taken.
     ready: Semaphore,
 }
 
 impl Turns {
-    /// Turns with a rate for all clients together, or without one.
+    /// Creates turns with a rate for all clients together, or without a rate.
     pub(super) fn new(span: Span, rate: Option<u32>) -> Self {
         let pace = rate.map(|rate| Pace { rate, next: AtomicU64::new(0), ready: Semaphore::new(0) });
         Self { span, pace }
     }
 
-    /// Waits for the next turn and says when it was due. `None` at the end.
+    /// Waits for the next turn and returns the time at which it was due. Returns `None` at the end of the run.
     pub(super) async fn next(&self) -> Option<Instant> {
         let due = match &self.pace {
             None => SystemClock::new().now(),
@@ -71,7 +71,7 @@ impl Turns {
         (SystemClock::new().now() < self.span.end).then_some(due)
     }
 
-    /// Releases turns when they are due, until the end. A thread sleeps, because timers of the runtime have a
+    /// Releases turns when they are due, until the end. Sleeps on a thread, because the timers of the runtime have a
     /// resolution of a millisecond. Returns how many turns were due and never taken.
     pub(super) async fn keep_time(self: Arc<Self>) -> u64 {
         if self.pace.is_none() {
@@ -89,7 +89,7 @@ impl Turns {
                 break;
             }
             let all = due_by(now.since(self.span.began), pace.rate);
-            // Far fewer than a semaphore can count: the rate and the length of a run are bounded.
+            // The number fits into a semaphore, because the rate and the length of a run are bounded.
             pace.ready.add_permits(usize::try_from(all - gone).unwrap_or(0));
             gone = all;
             let wait = self.span.began.after(due(gone, pace.rate)).since(clock.now());
@@ -100,13 +100,13 @@ impl Turns {
     }
 }
 
-/// When the turn of this number is due, from the beginning on.
+/// When the turn with this number is due, counted from the beginning.
 fn due(number: u64, rate: u32) -> Duration {
     let nanos = u128::from(number) * 1_000_000_000 / u128::from(rate);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// How many turns are due after a time; the first one is due at once.
+/// Number of turns that are due after a time. The first one is due at once.
 fn due_by(passed: Duration, rate: u32) -> u64 {
     u64::try_from(passed.as_nanos() * u128::from(rate) / 1_000_000_000 + 1).unwrap_or(u64::MAX)
 }
@@ -115,7 +115,7 @@ fn due_by(passed: Duration, rate: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Turns are due evenly from the beginning, and all due turns are released.
+    /// Turns are due at equal distances from the beginning, and all due turns are released.
     #[test]
     fn turns_are_due_by_their_number() {
         assert_eq!(due(0, 3), Duration::ZERO);
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Slow clients do not delay turns: each keeps its due time, and turns that no client took are counted.
+    /// Slow clients do not delay turns: each turn keeps its due time, and turns that no client took are counted.
     #[tokio::test]
     async fn an_open_loop_does_not_wait_for_the_slow() {
         let span = Span::from_now(Duration::ZERO, Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! The workloads that acquire and release for a while: pairs, handoff and failover.
+//! The workloads that acquire and release for a given time: pairs, handoff and failover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl<S: LockService> Bench<'_, S> {
     }
 }
 
-/// One of the workloads that only make pairs.
+/// Measures one of the workloads that only make pairs.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let options = bench.options;
     if options.workload == Workload::Failover {

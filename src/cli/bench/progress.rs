@@ -1,4 +1,4 @@
-//! A bar on a terminal while a run lasts.
+//! A progress bar on a terminal while a run lasts.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use crate::cli::output::Output;
 /// The figures of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// The cargo profile of this program: figures of two profiles cannot be compared.
+    /// The cargo profile of this program. Figures of two different profiles cannot be compared.
     profile: &'static str,
     workload: &'static str,
     clients: u32,
@@ -29,7 +29,7 @@ pub(super) struct Report {
     pub(super) lost_sessions: u64,
     #[serde(flatten)]
     usage: Usage,
-    /// Nodes whose CPU and memory are not known.
+    /// Nodes whose CPU time and memory are unknown.
     unknown_nodes: Vec<u64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Figures {
 }
 
 impl Report {
-    /// The report of a run without errors and losses.
+    /// Creates the report of a run without errors and losses.
     pub(super) fn new(options: &BenchOptions, figures: Figures, usage: Usage, servers: &Servers) -> Self {
         Self {
             profile: env!("LOCKKEEPER_PROFILE"),
@@ -68,13 +68,13 @@ impl Report {
         }
     }
 
-    /// Adds errors and losses.
+    /// Adds errors and lost sessions.
     pub(super) fn besides(mut self, lost_sessions: u64, errors: Errors) -> Self {
         (self.lost_sessions, self.errors) = (lost_sessions, errors);
         self
     }
 
-    /// Things that were done and counted.
+    /// Number of operations that were measured.
     pub(super) fn counted(&self) -> u64 {
         let Figures { pairs, drain, sessions, .. } = &self.figures;
         let pairs = pairs.as_ref().map(|pairs| pairs.pairs);
@@ -82,7 +82,7 @@ impl Report {
         pairs.or(drained).or(sessions.as_ref().map(|_| u64::from(self.clients))).unwrap_or(0)
     }
 
-    /// Grants that broke a promise.
+    /// Number of grants that broke a guarantee.
     pub(super) fn violations(&self) -> u64 {
         let Figures { handoff, drain, .. } = &self.figures;
         handoff.as_ref().map_or(0, |handoff| handoff.violations) + drain.as_ref().map_or(0, |drain| drain.out_of_order)

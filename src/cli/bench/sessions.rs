@@ -1,4 +1,4 @@
-//! The clients of a run: a session each, spread over the connections.
+//! The clients of a run: one session each, distributed over the connections.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::client::{Client, ClientError, HoldState, Session};
 use crate::limits::BENCH_OPENING_MAX;
 use crate::service::LockService;
 
-/// Opens this number of sessions, many at a time. All use the TTL of the first one, so that only the first request asks
-/// for it.
+/// Opens this number of sessions, many at a time. All use the TTL of the first one, so that only one request asks the
+/// cluster for it.
 pub(super) async fn open<S: LockService>(
     clients: &[Client<S>],
     count: u32,
@@ -36,12 +36,12 @@ async fn session<S: LockService>(client: &Client<S>, ttl: Option<Duration>) -> R
     }
 }
 
-/// Number of lost sessions.
+/// Returns the number of lost sessions.
 pub(super) fn lost<S: LockService>(sessions: &[Session<S>]) -> u64 {
     sessions.iter().filter(|session| session.state() == HoldState::Lost).count() as u64
 }
 
-/// Closes the live sessions, and so everything that they hold.
+/// Closes the sessions that are still alive, and with them everything that they hold.
 pub(super) async fn close<S: LockService>(sessions: Vec<Session<S>>) -> Errors {
     let alive = sessions.into_iter().filter(|session| session.state() != HoldState::Lost);
     let mut closed = stream::iter(alive.map(Session::close)).buffer_unordered(BENCH_OPENING_MAX);

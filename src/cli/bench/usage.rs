@@ -24,9 +24,9 @@ pub(super) struct Servers {
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     at: Instant,
-    /// By process: CPU in milliseconds and memory in bytes. Ended processes are missing.
+    /// CPU time in milliseconds and memory in bytes, by process. Processes that have ended are missing.
     used: BTreeMap<u32, (u64, u64)>,
-    /// CPU of this process, in milliseconds.
+    /// CPU time of this process, in milliseconds.
     own_ms: u64,
     /// The newest log entry that was applied; `None` if no node reported it.
     pub(super) applied: Option<u64>,
@@ -35,39 +35,39 @@ pub(super) struct Look {
 /// What one process used between two looks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Used {
-    /// The nodes in it; empty if the user named the process.
+    /// The nodes that run in it; empty if the user named the process.
     pub(super) nodes: Vec<u64>,
     pub(super) pid: u32,
-    /// CPU seconds a second.
+    /// CPU time in seconds per second.
     pub(super) cores: f64,
     /// CPU time, in milliseconds.
     pub(super) cpu_ms: u64,
-    /// Resident memory at the second look.
+    /// Resident memory at the second look, in bytes.
     pub(super) memory_bytes: u64,
-    /// Growth of the memory between the looks; negative if it shrank.
+    /// Growth of the memory between the looks, in bytes; negative if it shrank.
     pub(super) memory_grown_bytes: i64,
 }
 
 /// What was used between two looks.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Usage {
-    /// CPU seconds a second of this program, which makes the load.
+    /// CPU time in seconds per second of this program, which generates the load.
     pub(super) client_cores: f64,
-    /// The same of all nodes; null unless all of them run here.
+    /// CPU time in seconds per second of all nodes; null unless all of them run here.
     pub(super) server_cores: Option<f64>,
     /// CPU time of all nodes, in milliseconds; null unless all of them run here.
     pub(super) server_cpu_ms: Option<u64>,
-    /// Entries that came into the log; null if no node reported it.
+    /// Number of entries that were added to the log; null if no node reported it.
     pub(super) log_entries: Option<u64>,
     /// The processes that are known.
     pub(super) servers: Vec<Used>,
 }
 
 impl Servers {
-    /// The processes that the user named, or else those that listen on the addresses of the nodes.
+    /// Returns the processes that the user named, or else the processes that listen on the addresses of the nodes.
     ///
     /// # Errors
-    /// Names a process that is not there.
+    /// Names a process that does not exist.
     pub(super) fn find(pids: &[u32], status: &Status) -> Result<Self, Invalid> {
         if !pids.is_empty() {
             if let Some(pid) = pids.iter().find(|pid| used(**pid).is_none()) {
@@ -97,7 +97,7 @@ impl Servers {
         Look { at: SystemClock::new().now(), used, own_ms, applied: None }
     }
 
-    /// What was used between two looks. A process that ended in between counts as unknown.
+    /// Returns the usage between two looks. The usage of a process that ended in between is unknown.
     pub(super) fn between(&self, first: &Look, second: &Look) -> Usage {
         let elapsed_ms = second.at.since(first.at).as_secs_f64() * 1000.0;
         let cores = |cpu_ms: u64| (cpu_ms as f64 / elapsed_ms.max(1.0) * 1000.0).round() / 1000.0;
@@ -117,7 +117,8 @@ impl Servers {
 }
 
 impl Usage {
-    /// What the memory of all processes together grew by for each of `count` things; null if not all nodes run here.
+    /// The growth of the memory of all processes together, divided by `count`, in bytes; null if not all nodes run
+    /// here.
     pub(super) fn grown_for_each(&self, count: u64) -> Option<i64> {
         self.server_cpu_ms?;
         let grown: i64 = self.servers.iter().map(|used| used.memory_grown_bytes).sum();
@@ -129,10 +130,10 @@ fn used(pid: u32) -> Option<(u64, u64)> {
     used_by(&PathBuf::from(format!("/proc/{pid}")))
 }
 
-/// CPU in milliseconds and resident memory in bytes.
+/// CPU time in milliseconds and resident memory in bytes.
 fn used_by(process: &Path) -> Option<(u64, u64)> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // The name is in brackets and may hold any character; numbers follow it.
+    // The name is in brackets and may contain any character. Numbers follow it.
     let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = number(11)? + number(12)?;
@@ -140,7 +141,7 @@ fn used_by(process: &Path) -> Option<(u64, u64)> {
     Some((ticks * 1000 / rustix::param::clock_ticks_per_second().max(1), memory_bytes))
 }
 
-/// The socket that listens at this address, where the address is this machine's.
+/// The inode of the socket that listens at this address; `None` if the address is not one of this machine.
 fn listening_at(address: &str) -> Option<u64> {
     let wanted: Vec<_> = address.to_socket_addrs().ok()?.filter(|at| is_own(at.ip())).collect();
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
@@ -158,7 +159,7 @@ fn covers(listens: IpAddr, wanted: IpAddr) -> bool {
     listens.is_unspecified() || listens.to_canonical() == wanted.to_canonical()
 }
 
-/// Address and inode of a line of the kernel's table, where that socket listens.
+/// The address and the inode in a line of the kernel's table; `None` if the socket does not listen.
 fn listening(line: &str) -> Option<(SocketAddr, u64)> {
     const LISTENS: &str = "0A";
     let fields: Vec<_> = line.split_whitespace().collect();
@@ -172,7 +173,7 @@ fn listening(line: &str) -> Option<(SocketAddr, u64)> {
         .chunks(8)
         .map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok())
         .collect();
-    // Each word is written as this machine's number, whose bytes in memory are the address.
+    // The kernel prints each word in the byte order of this machine. Its bytes in memory are the address.
     let bytes: Vec<u8> = words?.into_iter().flat_map(u32::to_ne_bytes).collect();
     let address = match bytes.len() {
         4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
@@ -204,7 +205,7 @@ fn owners_of(sockets: &BTreeSet<u64>) -> BTreeMap<u64, u32> {
 mod tests {
     use super::*;
 
-    /// A listener of this process is found by its address, and so is what this process uses.
+    /// A listener of this process is found by its address, and the usage of this process is measured.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_process_is_found_by_where_it_listens() {
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(used(u32::MAX), None);
     }
 
-    /// The kernel's lines are read for both kinds of address, and only those that listen.
+    /// The kernel's lines are read for both kinds of address. Sockets that do not listen are skipped.
     #[test]
     fn lines_of_the_kernel_are_read() {
         let line = |state: &str| {
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(listening("no such line"), None);
     }
 
-    /// Cores are CPU over the time between two looks; where a node is unknown, the sum is, too.
+    /// Cores are the CPU time divided by the time between two looks. If one node is unknown, the sum is unknown, too.
     #[test]
     fn usage_is_what_lies_between_two_looks() {
         let look = |ms: u64, cpu_ms, memory| Look {

@@ -1,5 +1,5 @@
-//! Clients that acquire and release. A lane makes one pair after the other; a client has as many lanes as it has pairs
-//! in flight.
+//! Clients that acquire and release. A lane makes one pair after another. A client has one lane for each pair in
+//! flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::limits;
 use crate::service::LockService;
 
-/// What all lanes of a run share.
+/// The data that all lanes of a run share.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) span: Span,
@@ -27,13 +27,14 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// A load over this span, with a rate for an open loop.
+    /// Creates a load over this span, with a rate for an open loop.
     pub(super) fn new(span: Span, rate: Option<u32>) -> Self {
         let turns = Arc::new(Turns::new(span, rate));
         Self { span, turns, gathered: Gathered::default(), baton: None, outages: None }
     }
 
-    /// Runs all lanes to the end, with their counters in `gathered`. Returns how many pairs were due and never begun.
+    /// Runs all lanes to the end, and collects their counters in `gathered`. Returns how many pairs were due and never
+    /// begun.
     pub(super) async fn run<S: LockService>(
         self: &Arc<Self>,
         sessions: &[Session<S>],
@@ -59,7 +60,7 @@ struct Lane<S: LockService> {
     load: Arc<Load>,
 }
 
-/// A pair that was made.
+/// The times of a completed pair.
 struct Made {
     granted: Instant,
     ended: Instant,
@@ -89,7 +90,7 @@ impl<S: LockService> Lane<S> {
         }
     }
 
-    /// Acquires and releases. `None` if the run ended during the wait.
+    /// Acquires and releases. Returns `None` if the run ended during the wait.
     async fn pair(&self) -> Result<Option<Made>, ClientError> {
         let clock = SystemClock::new();
         let left = self.load.span.end.since(clock.now());
@@ -108,8 +109,8 @@ impl<S: LockService> Lane<S> {
         Ok(Some(Made { granted, ended: clock.now() }))
     }
 
-    /// Counts pairs that were answered after the warm-up, even if they were due before. The rate covers pairs that were
-    /// answered before the end.
+    /// Counts pairs that were answered after the warm-up, even if they were due before. The rate includes only pairs
+    /// that were answered before the end.
     fn count(&self, due: Instant, made: &Made) {
         let span = self.load.span;
         if made.ended < span.counted {

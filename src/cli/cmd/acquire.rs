@@ -47,7 +47,7 @@ enum LeaseMode {
     Shared,
 }
 
-/// Acquires a lease and prints `TOKEN HANDLE`. Without `-w` it waits for the longest wait without a session.
+/// Acquires a lease and prints `TOKEN HANDLE`. Without `-w` it waits as long as a request without a session may wait.
 pub(in crate::cli) async fn run(
     client: &Client,
     namespace: &Namespace,
@@ -78,7 +78,7 @@ pub(in crate::cli) async fn run(
     let lease = match taken {
         Ok(lease) => lease,
         Err(signal) => {
-            // A dropped request withdraws itself: neither a waiter nor a lease may outlive this process.
+            // A dropped request withdraws itself, so that neither a waiter nor a lease outlives this process.
             client.cancelled().await;
             return Ok(signals::exit_code(signal));
         }
@@ -96,7 +96,7 @@ pub(in crate::cli) async fn run(
         signal = signals.next_ending() => Err(signal),
         printed = print => Ok(printed),
     };
-    // No process has read the handle of a lease that was not printed, so none could release it.
+    // If the handle was not printed, no process could release the lease.
     match printed {
         Ok(Ok(())) => Ok(YES),
         Ok(Err(unprinted)) => {
@@ -110,7 +110,7 @@ pub(in crate::cli) async fn run(
     }
 }
 
-/// Releases the lease. Without an answer of the cluster it ends at its deadline.
+/// Releases the lease. If the cluster does not answer, the lease ends at its deadline.
 async fn give_back(lease: Lease) {
     if let Err(error) = lease.release().await {
         tracing::warn!(%error, "the lease could not be released; it ends at its deadline");

@@ -37,7 +37,7 @@ pub(in crate::cli) async fn run(
     output: &Output,
 ) -> Result<u8, Failure> {
     let AskOptions { hold: HoldArgs { name, token }, why } = options;
-    // The cluster adds only the principal. The name of the asking client is added, unless the text would be too long.
+    // The cluster adds only the principal. This adds the name of the asking client, unless the text would be too long.
     let named = format!("{}: {}", called(&metadata("ask")?), why.as_str());
     let why = Reason::parse(&named).unwrap_or(why);
     client.ask(name.as_str(), token, why.as_str()).await?;

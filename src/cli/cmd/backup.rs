@@ -33,8 +33,8 @@ struct BackupLine<'a> {
     sessions: u64,
 }
 
-/// Writes a backup of a running cluster. The file is verified before it gets its name, so a file with that name is
-/// complete. On standard output only the exit code says whether the backup is complete.
+/// Writes a backup of a running cluster. A file gets its final name only after it was verified, so a file with that
+/// name is complete. For standard output, only the exit code says whether the backup is complete.
 pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output: &Output) -> Result<u8, Failure> {
     let file = &options.file;
     if file == Path::new("-") {
@@ -79,12 +79,12 @@ fn backup_text(file: &Path, view: &BackupView) -> String {
     format!("{}: cluster {cluster} at log index {index}, {records} records, {bytes} bytes", file.display())
 }
 
-/// An incomplete file, removed unless it gets its final name.
+/// An incomplete file. It is removed on drop, unless it has its final name.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // After a success it has no such name any more.
+        // After a success no file has this name.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -111,14 +111,14 @@ fn taken(file: &Path) -> Failure {
     Failure { says_next: true, ..Failure::usage(detail) }
 }
 
-/// Gives the complete file its final name, unless another file has that name.
+/// Gives the complete file its final name. Fails if that name already exists.
 fn named(partial: &Path, file: &Path) -> Result<(), Failure> {
     let exists = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
     let linked = fs::hard_link(partial, file).or_else(|error| {
         if exists(&error) {
             return Err(error);
         }
-        // Not every file system has hard links: there an empty file reserves the name until the rename.
+        // Some file systems have no hard links. There, an empty file reserves the name until the rename.
         File::create_new(file).and_then(|_| fs::rename(partial, file))
     });
     linked.map_err(|error| if exists(&error) { taken(file) } else { failed("write", file)(error) })
@@ -160,7 +160,7 @@ fn sync_parent(file: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// Two runs that write the same backup use different files. The first to end gets the name; the other one is
+    /// Two runs that write the same backup use different files. The first one to end gets the name. The other one is
     /// refused, and removes its file.
     #[test]
     fn two_runs_never_share_a_file() {

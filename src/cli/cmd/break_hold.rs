@@ -26,7 +26,7 @@ pub(in crate::cli) struct BreakOptions {
 /// The JSON line.
 #[derive(Debug, Serialize)]
 struct Broken {
-    /// False for a dry run.
+    /// Whether the hold was broken; false for a dry run.
     broken: bool,
     lock: String,
     holder: Holder,
@@ -50,7 +50,8 @@ impl Broken {
 /// Ends a hold, or prints what that would do.
 pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: &Output) -> Result<u8, Failure> {
     let BreakOptions { hold: HoldArgs { name, token }, why, dry_run } = options;
-    // Read first, so that an error here is not mistaken for an error of the break. Ages count from this time.
+    // Read before the break, so that an error here is not mistaken for an error of the break. Ages count from this
+    // time.
     let now = client.inspect(name.as_str()).await?.now;
     let breach = if dry_run {
         client.would_break(name.as_str(), token).await?
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
     use crate::cli::json::tests::{holder, lock, value};
 
-    /// What a break did has the holder as `show` has it, and nulls where there is nothing.
+    /// The JSON of a break has the same holder as `show`, and null for fields that do not apply.
     #[test]
     fn a_break_has_the_holder_that_show_has() {
         let breach = BreakReport { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };

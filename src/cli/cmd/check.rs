@@ -27,8 +27,8 @@ struct Checked {
     lowest_valid: String,
 }
 
-/// Checks whether a token is the current one; the answer is a word and the exit code. A token that this cluster has not
-/// granted, even if of a later epoch, is unknown and not stale.
+/// Checks whether a token is the current one. The answer is a word and the exit code. A token that this cluster has not
+/// granted, even if it is of a later epoch, is unknown and not stale.
 pub(in crate::cli) async fn run(client: &Client, options: CheckOptions, output: &Output) -> Result<u8, Failure> {
     let checked = client.check(options.name.as_str(), options.token).await?;
     let valid = checked.state == TokenState::Valid;
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::cli::json::tests::value;
 
-    /// A check says what the manual lists.
+    /// The output of a check has the fields that the manual lists.
     #[test]
     fn a_check_has_every_field() {
         let checked = Checked { state: state_word(TokenState::UnknownEpoch), valid: false, lowest_valid: "2".into() };

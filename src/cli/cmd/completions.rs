@@ -23,7 +23,7 @@ pub(in crate::cli) fn run(
     Ok(YES)
 }
 
-/// The script completes what a user may type: no hidden command.
+/// Returns a script that completes all commands except the hidden ones.
 pub(in crate::cli) fn script(shell: Shell, program: &clap::Command) -> String {
     let shown: Vec<_> = program.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
     let options: Vec<_> = program.get_arguments().cloned().collect();

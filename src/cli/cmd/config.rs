@@ -30,7 +30,7 @@ struct ConfigChecked {
     members: usize,
 }
 
-/// Reports the first error of a configuration. For a valid one only `--json` prints a line.
+/// Reports the first error of a configuration. Prints nothing for a valid one, except with `--json`.
 pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
     let config = Config::from_file(&options.file)?;
     if output.json {

@@ -1,4 +1,4 @@
-//! `dev`: an embedded cluster on loopback to try things on.
+//! `dev`: an embedded cluster on loopback for trying things out.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -64,26 +64,27 @@ const PEER_PORTS: u16 = 10;
 
 const HTTP_PORTS: u16 = 20;
 
-/// The nodes log nothing without `-v`: the command prints its own lines.
+/// Log level of the nodes without `-v`: the command prints its own lines.
 const LOG_LEVEL: &str = "warn";
 
 /// The nodes that `dev` runs, and whether their data is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DevCluster {
-    /// One for each node.
+    /// The config of each node.
     nodes: Vec<Config>,
-    /// Nothing is written; the data directories are only names.
+    /// Whether nothing is written; the data directories are then only names.
     ephemeral: bool,
 }
 
-/// Runs the cluster until it is interrupted. A restart with the same directory has all data.
+/// Runs the cluster until it is interrupted. A restart with the same directory finds all data again.
 pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
     let cluster = plan(options);
     let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     raise_descriptor_limit();
     let instruments = Instruments::install()?;
-    // All ports before the first node: a port in use must not leave a part of a cluster behind.
+    // Binds all ports before it starts the first node, so that a port in use does not leave a part of a cluster
+    // running.
     let mut ports = Vec::new();
     for config in &cluster.nodes {
         ports.push(Ports::bind(&config.listen).await?);
@@ -103,7 +104,7 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     };
     watching.shutdown().await;
     output.line("stopping")?;
-    // All at once, so that no node waits for a successor that is about to stop, too.
+    // Stops all nodes at once, so that no node waits for a successor that is about to stop, too.
     let mut stopping = JoinSet::new();
     for server in servers.into_iter().rev() {
         stopping.spawn(server.stop());
@@ -148,7 +149,8 @@ fn leadership(leader: Option<u64>, term: u64) -> String {
     leader.map_or(NO_LEADER.to_owned(), |node| format!("node {node} leads (term {term})"))
 }
 
-/// The line, if it is new. A cluster that has just started has no leader yet, which is not printed.
+/// Returns the line if it differs from the printed one. If nothing was printed yet, a line without a leader is skipped,
+/// because a cluster that has just started has none.
 fn news(printed: Option<&str>, line: String) -> Option<String> {
     (line != printed.unwrap_or(NO_LEADER)).then_some(line)
 }
@@ -212,7 +214,7 @@ mod tests {
         plan(&Line::try_parse_from(["dev"].iter().chain(arguments)).unwrap().options)
     }
 
-    /// Three nodes listen where the documentation says, and every one knows all of them.
+    /// Three nodes listen on the documented ports, and each knows all of them.
     #[test]
     fn dev_nodes_listen_on_the_documented_ports() {
         let cluster = planned(&[]);
@@ -226,8 +228,8 @@ mod tests {
         assert_eq!(second.members[&3].peer, "127.0.0.1:7613");
     }
 
-    /// The first line about leadership names a leader: a cluster that starts has none yet. A loss of it is printed, and
-    /// nothing twice.
+    /// The first line about leadership names a leader, because a cluster that starts has none yet. A later loss of the
+    /// leader is printed, and no line is printed twice.
     #[test]
     fn the_first_news_is_a_leader() {
         let (none, first) = (leadership(None, 0), leadership(Some(2), 1));
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!(news(Some(&none), leadership(Some(1), 2)), Some("node 1 leads (term 2)".into()));
     }
 
-    /// The base moves every port, and a single node is a cluster too.
+    /// The port base moves every port. A single node is a cluster, too.
     #[test]
     fn the_port_base_moves_all_ports() {
         let cluster = planned(&["--nodes", "1", "--port-base", "9000", "--profile", "fast", "--ephemeral"]);

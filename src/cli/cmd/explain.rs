@@ -46,7 +46,7 @@ pub(in crate::cli) async fn run(client: &Client, options: ExplainOptions, output
     Ok(YES)
 }
 
-/// The lines of the text.
+/// Returns the lines of the text.
 fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
     let mut drawing = Drawing { explanation, now, drawn: BTreeSet::new(), lines: Vec::new() };
     for wait in &explanation.chain {
@@ -85,7 +85,7 @@ impl<'a> Drawing<'a> {
         self.lines.push(stem + &text);
     }
 
-    /// Prints a wait and what blocks it, each wait once.
+    /// Prints a wait and what blocks it. Each wait is printed once.
     fn wait(&mut self, wait: &'a ExplainedWait, depth: usize, run: &str) {
         if !self.drawn.insert((wait.sequence, &wait.lock)) {
             if depth != 0 {
@@ -151,7 +151,7 @@ fn what_for(who: &Participant) -> String {
     if who.metadata.why.is_empty() { String::new() } else { format!(": {}", who.metadata.why) }
 }
 
-/// The problem of a session, if it has one.
+/// The problem of a session, or an empty string if it has none.
 fn life(who: &Participant, now: LogTime) -> String {
     let ends = left(who, now).map_or(String::new(), |left| format!(", ends in {left}"));
     match who.health {
@@ -162,7 +162,7 @@ fn life(who: &Participant, now: LogTime) -> String {
     }
 }
 
-/// How long until it ends without a release.
+/// How long until the hold or wait ends without a release.
 fn left(who: &Participant, now: LogTime) -> Option<String> {
     who.ends.map(|ends| short(ends.ms_since(now)))
 }
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(drawn("a", &explanation, LogTime(20_000)), expected);
     }
 
-    /// A cached hold that is recalled says so: its session gives it back after the use that is under way.
+    /// The line of a cached hold that is recalled says so: its session releases it after the current use.
     #[test]
     fn a_recalled_hold_says_so() {
         let recalled = Participant { recalled: true, ..who("bob", 2, Some(5), 0) };
@@ -258,7 +258,8 @@ mod tests {
         assert_eq!(lines[1], "└─ a is held by bob [session 2, run-2] (token 5, recalled) for 1s");
     }
 
-    /// A name that only an ended hold keeps closed opens automatically: no holder has anything to give back.
+    /// A name that is closed only because of a hold that has ended opens automatically. No holder has to release
+    /// anything.
     #[test]
     fn a_closed_name_opens_automatically() {
         let closed = at("a", WaitReason::Closed, None, who("bob", 2, Some(5), 0));

@@ -28,7 +28,7 @@ pub(in crate::cli) enum FeaturesCommand {
 #[derive(Debug, Serialize)]
 struct Features {
     active: u32,
-    /// The lowest level that a node announced; null while one has not.
+    /// The lowest level that a node announced; null until all nodes have announced one.
     supported: Option<u32>,
 }
 

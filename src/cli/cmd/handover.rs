@@ -18,7 +18,7 @@ pub(in crate::cli) struct HandOverOptions {
     to: SessionId,
 }
 
-/// The JSON line: the new grant.
+/// The JSON line of the new grant.
 #[derive(Debug, Serialize)]
 struct HandedOver {
     namespace: String,

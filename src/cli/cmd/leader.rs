@@ -18,7 +18,7 @@ pub(in crate::cli) struct LeaderOptions {
     name: LockName,
 }
 
-/// The JSON line; everything but the name is null without a leader.
+/// The JSON line. Every field except the name is null without a leader.
 #[derive(Debug, Serialize)]
 struct Leader {
     namespace: String,
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::cli::json::tests::{lock, value};
 
-    /// Where no client leads, every field is there, and null.
+    /// Without a leader every field is present; all except the name are null.
     #[test]
     fn no_leader_has_every_field() {
         let none = value(&Leader::new(&Namespace::default(), &lock().name, None));

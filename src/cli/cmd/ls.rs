@@ -59,7 +59,7 @@ impl LockRow {
     }
 }
 
-/// Locks in use.
+/// Lists the locks in use.
 pub(in crate::cli) async fn run(client: &Client, options: ListOptions, output: &Output) -> Result<u8, Failure> {
     let show = match (options.held, options.waiting) {
         (true, _) => ListShow::Held,
@@ -99,7 +99,7 @@ mod tests {
     use crate::cli::json::tests::{holder, lock, value};
     use crate::model::Kind;
 
-    /// A row of a listing has counts where `show` has lists.
+    /// A row of a listing has counts instead of the lists of `show`.
     #[test]
     fn ls_has_counts() {
         let row = LockSummary {

@@ -67,10 +67,10 @@ struct MemberLine<'a> {
     id: u64,
     role: &'static str,
     voter: bool,
-    /// False also if it is unknown.
+    /// Whether the node is healthy; false also if this is unknown.
     healthy: bool,
     applied: Option<u64>,
-    /// How many log entries it lacks.
+    /// Number of log entries that the node lacks.
     behind: Option<u64>,
     client: &'a str,
     peer: &'a str,
@@ -99,7 +99,7 @@ pub(in crate::cli) async fn run(client: &Client, command: MemberCommand, output:
         MemberCommand::Remove(options) => {
             let removed = client.service().change_members(MemberChange::Remove { node: options.node }).await;
             match removed {
-                // The answer may be lost with the node that was asked.
+                // The node that was asked may have stopped before it answered.
                 Err(error) if error.advice() == Advice::Ask && !is_member(client, options.node).await? => {}
                 removed => removed?,
             }
@@ -108,8 +108,8 @@ pub(in crate::cli) async fn run(client: &Client, command: MemberCommand, output:
     }
 }
 
-/// The status from the leader: only the leader knows which nodes have caught up. A node that was just removed, or has
-/// just lost its leader, knows of no leader; then another node is asked.
+/// Returns the status from the leader, because only the leader knows which nodes have caught up. A node that was just
+/// removed, or has just lost its leader, knows no leader; in that case another node is asked.
 async fn led_status(client: &Client) -> Result<Status, Failure> {
     let mut tries = limits::REQUEST_MS_DEFAULT / limits::PROGRESS_TICK_MS;
     loop {
@@ -130,7 +130,7 @@ async fn is_member(client: &Client, node: u64) -> Result<bool, Failure> {
     Ok(led_status(client).await?.nodes.iter().any(|member| member.id == node))
 }
 
-/// How many entries a node lacks.
+/// Returns the number of log entries that a node lacks.
 fn behind(status: &Status, node: &NodeStatus) -> Option<u64> {
     node.applied.map(|applied| status.applied.saturating_sub(applied))
 }
@@ -216,7 +216,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
     changed(client, node, output, "votes").await
 }
 
-/// Shows the progress of the node until it has nearly all entries. The cluster refuses a node that is no member.
+/// Shows the progress of the node until it has nearly all entries. The cluster refuses a node that is not a member.
 async fn caught_up(client: &Client, node: u64, output: &Output) -> Result<(), Failure> {
     let bar = if output.watched && !output.json { ProgressBar::new(0) } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} log entries ({elapsed})") {

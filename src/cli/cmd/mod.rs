@@ -1,4 +1,4 @@
-//! The commands, a file each: its options, its call, its text and its JSON.
+//! The commands. Each file has the options, the call, the text and the JSON of one command.
 
 pub(super) mod acquire;
 pub(super) mod ask;

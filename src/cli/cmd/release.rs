@@ -27,7 +27,7 @@ struct Released {
     reason: Option<String>,
 }
 
-/// Releases a lease. It fails if the lease is not held, or no longer held.
+/// Releases a lease. Fails if the lease is not held, or no longer held.
 pub(in crate::cli) async fn run(client: &Client, options: ReleaseOptions, output: &Output) -> Result<u8, Failure> {
     let released = client.release(options.name.as_str(), &options.handle.read()?).await;
     if output.json
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::cli::json::tests::value;
 
-    /// A release says what the manual lists.
+    /// The output of a release has the fields that the manual lists.
     #[test]
     fn a_release_has_every_field() {
         assert_eq!(value(&Released { released: true, reason: None }), json!({"released": true, "reason": null}));

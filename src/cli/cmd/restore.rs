@@ -1,4 +1,4 @@
-//! `restore`: the first node of a new cluster, from a backup.
+//! `restore`: creates the first node of a new cluster from a backup.
 
 use std::path::PathBuf;
 use std::time::Duration;

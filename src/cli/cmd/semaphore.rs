@@ -23,7 +23,7 @@ pub(in crate::cli) struct SemaphoreOptions {
     remove: bool,
 }
 
-/// The JSON line; the limit is null where it was removed.
+/// The JSON line. The limit is null after it was removed.
 #[derive(Debug, Serialize)]
 struct Semaphore {
     namespace: String,

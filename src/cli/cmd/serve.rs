@@ -1,4 +1,4 @@
-//! `serve`: one node, from its configuration.
+//! `serve`: runs one node from its configuration.
 
 use std::path::PathBuf;
 

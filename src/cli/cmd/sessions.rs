@@ -43,7 +43,7 @@ impl Session {
     }
 }
 
-/// Sessions of the namespace.
+/// Lists the sessions of the namespace.
 pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
     let ReadAt { now, value: sessions, .. } = client.all_sessions().await?;
     if output.json {
@@ -71,7 +71,7 @@ pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, 
     Ok(YES)
 }
 
-/// Notes on a session: it lost its stream, or its life was extended while there was no leader.
+/// Returns notes on a session: it lost its stream, or its life was extended while there was no leader.
 fn remarks(session: &SessionView) -> String {
     let gone = session.disconnected.then(|| "disconnected".to_owned());
     let longer = (session.leaderless_ms != 0).then(|| format!("no leader for {}", short(session.leaderless_ms)));

@@ -69,7 +69,7 @@ impl Lock {
 struct Closed {
     token: String,
     who: String,
-    /// In log time, as in `status`.
+    /// The end of the closed time, in log time as in `status`.
     until_ms: u64,
 }
 

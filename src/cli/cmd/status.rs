@@ -22,7 +22,7 @@ struct Cluster {
     locks: u64,
     waiters: u64,
     features: u32,
-    /// For how long nothing is granted after a restore; 0 otherwise.
+    /// How long no lock is granted after a restore, in milliseconds; 0 otherwise.
     closed_ms: u64,
 }
 
@@ -34,7 +34,7 @@ struct Node {
     peer: String,
     http: String,
     applied: Option<u64>,
-    /// False also if it is unknown.
+    /// Whether the node is healthy; false also if this is unknown.
     healthy: bool,
     version: Option<String>,
     features: Option<u32>,
@@ -74,7 +74,7 @@ impl Node {
     }
 }
 
-/// Shows the leader and the health of the nodes. Without a leader it shows the view of the asked node, and fails.
+/// Shows the leader and the health of the nodes. Without a leader it shows the view of one node, and fails.
 pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
     let status = client.status().await?;
     if output.json {
@@ -136,7 +136,7 @@ mod tests {
     use crate::model::{LogTime, Totals};
     use crate::service::Role;
 
-    /// The status has every promised field, and null for no leader.
+    /// The status has every promised field; `leader` is null if there is no leader.
     #[test]
     fn status_has_every_field() {
         let node = NodeStatus {

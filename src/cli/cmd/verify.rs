@@ -33,7 +33,7 @@ struct Verified {
     flaw: Option<String>,
 }
 
-/// Checks that an export is complete and obeys the rules. Exit code 1 if not.
+/// Checks that an export is complete and obeys the rules. Returns exit code 1 if it is not or does not.
 pub(in crate::cli) fn run(options: &VerifyOptions, output: &Output) -> Result<u8, Failure> {
     let unread = |error: io::Error| Failure::usage(format!("{}: {error}", options.file.display()));
     let reader = opened(&options.file).map_err(unread)?;
@@ -60,7 +60,7 @@ fn opened(path: &Path) -> io::Result<BufReader<Box<dyn Read>>> {
     Ok(BufReader::new(from))
 }
 
-/// Reads the records of all lines. A line that is no record is a flaw.
+/// Reads the records of all lines. A line that is not a record is a flaw.
 fn records(reader: impl BufRead) -> io::Result<Result<Vec<HistoryRecord>, Flaw>> {
     let mut records = Vec::new();
     let mut cluster: Option<String> = None;
@@ -116,7 +116,7 @@ fn praise(proof: &Proof) -> String {
     )
 }
 
-/// A count with the singular or plural of the thing.
+/// Returns a count with the singular or plural of the noun.
 fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }

@@ -1,4 +1,4 @@
-//! `version`: the versions of the program, of the protocol and of stored bytes.
+//! `version`: prints the versions of the program, of the protocol and of stored data.
 
 use serde::Serialize;
 

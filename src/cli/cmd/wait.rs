@@ -56,7 +56,8 @@ pub(in crate::cli) async fn run(
     Ok(YES)
 }
 
-/// What blocks a name: a holder, or else the closing that ends first. Empty if the cluster does not answer.
+/// Describes what blocks a name: a holder, or else the closed time that ends first. Empty if the cluster does not
+/// answer.
 async fn in_the_way(client: &Client, name: &str) -> String {
     let Ok(seen) = client.inspect(name).await else { return String::new() };
     let LockView { lock, holders, closed, .. } = seen.value;

@@ -63,7 +63,7 @@ struct Happened {
 }
 
 impl Happened {
-    /// The line of an event of this cluster.
+    /// Creates the line of an event of this cluster.
     fn new(event: &Event, cluster_id: u128) -> Self {
         let facts = Facts::of(&event.kind);
         Self {
@@ -116,7 +116,7 @@ mod tests {
         WallTime,
     };
 
-    /// An event has a position to continue from, a date, and only its own facts.
+    /// An event has a position to continue from, a date, and only the fields that apply to it.
     #[test]
     fn events_have_positions_and_dates() {
         let claim = Claim::Request(RequestId { session: SessionId::new(0, 3), number: 1 });

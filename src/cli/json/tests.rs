@@ -1,4 +1,5 @@
-//! Samples for the tests of each command's JSON: all fields there, null where empty, tokens and positions as texts.
+//! Samples for the tests of each command's JSON: all fields are present, null if they do not apply, with tokens and
+//! positions as strings.
 
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ pub(in crate::cli) fn holder() -> HolderView {
     }
 }
 
-/// A lease says what the manual lists.
+/// The output of a lease has the fields that the manual lists.
 #[test]
 fn a_lease_has_every_field() {
     let leased = Leased {

@@ -25,9 +25,9 @@ pub(super) struct Held<S: LockService> {
 pub(super) struct Asking<'a> {
     pub(super) order: &'a Order,
     pub(super) owner: &'a str,
-    /// The run that waits for this one to finish.
+    /// The enclosing run, which waits for this one to end.
     pub(super) parent: Option<Parent>,
-    /// Timeout of calls that have no other.
+    /// Timeout of calls without another one.
     pub(super) timeout: Duration,
 }
 
@@ -78,7 +78,7 @@ macro_rules! as_asked {
     }};
 }
 
-/// Opens a session and acquires the locks. The wait counts from now. A signal ends it, and leaves no waiter in the
+/// Opens a session and acquires the locks. The wait counts from the call. A signal ends it, and no waiter stays in the
 /// queue.
 pub(super) async fn acquire<S: LockService>(
     client: &Client<S>,
@@ -87,10 +87,10 @@ pub(super) async fn acquire<S: LockService>(
     output: &Output,
 ) -> Result<Held<S>, NotHeld> {
     let (clock, options) = (SystemClock::new(), &asking.order.run);
-    // A try does not wait in a queue. It has no deadline for connecting.
+    // A try does not wait in a queue, and has no deadline for connecting.
     let deadline = options.wait().filter(|wait| !wait.is_zero()).map(|wait| clock.now().after(wait));
     let wait = || options.wait().map(|_| deadline.map_or(Duration::ZERO, |deadline| left(&clock, deadline)));
-    // A dropped opening may leave an empty session, which ends at its TTL.
+    // If this future is dropped while the session opens, an empty session may remain. It ends at its TTL.
     let session = tokio::select! {
         signal = signals.next_ending() => return Err(NotHeld::Withdrawn(signal)),
         session = open(client, options, deadline.map(|deadline| left(&clock, deadline))) => session?,
@@ -139,19 +139,19 @@ async fn ask<S: LockService>(
     as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
 }
 
-/// How long the command gets to end in order: by default a quarter of what the hold is valid for at most, because a
-/// hold that is never valid for that long would be lost from the beginning.
+/// The time that the command gets to end after TERM. The default is a quarter of the longest validity of the hold: a
+/// hold that is never valid that long would count as lost from the beginning.
 pub(super) fn kill_after(options: &RunOptions, ttl: Duration) -> Duration {
     options.kill_after.unwrap_or(longest_validity(options, ttl) / 4)
 }
 
-/// How long the hold is valid after an answer: for the TTL, or for the disconnect grace or the time from the grant
-/// where one of these is shorter.
+/// How long the hold is valid after an answer: the TTL, or the disconnect grace or `--at-most` if one of these is
+/// shorter.
 fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
     [options.disconnect_grace, options.at_most].into_iter().flatten().fold(ttl, Duration::min)
 }
 
-/// Closes the session, and so everything that it holds or waits for. If no node answers in time, it ends at its TTL.
+/// Closes the session, and with it all its holds and waits. If no node answers in time, the session ends at its TTL.
 pub(super) async fn close<S: LockService>(session: Session<S>, timeout: Duration) {
     match tokio::time::timeout(timeout, session.close()).await {
         Ok(Ok(())) => {}
@@ -179,7 +179,7 @@ async fn open<S: LockService>(
     }
 }
 
-/// The error of the wait. If the session expired, no node answered for a whole TTL.
+/// Returns the error of the wait. If the session expired, no node answered for a whole TTL.
 fn unreached(error: ClientError) -> Failure {
     match error {
         ClientError::SessionLost { reason: None, .. } => Failure::new(

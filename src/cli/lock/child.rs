@@ -1,10 +1,10 @@
-//! Runs a command while something is held: handles its process group, the terminal and signals, and ends it with the
-//! hold.
+//! Runs a command while a lock is held. Handles the command's process group, the terminal and signals, and ends the
+//! command when the hold ends.
 //!
 //! - The hold counts as in use until no process of the group is left, even after the end of the command itself.
-//! - The group is asked to end early enough that it can be killed before the hold runs out on this machine's clock.
-//! - The command is the child of a guardian, which kills it and all that it started when this process is
-//!   killed. When the guardian is killed, this process does the same.
+//! - The group is asked to end early enough that it can be killed before the hold expires on this machine's clock.
+//! - The command is the child of a guardian. When this process is killed, the guardian kills the command and all
+//!   processes that it started. When the guardian is killed, this process does the same.
 
 use std::io;
 use std::pin::Pin;
@@ -22,16 +22,16 @@ use crate::limits;
 
 pub use super::orders::{Ended, OnLost, Orders};
 
-/// Something that is held while the command runs.
+/// The lock, or another hold, that lasts while the command runs.
 pub trait Hold {
-    /// For how long it is certainly still held, on the clock of this machine; zero after a loss.
+    /// How long the hold is certainly still valid, on the clock of this machine; zero after a loss.
     fn valid_for(&self) -> Duration;
     /// Waits for a loss. It may be called repeatedly.
     fn lost(&self) -> impl Future<Output = ()>;
     /// Waits for the next request of another client, and notifies the user of it.
     fn asked(&self) -> impl Future<Output = ()>;
-    /// Notifies the user that the command has ended, and that these of its processes, by id and name, are still waited
-    /// for.
+    /// Notifies the user that the command has ended, and that these of its processes, by id and name, still run and are
+    /// waited for.
     fn waits_for(&self, processes: &[(u32, String)]);
 }
 
@@ -47,10 +47,11 @@ pub struct Report {
 /// Runs the command to its end.
 ///
 /// # Errors
-/// The command was not started, or its guardian was killed. No process of it is left then.
+/// An error if the command was not started, or its guardian was killed. In both cases no process of the command is
+/// left.
 pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io::Result<Report> {
     let terminal = Terminal::open();
-    // If the guardian is killed, its children become those of this process.
+    // If the guardian is killed, its children become children of this process.
     adopt_orphans();
     let started = Guardian::start(orders, terminal.as_ref().is_some_and(Terminal::is_ours)).await;
     let (guardian, leader) = started.inspect_err(|_| end_all(None))?;
@@ -85,7 +86,7 @@ struct Wrapper<'a, H> {
     ended: Option<Ended>,
     lost: bool,
     kill_timer: Option<Pin<Box<Sleep>>>,
-    /// Fires when the user is notified of processes that are waited for.
+    /// When to notify the user of processes that are still waited for.
     notice_timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -116,7 +117,7 @@ impl<H: Hold> Wrapper<'_, H> {
             signal = signals.next_for_wrapper() => self.pass(signal),
             () = hold.lost(), if !self.lost => self.lose(),
             () = sleep(until_loss), if watched => {
-                // It may have been renewed since.
+                // The hold may have been renewed meanwhile.
                 if self.hold.valid_for() <= self.needed() {
                     self.lose();
                 }
@@ -137,7 +138,7 @@ impl<H: Hold> Wrapper<'_, H> {
                 self.hold.waits_for(&left.collect::<Vec<_>>());
             }
             // A group has no event for its end: kill(2) with signal 0 is the only check. The guardian reports the end
-            // of each member that it adopted; the others are polled with growing pauses.
+            // of each process that it adopted. Others are polled, with growing pauses.
             () = sleep(poll.unwrap_or_default()), if poll.is_some() => {}
         }
         Ok(None)
@@ -156,7 +157,7 @@ impl<H: Hold> Wrapper<'_, H> {
         None
     }
 
-    /// The validity that is needed to end the group in order.
+    /// The validity that the hold must still have so that the group can be ended in order.
     fn needed(&self) -> Duration {
         let margin = Duration::from_millis(limits::LOSS_MARGIN_MS);
         match self.orders.on_lost {
@@ -180,13 +181,14 @@ impl<H: Hold> Wrapper<'_, H> {
         }
     }
 
-    /// Passes a signal on. After TERM the group is killed only with `--stop-after`, because the hold is valid.
+    /// Passes a signal on to the group. After TERM, the group is killed only with `--stop-after`, because the hold is
+    /// valid.
     fn pass(&mut self, signal: Signal) {
         self.signal(signal);
         if signal != Signal::TERM {
             return;
         }
-        // A stopped group would not act on it.
+        // A stopped group would not act on the signal.
         self.signal(Signal::CONT);
         if let Some(after) = self.orders.stop_after {
             // A second TERM only shortens the time.
@@ -195,7 +197,7 @@ impl<H: Hold> Wrapper<'_, H> {
         }
     }
 
-    /// Kills the group after this time, unless it is to be killed earlier.
+    /// Kills the group after this time, unless an earlier kill is already scheduled.
     fn kill_within(&mut self, after: Duration) {
         let timer = Box::pin(sleep(after));
         if self.kill_timer.as_ref().is_none_or(|before| timer.deadline() < before.deadline()) {
@@ -214,7 +216,8 @@ impl<H: Hold> Wrapper<'_, H> {
         test_kill_process_group(self.leader) == Err(Errno::SRCH)
     }
 
-    /// Takes the terminal back. A command that was killed may have left it in another mode.
+    /// Puts this process's group into the terminal's foreground again. A command that was killed may have left the
+    /// terminal in another mode.
     fn leave_terminal(&self, killed: bool) {
         let Some(terminal) = &self.terminal else { return };
         if let Err(error) = terminal.take_back_from(self.leader) {
@@ -225,8 +228,8 @@ impl<H: Hold> Wrapper<'_, H> {
         }
     }
 
-    /// The command was stopped. On a terminal the wrapper stops too, so that the shell comes back; elsewhere
-    /// the one that stopped the command continues it.
+    /// Handles a stop of the command. On a terminal this process stops, too, so that the shell prompts again. Without
+    /// one, the process that stopped the command has to continue it.
     async fn stopped(&mut self, by: Signal, signals: &mut Signals) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = by == Signal::TTIN || by == Signal::TTOU;
@@ -237,7 +240,8 @@ impl<H: Hold> Wrapper<'_, H> {
             stop_own_job(signals).await;
         }
         if self.hold.valid_for().is_zero() && !self.lost && self.orders.on_lost != OnLost::Ignore {
-            // It was stopped before the hold expired. Continued, it would run without the hold until a signal arrives.
+            // The hold expired while the command was stopped. If the command was continued, it would run without the
+            // hold until a signal arrives.
             self.lost = true;
             self.signal(Signal::KILL);
             return;
@@ -251,7 +255,7 @@ impl<H: Hold> Wrapper<'_, H> {
     }
 }
 
-/// Stops this process's own job, as Ctrl-Z would have done, and returns when it is continued.
+/// Stops this process's own job, as Ctrl-Z does, and returns when the job is continued.
 async fn stop_own_job(signals: &mut Signals) {
     if let Err(error) = kill_current_process_group(Signal::TSTP) {
         tracing::warn!(%error, "the wrapper could not stop itself");

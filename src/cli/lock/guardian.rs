@@ -1,10 +1,11 @@
 //! The guardian of a command: a process between the wrapper and the command, in a separate group. When the wrapper is
-//! killed, it kills all processes that the command has started.
+//! killed, the guardian kills all processes that the command has started.
 //!
-//! - It is the parent of the command, and reports how the command ends. Orphaned processes of the command become its
-//!   children, in any group or session, so it finds all of them.
-//! - It has none of the command's streams, and only KILL and STOP have an effect on it.
-//! - When it is killed, the kernel kills the command, and the wrapper adopts and kills the rest.
+//! - The guardian is the parent of the command, and reports how the command ends. Orphaned processes of the command
+//!   become its children, in any group or session, so it finds all of them.
+//! - The guardian has none of the command's streams, and only KILL and STOP have an effect on it.
+//! - When the guardian is killed, the kernel kills the command, and the wrapper adopts and kills the remaining
+//!   processes.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +31,8 @@ use crate::service::ErrorCode;
 /// Name of the hidden command that is the guardian.
 pub const GUARDIAN_COMMAND: &str = "__guardian";
 
-/// The command line of this program as a guardian. With `json`, a command that cannot be started is an error in JSON.
+/// Returns the command line that starts this program as a guardian. With `json`, the guardian prints the error for a
+/// command that cannot be started as JSON.
 pub(super) fn own_guardian(json: bool) -> Vec<OsString> {
     let mut words = vec![own_program(), GUARDIAN_COMMAND.into()];
     words.extend(json.then(|| "--json".into()));
@@ -48,8 +50,8 @@ pub struct GuardianOptions {
     command: Vec<OsString>,
 }
 
-/// Starts the command and guards it to its end. Standard input is the socket to the wrapper. With `json`, a command
-/// that cannot be run is an error in JSON.
+/// Starts the command and guards it until its end. Standard input is the socket to the wrapper. With `json`, the error
+/// for a command that cannot be run is printed as JSON.
 #[must_use]
 pub fn guard(options: &GuardianOptions, json: bool) -> u8 {
     let input = io::stdin();
@@ -57,12 +59,12 @@ pub fn guard(options: &GuardianOptions, json: bool) -> u8 {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(watch(options, json, UnixStream::from(socket)))
     });
-    // Nothing reads its standard error: the wrapper sees that the socket is closed.
+    // No process reads the guardian's standard error. The wrapper detects that the socket is closed.
     if guarded.is_ok() { 0 } else { ErrorCode::Internal.row().exit }
 }
 
 async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io::Result<()> {
-    // A kill by the name of the program (`killall`) then spares the guardian. Nothing else depends on its name.
+    // A kill by program name (`killall`) then spares the guardian. Nothing else depends on its name.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"lk-guardian");
     adopt_orphans();
@@ -89,7 +91,7 @@ async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io
     Ok(())
 }
 
-/// Starts the shim, which becomes the command. The streams are closed here when this returns.
+/// Starts the shim, which becomes the command. The guardian's copies of the streams are closed on return.
 fn start(options: &GuardianOptions, json: bool, streams: [OwnedFd; 3]) -> io::Result<Pid> {
     let [input, output, errors] = streams;
     let mut command = Command::new(own_program());
@@ -102,7 +104,7 @@ fn start(options: &GuardianOptions, json: bool, streams: [OwnedFd; 3]) -> io::Re
     Pid::from_raw(i32::try_from(shim.id()).unwrap_or(0)).ok_or_else(|| io::Error::other("the child has no process id"))
 }
 
-/// Reports what happens to the command until the wrapper cannot be reached.
+/// Reports what happens to the command. Returns when the wrapper cannot be reached.
 async fn follow(leader: Pid, mut writer: OwnedWriteHalf, mut children: Stream) -> io::Result<()> {
     report(&mut writer, News::Started(leader)).await?;
     loop {
@@ -117,7 +119,7 @@ async fn report(writer: &mut OwnedWriteHalf, news: News) -> io::Result<()> {
     writer.write_all(format!("{news}\n").as_bytes()).await
 }
 
-/// Reads the end of a child, or the stop of the command.
+/// Returns the end of a child or the stop of the command, if there is one to report.
 fn reap(leader: Pid) -> io::Result<Option<News>> {
     loop {
         return match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {

@@ -45,14 +45,14 @@ struct AskedFor {
     why: String,
 }
 
-/// The JSON line after the end of the command: these of its processes are waited for.
+/// The JSON line after the end of the command: these of its processes still run and are waited for.
 #[derive(Debug, Serialize)]
 struct LeftBehind {
     event: &'static str,
     processes: Vec<LeftProcess>,
 }
 
-/// One of [`LeftBehind`].
+/// One process of [`LeftBehind`].
 #[derive(Debug, Serialize)]
 struct LeftProcess {
     pid: u32,
@@ -123,8 +123,8 @@ pub(super) fn tokens(names: &[LockName], guard: &SetGuard) -> Vec<String> {
     names.iter().filter_map(|name| guard.token(name.as_str())).map(|token| token.to_string()).collect()
 }
 
-/// Prints one line for each lock, and holds until standard input is closed, a signal arrives or a lock is lost. A loss
-/// and a request of another client are further lines.
+/// Prints one line for each lock, and holds until standard input is closed, a signal arrives or a lock is lost. Prints
+/// a further line for a loss and for each request of another client.
 pub(super) async fn hold(
     names: &[LockName],
     held: &Notified<'_>,
@@ -165,18 +165,19 @@ pub(super) async fn hold(
     }
 }
 
-/// Reads standard input to its end, on a thread that ends with the process.
+/// Reads standard input to its end, on a thread that runs until then or until the process ends.
 fn input_closed() -> Result<oneshot::Receiver<io::Result<()>>, Failure> {
     let (closed, end) = oneshot::channel();
     thread::Builder::new().name("input".to_owned()).spawn(move || {
-        // Without a receiver, the hold has ended already.
+        // If the receiver was dropped, the hold has already ended.
         let _ = closed.send(read_to_end());
     })?;
     Ok(end)
 }
 
-/// A background job that reads the terminal is stopped, with everything in it, unless the thread that reads blocks that
-/// signal: then the read fails, and is repeated until the job is in the foreground.
+/// Reads to the end of standard input. If a background job reads from the terminal, the system stops the whole job,
+/// unless the reading thread blocks SIGTTIN. With the signal blocked the read fails, and is repeated until the job is
+/// in the foreground.
 fn read_to_end() -> io::Result<()> {
     let mut blocked = SigSet::empty();
     blocked.add(MaskedSignal::SIGTTIN);

@@ -1,5 +1,5 @@
-//! The protocol between a wrapper and its guardian over a socket pair: first the command's three streams, then lines.
-//! When the socket is closed, the other process has ended.
+//! The protocol between a wrapper and its guardian over a socket pair: first the command's three streams, then lines of
+//! text. When one process finds the socket closed, the other one has ended.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,21 +23,21 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use super::orders::{Ended, Orders};
 use crate::limits;
 
-/// The last line of a wrapper: the guardian kills nothing.
+/// The last line of a wrapper. After it, the guardian ends without killing any process.
 pub(super) const GOODBYE: &str = "goodbye";
 
-/// A report of the guardian, one line each.
+/// A report of the guardian, as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum News {
-    /// It runs as this process, which leads a group of this number.
+    /// The command runs as this process, which leads a group with the same id.
     Started(Pid),
-    /// It was stopped by this signal.
+    /// The command was stopped by this signal.
     Stopped(Signal),
     /// The command ended.
     Ended(Ended),
-    /// Another process that it left behind has ended.
+    /// Another process that the command left behind has ended.
     OrphanEnded,
-    /// It could not be started.
+    /// The command could not be started.
     Failed(String),
 }
 
@@ -102,7 +102,7 @@ impl Guardian {
         }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.process_group(0).spawn()?;
-        // The other end must be closed here, or the end of the guardian could not be detected.
+        // This process must close its copy of the other end, or it could not detect the end of the guardian.
         drop(command);
         send_streams(&ours)?;
         ours.set_nonblocking(true)?;
@@ -117,7 +117,7 @@ impl Guardian {
         }
     }
 
-    /// What happens next to the command. Dropping the future loses nothing.
+    /// Waits for the next report about the command. Dropping the future loses no report.
     pub(super) async fn news(&mut self) -> io::Result<News> {
         match self.lines.next_line().await {
             Ok(Some(line)) => line.parse(),
@@ -127,7 +127,7 @@ impl Guardian {
         }
     }
 
-    /// Lets it end without killing anything, and waits for that.
+    /// Lets the guardian end without killing any process, and waits for its end.
     pub(super) async fn dismiss(mut self) {
         // A guardian that has ended needs no goodbye.
         let _ = self.writer.write_all(format!("{GOODBYE}\n").as_bytes()).await;
@@ -157,7 +157,7 @@ fn send_streams(socket: &UnixStream) -> io::Result<()> {
 
 /// Receives the command's three streams; `None` if the wrapper has ended.
 pub(super) fn receive_streams(socket: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
-    // If the system cannot close them on exec, the command inherits them a second time.
+    // If the system cannot close the descriptors on exec, the command inherits them a second time.
     #[cfg(target_os = "linux")]
     let flags = RecvFlags::CMSG_CLOEXEC;
     #[cfg(not(target_os = "linux"))]
@@ -185,7 +185,7 @@ pub(super) fn receive_streams(socket: &UnixStream) -> io::Result<Option<[OwnedFd
 mod tests {
     use super::*;
 
-    /// Every report of a guardian can be read; other lines are refused.
+    /// Every report of a guardian can be read back. Other lines are refused.
     #[test]
     fn news_are_read_as_they_were_written() {
         let pid = Pid::from_raw(12).unwrap();

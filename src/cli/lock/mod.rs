@@ -1,6 +1,6 @@
 //! `lock`: runs a command while it holds one or more locks, or only holds them.
 //!
-//! Knows: the client, processes, signals and the terminal. Never: how the lock service works.
+//! Knows: the client, processes, signals and the terminal. Never: how the lock service works internally.
 
 mod acquire;
 pub mod child;
@@ -134,8 +134,8 @@ async fn run_command<S: LockService>(
     Ok(ended.code())
 }
 
-/// The command's environment. The variables of a single lock are removed for a set: the command might have inherited
-/// them from an enclosing run.
+/// Returns the environment of the command. For a set, the variables of a single lock are removed, because the command
+/// might inherit them from an enclosing run.
 fn environment<S: LockService>(
     asking: &Asking<'_>,
     held: &Held<S>,
@@ -154,12 +154,12 @@ fn environment<S: LockService>(
         ("LOCKKEEPER_OWNER", Some(asking.owner.to_owned())),
         ("LOCKKEEPER_ENDPOINTS", Some(common.endpoints.join(","))),
     ];
-    // Inherited where it comes from the environment.
+    // The command inherits the cluster if it comes from the environment.
     let cluster = common.cluster.clone().map(|cluster| (CLUSTER_VARIABLE, Some(cluster)));
     variables.into_iter().chain(cluster).map(|(name, value)| (name.to_owned(), value.map(Into::into))).collect()
 }
 
-/// A random owner name, which distinguishes runs and is short.
+/// Returns a random owner name. It is short, and distinguishes runs.
 fn random_owner() -> String {
     format!("run-{:08x}", SystemClock::new().random_u128() as u32)
 }

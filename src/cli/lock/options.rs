@@ -12,7 +12,7 @@ use crate::cli::args::{at_least, at_most, delay, duration, lock_name, owner, sig
 use crate::cli::error::Failure;
 use crate::model::{Access, LockName, LockValue, Mode, Owner};
 
-/// The usage of `lock`; clap would print the parts in another order.
+/// The usage of `lock`. clap would print the parts in another order.
 pub const LOCK_USAGE: &str = "lockkeeper lock [OPTIONS] NAME [--and NAME]... [--] CMD ARG...
        lockkeeper lock [OPTIONS] NAME [--and NAME]... -c STRING
        lockkeeper lock [OPTIONS] --hold NAME [--and NAME]...";
@@ -157,13 +157,13 @@ pub(super) struct Order {
     pub(super) names: Vec<LockName>,
     pub(super) access: Access,
     pub(super) value: Option<LockValue>,
-    /// What to run; `None` to hold without a command.
+    /// The command and its arguments; `None` to hold without a command.
     pub(super) command: Option<Vec<OsString>>,
     pub(super) run: RunOptions,
 }
 
 impl Order {
-    /// The name of the command's program, which other clients see.
+    /// Returns the name of the command's program, which other clients see.
     pub(super) fn program(&self) -> String {
         let Some(command) = &self.command else { return "lockkeeper".to_owned() };
         // For a shell command its text is used instead of `sh`.
@@ -175,15 +175,15 @@ impl Order {
 }
 
 impl Named {
-    /// Exactly one of the two is there.
+    /// Returns all names. Exactly one of the two fields is `Some`.
     fn names(self, more: Vec<LockName>) -> Vec<LockName> {
         self.name.or(self.named).into_iter().chain(more).collect()
     }
 }
 
 impl LockOptions {
-    /// Checks the relations between options. Without a command, and without `--hold`, `terminal` says whether standard
-    /// input is one.
+    /// Checks the relations between options. `terminal` says whether standard input is a terminal; it matters only
+    /// without a command and without `--hold`.
     pub(super) fn order(self, terminal: bool) -> Result<Order, Failure> {
         let access = self.access();
         let Self { named, and, value, hold, run, .. } = self;
@@ -225,12 +225,12 @@ impl ElectOptions {
 }
 
 impl RunOptions {
-    /// How long to wait; `None` for no end.
+    /// How long to wait; `None` for no limit.
     pub(super) fn wait(&self) -> Option<Duration> {
         if self.try_once { Some(Duration::ZERO) } else { self.wait }
     }
 
-    /// What to run, if anything.
+    /// The command to run; `None` if there is none.
     fn command(&self) -> Result<Option<Vec<OsString>>, Failure> {
         let command = match &self.shell {
             Some(text) => vec!["sh".into(), "-c".into(), text.clone()],
@@ -261,7 +261,7 @@ mod tests {
         options.order(false).map_err(|failure| failure.detail)
     }
 
-    /// Everything after the dashes belongs to the command. Before them, options are allowed anywhere.
+    /// Everything after `--` belongs to the command. Options may be anywhere before it.
     #[test]
     fn the_command_keeps_its_own_options() {
         let order = locked(&["nightly", "-w", "10s", "--", "echo", "-n", "--json"]).unwrap();
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(locked(&["a", "--", "/usr/bin/rsync", "-a"]).unwrap().program(), "rsync");
     }
 
-    /// A set is a name and others behind `--and`; a name that begins with a dash is behind `--name`.
+    /// A set is one name and further ones after `--and`. A name that begins with a dash is given with `--name`.
     #[test]
     fn names_are_words_or_behind_their_options() {
         let names = |line: &[&str]| locked(line).unwrap().names.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Without a command it holds only with an option or at a terminal. An empty command is an error.
+    /// Without a command, the lock is held only with `--hold` or at a terminal. An empty command is an error.
     #[test]
     fn a_missing_command_is_a_usage_error() {
         assert_eq!(locked(&["a", "--hold"]).unwrap().command, None);

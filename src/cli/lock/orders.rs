@@ -1,4 +1,4 @@
-//! The orders of a wrapper, and how its command ended.
+//! The settings of a wrapped command, and how the command ended.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -17,38 +17,38 @@ pub enum OnLost {
     Ignore,
 }
 
-/// What to run, and how.
+/// The command to run, and the settings for it.
 #[derive(Debug, Clone)]
 pub struct Orders {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Variables that are set in its environment, or removed.
+    /// Variables that are set in the command's environment, or removed from it.
     pub environment: Vec<(String, Option<OsString>)>,
-    /// What happens to it after a loss.
+    /// What happens to the command after a loss.
     pub on_lost: OnLost,
     /// Time from TERM to KILL after a loss.
     pub kill_after: Duration,
-    /// Time from TERM to KILL when this process gets TERM; `None` is no KILL.
+    /// Time from TERM to KILL when this process gets TERM; `None` for no KILL.
     pub stop_after: Option<Duration>,
     /// Signal for the group when another client asks for the hold.
     pub on_ask: Option<Signal>,
-    /// Whether processes that the command leaves in its group are waited for.
+    /// Whether to wait for processes that the command leaves in its group.
     pub whole_group: bool,
-    /// The program, and first arguments, that start the guardian.
+    /// The program that starts the guardian, and its first arguments.
     pub guardian: Vec<OsString>,
 }
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// With this code.
+    /// The command ended with this exit code.
     Code(u8),
-    /// By this signal.
+    /// The command was ended by this signal.
     Signal(u8),
 }
 
 impl Ended {
-    /// The exit code as in a shell: the code, or 128 plus the signal.
+    /// Returns the exit code as in a shell: the code, or 128 plus the signal.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {

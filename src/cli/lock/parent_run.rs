@@ -12,7 +12,7 @@ pub(super) struct ParentRun {
 }
 
 impl ParentRun {
-    /// The variables of the environment.
+    /// Reads the variables from the environment.
     pub(super) fn of_this_process() -> Self {
         let given = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
@@ -22,8 +22,8 @@ impl ParentRun {
         }
     }
 
-    /// The run that waits for this one, if there is one. Without a common endpoint the outer run is treated as one of
-    /// another cluster, and ignored.
+    /// Returns the run that waits for this one, if there is one. If the two have no endpoint in common, the outer run
+    /// counts as a run of another cluster and is ignored.
     pub(super) fn parent(&self, endpoints: &[String]) -> Result<Option<Parent>, Failure> {
         let (Some(session), Some(owner)) = (&self.session, &self.owner) else { return Ok(None) };
         let same = |theirs: &String| theirs.split(',').any(|one| endpoints.iter().any(|own| own == one));
@@ -45,7 +45,8 @@ mod tests {
         Some(text.to_owned())
     }
 
-    /// A nested run names the outer one, unless that uses another cluster. Invalid variables are a usage error.
+    /// A nested run names the outer one, unless the outer one uses another cluster. Invalid variables are a usage
+    /// error.
     #[test]
     fn a_nested_run_names_the_outer_one() {
         let around = ParentRun { session: given("7"), owner: given("job"), endpoints: given("a:1,b:2") };

@@ -9,20 +9,20 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_proce
 
 use crate::limits;
 
-/// One process of `/proc`.
+/// A process, as `/proc` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     /// Id of the process.
     pub(super) pid: Pid,
     /// The first characters of its program's name.
     pub(super) name: String,
-    /// Ended, but its exit code was not read yet.
+    /// Whether the process has ended, but its exit code was not read yet.
     zombie: bool,
     parent: i32,
     group: i32,
 }
 
-/// Every process of this namespace. A `/proc` of another namespace is not used, because its ids differ.
+/// Returns every process of this namespace. A `/proc` of another namespace is not used, because its ids differ.
 fn all() -> Vec<Process> {
     let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     if own != Some(getpid().as_raw_nonzero().get()) {
@@ -36,8 +36,8 @@ fn all() -> Vec<Process> {
     stats.filter_map(|stat| parse(&stat)).collect()
 }
 
-/// A line of `/proc/PID/stat`: the id, the name in brackets (which may hold any character), the state, the parent, the
-/// group.
+/// Parses a line of `/proc/PID/stat`: the id, the name in brackets (which may contain any character), the state, the
+/// parent and the group.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
@@ -48,7 +48,7 @@ fn parse(stat: &str) -> Option<Process> {
     Some(Process { pid: Pid::from_raw(pid.parse().ok()?)?, name: name.to_owned(), zombie, parent, group })
 }
 
-/// The living processes of a group.
+/// Returns the living processes of a group.
 pub(super) fn of_group(leader: Pid) -> Vec<Process> {
     let group = leader.as_raw_nonzero().get();
     all().into_iter().filter(|process| process.group == group && !process.zombie).collect()
@@ -64,12 +64,12 @@ pub(super) fn adopt_orphans() {
 
 /// Kills a group and every descendant of this process, in any group or session, and returns when none is left.
 ///
-/// It kills only its own children: their ids cannot go to another process before this one has waited for them. What
-/// they leave behind is adopted, and killed in the next round. A process that may not be killed (another user's) is
-/// left alone.
+/// It kills only its own children, because their ids cannot be reused before this process has waited for them. Their
+/// children are then adopted, and killed in the next round. A process that may not be killed (because it belongs to
+/// another user) is left running.
 pub(super) fn end_all(leader: Option<Pid>) {
     if let Some(leader) = leader {
-        // Where the group is gone already, there is nothing to kill.
+        // If the group no longer exists, there is nothing to kill.
         let _ = kill_process_group(leader, Signal::KILL);
     }
     let own = getpid().as_raw_nonzero().get();
@@ -86,7 +86,7 @@ pub(super) fn end_all(leader: Option<Pid>) {
     }
 }
 
-/// This program. Through `/proc` it is found even after the file was replaced.
+/// Returns the path of this program. `/proc` finds it even after the file was replaced.
 pub(super) fn own_program() -> OsString {
     let linux = cfg!(target_os = "linux").then(|| OsString::from("/proc/self/exe"));
     linux.or_else(|| std::env::current_exe().ok().map(Into::into)).unwrap_or_else(|| "lockkeeper".into())
@@ -96,7 +96,7 @@ pub(super) fn own_program() -> OsString {
 mod tests {
     use super::*;
 
-    /// A program may have blanks and brackets in its name.
+    /// The name of a program may contain blanks and brackets.
     #[test]
     fn a_line_of_stat_is_read_with_any_name() {
         let process = parse("12 (a) (b) S 3 4 5 0 -1").unwrap();
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(parse("12 (x"), None);
     }
 
-    /// This very process is among its own group's.
+    /// This process is in the list of its own group.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_processes_of_a_group_are_found() {

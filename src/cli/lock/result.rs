@@ -12,9 +12,9 @@ use super::orders::Ended;
 /// The outcome of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct RunResult {
-    /// The lock was held at some time.
+    /// Whether the lock was held at some time.
     pub(super) acquired: bool,
-    /// It was lost while it was held.
+    /// Whether the lock was lost while it was held.
     pub(super) lost: bool,
     /// Exit code of the command; `None` if a signal ended it.
     pub(super) child_exit: Option<u8>,
@@ -22,9 +22,9 @@ pub(super) struct RunResult {
     pub(super) signal: Option<u8>,
     /// Exit code of the run.
     pub(super) code: u8,
-    /// The grant's fencing token, of one lock.
+    /// The fencing token of the grant, if one lock was requested.
     pub(super) token: Option<String>,
-    /// The fencing tokens by name.
+    /// The fencing tokens by lock name.
     pub(super) tokens: BTreeMap<String, String>,
 }
 
@@ -42,13 +42,14 @@ impl RunResult {
 #[derive(Debug)]
 pub(super) struct ResultFile {
     path: PathBuf,
-    /// Where the new file is until it replaces the old one; `None` for a device or a pipe, which is written to itself.
+    /// The path of the new file until it replaces the old one; `None` for a device or a pipe, which is written
+    /// directly.
     temporary: Option<PathBuf>,
     file: File,
 }
 
 impl ResultFile {
-    /// Opens the file. The result of an earlier run stays until the new one is complete.
+    /// Opens the file. The result of an earlier run remains until the new one is complete.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let kind = fs::metadata(path).map(|there| there.file_type());
         if kind.as_ref().is_ok_and(|kind| !kind.is_file()) {
@@ -60,7 +61,7 @@ impl ResultFile {
         Ok(Self { path: path.to_owned(), temporary: Some(temporary), file })
     }
 
-    /// Replaces the file atomically, even in a crash.
+    /// Replaces the file atomically. This holds for a crash, too.
     pub(super) fn write(mut self, result: &RunResult) -> io::Result<()> {
         let mut text = serde_json::to_vec(result)?;
         text.push(b'\n');
@@ -92,7 +93,7 @@ fn beside(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// The file holds every field, null where there is nothing, and no temporary file stays.
+    /// The file has every field, null if it does not apply, and no temporary file remains.
     #[test]
     fn the_result_replaces_the_file_whole() {
         let directory = tempfile::tempdir().unwrap();
@@ -112,8 +113,8 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
-    /// What cannot be opened is an error before the run; a file that is not written leaves nothing, and a device stays
-    /// one.
+    /// A file that cannot be opened is an error before the run. A result that is never written leaves no file, and a
+    /// device is not replaced.
     #[test]
     fn an_unwritable_result_is_an_error() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The step between the guardian and its command: a process that is killed with the guardian, takes the terminal, and
-//! becomes the command. It does in safe code what must happen between fork and exec.
+//! The process between the guardian and its command: it is killed with the guardian, takes the terminal, and becomes
+//! the command. It does in safe code what must happen between fork and exec.
 
 use std::ffi::OsString;
 use std::io;
@@ -58,7 +58,7 @@ pub fn become_command(options: &ShimOptions, json: bool) -> u8 {
     complain(&format!("{}: {error}", program.to_string_lossy()), code)
 }
 
-/// Requests to be killed with the guardian. Fails if the guardian has ended already.
+/// Requests that the system kills this process when the guardian ends. Fails if the guardian has already ended.
 #[cfg(target_os = "linux")]
 fn bind_to_parent(parent: u32) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -69,7 +69,7 @@ fn bind_to_parent(parent: u32) -> io::Result<()> {
     Err(io::Error::other("it is gone already"))
 }
 
-/// Other systems have no such signal: a killed guardian leaves its command running.
+/// Does nothing. Other systems have no such signal, so a killed guardian leaves its command running.
 #[cfg(not(target_os = "linux"))]
 fn bind_to_parent(_parent: u32) -> io::Result<()> {
     let _ = Signal::KILL;

@@ -7,14 +7,14 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// Passed on to the child's group. Before the child starts, they end the wait.
+/// Signals that are passed on to the command's group. Before the command starts, they end the wait.
 const PASSED: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// Stop a process, and are sent by terminals and shells.
+/// Signals that stop a process. Terminals and shells send them.
 const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
-/// Signals that reach this process. Those that were ignored when it was started (by `nohup`, say) stay ignored, here
-/// and in the child.
+/// The signals that this process receives. Signals that were ignored when it was started (for example by `nohup`) stay
+/// ignored, here and in the command.
 #[derive(Debug)]
 pub struct Signals {
     passed: Vec<(Signal, Stream)>,
@@ -22,18 +22,18 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen. From now on these signals no longer end the process.
+    /// Starts to listen. After this, these signals no longer end the process.
     pub fn listen() -> io::Result<Self> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         Ok(Self { passed: caught(&PASSED)?, continued })
     }
 
-    /// The next signal to pass on. Dropping the future loses none.
+    /// Waits for the next signal to pass on. Dropping the future loses none.
     pub async fn next(&mut self) -> Signal {
         next_of(&mut self.passed).await
     }
 
-    /// The next signal that asks this process to end.
+    /// Waits for the next signal that asks this process to end.
     pub(in crate::cli) async fn next_ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -43,7 +43,7 @@ impl Signals {
         }
     }
 
-    /// The next signal to pass on, CONT included.
+    /// Waits for the next signal to pass on, including CONT.
     pub(super) async fn next_for_wrapper(&mut self) -> Signal {
         tokio::select! {
             passed = next_of(&mut self.passed) => passed,
@@ -57,12 +57,13 @@ pub(in crate::cli) fn exit_code(signal: Signal) -> u8 {
     u8::try_from(signal.as_raw()).unwrap_or(0).saturating_add(128)
 }
 
-/// Makes this process ignore passed signals and stops. They are caught, because a child would inherit ignored signals.
+/// Makes signals that are passed on and stop signals have no effect on this process. They are caught instead of
+/// ignored, because a child would inherit ignored signals.
 pub(super) fn swallow_all() -> io::Result<impl Sized> {
     Ok((caught(&PASSED)?, caught(&STOPS)?))
 }
 
-/// Catches these, except those that were ignored when this process was started.
+/// Catches these signals, except those that were ignored when this process was started.
 fn caught(wanted: &[Signal]) -> io::Result<Vec<(Signal, Stream)>> {
     let ignored = ignored();
     let is_ignored = |wanted: &Signal| ignored & (1 << (wanted.as_raw() - 1)) != 0;
@@ -82,7 +83,7 @@ async fn next_of(streams: &mut [(Signal, Stream)]) -> Signal {
     .await
 }
 
-/// The set of ignored signals, bit `n - 1` for signal `n`; empty where the system does not say.
+/// Returns the set of ignored signals, bit `n - 1` for signal `n`. The set is empty if the system does not report it.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal as MaskedSignal};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-/// The controlling terminal of this process, and its modes when it was opened.
+/// The controlling terminal of this process, and the terminal's modes when it was opened.
 #[derive(Debug)]
 pub(super) struct Terminal {
     file: File,
@@ -15,7 +15,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Opens the terminal. `None` if this process has none.
+    /// Opens the terminal. Returns `None` if this process has none.
     #[must_use]
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
@@ -37,7 +37,8 @@ impl Terminal {
 
     /// Puts a group of this session into the foreground.
     pub(super) fn give_to(&self, group: Pid) -> io::Result<()> {
-        // A background process that does this is stopped by SIGTTOU, unless the calling thread blocks it.
+        // The system stops a background process that does this with SIGTTOU, unless the calling thread blocks that
+        // signal.
         let mut blocked = SigSet::empty();
         blocked.add(MaskedSignal::SIGTTOU);
         let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
@@ -46,12 +47,12 @@ impl Terminal {
         given.map_err(io::Error::from)
     }
 
-    /// Takes the foreground back from a group, if that group has it.
+    /// Puts this process's group into the foreground again, if this other group is in it.
     pub(super) fn take_back_from(&self, group: Pid) -> io::Result<()> {
         if self.is_foreground(group) { self.give_to(getpgrp()) } else { Ok(()) }
     }
 
-    /// Sets the modes back to what they were: a program that was killed may have left the terminal raw.
+    /// Restores the modes, because a program that was killed may have left the terminal raw.
     pub(super) fn restore_modes(&self) {
         if let (Some(modes), true) = (&self.modes, self.is_ours()) {
             let restored = tcsetattr(&self.file, OptionalActions::Drain, modes);

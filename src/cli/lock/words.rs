@@ -1,19 +1,19 @@
-//! Finds the start of the command on a command line like `lock nightly -w 10s echo -n`: the second word, or the word
-//! after `--`. Nothing after it is an option of this program.
+//! Finds the start of the command on a command line such as `lock nightly -w 10s echo -n`: the second word, or the word
+//! after `--`. The options after it belong to the command.
 
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
-/// The option that gives a name which cannot be a word.
+/// The option for a name that cannot be given as a word.
 const NAME_OPTION: &str = "--name";
 
-/// The command line with `--` before the command. It is unchanged without a command, or for other commands of this
-/// program.
+/// Returns the command line with `--` before the command. The line is unchanged if it has no command, or names another
+/// subcommand of this program.
 ///
 /// # Errors
-/// Nothing follows `--`.
+/// An error if nothing follows `--`.
 pub(in crate::cli) fn with_dashes(program: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let Some(first) = next_word(program, &arguments, 1) else { return Ok(arguments) };
     let takes_command = ["lock", "elect"].iter().find(|name| arguments[first] == **name);
@@ -39,7 +39,8 @@ fn is_name_option(argument: &OsString) -> bool {
     argument.to_str().is_some_and(|text| text == NAME_OPTION || text.starts_with(&format!("{NAME_OPTION}=")))
 }
 
-/// The next argument from here on that is neither an option nor an option's value; `None` where `--` comes first.
+/// Returns the index of the next argument, from `at` on, that is neither an option nor the value of one. Returns `None`
+/// if `--` comes first.
 fn next_word(command: &Command, arguments: &[OsString], mut at: usize) -> Option<usize> {
     while let Some(argument) = arguments.get(at) {
         let text = argument.to_string_lossy();
@@ -54,7 +55,7 @@ fn next_word(command: &Command, arguments: &[OsString], mut at: usize) -> Option
     None
 }
 
-/// Whether the next argument is the value of this option.
+/// Whether the argument after this option is its value.
 fn takes_next(command: &Command, option: &str) -> bool {
     let takes_value = |wanted: &dyn Fn(&Arg) -> bool| {
         command.get_arguments().any(|argument| wanted(argument) && argument.get_action().takes_values())
@@ -62,7 +63,7 @@ fn takes_next(command: &Command, option: &str) -> bool {
     if let Some(long) = option.strip_prefix("--") {
         return !long.contains('=') && takes_value(&|argument| argument.get_long() == Some(long));
     }
-    // In combined letters, the first that has a value takes the rest, or the next argument if there is no rest.
+    // Of combined letters, the first one with a value takes the rest of them, or the next argument if there is no rest.
     let mut letters = option[1..].chars();
     while let Some(letter) = letters.next() {
         if takes_value(&|argument| argument.get_short() == Some(letter)) {
@@ -92,8 +93,8 @@ mod tests {
         Ok(words[1..].iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
-    /// The first word is the lock, and the second begins the command: what stands behind it is the command's, however
-    /// it looks.
+    /// The first word is the lock, and the second begins the command. All words after it belong to the command, even if
+    /// they look like options.
     #[test]
     fn the_second_word_begins_the_command() {
         for (written, meant) in [
@@ -112,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Where the dashes stand already, or there is no command, or another command of this program, nothing is changed.
+    /// A line that already has `--`, has no command, or names another subcommand of this program stays unchanged.
     #[test]
     fn other_lines_stay_as_they_are() {
         for line in [
@@ -132,8 +133,7 @@ mod tests {
         }
     }
 
-    /// A line that ends with the dashes lacks its command, which a variable without a value may have been meant to
-    /// name.
+    /// A line that ends with `--` lacks its command, perhaps because a variable for it was empty. This is an error.
     #[test]
     fn dashes_without_a_command_are_an_error() {
         for line in ["lock nightly --", "lock nightly -w 1s --", "elect boss --value x --"] {
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(divided("lock nightly -- --").as_deref(), Ok("lock nightly -- --"));
     }
 
-    /// The command's own `--json` does not concern this program's errors.
+    /// The command's own `--json` has no effect on this program's errors.
     #[test]
     fn only_own_options_ask_for_json() {
         let asks = |line: &str| ask_for_json(&line.split(' ').map(OsString::from).collect::<Vec<_>>());

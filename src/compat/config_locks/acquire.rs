@@ -1,4 +1,4 @@
-//! [`ConfigLocks::lock`]: the attempts, take-overs, and the unlock that is queued if an answer was lost.
+//! [`ConfigLocks::lock`]: its attempts and take-overs, and the unlock that it queues if an answer was lost.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl<S: LockService> ConfigLocks<S> {
             let now = self.client.time().now();
             if limit.is_some_and(|limit| limit <= now) {
                 if matches!(last, ClientError::Service(_)) {
-                    // No answer stated that another process has the lock.
+                    // No answer said that another process has the lock.
                     return Err(ConfigLockError::Unclear(last));
                 }
                 return Err(match wait {
@@ -62,7 +62,7 @@ struct PendingLock<'a, S: LockService> {
     name: LockName,
     said: Metadata,
     ts: DocumentId,
-    /// Attempts whose answer was lost.
+    /// Number of attempts whose answer was lost.
     unclear: u32,
     /// Whether a lock may be held under the current `ts`.
     open: bool,
@@ -73,7 +73,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         Self { manager, name: name.clone(), said, ts: manager.new_ts(), unclear: 0, open: false }
     }
 
-    /// Makes one attempt. The inner error states that another process has the lock.
+    /// Makes one attempt. The inner error says that another process has the lock.
     async fn attempt(&mut self) -> Result<Result<Grabbed, ClientError>, ConfigLockError> {
         let manager = self.manager;
         let prepare = manager.settings.era == Era::Legacy;
@@ -114,8 +114,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         }
     }
 
-    /// The second step of the legacy manager. If another process took the lock between the two steps, it is not
-    /// acquired.
+    /// The second step of the legacy manager. Fails if another process took the lock between the two steps.
     async fn confirmed(&mut self) -> Result<Grabbed, ClientError> {
         match self.manager.client.confirm(self.name.as_str(), self.ts).await {
             Err(ClientError::HoldEnded { reason: EndReason::Overtaken | EndReason::Broken, lock }) => {
@@ -127,7 +126,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         }
     }
 
-    /// Unlocks what may have been acquired, and lets the caller retry with a new `ts`, at most twice.
+    /// Unlocks what may have been acquired, and lets the caller retry with a new `ts`. Allows at most two such retries.
     async fn answer_lost(&mut self, error: ClientError) -> Result<ClientError, ConfigLockError> {
         let unlocked = self.manager.unlock_named(self.ts, self.name.as_str()).await;
         if unlocked.is_err() {

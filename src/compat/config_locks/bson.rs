@@ -9,7 +9,8 @@ fn date(wall: WallTime) -> DateTime {
     DateTime::from_millis(i64::try_from(wall.0).unwrap_or(i64::MAX))
 }
 
-/// A document of `config.locks`. The fencing token, which MongoDB does not have, is in the field `lockkeeperToken`.
+/// Converts to a document of `config.locks`. The field `lockkeeperToken` has the fencing token, which MongoDB does not
+/// have.
 #[must_use]
 pub fn locks_document(document: &Document) -> bson::Document {
     let mut fields = doc! {
@@ -29,13 +30,13 @@ pub fn locks_document(document: &Document) -> bson::Document {
     fields
 }
 
-/// A document of `config.locks` as relaxed extended JSON.
+/// Converts to a document of `config.locks` as relaxed extended JSON.
 #[must_use]
 pub fn locks_json(document: &Document) -> serde_json::Value {
     Bson::Document(locks_document(document)).into_relaxed_extjson()
 }
 
-/// A document of `config.lockpings`.
+/// Converts to a document of `config.lockpings`.
 #[must_use]
 pub fn ping_document(ping: &ProcessPing) -> bson::Document {
     doc! { "_id": &*ping.process, "ping": date(ping.ping) }

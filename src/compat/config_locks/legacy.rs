@@ -1,5 +1,5 @@
-//! The additional functions of the manager in the 2.x releases: it compares clocks, prepares a lock before it holds it,
-//! and can check whether it still holds one.
+//! The additional functions of the manager in the 2.x releases: comparing clocks, taking a lock in two steps, and
+//! checking whether a lock is still held.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::limits;
 use crate::model::{DocumentState, LogTime};
 use crate::service::LockService;
 
-/// One reading of the service's time, with this process's clock before and after.
+/// One reading of the service's time, with the time of this process's clock before and after it.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     asked: Instant,
@@ -21,8 +21,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// How far this process's clock is ahead, in milliseconds relative to an unknown constant that is the same for all
-    /// readings. The service's time is taken to be that in the middle of the request.
+    /// How far this process's clock is ahead of the service's time, in milliseconds plus a constant that is the same
+    /// for all readings. Assumes that the service read its time in the middle of the request.
     fn ahead_ms(self) -> i128 {
         let halfway = u128::midpoint(self.asked.as_nanos().into(), self.answered.as_nanos().into());
         (halfway / 1_000_000) as i128 - i128::from(self.service.0)
@@ -37,8 +37,8 @@ fn skew(readings: &[Reading]) -> Duration {
 }
 
 impl<S: LockService> ConfigLocks<S> {
-    /// Whether an acquired lock is still held, by one linearizable read. Nothing is counted: one unlock frees the lock,
-    /// however often this was called.
+    /// Whether an acquired lock is still held, by one linearizable read. Calls are not counted: a single unlock
+    /// releases the lock, no matter how often this was called.
     pub async fn reenter(&self, held: &ScopedLock<S>) -> Result<bool, ConfigLockError> {
         let document = self.client.document(held.name().as_str()).await?.value;
         Ok(document.is_some_and(|document| {
@@ -60,8 +60,8 @@ impl<S: LockService> ConfigLocks<S> {
         self.compare_clocks().await
     }
 
-    /// Refuses if the two clocks drift apart by too much within a few readings, because the take-over time is counted
-    /// by them.
+    /// Returns an error if the two clocks drift apart too much within a few readings, because the take-over time is
+    /// measured with both.
     async fn compare_clocks(&self) -> Result<(), ConfigLockError> {
         let mut readings = Vec::new();
         for _ in 0..limits::CONFIG_SKEW_ROUNDS {
@@ -83,8 +83,8 @@ mod tests {
         Reading { asked: at(asked_ms), answered: at(answered_ms), service: LogTime(service_ms) }
     }
 
-    /// Clocks with equal rates have no skew, regardless of their starting points and the duration of a request. If one
-    /// clock is faster, the skew is what it gained, in either direction.
+    /// Clocks with equal rates have no skew, no matter when they started and how long a request takes. If one clock is
+    /// faster, the skew is the time that it gained, in either direction.
     #[test]
     fn skew_is_the_change_of_the_difference() {
         assert_eq!(skew(&[]), Duration::ZERO);

@@ -32,8 +32,8 @@ use crate::model::{Document, DocumentId, FencingToken, Invalid, LockName, LogTim
 use crate::service::LockService;
 use pinger::Unlocks;
 
-/// The lock manager of one process. It pings for its process until it is dropped. Dropping it leaves the locks to be
-/// taken over, as a crash does; [`shut_down`](Self::shut_down) stops it cleanly.
+/// The lock manager of one process. It pings for its process until it is dropped. Its locks then remain and can be
+/// taken over, as after a crash. [`shut_down`](Self::shut_down) stops it cleanly.
 pub struct ConfigLocks<S: LockService> {
     client: Client<S>,
     process: ProcessId,
@@ -41,7 +41,7 @@ pub struct ConfigLocks<S: LockService> {
     observer: Mutex<Observer>,
     unlocks: Unlocks,
     pinger: Option<JoinHandle<()>>,
-    /// Legacy managers only: whether the clocks were compared before the first use.
+    /// Whether the clocks were compared before the first use; only for legacy managers.
     clocks_agree: AtomicBool,
 }
 
@@ -70,13 +70,13 @@ impl<S: LockService> ConfigLocks<S> {
         ProcessId::parse(&format!("{host}:{port}:{start_s}:{random}"))
     }
 
-    /// The id of the process whose locks this manages.
+    /// Returns the id of the process whose locks this manages.
     #[must_use]
     pub fn process(&self) -> &ProcessId {
         &self.process
     }
 
-    /// A `ts` for a new acquisition: 4 bytes of seconds of the wall clock, then 8 random bytes.
+    /// Creates a `ts` for a new acquisition: 4 bytes of seconds of the wall clock, then 8 random bytes.
     #[must_use]
     pub fn new_ts(&self) -> DocumentId {
         let clock = self.client.time();
@@ -91,7 +91,7 @@ impl<S: LockService> ConfigLocks<S> {
         Ok(self.client.ping(process.clone()).await?)
     }
 
-    /// Removes the record of a process. Its locks stay.
+    /// Removes the record of a process. Its locks remain.
     pub async fn stop_ping(&self, process: &ProcessId) -> Result<(), ConfigLockError> {
         Ok(self.client.stop_ping(process.clone()).await?)
     }
@@ -126,26 +126,26 @@ impl<S: LockService> ConfigLocks<S> {
     async fn try_overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
         let overtaken = self.client.overtake(name, seen, new).await;
         if let Err(ClientError::Refused(Refusal::NotHeld { lock })) = overtaken {
-            // Without a document there is nothing to take over: another process took the lock and has released it
-            // since.
+            // Without a document there is nothing to take over: another process has taken and released the lock
+            // meanwhile.
             return Err(ClientError::NotAcquired { lock: lock.name, holder: None, closed: None });
         }
         overtaken
     }
 
-    /// Frees what this acquisition holds. It is no error if it holds nothing.
+    /// Releases what this acquisition holds. It is not an error if it holds nothing.
     pub async fn unlock(&self, ts: DocumentId) -> Result<(), ConfigLockError> {
         self.client.unlock(ts, None).await?;
         Ok(())
     }
 
-    /// Frees one lock of this acquisition. A grab with this `ts` that is still in progress is refused.
+    /// Releases one lock of this acquisition. A grab with this `ts` that is still in progress is refused.
     pub async fn unlock_named(&self, ts: DocumentId, name: &str) -> Result<(), ConfigLockError> {
         self.client.unlock(ts, Some(name)).await?;
         Ok(())
     }
 
-    /// Frees all locks of a process, or those up to an election term. Returns how many were held.
+    /// Releases all locks of a process, or those up to an election term. Returns how many were held.
     pub async fn unlock_all(&self, process: &ProcessId, term: Option<u64>) -> Result<u64, ConfigLockError> {
         Ok(self.client.unlock_all(process.clone(), term).await?)
     }
@@ -167,17 +167,17 @@ impl<S: LockService> ConfigLocks<S> {
         self.get_lock_by_ts(ts).await.map(|_| ())
     }
 
-    /// The number of unlocks that wait to be retried.
+    /// Returns the number of unlocks that wait for a retry.
     #[must_use]
     pub fn unlocks_waiting(&self) -> usize {
         self.unlocks.len()
     }
 
-    /// Stops the pings and removes the record of the process. Its locks stay.
+    /// Stops the pings and removes the record of the process. Its locks remain.
     pub async fn shut_down(mut self) -> Result<(), ConfigLockError> {
         if let Some(pinger) = self.pinger.take() {
             pinger.abort();
-            // The result is the abort.
+            // The result only says that the task was aborted.
             let _ = pinger.await;
         }
         self.stop_ping(&self.process).await

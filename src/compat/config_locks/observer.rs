@@ -10,13 +10,13 @@ use crate::model::{DocumentId, LockName, LogTime, WallTime};
 /// The MongoDB releases whose rules a manager follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Era {
-    /// The 3.x releases and later: a lock expires once the take-over time has passed, and is taken by one change.
+    /// The 3.x releases and later: a lock expires once the take-over time has passed, and is taken over in one step.
     #[default]
     ReplicaSet,
     /// The 2.x releases: a lock expires once *more* than the take-over time has passed. Before its first use, and
-    /// before it takes a lock over, a manager reads the service's time three times, and takes nothing if the difference
-    /// to its own clock changes by more than 30 s. A lock is written in two steps, as state 1 and then 2; no other
-    /// process gets it in either state.
+    /// before it takes a lock over, a manager reads the service's time three times. If the difference to its own clock
+    /// changes by more than 30 s meanwhile, it takes nothing over. A lock is taken in two steps, as state 1 and then 2.
+    /// No other process gets the lock in either state.
     Legacy,
 }
 
@@ -64,9 +64,9 @@ impl Observer {
 
     /// Adds an observation and returns the conclusion.
     ///
-    /// - The first observation, and any change of the ping, the acquisition or the leadership, restarts the time. So at
+    /// - The first observation, and any change of the ping, the acquisition or the leader, restarts the time. So at
     ///   least two observations are needed.
-    /// - A service's time that went back allows no conclusion, and the earlier observation is kept.
+    /// - If the service's time went back, there is no conclusion, and the earlier observation is kept.
     pub fn look(&mut self, name: &LockName, look: Look) -> Verdict {
         let ping = |look: &Look| look.ping.unwrap_or_default();
         let same = |known: &&Look| {
@@ -114,8 +114,8 @@ mod tests {
         Observer::new(Duration::from_millis(QUARTER_MS), era)
     }
 
-    /// R-CFG-04: at 0, 14:59 and 15:00 minutes the lock is refused, refused and taken over. The legacy rule needs more
-    /// than 15 minutes.
+    /// R-CFG-04: the lock is refused at 0 and 14:59 minutes, and taken over at 15:00 minutes. The legacy rule needs
+    /// more than 15 minutes.
     #[test]
     fn r_cfg_04_overtaken_after_a_quarter_of_an_hour() {
         let looks = |era, times: [u64; 4]| {
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(looks(Era::Legacy, times), [Alive, Alive, Alive, Expired]);
     }
 
-    /// R-CFG-05: the first observation only starts the time, however long ago the holder died; another 15 minutes are
-    /// needed.
+    /// R-CFG-05: the first observation only starts the time, no matter how long ago the holder died. Another 15 minutes
+    /// are needed.
     #[test]
     fn r_cfg_05_two_looks_are_needed() {
         let mut observer = observer(Era::ReplicaSet);
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Time that goes back is reported, expires nothing, and does not restart the time.
+    /// A service's time that goes back is reported. It neither expires a lock nor restarts the time.
     #[test]
     fn time_that_goes_back_expires_nothing() {
         let mut observer = observer(Era::ReplicaSet);

@@ -1,4 +1,4 @@
-//! The background task of a process: it pings at the start and in each period, and retries failed unlocks.
+//! The background task of a process: pings at the start and once in each period, and retries failed unlocks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use crate::limits::CONFIG_SLOW_PING_FACTOR;
 use crate::model::{DocumentId, LockName, ProcessId};
 use crate::service::LockService;
 
-/// Unlocks without an answer, and those of dropped locks.
+/// The unlocks to send: those without an answer, and those of dropped locks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unlocks {
     waiting: Arc<Mutex<VecDeque<(DocumentId, LockName)>>>,
@@ -45,7 +45,7 @@ impl Unlocks {
     }
 }
 
-/// Pings in each period, and sends queued unlocks then and whenever one is added. Ends only by an abort.
+/// Pings once in each period, and sends queued unlocks then and whenever one is added. Runs until it is aborted.
 pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, unlocks: Unlocks, every: Duration) {
     let mut last = client.time().now();
     loop {

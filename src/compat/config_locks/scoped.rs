@@ -42,21 +42,21 @@ impl<S: LockService> ScopedLock<S> {
         self.ts
     }
 
-    /// The fencing token: resources refuse older ones.
+    /// The fencing token. Resources refuse older ones.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// Whether the lock is still held at the time of the answer. It may be lost right afterwards, so compare tokens at
+    /// Whether the lock was still held when the cluster answered. It may be lost right after that, so compare tokens at
     /// the resource.
     pub async fn check(&self) -> Result<bool, ConfigLockError> {
         let checked = self.client.check(self.name.as_str(), self.token).await?;
         Ok(checked.state == TokenState::Valid)
     }
 
-    /// Waits until the lock is lost: broken by its token, taken over, or handed over. It returns the reason even if
-    /// that happened before the call. If the events of that time are no longer kept, it returns [`EndReason::Lost`].
+    /// Waits until the lock is lost: broken by its token, taken over, or handed over. Returns the reason, even if the
+    /// loss happened before the call. If the events of that time are no longer kept, it returns [`EndReason::Lost`].
     pub async fn lost(&self) -> Result<EndReason, ConfigLockError> {
         let held_at = Position { index: self.index.saturating_sub(1), n: u32::MAX };
         let mut watch = self.client.watch(self.name.as_str(), Some(held_at)).await?;

@@ -26,11 +26,11 @@ pub enum ConfigLockError {
         /// The error of the last attempt.
         last: ClientError,
     },
-    /// This `ts` has held the lock before and does not any more: a new acquisition needs a new `ts`.
+    /// This `ts` has held the lock before and no longer does. A new acquisition needs a new `ts`.
     #[error("this acquisition is over: {0}")]
     Ended(EndReason),
-    /// The difference between the service's time and this process's clock changes too fast, so the take-over time
-    /// cannot be counted; only with [`Era::Legacy`].
+    /// The difference between the service's time and this process's clock changes too fast to measure the take-over
+    /// time; only with [`Era::Legacy`].
     #[error("the clocks differ by {skew:?} within a few readings, more than {limit:?}: no lock is taken")]
     ClockSkew {
         /// How much the difference changed.
@@ -112,7 +112,7 @@ pub enum WaitFor {
 }
 
 impl WaitFor {
-    /// Converts the original's milliseconds: 0 is one attempt, a negative number is no limit.
+    /// Converts the original's milliseconds: 0 is one attempt, a negative number means no limit.
     #[must_use]
     pub fn from_millis(ms: i64) -> Self {
         match u64::try_from(ms) {

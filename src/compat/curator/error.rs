@@ -20,7 +20,7 @@ pub enum CuratorError {
         /// Why the call does not fit.
         why: &'static str,
     },
-    /// The session was lost, the cluster did not answer, or it refused. The error's [`advice`](ClientError::advice)
+    /// The session was lost, the cluster did not answer, or it refused the request. The [`advice`](ClientError::advice)
     /// distinguishes these.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -32,7 +32,7 @@ impl From<Invalid> for CuratorError {
     }
 }
 
-/// Turns the error of a wait that ended without the lock into `None`.
+/// Converts the error of a wait that ended without the lock to `None`.
 pub(super) fn in_time<T>(acquired: Result<T, CuratorError>) -> Result<Option<T>, CuratorError> {
     match acquired {
         Ok(acquired) => Ok(Some(acquired)),

@@ -20,7 +20,7 @@ struct Connection<S: LockService> {
     client: Client<S>,
     session_timeout: Option<Duration>,
     session: tokio::sync::Mutex<Session<S>>,
-    /// How many names were allocated.
+    /// Number of names that were allocated.
     drawn: AtomicU64,
 }
 
@@ -79,19 +79,19 @@ impl<S: LockService> CuratorFramework<S> {
         FrameworkBuilder { client: Client::new(service).namespace(namespace), session_timeout: None }
     }
 
-    /// Options of another connection, to another namespace. This connection keeps its own.
+    /// Returns options of another connection, to another namespace. This connection keeps its own namespace.
     pub fn using_namespace(&self, namespace: Namespace) -> FrameworkBuilder<S> {
         let client = self.connection.client.clone().namespace(namespace);
         FrameworkBuilder { client, session_timeout: self.connection.session_timeout }
     }
 
-    /// The client that the connection uses, in the same namespace.
+    /// Returns the client that the connection uses, in the same namespace.
     #[must_use]
     pub fn client(&self) -> &Client<S> {
         &self.connection.client
     }
 
-    /// The connection's session. Opens a new one if the last one was lost.
+    /// Returns the connection's session. Opens a new one if the last one was lost.
     pub async fn session(&self) -> Result<Session<S>, ClientError> {
         let mut session = self.connection.session.lock().await;
         if session.state() == HoldState::Lost {
@@ -100,13 +100,13 @@ impl<S: LockService> CuratorFramework<S> {
         Ok(session.clone())
     }
 
-    /// A line of execution with a name that is unique in this connection.
+    /// Returns a task with a name that is unique in this connection.
     #[must_use]
     pub fn task(&self) -> Task {
         Task(Owner::parse(&self.draw("task")).expect("a short name"))
     }
 
-    /// A name that is unique in this connection.
+    /// Returns a name that is unique in this connection.
     pub(super) fn draw(&self, kind: &str) -> String {
         format!("{kind}-{}", self.connection.drawn.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -124,14 +124,14 @@ impl<S: LockService> fmt::Debug for CuratorFramework<S> {
     }
 }
 
-/// A line of execution, which corresponds to a thread in Curator. The same task must release what it acquired, and only
-/// it may acquire it again.
+/// A line of execution, like a thread in Curator. Only the task that acquired a lock may release it or acquire it
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task(Owner);
 
 impl Task {
-    /// A task with a name that other clients see while it holds or waits. Tasks of one connection with equal names are
-    /// the same task.
+    /// Creates a task with a name that other clients see while it holds or waits. Two tasks of one connection with the
+    /// same name are the same task.
     pub fn named(name: &str) -> Result<Self, Invalid> {
         Owner::parse(name).map(Self)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A guard, and the number of releases without an answer. While a release is not answered the lock counts as held.
+/// A guard, and the number of releases without an answer. The lock counts as held until every release is answered.
 #[derive(Debug)]
 pub(super) struct Held<G>(Mutex<Inside<G>>);
 
@@ -25,7 +25,7 @@ impl<G> Held<G> {
         self.inside().guard = Some(guard);
     }
 
-    /// Takes the guard out for a release, which is in progress until the second value is dropped.
+    /// Takes the guard out for a release. The release is in progress until the second value is dropped.
     pub(super) fn take(&self) -> Option<(G, GivingBack<'_, G>)> {
         let mut inside = self.inside();
         let guard = inside.guard.take()?;

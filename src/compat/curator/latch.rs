@@ -14,9 +14,9 @@ use crate::model::{FencingToken, Metadata};
 use crate::service::{Advice, LockService};
 
 /// One candidate for the leadership under a path, from [`start`](Self::start) to [`close`](Self::close). If it loses
-/// the leadership with its session, it becomes a candidate again in a new one. Dropping it closes it.
+/// the leadership with its session, it becomes a candidate again with a new session. Dropping the latch closes it.
 ///
-/// The next leader is the candidate that has waited longest; in Curator it is any.
+/// The next leader is the candidate that has waited longest. In Curator it can be any candidate.
 pub struct LeaderLatch<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
@@ -29,27 +29,27 @@ pub struct LeaderLatch<S: LockService> {
 /// The state of a candidate.
 #[derive(Debug, Clone)]
 enum Standing {
-    /// It was not started, or was closed.
+    /// The candidate was not started, or was closed.
     Out,
-    /// It waits for the leadership.
+    /// The candidate waits for the leadership.
     Waits,
-    /// It leads, or has led, with this hold.
+    /// The candidate leads, or has led, with this hold.
     Leads(HoldWatch),
-    /// It failed with an error that a retry cannot fix.
+    /// The candidate failed with an error that a retry cannot fix.
     Failed(ClientError),
 }
 
 /// A candidate as other clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatchParticipant {
-    /// The id that the candidate was given.
+    /// The id that the caller gave the candidate.
     pub id: String,
     /// Whether the candidate leads.
     pub is_leader: bool,
 }
 
 impl<S: LockService> LeaderLatch<S> {
-    /// A candidate with an id that other clients see. Sends nothing.
+    /// Creates a candidate with an id that other clients see. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str, id: &str) -> Self {
         Self {
             curator: curator.clone(),
@@ -160,8 +160,8 @@ struct Candidate<S: LockService> {
 }
 
 impl<S: LockService> Candidate<S> {
-    /// Is a candidate and leads, repeatedly, until it is stopped. Outages are retried; an error that a retry cannot fix
-    /// ends it.
+    /// Becomes a candidate and leads, repeatedly, until it is stopped. Retries after outages. An error that a retry
+    /// cannot fix ends it.
     async fn stand(&self, mut stop: watch::Receiver<bool>, standing: &watch::Sender<Standing>) {
         while !*stop.borrow() {
             standing.send_replace(Standing::Waits);
@@ -176,7 +176,7 @@ impl<S: LockService> Candidate<S> {
         standing.send_replace(Standing::Out);
     }
 
-    /// Waits in the queue and leads once, until the end of the leadership or a stop.
+    /// Waits in the queue and leads once, until the leadership ends or the latch is stopped.
     async fn one_term(
         &self,
         stop: &mut watch::Receiver<bool>,

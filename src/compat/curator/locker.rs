@@ -1,4 +1,4 @@
-//! A mutex acquired for a scope, so that a mutex that was not acquired cannot be released by mistake.
+//! A mutex that is acquired for a scope, so that a mutex that was not acquired cannot be released by mistake.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl<S: LockService> Locker<S> {
         Ok(Self { mutex: mutex.clone(), task: task.clone(), owed: Owed::Release })
     }
 
-    /// Waits for at most this duration; `None` if the mutex was not free in time.
+    /// Waits for at most this duration. Returns `None` if the mutex was not free in time.
     pub async fn within(
         mutex: &InterProcessMutex<S>,
         task: &Task,

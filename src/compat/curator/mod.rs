@@ -2,10 +2,10 @@
 //!
 //! - Where Curator uses the calling thread, a method here takes the calling [`Task`], because async tasks move between
 //!   threads.
-//! - A [`CuratorFramework`] is one session for all its locks, which is closed when the last of them is dropped. Its
-//!   namespace must be given, so that no lock is in a common namespace by accident.
-//! - The exceptions that Curator throws for misuse are [`CuratorError`]s; a lock that was not acquired in time is
-//!   `false` or `None`.
+//! - A [`CuratorFramework`] is one session for all its locks. The session is closed when the last of them is dropped.
+//!   The caller must choose a namespace, so that no lock is in a common namespace by accident.
+//! - Where Curator throws an exception for misuse, a method here returns a [`CuratorError`]. A lock that was not
+//!   acquired in time is `false` or `None`.
 
 mod error;
 mod framework;

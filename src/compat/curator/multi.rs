@@ -11,10 +11,10 @@ use crate::client::{HoldState, SetGuard, SetRequest};
 use crate::model::FencingToken;
 use crate::service::LockService;
 
-/// Several paths as one lock. They are granted together or not at all, at one moment and within one wait. Curator
-/// acquires them one by one, each with the whole wait, and undoes that if one is missing.
+/// Several paths as one lock. They are granted together or not at all, at the same time and within one wait. Curator
+/// acquires them one by one, each with the whole wait, and releases them again if one cannot be acquired.
 ///
-/// It is not reentrant: a second acquire is refused. Clones are the same lock.
+/// The lock is not reentrant: a second acquire is refused. Clones are the same lock.
 pub struct InterProcessMultiLock<S: LockService> {
     curator: CuratorFramework<S>,
     paths: Arc<[String]>,
@@ -23,7 +23,7 @@ pub struct InterProcessMultiLock<S: LockService> {
 }
 
 impl<S: LockService> InterProcessMultiLock<S> {
-    /// A lock of these paths. Sends nothing.
+    /// Creates a lock of these paths. Sends no request.
     pub fn new<'a>(curator: &CuratorFramework<S>, paths: impl IntoIterator<Item = &'a str>) -> Self {
         let paths = paths.into_iter().map(str::to_owned).collect();
         Self { curator: curator.clone(), paths, owner: curator.draw("multi").into(), held: Arc::default() }
@@ -34,8 +34,8 @@ impl<S: LockService> InterProcessMultiLock<S> {
         self.enter(|request| request).await
     }
 
-    /// Waits for at most this duration for all locks together. Returns false if they were not free in time; then none
-    /// is held.
+    /// Waits for at most this duration for all locks together. Returns false, and holds none of them, if they were not
+    /// free in time.
     pub async fn acquire_within(&self, wait: Duration) -> Result<bool, CuratorError> {
         Ok(in_time(self.enter(|request| request.wait(wait)).await)?.is_some())
     }

@@ -16,8 +16,8 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, Reentry};
 use crate::service::LockService;
 
-/// A mutex that its owner may acquire again: each acquire needs a release, and the last release frees it. It is fair.
-/// Clones are the same mutex; dropping the last one releases the holds of its tasks.
+/// A mutex that its owner may acquire again. Each acquire needs a release, and the last release frees the mutex. It is
+/// fair. Clones are the same mutex; dropping the last one releases the holds of its tasks.
 pub struct InterProcessMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,
@@ -28,7 +28,7 @@ pub struct InterProcessMutex<S: LockService> {
 struct Shared {
     entered: BTreeMap<Task, Entered>,
     listener: Option<Listener>,
-    /// One task per hold while a listener is set. Each ends with its hold.
+    /// One task for each hold while a listener is set. Each task ends with its hold.
     listening: JoinSet<()>,
 }
 
@@ -36,7 +36,7 @@ struct Shared {
 #[derive(Default)]
 struct Entered {
     guards: Vec<LockGuard>,
-    /// Releases without an answer. The mutex counts as held until they are answered.
+    /// Number of releases without an answer. The mutex counts as held until they are answered.
     giving_back: usize,
 }
 
@@ -47,27 +47,27 @@ impl Entered {
 }
 
 impl<S: LockService> InterProcessMutex<S> {
-    /// A mutex under this path. Sends nothing.
+    /// Creates a mutex under this path. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         Self { curator: curator.clone(), path: path.into(), shared: Arc::default() }
     }
 
-    /// Waits for the mutex as long as the session lives. It is refused if it would close a cycle of owners that wait
-    /// for each other.
+    /// Waits for the mutex as long as the session lives. Fails if the wait would close a cycle of owners that wait for
+    /// each other.
     pub async fn acquire(&self, task: &Task) -> Result<(), CuratorError> {
         self.enter(task, |request| request).await
     }
 
-    /// Waits for at most this duration. Returns false if the mutex was not free in time; then no place in the queue
-    /// remains.
+    /// Waits for at most this duration. Returns false if the mutex was not free in time; the task then no longer waits
+    /// in the queue.
     pub async fn acquire_within(&self, task: &Task, wait: Duration) -> Result<bool, CuratorError> {
         let entered = self.enter(task, |request| request.wait(wait)).await;
         Ok(in_time(entered)?.is_some())
     }
 
     /// Undoes one acquire of the same task. An error other than
-    /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) means that the hold was lost before; the mutex counts
-    /// as released nevertheless.
+    /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) means that the hold was lost before. The mutex counts
+    /// as released in that case, too.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let Some(guard) = self.pop(task) else {
             return Err(CuratorError::IllegalMonitorState { path: self.path.to_string() });
@@ -120,7 +120,8 @@ impl<S: LockService> InterProcessMutex<S> {
         task: &Task,
         wait: impl FnOnce(LockRequest<S>) -> LockRequest<S>,
     ) -> Result<(), CuratorError> {
-        // A lost hold cannot be acquired again before its own releases, which would free the new hold too early.
+        // A lost hold cannot be acquired again before all its acquires are released. Those releases would otherwise
+        // free the new hold too early.
         if let Some(lost) = self.lost(task) {
             return Err(lost.into());
         }

@@ -13,13 +13,14 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, Mode};
 use crate::service::LockService;
 
-/// Many readers or one writer, in the order of requests: a reader after a waiting writer waits.
+/// Many readers or one writer, in the order of requests: a reader that arrives after a waiting writer waits, too.
 ///
-/// - The reads and writes of a task are counted on one hold. A writer may also read; its last write release then turns
-///   the hold into a shared one without a moment in which the task has no lock.
-/// - A reader that requests the write lock is refused at once, whereas Curator's waits permanently; see
+/// - The reads and writes of a task are counted on one hold. A writer may also read. Its last write release then turns
+///   the hold into a shared one, and the task has a lock all the time.
+/// - A reader that requests the write lock is refused at once. In Curator it would wait forever; see
 ///   [`upgrade`](Self::upgrade).
-/// - Clones are the same lock; dropping the last one, and the last of its sides, releases the holds of its tasks.
+/// - Clones are the same lock. When the lock and all values of its sides are dropped, the holds of its tasks are
+///   released.
 pub struct InterProcessReadWriteLock<S: LockService> {
     both: Arc<Both<S>>,
 }
@@ -32,13 +33,14 @@ struct Both<S: LockService> {
 
 const BUSY: &str = "another call of the same task is in progress";
 
-/// The acquisitions of one task. It has a hold while a count is above zero, except while a call changes the hold.
+/// The acquisitions of one task. It has a hold while one of the counts is above zero, except while a call changes the
+/// hold.
 #[derive(Default)]
 struct Entered {
     hold: Option<LockGuard>,
     writes: u32,
     reads: u32,
-    /// The side whose change or last release is in progress.
+    /// The side that is being changed or released for the last time.
     changing: Option<Side>,
 }
 
@@ -79,32 +81,32 @@ impl Entered {
 }
 
 impl<S: LockService> InterProcessReadWriteLock<S> {
-    /// A lock under this path. Sends nothing.
+    /// Creates a lock under this path. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         let both = Both { curator: curator.clone(), path: path.to_owned(), entered: Mutex::default() };
         Self { both: Arc::new(both) }
     }
 
-    /// The side of the readers.
+    /// Returns the side of the readers.
     #[must_use]
     pub fn read_lock(&self) -> ReadWriteMutex<S> {
         ReadWriteMutex { both: self.both.clone(), side: Side::Read }
     }
 
-    /// The side of the writers.
+    /// Returns the side of the writers.
     #[must_use]
     pub fn write_lock(&self) -> ReadWriteMutex<S> {
         ReadWriteMutex { both: self.both.clone(), side: Side::Write }
     }
 
     /// Makes a reading task a writer, too, with a new fencing token, if no other task reads. If another task reads or
-    /// waits for an upgrade, it is refused at once and remains a reader. Curator has no such call.
+    /// waits for an upgrade, the call is refused at once and the task remains a reader. Curator has no such call.
     pub async fn upgrade(&self, task: &Task) -> Result<FencingToken, CuratorError> {
         self.both.upgrade(task, None).await
     }
 
-    /// Like [`upgrade`](Self::upgrade), but waits for at most this duration until the other readers have released,
-    /// ahead of the whole queue. When two readers upgrade at the same time, the second one is refused at once.
+    /// Like [`upgrade`](Self::upgrade), but waits for at most this duration until the other readers have released. The
+    /// task is ahead of the whole queue. When two readers upgrade at the same time, the second one is refused at once.
     pub async fn upgrade_within(&self, task: &Task, wait: Duration) -> Result<FencingToken, CuratorError> {
         self.both.upgrade(task, Some(wait)).await
     }
@@ -176,7 +178,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         entered.hold.as_ref().map(LockGuard::watch)
     }
 
-    /// The holders and waiters of this side, in order.
+    /// Returns the holders and waiters of this side, in order.
     pub async fn participant_nodes(&self) -> Result<Vec<Participant>, CuratorError> {
         let all = participants(self.both.curator.client(), &self.both.path).await?;
         let mode = self.mode();
@@ -230,7 +232,7 @@ impl<S: LockService> ReadWriteMutex<S> {
 }
 
 impl Entered {
-    /// Whether the last release of this side is not answered yet, so that it counts as held.
+    /// Whether the last release of this side was not answered yet. Until then the side counts as held.
     fn is_over_soon(&self, side: Side) -> bool {
         self.changing == Some(side) && self.reads == 0 && self.writes == 0
     }
@@ -262,7 +264,7 @@ impl<S: LockService> Both<S> {
     }
 }
 
-/// A hold during a change. When this is dropped, the hold is stored again, even if the change did not complete.
+/// A hold that is being changed. When this is dropped, the hold is stored again, even if the change did not complete.
 struct Changing<'a, S: LockService> {
     both: &'a Both<S>,
     task: &'a Task,

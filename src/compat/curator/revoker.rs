@@ -14,8 +14,8 @@ pub struct Revoker;
 
 impl Revoker {
     /// Asks this holder of the lock under `path`, as returned by
-    /// [`participant_nodes`](super::InterProcessMutex::participant_nodes). It is an error if the participant does not
-    /// hold the lock, or no longer does.
+    /// [`participant_nodes`](super::InterProcessMutex::participant_nodes). Returns an error if the participant does not
+    /// hold the lock, or no longer holds it.
     pub async fn attempt_revoke<S: LockService>(
         curator: &CuratorFramework<S>,
         path: &str,
@@ -39,11 +39,11 @@ pub struct Revocation {
     pub task: Task,
     /// Identity of the client that asks, as the cluster verified it.
     pub by: Principal,
-    /// The reason that it gives.
+    /// The reason that this client gives.
     pub why: Reason,
 }
 
-/// The function that a request to release calls.
+/// The function that is called for a request to release.
 pub(super) type Listener = Arc<dyn Fn(Revocation) + Send + Sync>;
 
 /// Calls the listener for each request to release a hold, until the hold has ended.

@@ -12,26 +12,26 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, LockValue};
 use crate::service::LockService;
 
-/// A semaphore under a path (`InterProcessSemaphore` is the same here). It is fair.
+/// A semaphore under a path. It is fair. Curator's `InterProcessSemaphore` is the same here.
 ///
-/// - Several leases are granted together or not at all: two clients that want three of four never hold two each. They
-///   are returned one by one.
+/// - Several leases are granted together or not at all: two clients that each want three of four leases never hold two
+///   each. Leases are returned one by one.
 /// - The cluster stores the limit. A client that gives another limit is refused.
 pub struct InterProcessSemaphoreV2<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
-    /// The limit that this client gives; `None` if it uses the one in the cluster.
+    /// The limit that this client gives; `None` if it uses the limit in the cluster.
     max_leases: Option<u32>,
     data: Mutex<Option<String>>,
 }
 
 impl<S: LockService> InterProcessSemaphoreV2<S> {
-    /// A semaphore with this number of leases. Every client of the path must give the same number.
+    /// Creates a semaphore with this number of leases. All clients of the path must give the same number.
     pub fn new(curator: &CuratorFramework<S>, path: &str, max_leases: u32) -> Self {
         Self::with(curator, path, Some(max_leases))
     }
 
-    /// A semaphore whose number of leases is stored in the cluster and can change.
+    /// Creates a semaphore whose number of leases is stored in the cluster and can change.
     pub fn with_count(count: &SharedCount<S>) -> Self {
         Self::with(&count.curator, &count.path, None)
     }
@@ -64,7 +64,8 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         Ok(entered.and_then(|mut leases| leases.pop()))
     }
 
-    /// Waits for at most `wait` for this number of leases; `None` if they were not free in time, and then none is held.
+    /// Waits for at most `wait` for this number of leases. Returns `None`, and holds no lease, if they were not free in
+    /// time.
     pub async fn acquire_many_within(
         &self,
         count: u32,
@@ -78,7 +79,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         lease.close().await
     }
 
-    /// Returns leases to the semaphore. All of them are tried; the result is the first error.
+    /// Returns leases to the semaphore. Tries all of them, and returns the first error.
     pub async fn return_all(&self, leases: Vec<SemaphoreLease>) -> Result<(), CuratorError> {
         let mut first = Ok(());
         for mut lease in leases {
@@ -113,7 +114,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
     }
 }
 
-/// One lease. Dropping it returns it, independently of other leases that were acquired together.
+/// One lease. Dropping it returns it. Other leases that were acquired together with it stay held.
 #[derive(Debug)]
 #[must_use = "dropping it returns the lease"]
 pub struct SemaphoreLease {
@@ -138,13 +139,13 @@ impl SemaphoreLease {
         self.data.as_deref()
     }
 
-    /// The fencing token; leases that were acquired together share it.
+    /// The fencing token. Leases that were acquired together share it.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// How certain it is that the lease is held. A returned lease is lost.
+    /// How certain it is that the lease is held. A lease that was returned counts as lost.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.permit.as_ref().map_or(HoldState::Lost, Permit::state)
@@ -164,13 +165,13 @@ pub struct SharedCount<S: LockService> {
 }
 
 impl<S: LockService> SharedCount<S> {
-    /// The count of the semaphore under this path. Sends nothing.
+    /// Creates the count of the semaphore under this path. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         Self { curator: curator.clone(), path: path.to_owned() }
     }
 
-    /// Sets the count. With a higher one waiters get leases at once. A lower one ends no lease, but none is granted
-    /// before enough of them are returned.
+    /// Sets the count. If it is higher, waiters get leases at once. If it is lower, no lease ends, and none is granted
+    /// until enough leases have been returned.
     pub async fn set_count(&self, count: u32) -> Result<(), CuratorError> {
         Ok(self.curator.client().set_semaphore(&self.path, count).await?)
     }

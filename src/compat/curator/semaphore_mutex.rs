@@ -1,4 +1,4 @@
-//! The mutex that is not reentrant, and that every task with the value may release.
+//! The mutex that is not reentrant. Every task that has the value may release it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::compat::participant::participants;
 use crate::model::{FencingToken, Reentry};
 use crate::service::LockService;
 
-/// A mutex that is not reentrant: a second acquire waits for the first, until its time is over or another task with the
-/// value releases. It is fair. Clones are the same mutex.
+/// A mutex that is not reentrant: a second acquire waits until its time is over, or until another task releases the
+/// mutex through the same value or a clone. It is fair. Clones are the same mutex.
 pub struct InterProcessSemaphoreMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,
@@ -23,18 +23,19 @@ pub struct InterProcessSemaphoreMutex<S: LockService> {
 }
 
 impl<S: LockService> InterProcessSemaphoreMutex<S> {
-    /// A mutex under this path. Sends nothing.
+    /// Creates a mutex under this path. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         let owner = curator.draw("mutex").into();
         Self { curator: curator.clone(), path: path.into(), owner, lease: Arc::default() }
     }
 
-    /// Waits for the mutex as long as the session lives, even for a hold of this value.
+    /// Waits for the mutex as long as the session lives, even if this value already holds it.
     pub async fn acquire(&self) -> Result<(), CuratorError> {
         self.enter(|request| request).await
     }
 
-    /// Waits for at most this duration. Returns false if the mutex was not free in time. An existing hold stays held.
+    /// Waits for at most this duration. Returns false if the mutex was not free in time; an earlier hold of this value
+    /// remains.
     pub async fn acquire_within(&self, wait: Duration) -> Result<bool, CuratorError> {
         let entered = self.enter(|request| request.wait(wait)).await;
         Ok(in_time(entered)?.is_some())
@@ -76,7 +77,7 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         let session = self.curator.session().await?;
         let request = session.lock(&self.path).owner(&self.owner).reentry(Reentry::Wait);
         let guard = wait(request).acquire().await?;
-        // The previous guard was lost, or this request would not have been granted.
+        // The previous guard was lost; otherwise this request would not have been granted.
         self.lease.put(guard);
         Ok(())
     }

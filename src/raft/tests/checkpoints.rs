@@ -1,4 +1,4 @@
-//! Tests of what is written to the mirror, and of how much of the state is read at once.
+//! Tests of what a checkpoint writes to the mirror, and of how much of the log and the state is read at once.
 
 use futures_util::{FutureExt, StreamExt, stream};
 use openraft::RaftLogReader;
@@ -43,8 +43,8 @@ impl Cluster {
     }
 }
 
-/// If the caller of a backup is dropped while it waits for the log, the changes that the backup had taken are in the
-/// next checkpoint: the mirror has every record of the table, and the next start uses it.
+/// If the caller of a backup is dropped while the backup waits for the log, the next checkpoint writes the changes that
+/// the backup had taken. The mirror then has every record of the table, and the next start uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_abandoned_backup_loses_no_change() {
     let mut cluster = Cluster::start(|_| ()).await;
@@ -95,8 +95,8 @@ impl Alone {
     }
 }
 
-/// A new mirror is read from the table in parts. Entries are applied between the parts, and the records that these
-/// change, create and remove are in the mirror as of its head.
+/// A new mirror is read from the table in parts, and entries are applied between the parts. The mirror contains the
+/// records that these entries change, create and remove, with their values at its head.
 #[tokio::test]
 async fn a_new_mirror_is_read_from_the_table_in_parts() {
     let alone = Arc::new(Alone::new());
@@ -129,7 +129,7 @@ async fn a_new_mirror_is_read_from_the_table_in_parts() {
 
 const BLANK: Bytes = Bytes::from_static(&[0]);
 
-/// Entries to apply are read in parts: of a range of 200,000 entries only a small part is in memory at a time.
+/// Entries to apply are read in parts: only a small part of 200,000 entries is in memory at a time.
 #[test]
 fn a_long_range_is_read_in_parts() {
     let wal = MemoryWal::default();

@@ -86,8 +86,8 @@ async fn leadership_is_transferred() {
     assert_eq!(refused, ProposeError::NotSent { leader: Some(to) });
 }
 
-/// A new leader knows from the votes where the logs of its followers end. Of openraft's guesses for that, which have
-/// eight entries each, only the last ones are sent.
+/// A new leader knows from the votes where the logs of its followers end. Of the guesses with which openraft finds
+/// this, which have eight entries each, it sends only the last ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_leader_sends_few_guesses() {
     let cluster = Cluster::start(|_| ()).await;
@@ -117,9 +117,9 @@ async fn a_new_leader_sends_few_guesses() {
     assert!(entries < steps * followers * entries_each, "as many bytes as {entries} entries have");
 }
 
-/// The target of a transfer becomes unreachable at that moment. Raft never cancels the transfer, so the old leader
-/// accepts no more entries; but it sends no heartbeats either, so the remaining follower is elected with its vote. The
-/// old leader can lead again later.
+/// The target of a transfer becomes unreachable when the transfer begins. Raft never cancels the transfer, so the old
+/// leader accepts no more entries. It also sends no heartbeats, so the remaining follower is elected with the old
+/// leader's vote. The old leader can lead again later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_transfer_ends_with_an_election() {
     let cluster = Cluster::start(|_| ()).await;
@@ -143,7 +143,7 @@ async fn a_failed_transfer_ends_with_an_election() {
         let old = begun(&cluster).await;
         cluster.lossy.cut(Some(to));
         match old.transfer(to).await {
-            // The target had not answered for too long already, so the transfer was not started.
+            // The target had already failed to answer for too long, so the transfer was not started.
             Err(ProposeError::NotSent { .. }) => cluster.lossy.cut(None),
             Ok(()) | Err(ProposeError::Unknown(_)) => break,
             Err(ProposeError::Stopped) => panic!("raft has stopped"),
@@ -197,13 +197,13 @@ async fn dials_to_a_node_that_is_down_stay_bounded() {
         cluster.propose(stamp).await;
     }
     let dials = cluster.dials.load(Ordering::Relaxed) - before;
-    // For each of three purposes a few attempts while its pause grows, and then one per 200 ms.
+    // For each of the three purposes: a few attempts while the pause grows, and then one attempt per 200 ms.
     let allowed = 3 * (6 + began.elapsed().as_millis() as u64 / crate::limits::DIAL_PAUSE_MS_MAX + 1);
     assert!(dials <= allowed, "{dials} dials, {allowed} allowed");
 }
 
-/// A node whose disk failed reports so, even if its core ends right after its last metrics were read: it must stop, and
-/// not remain a node that neither serves nor ends. The test has one thread, like a node's Raft.
+/// A node whose disk failed reports this, even if its Raft core ends right after the last read of its metrics. The node
+/// must stop; it must not keep running without serving. The test has one thread, like the runtime of a node's Raft.
 #[tokio::test]
 async fn a_core_that_ends_right_after_a_read_is_detected() {
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! Damaged messages between nodes yield a value or an error, no panic, and use no more memory than ten times their
-//! length. With mutual TLS only a faulty node can send them.
+//! Damaged messages between nodes yield a value or an error, never a panic, and use at most ten times their length in
+//! memory. With mutual TLS only a faulty node can send such messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,7 +157,7 @@ fn hostile_messages_of_nodes_are_values_or_errors() {
     attack(3, &kept("messages-of-nodes.bin", &samples()), |name, bytes| read(name, bytes).is_ok());
 }
 
-/// A length beyond the end of the message, of a list's element, a text or bytes, allocates no memory.
+/// A length field that exceeds the message (of a list element, a string or bytes) allocates no memory.
 #[test]
 fn a_huge_length_in_a_message_of_nodes_allocates_no_memory() {
     for tag in [0x0a, 0x22, 0x12] {

@@ -182,7 +182,7 @@ impl Cluster {
     }
 }
 
-/// Waits for at most 20 s, so that a hang becomes a failure.
+/// Waits for at most 20 s, so that a test that hangs fails.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it should have happened by now")
 }

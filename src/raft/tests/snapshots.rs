@@ -45,8 +45,8 @@ async fn received(file: &SnapshotFile, bytes: u64, send: impl AsyncFnOnce(Parts)
 
 const ALMOST: Duration = Duration::from_millis(SNAPSHOT_STALL_MS_MAX - 1);
 
-/// A snapshot over a slow link is received, however long it takes, while parts of it arrive. One whose sender stops
-/// sending fails. The clock is paused and advances when all tasks wait.
+/// A snapshot over a slow link is received, no matter how long this takes, as long as parts of it arrive. If the sender
+/// stops sending, the transfer fails. The clock is paused, and advances when all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_slow_snapshot_is_received_and_a_stalled_one_fails() {
     let file = file(1_000).await;
@@ -87,8 +87,8 @@ async fn a_snapshot_longer_than_announced_is_refused() {
     assert!(received(&file, file.size_bytes(), whole).await.is_ok());
 }
 
-/// A sender waits while parts are taken, then for the time that the installation of a file of that size may take, and
-/// no longer.
+/// A sender waits while the receiver accepts parts. After the last part it waits as long as the installation of a file
+/// of that size may take, and no longer.
 #[tokio::test(start_paused = true)]
 async fn a_sender_gives_up_without_progress() {
     let (moved, moves) = watch::channel(());
@@ -111,8 +111,8 @@ async fn a_sender_gives_up_without_progress() {
     assert_eq!(sent.elapsed(), Duration::from_millis(allowed));
 }
 
-/// A node receives a limited number of snapshots at a time, each in a file. One more is refused at once and uses no
-/// disk space.
+/// A node receives a limited number of snapshots at a time, each into a separate file. A further one is refused at once
+/// and uses no disk space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_many_snapshots_at_a_time_are_refused() {
     let cluster = Cluster::start(|_| ()).await;

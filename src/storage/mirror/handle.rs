@@ -1,4 +1,4 @@
-//! The handle of the writer thread: it queues jobs.
+//! The handle of the writer thread, which queues jobs.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,9 +29,9 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         lock(&self.jobs).take();
-        // A `done` may drop the last handle on the thread itself, which then ends without a join.
+        // A `done` may drop the last handle on the writer thread itself, which then ends without a join.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // The panic hook has reported a panic there, and no caller is left.
+            // If the thread panicked, the panic hook has reported that, and no caller is left.
             let _ = thread.join();
         }
     }
@@ -43,7 +43,8 @@ impl DiskState {
         let (jobs, queue) = channel();
         let (snapshot, snapshots) = (worker.snapshot.clone(), worker.snapshots.clone());
         let run = move || {
-            // A lower priority keeps the threads that serve requests fast. Without it everything still works.
+            // With a lower priority this thread does not slow down the threads that serve requests. If the call fails,
+            // everything still works.
             let _ = rustix::process::setpriority_process(None, STATE_THREAD_NICE);
             worker.run(queue, refill);
         };

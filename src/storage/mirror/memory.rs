@@ -1,4 +1,4 @@
-//! Mirror and snapshot in memory, for simulation. Jobs are done at once unless they are held; `crash` drops held jobs.
+//! Mirror and snapshot in memory, for simulation. Jobs run at once unless they are held; `crash` drops held jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -33,7 +33,7 @@ impl MemoryState {
         self.lock().hold = true;
     }
 
-    /// Does the held jobs in order, and holds no further ones.
+    /// Runs the held jobs in order. Later jobs are not held.
     pub fn release(&self) {
         self.lock().hold = false;
         while let Some(job) = { self.lock().held.pop_front() } {
@@ -41,7 +41,7 @@ impl MemoryState {
         }
     }
 
-    /// Cuts the power: held jobs are dropped, and their callbacks are never called.
+    /// Simulates a power failure: held jobs are dropped, and their callbacks are never called.
     pub fn crash(&self) {
         let mut inner = self.lock();
         inner.held.clear();
@@ -59,7 +59,8 @@ impl MemoryState {
         std::mem::swap(&mut *self.lock(), &mut *copy.lock());
     }
 
-    /// The state that a start recovers, by the same rules as for a directory. It may purge `wal` up to the snapshot.
+    /// Returns the state that a start recovers, by the same rules as for a directory. It may purge `wal` up to the
+    /// snapshot.
     pub fn recover(&self, wal: &MemoryWal) -> io::Result<Recovered> {
         let inner = self.lock();
         let records: Vec<_> = inner.records.iter().map(|(key, value)| (key.clone(), value.clone())).collect();

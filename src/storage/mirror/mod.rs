@@ -46,7 +46,7 @@ pub enum Step {
     SnapshotWritten,
     /// The snapshot file has its final name, durably.
     SnapshotRenamed,
-    /// The previous mirror was removed for an install or a rebuild.
+    /// The previous mirror was removed before an install or a rebuild.
     MirrorRemoved,
 }
 
@@ -55,13 +55,14 @@ pub type Probe = Arc<dyn Fn(Step) + Send + Sync>;
 
 /// A request to the writer of mirror and snapshot files. Its `done` is called exactly once.
 pub enum Job {
-    /// Writes the changes into the mirror. The log must have synced `head.log_id` before.
-    /// After a crash in the middle, the next start quarantines the mirror.
+    /// Writes the changes into the mirror. The log must already have synced `head.log_id`. After a crash during the
+    /// write, the next start quarantines the mirror.
     Checkpoint(Checkpoint, Done),
     /// Writes a snapshot file of the mirror at its newest checkpoint, and verifies the records against the head.
-    /// `InvalidData`: the mirror is wrong and was quarantined; send its records with [`Job::Rebuild`].
+    /// `InvalidData` means that the mirror had wrong records and was quarantined; send all records with
+    /// [`Job::Rebuild`].
     Export(ExportDone),
-    /// Makes a received snapshot the newest one; `done` is called when that is durable. Then the mirror is rebuilt from
+    /// Makes a received snapshot the newest one, and calls `done` when that is durable. The mirror is then rebuilt from
     /// it, before the next job.
     Install(ReceivedSnapshot, ExportDone),
     /// Replaces the whole mirror with these records.
@@ -80,7 +81,7 @@ impl Job {
     }
 }
 
-/// The only writer of mirror and snapshot files. Jobs are done in the order in which they were queued.
+/// The only writer of mirror and snapshot files. It runs jobs in the order in which they were queued.
 ///
 /// After a failed write, checkpoints and exports fail until a `Rebuild` or an `Install` replaces the mirror.
 pub trait StateStore: Send + Sync + 'static {
@@ -93,11 +94,11 @@ pub trait StateStore: Send + Sync + 'static {
     /// Starts to receive a snapshot into a temporary file.
     fn receive(&self) -> io::Result<SnapshotWriter>;
 
-    /// Whether access to its snapshot files may block, and belongs on a separate thread.
+    /// Whether access to its snapshot files may block, and should happen on a separate thread.
     fn may_block(&self) -> bool;
 }
 
-/// The error of a job that was queued after the end.
+/// The error of a job that was queued after the store was closed.
 fn closed() -> io::Error {
     io::Error::other("the state store is closed")
 }

@@ -1,8 +1,8 @@
-//! The mirror: every record in sled, and the head of all records.
+//! The mirror: sled with every record and the head of all records.
 //!
-//! On Linux, sled's flush does not make data durable, and sled overwrites freed segments in place. So every batch is
-//! followed by an fdatasync of its one file through a separate handle. sled can panic on damaged files: panics are
-//! caught around every call, and a mirror that failed is never used again.
+//! On Linux, sled's flush does not make data durable, and sled overwrites freed segments in place. So an fdatasync of
+//! its one file, through a separate handle, follows every batch. sled can panic on damaged files, so panics are caught
+//! around every call. A mirror that failed is never used again.
 
 use std::fs::File;
 use std::io;
@@ -25,8 +25,8 @@ const HEAD_KEY: &[u8] = b"head";
 const WRITING: u8 = 0;
 const WHOLE: u8 = 1;
 
-/// Opens sled when its file is free. The directory is locked against other processes, so only a thread of a mirror that
-/// this process closed recently can still have the file.
+/// Opens sled, and waits until its file is free. The directory is locked against other processes, so only a thread of a
+/// mirror that this process closed recently can still use the file.
 fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
     let mut waited_ms = 0;
     loop {
@@ -46,7 +46,7 @@ fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
 /// A change of one record.
 pub(super) type Change = (Bytes, Option<Bytes>);
 
-/// Handles of sled. The drop of the last one syncs the file, and panics if that fails.
+/// Handles of sled. When the last one is dropped, sled syncs the file, and panics if that fails.
 struct Sled {
     records: sled::Tree,
     heads: sled::Tree,
@@ -62,7 +62,7 @@ pub(in crate::storage) struct Mirror {
 }
 
 impl Mirror {
-    /// Creates an empty mirror in `dir`, which must not have one.
+    /// Creates an empty mirror in `dir`, which must not contain one yet.
     pub(in crate::storage) fn create(dir: &Path) -> io::Result<Self> {
         create_directory(dir)?;
         let mut mirror = guarded(|| Self::open_files(dir))?;
@@ -71,8 +71,8 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Opens the mirror in `dir` and reads all of it. Records that do not match the head are an error. The mirror must
-    /// then be moved away, because opening it has already written.
+    /// Opens the mirror in `dir` and reads all of it. Returns an error if the records do not match the head. The caller
+    /// must then move the directory away, because opening it has already written to it.
     pub(in crate::storage) fn open(dir: &Path) -> io::Result<(Self, Vec<(Bytes, Bytes)>)> {
         remove_files(dir, |name| name.starts_with("snap.") && name.ends_with(".generating"))?;
         guarded(|| {
@@ -131,7 +131,7 @@ impl Mirror {
         self.file.sync_data()
     }
 
-    /// Writes the changes in small batches, each durable before the next one, and the head last.
+    /// Writes the changes in small batches and the head last. Each batch is durable before the next one is written.
     pub(super) fn write(
         &mut self,
         changes: impl Iterator<Item = io::Result<Change>>,
@@ -162,7 +162,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Writes every record into `output`. `InvalidData` if the records do not match the head.
+    /// Writes every record to `output`. Returns `InvalidData` if the records do not match the head.
     pub(super) fn export<W: io::Write>(&self, output: W) -> io::Result<W> {
         guarded(|| {
             let mut builder = Builder::new(output, self.head.clone())?;

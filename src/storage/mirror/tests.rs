@@ -1,4 +1,4 @@
-//! Whole directories: starts, crashes between steps, damage, identities.
+//! Tests of whole directories: starts, crashes between steps, damage, identities.
 
 #![allow(clippy::type_complexity, reason = "a list of what was seen needs no name")]
 
@@ -85,7 +85,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A directory with entries 0 to 19, a checkpoint at 5, a snapshot file of it, and a checkpoint at 10.
+/// Fills a directory with entries 0 to 19, a checkpoint at 5, a snapshot file of it, and a checkpoint at 10.
 fn prepared(dir: &Path) -> Table {
     let opened = reopen(dir);
     assert_eq!(opened.recovered.source, Source::Empty);
@@ -98,7 +98,7 @@ fn prepared(dir: &Path) -> Table {
     table
 }
 
-/// A start takes the mirror when it verifies, with head and all records.
+/// If the mirror verifies, a start uses it, with its head and all records.
 #[test]
 fn a_start_takes_the_mirror() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn a_flipped_bit_in_the_mirror_sets_it_aside() {
     }
 }
 
-/// Copies of the directory as a crash at each step would leave it.
+/// Returns copies of the directory as a crash after each step would leave it.
 fn crash_images(dir: &Path, into: &Path) -> (Options, Arc<Mutex<Vec<(Step, PathBuf)>>>) {
     let images = Arc::new(Mutex::new(Vec::new()));
     let (dir, into, kept) = (dir.to_path_buf(), into.to_path_buf(), images.clone());
@@ -151,7 +151,8 @@ fn crash_images(dir: &Path, into: &Path) -> (Options, Arc<Mutex<Vec<(Step, PathB
     (Options { probe, ..Options::default() }, images)
 }
 
-/// A crash at any step of a checkpoint leaves the old state (by the snapshot file) or the new one, never a mixture.
+/// After a crash at any step of a checkpoint, a start finds the old state (from the snapshot file) or the new one,
+/// never a mixture.
 #[test]
 fn a_crash_at_any_step_of_a_checkpoint_leaves_old_or_new() {
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -181,7 +182,8 @@ fn received(state: &impl StateStore, index: u64, table: &Table) -> ReceivedSnaps
     writer.finish().unwrap()
 }
 
-/// A crash at any step of an install leaves the state before it, or the installed one with the log purged up to it.
+/// After a crash at any step of an install, a start finds the state before it, or the installed state with the log
+/// purged up to it.
 #[test]
 fn a_crash_at_any_step_of_an_install_is_finished_by_the_next_start() {
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -209,7 +211,7 @@ fn a_crash_at_any_step_of_an_install_is_finished_by_the_next_start() {
     }
 }
 
-/// A damaged snapshot file is a refusal that names it: nothing is guessed.
+/// A damaged snapshot file is refused with its name. A start does not continue with a part of its state.
 #[test]
 fn a_flipped_bit_in_the_snapshot_file_is_a_refusal() {
     let dir = tempfile::tempdir().unwrap();
@@ -224,7 +226,8 @@ fn a_flipped_bit_in_the_snapshot_file_is_a_refusal() {
     assert!(error.to_string().contains("move the directory away"));
 }
 
-/// A purged log without snapshot file and mirror holds no complete state: refused, not started empty.
+/// A purged log without a snapshot file and a mirror does not contain a complete state. It is refused; the node does
+/// not start with an empty state.
 #[test]
 fn a_purged_log_without_a_snapshot_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -237,7 +240,8 @@ fn a_purged_log_without_a_snapshot_is_refused() {
     assert!(matches!(try_open(dir.path(), &Options::default()).err().unwrap(), OpenError::Incomplete { .. }));
 }
 
-/// A mirror that is older than the snapshot file (its directory was restored from a copy) is not used: the file is.
+/// A mirror that is older than the snapshot file, for example because its directory was restored from a copy, is not
+/// used. The start uses the snapshot file.
 #[test]
 fn a_mirror_below_the_snapshot_file_does_not_count() {
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -256,8 +260,8 @@ fn a_mirror_below_the_snapshot_file_does_not_count() {
     assert_eq!(reopen(dir.path()).recovered.source, Source::Mirror);
 }
 
-/// Checkpoints that come while a file is being written wait: the file holds the state at its own head, nothing of later
-/// ones.
+/// Checkpoints that are requested while a snapshot file is written wait. The file contains the state at its own head,
+/// and nothing of later checkpoints.
 #[test]
 fn checkpoints_during_an_export_wait_for_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -287,7 +291,7 @@ fn checkpoints_during_an_export_wait_for_it() {
     same(&reopen(dir.path()), &table);
 }
 
-/// A wrong mirror never becomes a snapshot file: the export fails, and a rebuild heals it.
+/// A mirror with wrong records never becomes a snapshot file: the export fails, and a rebuild repairs the mirror.
 #[test]
 fn a_wrong_mirror_never_becomes_a_snapshot_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -308,7 +312,7 @@ fn a_wrong_mirror_never_becomes_a_snapshot_file() {
     same(&reopen(dir.path()), &table);
 }
 
-/// A directory is refused to another node, another cluster, an older build and a second process.
+/// A directory is refused to another node, a node of another cluster, an older build, and a second process.
 #[test]
 fn a_directory_is_refused_to_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -333,7 +337,7 @@ fn a_directory_is_refused_to_others() {
     assert!(refused(claim()).contains("no identity file"));
 }
 
-/// The twin in memory starts by the same rules; jobs that were held at a crash never happened.
+/// The storage in memory starts by the same rules. Jobs that were held at a crash have no effect.
 #[test]
 fn a_crash_of_the_memory_state_forgets_what_was_held() {
     let (wal, state, mut table) = (MemoryWal::default(), MemoryState::default(), Table::new());
@@ -352,8 +356,8 @@ fn a_crash_of_the_memory_state_forgets_what_was_held() {
     assert_eq!((recovered.source, wal.state().last), (Source::Snapshot, Some(id(50))));
 }
 
-/// A job that comes between the end of the writer and the end of its queue is answered, so that its caller does not
-/// wait without end.
+/// A job that is queued between the end of the writer and the end of its queue gets a result, so that its caller does
+/// not wait forever.
 #[test]
 fn a_job_behind_the_end_is_answered() {
     let dir = tempfile::tempdir().unwrap();
@@ -380,7 +384,7 @@ fn a_job_behind_the_end_is_answered() {
     assert_eq!(answers.iter().collect::<Vec<_>>(), [("close", false), ("export", true), ("close again", true)]);
 }
 
-/// Every queued job is answered, even when the store is closed first.
+/// Every queued job gets a result, even if the store was closed before.
 #[test]
 fn a_closed_store_answers_its_callers() {
     let dir = TempDir::new().unwrap();

@@ -78,8 +78,8 @@ impl Worker {
         self.settle(at)
     }
 
-    /// Renames a received snapshot after a checkpoint beyond it: the log has reached the snapshot, so a log that ends
-    /// before it has lost entries.
+    /// Gives a received snapshot its final name after a checkpoint beyond it. The log has then reached the snapshot, so
+    /// if the log ends before it later, it has lost entries.
     fn settle(&self, at: Option<LogId>) -> io::Result<()> {
         let id = self.current().and_then(|current| current.head().log_id);
         let received = self.snapshots.join(received_name(id));
@@ -127,7 +127,8 @@ impl Worker {
         self.make_newest(file, &path)
     }
 
-    /// Makes `file` the one that a start reads. Older files are removed; their readers keep them open.
+    /// Makes `file` the snapshot file from which a start reads. Older files are removed; open readers of them can
+    /// continue.
     fn make_newest(&mut self, file: SnapshotFile, path: &Path) -> io::Result<SnapshotFile> {
         sync_directory(&self.snapshots)?;
         (self.probe)(Step::SnapshotRenamed);
@@ -140,7 +141,7 @@ impl Worker {
         Ok(file)
     }
 
-    /// Rebuilds the mirror from the newest snapshot file; without one it is empty.
+    /// Rebuilds the mirror from the newest snapshot file. The mirror is empty if there is no such file.
     fn refill(&mut self) -> io::Result<()> {
         let Some(file) = self.current() else { return self.replace(std::iter::empty(), Head::default()) };
         let records = file.records()?.map(|record| record.map(|(key, value)| (key, Some(value))));
@@ -152,7 +153,7 @@ impl Worker {
     }
 
     fn replace(&mut self, records: impl Iterator<Item = io::Result<Change>>, head: Head) -> io::Result<()> {
-        // sled also writes by path: it must be closed before its directory is renamed.
+        // sled also writes by path, so it must be closed before its directory is renamed.
         self.mirror = None;
         if self.state.exists() {
             let old = self.state.with_extension("old");

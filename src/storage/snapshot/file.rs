@@ -14,7 +14,7 @@ use crate::limits::SNAPSHOT_BLOCK_BYTES;
 use crate::storage::head::Head;
 use crate::storage::ids::LogId;
 
-/// A complete snapshot. It stays readable while a handle exists, even after a newer one has replaced it.
+/// A complete snapshot. It stays readable while a handle to it exists, even after a newer one has replaced it.
 #[derive(Clone)]
 pub struct SnapshotFile {
     head: Head,
@@ -24,7 +24,7 @@ pub struct SnapshotFile {
 
 #[derive(Clone)]
 enum Source {
-    /// An open file stays readable after its name was removed.
+    /// An open file, which stays readable after its name was removed.
     Disk(Arc<File>),
     Memory(Bytes),
 }
@@ -64,7 +64,7 @@ impl SnapshotFile {
         self.size_bytes
     }
 
-    /// Its raw content in chunks of at most `bytes` bytes, in order.
+    /// Returns the raw content in chunks of at most `bytes` bytes, in order.
     pub fn chunks(&self, bytes: usize) -> io::Result<impl Iterator<Item = io::Result<Bytes>> + Send + use<>> {
         let mut input = self.cursor();
         let mut left = self.size_bytes;
@@ -80,8 +80,8 @@ impl SnapshotFile {
         }))
     }
 
-    /// Its records, in the order of their keys. Damage, a wrong count or a wrong digest is an error at the end or
-    /// before it, so a caller that reads to the end has verified the file.
+    /// Returns the records in the order of their keys. Damage, a wrong count or a wrong digest yields an error, at the
+    /// end at the latest. So a caller that reads to the end has verified the file.
     pub fn records(&self) -> io::Result<impl Iterator<Item = io::Result<(Bytes, Bytes)>> + Send + use<>> {
         Parser::new(self.reader())
     }
@@ -100,7 +100,7 @@ impl SnapshotFile {
     }
 }
 
-/// The name of the file that holds the state at `id`: names sort by index.
+/// The name of the file with the state at `id`. Names sort by index.
 pub(in crate::storage) fn file_name(id: Option<LogId>) -> String {
     let id = id.unwrap_or(LogId::new(0, 0, 0));
     format!("{:020}-{:020}-{:020}.snapshot", id.index, id.term, id.node)

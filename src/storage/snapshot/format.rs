@@ -1,8 +1,8 @@
 //! The format of a snapshot file, version 1.
 //!
-//! `LOCKSNAP`, the version, then blocks: length, CRC-32 of kind and payload, kind, payload. The first block is the
-//! head, the last one marks the end, those between hold records (key length, value length, key,
-//! value). Integers are little-endian. Nothing may follow the last block.
+//! A file begins with `LOCKSNAP` and the version. Blocks follow: length, CRC-32 of kind and payload, kind, payload. The
+//! first block is the head, the last one marks the end, and those between contain records (key length, value length,
+//! key, value). Integers are little-endian. Nothing may follow the last block.
 
 use std::io::{self, Read, Write};
 
@@ -49,7 +49,7 @@ impl<W: Write> Builder<W> {
         Ok(())
     }
 
-    /// Ends the file. `InvalidData` if the records do not match the head; the file is then unusable.
+    /// Completes the file. Returns `InvalidData` if the records do not match the head; the file is then unusable.
     pub(in crate::storage) fn finish(mut self) -> io::Result<W> {
         if let Some(difference) = self.tally.differs_from(&self.head) {
             return Err(invalid_data(difference));
@@ -79,7 +79,7 @@ fn checksum(kind: u8, payload: &[u8]) -> u32 {
     hash.finalize()
 }
 
-/// Reads a snapshot: first the head, then one record at a time. After the last record it checks count and digest.
+/// Reads a snapshot: first the head, then one record at a time. Checks count and digest after the last record.
 pub(super) struct Parser<R> {
     input: R,
     pub(super) head: Head,
@@ -182,7 +182,7 @@ impl<R: Read> Iterator for Parser<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let record = self.next_record();
-        // After an error nothing more is read: the start of the next block is unknown.
+        // After an error the start of the next block is unknown, so nothing more is read.
         self.ended |= record.is_err();
         if record.is_err() {
             self.block = Bytes::new();
@@ -192,7 +192,7 @@ impl<R: Read> Iterator for Parser<R> {
 }
 
 fn at(offset: u64, error: &io::Error) -> io::Error {
-    // An incomplete snapshot is damaged: only a log can have a torn tail.
+    // A snapshot that ends early is damaged. Only a log can have a torn tail.
     let short = error.kind() == io::ErrorKind::UnexpectedEof;
     let kind = if short { io::ErrorKind::InvalidData } else { error.kind() };
     io::Error::new(kind, format!("offset {offset}: {error}"))

@@ -1,4 +1,5 @@
-//! Snapshot files: framed, checksummed, named by their entry; what a far-behind follower receives and a backup keeps.
+//! Snapshot files: framed, checksummed, and named by their entry. A follower that is far behind receives one, and a
+//! backup is one.
 
 mod file;
 mod format;

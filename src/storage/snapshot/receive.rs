@@ -1,4 +1,4 @@
-//! Receives a snapshot: chunks go to a temporary file, which is verified at the end.
+//! Receives a snapshot: writes its chunks to a temporary file, which is verified at the end.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::file::SnapshotFile;
 use crate::storage::head::Head;
 
-/// Writes the chunks of a snapshot. Dropped before `finish`, it removes the file. After a crash the next start removes
-/// the `.tmp` file.
+/// Writes the chunks of a snapshot to a file. If it is dropped before `finish`, it removes the file. After a crash the
+/// next start removes the `.tmp` file.
 pub struct SnapshotWriter {
     target: Target,
 }
@@ -20,7 +20,7 @@ enum Target {
     Memory(Vec<u8>),
 }
 
-/// A temporary file, removed when it is dropped under its temporary name.
+/// A temporary file. It is removed on drop unless it was renamed.
 struct Temporary(Option<PathBuf>);
 
 impl Drop for Temporary {
@@ -56,7 +56,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Verifies framing, checksums, count and digest. `InvalidData` names the offset of what is wrong.
+    /// Verifies framing, checksums, count and digest. `InvalidData` names the offset of the damage.
     pub fn finish(self) -> io::Result<ReceivedSnapshot> {
         let (file, temporary) = match self.target {
             Target::Memory(bytes) => (SnapshotFile::from_memory(Bytes::from(bytes))?, Temporary(None)),

@@ -1,4 +1,4 @@
-//! Snapshot files: round trips, damage, pinned readers.
+//! Tests of snapshot files: round trips, damage, and files that are removed while they are read.
 
 use bytes::Bytes;
 
@@ -21,7 +21,7 @@ fn snapshot(count: u32) -> (Head, Vec<u8>) {
     (head, builder.finish().unwrap())
 }
 
-/// What is sent in chunks arrives as the same head and the same records.
+/// A snapshot that is sent in chunks arrives with the same head and the same records.
 #[test]
 fn chunks_carry_head_and_records() {
     let dir = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn a_damaged_file_is_refused_and_removed() {
     assert!(receive(&[&intact[..], b"x"].concat()));
 }
 
-/// Records that are not those of the head never become a file.
+/// Records that do not match the head never become a file.
 #[test]
 fn a_wrong_digest_never_becomes_a_file() {
     let (head, _) = snapshot(2);

@@ -1,8 +1,9 @@
-//! Encoding of votes, ids and payloads in the files of the log: fixed-size big-endian integers, and one checked length.
+//! The encoding of votes, ids and payloads in the files of the log: fixed-size big-endian integers, and one length that
+//! has a checksum.
 //!
 //! A damaged length looks like a torn tail, because everything after it seems to be missing. So the length has a
-//! separate checksum. Input that ends early is `UnexpectedEof`, any other damage is `InvalidData`: this distinguishes a
-//! crash from damage.
+//! separate checksum. Input that ends early is `UnexpectedEof`, any other damage is `InvalidData`. The caller thereby
+//! distinguishes a crash from damage.
 
 use std::io::{self, Read, Write};
 
@@ -41,13 +42,13 @@ impl Types for WalTypes {
 /// The bytes of one entry, and the offset up to which the log was synced before they were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Payload {
-    /// An earlier sync covers everything below this offset of the whole log, and the flush thread writes nothing before
-    /// that sync has ended. So damage below the `window_start` of an intact record is not a torn tail.
+    /// An earlier sync covers everything before this offset of the whole log, and the flush thread writes nothing
+    /// before that sync has completed. So damage before the `window_start` of an intact record is not a torn tail.
     pub(super) window_start: u64,
     pub(super) bytes: Bytes,
 }
 
-/// Calls a [`Done`] exactly once, even when the flush thread dies and drops it.
+/// Calls a [`Done`] exactly once, even if the flush thread panics and drops it.
 pub(super) struct FlushCallback(Option<Box<dyn FnOnce(io::Result<()>) + Send>>);
 
 impl FlushCallback {

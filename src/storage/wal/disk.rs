@@ -4,7 +4,7 @@
 //! thread writes and syncs requests in the order in which they were sent. A failed write or sync is reported to every
 //! waiting callback and ends that thread, so nothing is retried. A new file begins only after the previous one was
 //! synced. Files are removed only after the sync of the purge that frees them, and then the directory is synced. Later
-//! callers do not get the cause of a failure, so the first error is kept here.
+//! callers do not receive the cause of a failure, so this module keeps the first error.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ pub struct WalOptions {
     pub chunk_bytes: usize,
     /// Payloads of closed files kept in memory.
     pub cache_bytes: usize,
-    /// How long the flush thread waits for further requests before it syncs. Zero: one sync for each request.
+    /// How long the flush thread waits for further requests before it syncs. If it is zero, each request has its own
+    /// sync.
     pub flush_wait: Duration,
 }
 
@@ -41,15 +42,16 @@ impl Default for WalOptions {
     }
 }
 
-/// Observes how long each request takes from the call until it is durable. It has its own clock.
+/// Measures how long each request takes from the call until it is durable. The implementation has its own clock.
 pub trait SyncObserver: Send + Sync {
-    /// A request was handed to the flush thread. The result is passed to `finished`.
+    /// A request was handed to the flush thread. The returned value is passed to `finished`.
     fn started(&self) -> u64;
     /// The request that began at `started` is durable, or failed.
     fn finished(&self, started: u64, durable: bool);
 }
 
-/// The log on disk. The drop of the last handle, or [`DiskWal::close`], writes what is left and ends the flush thread.
+/// The log on disk. [`DiskWal::close`], or the drop of the last handle, writes what is pending and ends the flush
+/// thread.
 #[derive(Clone)]
 pub struct DiskWal(Arc<Shared>);
 
@@ -84,14 +86,14 @@ struct Progress {
 }
 
 impl DiskWal {
-    /// Pretends that a snapshot of everything exists: openraft's test suite purges without one.
+    /// Makes the log behave as if a snapshot of everything existed, because openraft's test suite purges without one.
     #[cfg(test)]
     pub(crate) fn assume_snapshot_of_everything(&self) {
         *lock(&self.0.floor) = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
     }
 
-    /// Opens the log in `dir`, after `cut_torn_tail`. Everything that was read is synced first: after `kill -9` it may
-    /// be in the page cache only.
+    /// Opens the log in `dir`, on which `cut_torn_tail` must have run before. Syncs everything that it reads, because
+    /// after `kill -9` the data may only be in the page cache.
     pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
         let end = raft.stat().open_chunk.global_end;
@@ -123,7 +125,7 @@ impl DiskWal {
     pub(in crate::storage) fn sync_and_wait(&self) -> io::Result<()> {
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         self.sync(Box::new(move |result| {
-            // The receiver is below; it is gone only when the call itself failed.
+            // The receiver is dropped only if the call itself failed.
             let _ = sender.send(result);
         }))?;
         receiver.recv().map_err(|_| io::Error::other("the log's flush thread has stopped"))?
@@ -142,7 +144,7 @@ impl DiskWal {
         self.0.log.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes with `change` and queues a sync, under one lock, so that the file has the order of the calls.
+    /// Runs `change` and queues a sync under one lock, so that the file has the records in the order of the calls.
     fn write_and_sync(
         &self,
         done: Done,
@@ -159,7 +161,7 @@ impl DiskWal {
         let changed = change(raft, window_start);
         if let Err(error) = &changed {
             if error.kind() != io::ErrorKind::InvalidInput {
-                // Not a refusal: part of the change may be on its way to the disk.
+                // This is more than a refusal: a part of the change may already be on its way to the disk.
                 drop(self.0.failure.set(explained("write the log in", &self.0.dir, error)));
             }
             drop(log);
@@ -169,14 +171,15 @@ impl DiskWal {
         }
         let last = raft.log_state().last().copied();
         let flushed = raft.flush(true, Some(self.callback(last, done)));
-        // Once this request is handed over, nothing later is written before its sync has ended.
+        // After the request is handed over, nothing is written after it before its sync has completed.
         log.end = changed.ok().flatten().map_or(log.end, |written| written.end().0);
         log.window_start = log.end;
         drop(log);
         flushed.map_err(|error| self.0.failure.get().map_or(error, copy_error))
     }
 
-    /// Returns the callback of one request. It keeps the first error, updates `synced`, then calls `done`.
+    /// Returns the callback of one request. The callback keeps the first error, updates `synced`, and then calls
+    /// `done`.
     fn callback(&self, last: Option<LogId>, done: Done) -> FlushCallback {
         let (progress, failure, dir) = (self.0.progress.clone(), self.0.failure.clone(), self.0.dir.clone());
         let observer = self.0.observer.get().cloned();
@@ -190,7 +193,7 @@ impl DiskWal {
                     result = Err(io::Error::other("injected: the sync failed"));
                 }
                 if let Some(earlier) = failure.get() {
-                    // A sync after a failed one proves nothing: the kernel reports a lost page once.
+                    // A sync after a failed one proves nothing, because the kernel reports a lost page only once.
                     result = Err(copy_error(earlier));
                 }
                 match &result {
@@ -276,7 +279,7 @@ impl Wal for DiskWal {
         if raft.log_state().committed() == Some(&id) {
             return Ok(());
         }
-        // It is synced with the next append, vote or sync: a lower bound needs no separate sync.
+        // The next append, vote or sync makes it durable. It is a lower bound, so it needs no separate sync.
         let written = raft.commit(id).map_err(invalid)?;
         log.end = written.end().0;
         Ok(())
@@ -329,7 +332,7 @@ fn closed() -> io::Error {
     io::Error::other("the log is closed")
 }
 
-/// `raft-log` refuses what contradicts its state before it writes anything.
+/// Marks an error as invalid input. `raft-log` refuses a request that contradicts its state before it writes anything.
 fn invalid(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
@@ -340,7 +343,7 @@ fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
     wal.read_buffer_size = Some(limits::WAL_READ_BUFFER_BYTES);
     wal.chunk_max_records = Some(limits::WAL_CHUNK_RECORDS);
     wal.chunk_max_size = Some(options.chunk_bytes);
-    // `torn_tail` has cut torn tails already. A record that is incomplete now is damage.
+    // `torn_tail` has already cut a torn tail, so a record that is incomplete now is damage.
     wal.truncate_incomplete_record = Some(false);
     wal.flush_batch_wait = Some(options.flush_wait);
     wal.flush_queue_max_bytes = Some(limits::WAL_QUEUE_BYTES);

@@ -1,4 +1,4 @@
-//! The log in memory, for simulation. It tracks what is durable, and `crash` drops the rest.
+//! The log in memory, for simulation. It knows which of its data is durable; `crash` drops the rest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -13,7 +13,7 @@ use crate::storage::error::copy_error;
 use crate::storage::ids::{LogId, Vote, next_index};
 use crate::storage::mutex::lock;
 
-/// The log in memory. A sync ends at once on the caller's thread, unless syncs are held.
+/// The log in memory. A sync completes at once on the caller's thread, unless syncs are held.
 #[derive(Clone, Default)]
 pub struct MemoryWal(Arc<Mutex<Inner>>);
 
@@ -93,7 +93,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends every sync that is due. Returns the callbacks, which the caller calls without the lock.
+    /// Completes every sync that is due. Returns the callbacks, which the caller must call after it releases the lock.
     fn end_syncs(&mut self) -> Vec<(Done, io::Result<()>)> {
         let mut callbacks = Vec::new();
         while let Some((changes, done)) = if self.held { None } else { self.waiting.pop_front() } {
@@ -119,13 +119,13 @@ impl MemoryWal {
         self.lock().held = true;
     }
 
-    /// Ends the held syncs in order, and holds no further ones.
+    /// Completes the held syncs in order. Later syncs are not held.
     pub fn release_syncs(&self) {
         self.lock().held = false;
         self.end_syncs();
     }
 
-    /// Ends the oldest held sync; later ones stay held. Returns whether there was one.
+    /// Completes the oldest held sync. The others stay held. Returns whether there was a held sync.
     pub fn release_one_sync(&self) -> bool {
         let mut inner = self.lock();
         let later: VecDeque<_> = if inner.waiting.is_empty() { return false } else { inner.waiting.split_off(1) };
@@ -142,7 +142,7 @@ impl MemoryWal {
         self.lock().fail_next = true;
     }
 
-    /// Cuts the power: unsynced changes are lost, and callbacks of their syncs are never called.
+    /// Simulates a power failure: unsynced changes are lost, and callbacks of their syncs are never called.
     pub fn crash(&self) {
         let mut inner = self.lock();
         let durable = inner.durable.clone();
@@ -249,7 +249,8 @@ impl Wal for MemoryWal {
     fn synced(&self) -> Option<LogId> {
         let inner = self.lock();
         let (now, durable) = (&inner.now, &inner.durable);
-        // A truncation may have replaced synced entries with ones of lower ids: only entries in both images count.
+        // A truncation may have replaced synced entries with entries of lower ids, so only entries in both images
+        // count.
         let kept = |id: &LogId| {
             next_index(now.state.purged) > id.index || now.entries.get(&id.index).is_some_and(|(held, _)| held == id)
         };

@@ -35,11 +35,11 @@ pub struct WalState {
 /// A write-ahead log. Calls take effect in the order in which they were made.
 ///
 /// Votes, entries, truncations and purges reach the disk in that order, so that none is durable without the earlier
-/// ones. `done` is called exactly once, even if the call returned an error. The first failed write or sync stops the
-/// log permanently: every waiting `done` and every later call gets this error.
+/// ones. `done` is called exactly once, even if the call returns an error. The first failed write or sync stops the log
+/// permanently: every waiting `done` and every later call gets this error.
 ///
-/// Refused with `InvalidInput`, without effect: a lower vote, an entry that does not follow the last one, a commit
-/// below the last one or beyond the end, a truncation of committed entries.
+/// The following are refused with `InvalidInput` and have no effect: a lower vote, an entry that does not follow the
+/// last one, a commit below the last one or beyond the end, and a truncation of committed entries.
 pub trait Wal: Send + Sync + 'static {
     /// Returns the state of the log, without I/O.
     fn state(&self) -> WalState;
@@ -47,32 +47,33 @@ pub trait Wal: Send + Sync + 'static {
     /// Replaces the vote. Calls `done` when the vote is durable.
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()>;
 
-    /// Appends entries, which are readable on return. Calls `done` when they are durable. A crash before that keeps a
-    /// prefix.
+    /// Appends entries, which are readable on return. Calls `done` when they are durable. A crash before that may keep
+    /// only a prefix of them.
     fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()>;
 
     /// Removes every entry after `last`, which may be beyond the end. `None` empties the log.
     fn truncate_after(&self, last: Option<LogId>) -> io::Result<()>;
 
-    /// Removes every entry up to `upto`, which may be beyond the end. Refused past the newest snapshot file.
+    /// Removes every entry up to `upto`, which may be beyond the end. Returns an error if `upto` is after the newest
+    /// snapshot file.
     fn purge(&self, upto: LogId) -> io::Result<()>;
 
-    /// Records that `id` is committed. It is written with the next request that syncs, so a crash may lose it.
+    /// Records that `id` is committed. The record is synced with the next request that syncs, so a crash may lose it.
     fn commit(&self, id: LogId) -> io::Result<()>;
 
-    /// Returns a prefix of the entries from `from` to before `to`: at least one, and at most `max_bytes` with two or
-    /// more.
+    /// Returns entries from `from` up to but not including `to`: the first one, and as many of the next ones as fit
+    /// into `max_bytes` bytes in total.
     ///
     /// # Errors
-    /// `NotFound` if the log does not hold `from`; errors of the disk.
+    /// `NotFound` if the log does not have `from`; otherwise the errors of the disk.
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>>;
 
-    /// Whether [`read`](Self::read) may wait for a disk, and belongs on a separate thread.
+    /// Whether [`read`](Self::read) may wait for a disk, and should be called on a separate thread.
     fn may_block(&self) -> bool {
         false
     }
 
-    /// Calls `done` when everything so far is durable.
+    /// Calls `done` when everything that was written so far is durable.
     fn sync(&self, done: Done) -> io::Result<()>;
 
     /// The newest entry that is known to be durable. The mirror never contains later ones.
@@ -87,7 +88,7 @@ pub trait Wal: Send + Sync + 'static {
     fn size_bytes(&self) -> u64;
 }
 
-/// Checks a batch before its first entry is written: a batch is accepted or refused as a whole.
+/// Checks a batch before its first entry is written, because a batch is accepted or refused as a whole.
 fn check_append(mut last: Option<LogId>, records: &[(LogId, Bytes)]) -> io::Result<()> {
     for (id, bytes) in records {
         let follows = last.is_none_or(|last| id.index == last.index + 1 && *id > last);

@@ -1,4 +1,4 @@
-//! Both logs against a naive model, torn tails, damage, failed syncs.
+//! Tests of both logs against a simple model, and of torn tails, damage and failed syncs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn last_file(dir: &Path) -> PathBuf {
     files.pop().unwrap()
 }
 
-/// A log of one file with a vote and ten entries, the last one in a separate request.
+/// Creates a log of one file with a vote and ten entries. The last entry was written by a separate request.
 fn ten_entries() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let options = WalOptions::default();
@@ -74,7 +74,7 @@ fn a_tail_cut_anywhere_in_the_last_record_loses_only_that_record() {
     }
 }
 
-/// A file that grew before its content reached the disk ends in zeros: they are dropped.
+/// If a file grew before its content reached the disk, it ends in zeros. A start drops them.
 #[test]
 fn zeros_behind_the_last_record_are_dropped() {
     let dir = ten_entries();
@@ -85,7 +85,8 @@ fn zeros_behind_the_last_record_are_dropped() {
     assert_eq!(last_index(dir.path()), Some(9));
 }
 
-/// A flipped bit anywhere, lengths and the last record included, is a refusal that names the file; nothing is cut.
+/// A flipped bit anywhere, even in a length or in the last record, is refused with the name of the file. Nothing is
+/// cut.
 #[test]
 fn a_flipped_bit_anywhere_is_refused_and_nothing_is_cut() {
     let dir = ten_entries();
@@ -102,8 +103,8 @@ fn a_flipped_bit_anywhere_is_refused_and_nothing_is_cut() {
     }
 }
 
-/// A page that was lost from the end of a log is a torn tail, but not if a vote follows it: the vote was written after
-/// everything before it had been synced, so acknowledged entries are gone.
+/// A page that was lost from the end of a log is a torn tail, unless a vote follows it. The vote was written after
+/// everything before it had been synced, so acknowledged entries are lost.
 #[test]
 fn a_lost_page_before_a_vote_is_refused() {
     for voted in [false, true] {
@@ -128,7 +129,7 @@ fn a_lost_page_before_a_vote_is_refused() {
     }
 }
 
-/// A torn tail is no licence to lose what the mirror or a commit mark proves to have been synced.
+/// A torn tail is not cut if the mirror or a commit record proves that it had been synced.
 #[test]
 fn a_tail_that_the_mirror_knows_is_not_cut() {
     let dir = ten_entries();
@@ -141,8 +142,8 @@ fn a_tail_that_the_mirror_knows_is_not_cut() {
     assert!(cut_torn_tail(dir.path(), floor).unwrap().is_some());
 }
 
-/// Pages reach the disk in any order: a lost page inside the last request is a torn tail, though intact entries of
-/// the same request follow; the same page is damage once a later request was written behind it.
+/// Pages reach the disk in any order. So a lost page inside the last request is a torn tail, even if intact entries of
+/// the same request follow. If a later request was written after it, the same page is damage.
 #[test]
 fn a_lost_page_is_a_torn_tail_only_in_the_last_request() {
     for later in [false, true] {
@@ -166,7 +167,8 @@ fn a_lost_page_is_a_torn_tail_only_in_the_last_request() {
     }
 }
 
-/// A crash while a new file is begun leaves it empty, in zeros or with half a record: the one before it counts.
+/// A crash during the creation of a file leaves it empty, full of zeros, or with half a record. A start then uses the
+/// file before it as the last one.
 #[test]
 fn a_file_that_was_only_begun_is_dropped() {
     for begun in [&[][..], &[0; 300], &[0, 0, 0, 5, 1, 1, 0]] {
@@ -179,7 +181,7 @@ fn a_file_that_was_only_begun_is_dropped() {
     }
 }
 
-/// Syncs that were held back end one by one, in order; a crash keeps exactly those that ended.
+/// Held syncs complete one by one, in order. A crash keeps exactly the data of those that completed.
 #[test]
 fn held_syncs_end_in_order() {
     let wal = MemoryWal::default();
@@ -193,22 +195,21 @@ fn held_syncs_end_in_order() {
     assert!(!wal.release_one_sync());
 }
 
-/// Cuts off the entries from 5 on, and puts one of an earlier term in their place.
+/// Removes the entries from index 5 on, and appends one of an earlier term at that index.
 fn replace_tail(wal: &impl Wal) {
     wal.truncate_after(Some(id(1, 4))).unwrap();
     wal.append(entries(2, 5..6), Box::new(drop)).unwrap();
 }
 
 /// A sync that was requested before a truncation proves nothing about the removed entries, nor about the entries that
-/// took its place: those may have lower ids, where their leader is of a later term than they are.
+/// replace them. The new entries can have lower ids, because a removed entry can be of a later term.
 #[test]
 fn a_truncation_outdates_the_syncs_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(dir.path());
     let (go, gone) = channel::<()>();
     let (enter, entered) = channel();
-    // It runs on the flush thread, so that nothing behind the first request is synced before the truncation was asked
-    // for.
+    // This callback blocks the flush thread, so that nothing after the first request is synced before the truncation.
     let held = move |_| {
         enter.send(()).unwrap();
         gone.recv().unwrap();
@@ -235,7 +236,7 @@ fn a_truncation_outdates_the_syncs_before_it() {
     assert_eq!(memory.synced(), Some(id(2, 5)));
 }
 
-/// A missing file at the front is noticed: its entries were never purged.
+/// If the first file is missing although its entries were never purged, a start refuses the log.
 #[test]
 fn a_missing_file_at_the_front_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -249,7 +250,7 @@ fn a_missing_file_at_the_front_is_refused() {
     assert!(matches!(cut_torn_tail(dir.path(), Floor::default()), Err(OpenError::Damaged { .. })));
 }
 
-/// After a failed sync every waiting and every later call fails with it, on both logs.
+/// After a failed sync, every waiting call and every later call fails with the same error, on both logs.
 #[test]
 fn a_failed_sync_is_told_to_everybody_and_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -275,7 +276,7 @@ fn failing(wal: &impl Wal) {
     assert_eq!(wal.synced(), None);
 }
 
-/// A start may read what is only in the page cache: it syncs all of that before anything is answered from it.
+/// Data that a start reads may only be in the page cache. So a start syncs all of it before it answers from it.
 #[test]
 fn a_start_syncs_what_it_reads() {
     let dir = ten_entries();
@@ -423,7 +424,7 @@ proptest! {
         model.check(&open(dir.path()));
     }
 
-    /// The log in memory equals the same model; a crash forgets nothing that was synced.
+    /// The log in memory equals the same model, and a crash loses nothing that was synced.
     #[test]
     fn the_memory_log_equals_the_model(operations in operations()) {
         let wal = MemoryWal::default();

@@ -1,13 +1,14 @@
-//! Checks the files of the log before they are opened: a tail that a crash tore is cut, any other damage is refused.
+//! Checks the files of the log before they are opened. A tail that a crash tore is cut; any other damage is refused.
 //!
-//! `chunked-wal` would cut any incomplete record, without knowing what was durable. Here a cut needs evidence that the
-//! damage is after the last completed sync:
+//! `chunked-wal` would cut any incomplete record, without knowing what was durable. This module cuts only if all of the
+//! following show that the damage is after the last completed sync:
 //!
-//! - no intact record after the damage proves that the damaged bytes were synced before (`Payload::window_start`);
-//! - the damage looks like lost writes: the file ends, or a page (or its damaged part) is all zeros;
-//! - the remaining log reaches the head of the mirror, the newest snapshot file and the last recorded commit.
+//! - No intact record after the damage proves that the damaged bytes were synced before it (`Payload::window_start`).
+//! - The damage looks like lost writes: the file ends early, or a page (or the damaged part of one) is all zeros.
+//! - The remaining log reaches the head of the mirror, the newest snapshot file and the last recorded commit.
 //!
-//! The last rule is checked without damage, too: a log that was cut exactly at the end of a record looks complete.
+//! The last rule is checked even without damage, because a log that was cut exactly at the end of a record looks
+//! complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,7 +23,7 @@ use crate::storage::error::OpenError;
 use crate::storage::fs::sync_directory;
 use crate::storage::ids::{LogId, next_index, shown};
 
-/// What the log must reach: mirror and snapshot files contain only entries that the log had synced.
+/// The entries that the log must reach. The mirror and snapshot files contain only entries that the log had synced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::storage) struct Floor {
     pub(in crate::storage) mirror: Option<LogId>,
@@ -50,16 +51,16 @@ struct Replay {
     purged: Option<LogId>,
     last: Option<LogId>,
     committed: Option<LogId>,
-    /// The first index held, when any is.
+    /// The index of the first entry; `None` if there is none.
     first: Option<u64>,
 }
 
-/// Reads the whole log in `dir`, cuts a torn tail durably, and returns a text that says what was cut. Refuses a log
-/// that ends before `floor`.
+/// Reads the whole log in `dir`, cuts a torn tail durably, and returns a description of what was cut. Returns an error
+/// if the log ends before `floor`.
 pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Option<String>, OpenError> {
     let mut files = list(dir)?;
     let mut notes = Vec::new();
-    // A file that was just created has no content yet. Then the previous file is the last one.
+    // A file that was just created has no content yet. In that case the file before it is checked as the last one.
     while files.len() > 1 || notes.is_empty() {
         let Some((path, _)) = files.last() else { break };
         let bytes = read(path)?;
@@ -159,7 +160,7 @@ impl Replay {
         self.lacks(floor).map_or(Ok(()), refuse)
     }
 
-    /// Describes what the log had and no longer has; `None` if nothing is missing.
+    /// Describes the entries that the log had and has lost; `None` if it reaches everything in `floor`.
     fn lacks(&self, floor: Floor) -> Option<String> {
         let lacking = |id: Option<LogId>| next_index(id) > next_index(self.last);
         if lacking(self.committed) {
@@ -176,13 +177,13 @@ impl Replay {
         None
     }
 
-    /// Finds an intact record after the damage that was only written after a sync of the damaged bytes.
+    /// Finds an intact record after the damage that can only have been written after a sync of the damaged bytes.
     fn synced_after(&self, chunk: &Chunk, damaged_at: usize, tail: &[u8]) -> Option<String> {
         let global = chunk.start + damaged_at as u64;
         let commit_damaged = tail.starts_with(&[0, 0, 0, 2]);
         let mut at = 1;
         while at + 4 <= tail.len() {
-            // Record types are 0 to 5, big-endian: most offsets are ruled out by their first bytes.
+            // Record types are 0 to 5, big-endian, so the first bytes rule out most offsets.
             if tail[at..at + 3] != [0, 0, 0] || tail[at + 3] > 5 {
                 at += 1;
                 continue;
@@ -214,7 +215,7 @@ impl Replay {
         None
     }
 
-    /// Refuses a log in which files at the front are missing.
+    /// Returns an error if files are missing at the front of the log.
     fn no_hole(&self, dir: &Path) -> Result<(), OpenError> {
         let expected = next_index(self.purged);
         let held = self.first.unwrap_or_else(|| next_index(self.last));
@@ -226,8 +227,8 @@ impl Replay {
     }
 }
 
-/// No intact record begins or ends with this many zero bytes: types and terms are above zero within twelve bytes, and a
-/// checksum is at the end. (Up to eight zero bytes do occur there.)
+/// No intact record begins or ends with this many zero bytes: the type and the term put a nonzero byte into the first
+/// twelve, and a record ends with a checksum. Up to eight zero bytes do occur there.
 const LOST_BYTES: usize = 16;
 
 /// Whether a page after `offset`, or the part of one after `offset`, never reached the disk.

@@ -1,4 +1,4 @@
-//! What `explain --json` prints.
+//! The output of `explain --json`.
 
 use serde::Serialize;
 
@@ -8,12 +8,12 @@ use crate::model::{ExplainedWait, Explanation, LogTime, Obstacle, Participant};
 /// The JSON line.
 #[derive(Debug, Serialize)]
 pub(super) struct Explained {
-    /// Null for a session.
+    /// Name of the lock; null for a session.
     lock: Option<String>,
     chain: Vec<WaitJson>,
     /// Holds whose end ends the wait.
     freed_by: Vec<ObstacleJson>,
-    /// Something was left out.
+    /// Whether something was left out.
     more: bool,
 }
 
@@ -24,10 +24,10 @@ struct WaitJson {
     sequence: u64,
     waiter: ParticipantJson,
     waits_for: Vec<ObstacleJson>,
-    /// How long it has waited.
+    /// How long the waiter has waited, in milliseconds.
     since_ms: u64,
     session_state: &'static str,
-    /// Time until it gives up; null if it does not.
+    /// Time until the waiter gives up, in milliseconds; null if it does not.
     gives_up_ms: Option<u64>,
 }
 
@@ -39,9 +39,9 @@ struct ObstacleJson {
     who: ParticipantJson,
     since_ms: u64,
     session_state: &'static str,
-    /// Time until it ends unless renewed; null if only a release ends it.
+    /// Time until the hold ends unless it is renewed, in milliseconds; null if only a release ends it.
     remaining_ms: Option<u64>,
-    /// A cached hold that its session is to give back.
+    /// Whether this is a cached hold that its session was asked to release.
     recalled: bool,
 }
 

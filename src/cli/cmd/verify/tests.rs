@@ -1,4 +1,4 @@
-//! Altered exports: runs every script of `tests/golden/verify` over one small history.
+//! Tests of altered exports: runs every script of `tests/golden/verify` with one small history.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
@@ -51,7 +51,7 @@ fn manage(lock: &str, what: Managing) -> Command {
     Command::Manage(Manage { lock: key(lock), what })
 }
 
-/// Two locks and a semaphore: queues, a break, a hand-over and a change of the limit.
+/// Commands for two locks and a semaphore: queues, a break, a hand-over and a change of the limit.
 fn commands() -> Vec<Command> {
     let why = Reason::parse("stuck").expect("legal");
     let permits = |count| Access::permits(count, 3);
@@ -90,7 +90,7 @@ fn export() -> Vec<HistoryLine> {
     kept().iter().map(|record| HistoryLine::new(record).of(0xabc)).collect()
 }
 
-/// One of a thing is said otherwise than several.
+/// A count of one has the singular of the noun, and other counts the plural.
 #[test]
 fn what_is_verified_is_counted_in_words() {
     let said = |records: &[HistoryRecord]| praise(&crate::history::verify(records).expect("whole"));
@@ -101,7 +101,7 @@ fn what_is_verified_is_counted_in_words() {
     assert!(said(&all).starts_with(&more) && said(&all).contains(" are whole: "), "{}", said(&all));
 }
 
-/// The lines as they are now.
+/// The lines of the export, with all changes so far.
 struct Tampering(Vec<HistoryLine>);
 
 impl goldenscript::Runner for Tampering {
@@ -166,7 +166,7 @@ impl Tampering {
         Ok(String::new())
     }
 
-    /// What `verify` says to the file.
+    /// Returns what `verify` prints about the file.
     fn verdict(&self) -> String {
         let text: Vec<String> = self.0.iter().map(|line| serde_json::to_string(line).expect("JSON")).collect();
         let outcome = records(text.join("\n").as_bytes()).expect("read");
@@ -190,7 +190,7 @@ fn change(line: &mut HistoryLine, field: &str, value: &str) {
     *line = serde_json::from_value(object).expect("a line");
 }
 
-/// As a forger would: the line's hash is computed again.
+/// Computes the hash of the line again, as a forger would.
 fn rehash(line: &mut HistoryLine) -> Result<(), Box<dyn Error>> {
     let record = line.record()?;
     let draft = history::Draft::of(&record).ok_or("it is about no lock")?;
@@ -200,7 +200,7 @@ fn rehash(line: &mut HistoryLine) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every line of an export reads back as the record that it was.
+/// Every line of an export reads back as the original record.
 #[test]
 fn lines_read_back() {
     for line in export() {
@@ -209,7 +209,7 @@ fn lines_read_back() {
     }
 }
 
-/// Every sort of tampering is found and named; see the scripts.
+/// Each kind of tampering in the scripts is detected and named.
 #[test]
 fn tampering_is_found() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/verify");
@@ -222,8 +222,8 @@ fn tampering_is_found() {
     assert!(3 <= run, "only {run} scripts");
 }
 
-/// Where older records are gone, a history from the beginning says so; one that continues after a position, or has all
-/// records, says nothing.
+/// If older records are no longer kept, the output of a history from the beginning says so. The output of a history
+/// after a position, or with all records, does not.
 #[test]
 fn a_history_without_its_beginning_says_so() {
     let floor = Position { index: 7, n: 1 };

@@ -1,4 +1,4 @@
-//! Starts with a log that is shorter than what was made of it, or another one.
+//! Tests of starts whose log is shorter than the mirror or the snapshot file, or differs from it.
 
 use super::*;
 
@@ -20,8 +20,8 @@ fn refused(dir: &Path) -> (PathBuf, String) {
     (path, what)
 }
 
-/// A log that ends earlier than the mirror has lost what was synced, also where the rest of it is whole: the node does
-/// not start, and says which file and what to do. A log that was cut behind the mirror's entry is a whole one.
+/// A log that ends before the mirror has lost synced entries, even if the rest of it is intact. The node does not
+/// start, and names the file and what to do. A log that was cut after the mirror's entry is accepted.
 #[test]
 fn a_log_that_was_cut_below_the_mirror_is_refused() {
     let original = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn a_log_that_was_cut_below_the_mirror_is_refused() {
     }
 }
 
-/// The same by the snapshot file alone; and a log without any file is one that was cut, too.
+/// The snapshot file alone also proves that the log was cut. A log without any file was cut, too.
 #[test]
 fn a_log_that_was_cut_below_the_snapshot_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_log_that_was_cut_below_the_snapshot_file_is_refused() {
     assert_eq!(refused(dir.path()).0, dir.path().join("wal"));
 }
 
-/// The log had synced everything in the mirror; a log that a later record shortened contradicts the mirror.
+/// The log had synced everything in the mirror. If a later record truncated it below that, it contradicts the mirror.
 #[test]
 fn a_log_that_was_truncated_below_the_mirror_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -85,8 +85,8 @@ fn a_log_that_was_truncated_below_the_mirror_is_refused() {
     assert!(error.contains("the mirror holds T1-N1.10"), "{error}");
 }
 
-/// A received snapshot lies ahead of the log until its install has ended. Once a checkpoint has gone beyond it the log
-/// was there, and one that ends before it has lost something.
+/// A received snapshot may be ahead of the log until its install has ended. After a checkpoint beyond the snapshot, the
+/// log must reach it: a log that ends before it has lost entries.
 #[test]
 fn a_received_snapshot_proves_something_once_the_log_has_gone_beyond_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -107,8 +107,8 @@ fn a_received_snapshot_proves_something_once_the_log_has_gone_beyond_it() {
     assert!(what.contains("the snapshot file holds T1-N1.100"), "{what}");
 }
 
-/// A mirror whose entry has the same index in the log and is of another leader or term holds what the log does not: it
-/// is quarantined, and the snapshot file is used.
+/// If the log has an entry of another leader or term at the index of the mirror's entry, the mirror contains what the
+/// log does not. It is quarantined, and the snapshot file is used.
 #[test]
 fn a_mirror_of_another_entry_at_its_index_does_not_count() {
     for (term, node) in [(2, 1), (1, 2)] {
@@ -126,8 +126,8 @@ fn a_mirror_of_another_entry_at_its_index_does_not_count() {
     }
 }
 
-/// Between the newest state that a node kept and its log no entry may be missing, not even a single one: the node does
-/// not start. A log that begins with the very next entry is whole.
+/// If even one entry is missing between the newest stored state and the log, the node does not start. A log that begins
+/// with the very next entry is complete.
 #[test]
 fn a_log_that_begins_one_entry_too_late_is_refused() {
     let (state, mut table) = (MemoryState::default(), Table::new());
