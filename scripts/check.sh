@@ -32,7 +32,14 @@ case ${1-} in
     ;;
   *) usage ;;
 esac
-trap report EXIT
+background=""
+log=$(mktemp)
+end() {
+  if [ -n "$background" ]; then kill "$background" 2> /dev/null || true; fi
+  rm -f "$log"
+  report
+}
+trap end EXIT
 
 step "format"
 cargo fmt --check
@@ -49,6 +56,18 @@ tr '\n' ' ' < src/manual/measuring.md | grep -qF "$counted" || {
   exit 1
 }
 
+step "build of the tests, and of the release next to it"
+# The largest test is compiled by one thread for minutes. The release build uses the other processor.
+cargo build --release --locked > "$log" 2>&1 &
+background=$!
+cargo test --locked --no-run
+
+step "rest of the release build"
+wait "$background" || { cat "$log" >&2; exit 1; }
+background=""
+tail -n 1 "$log"
+ls -l "${CARGO_TARGET_DIR:-target}/release/lockkeeper" | awk '{ printf "%.1f MB\n", $5 / 1e6 }'
+
 step "tests"
 cargo test --locked
 
@@ -61,19 +80,16 @@ cargo check --locked --lib --no-default-features
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 
-step "release build"
-cargo build --release --locked
-ls -l "${CARGO_TARGET_DIR:-target}/release/lockkeeper" | awk '{ printf "%.1f MB\n", $5 / 1e6 }'
-
 step "smoke test: dev and lock"
 built=${CARGO_TARGET_DIR:-target}/release/lockkeeper
 "$built" dev --ephemeral --port-base 27600 &
-trap 'kill $! 2> /dev/null || true; report' EXIT
+background=$!
 export LOCKKEEPER_ENDPOINTS=127.0.0.1:27601,127.0.0.1:27602,127.0.0.1:27603
 said=$("$built" lock --timeout 30s nightly -- echo "only me")
 printf '%s\n' "$said"
 [ "$said" = "only me" ]
-kill -INT $!
-wait $!
+kill -INT "$background"
+wait "$background"
+background=""
 
 printf '\nall checks passed\n'
