@@ -56,11 +56,19 @@ pub enum Fault {
     /// The stamp of an entry that leaves renewals for a later entry is limited by the receipt of the newest of them,
     /// not of the oldest.
     StampOfTheNewest,
+    /// A leader that answers a probe is treated as gone.
+    LiveLeaderGone,
+    /// A node that alone finds the leader gone requests votes.
+    OneObserver,
+    /// Each node that finds the leader gone requests votes.
+    EachStands,
+    /// An answer from any process at the leader's address counts as that of the leader.
+    AnyProcessLeads,
 }
 
 impl Fault {
     /// All planted bugs.
-    pub const ALL: [Fault; 25] = [
+    pub const ALL: [Fault; 29] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
@@ -86,6 +94,10 @@ impl Fault {
         Fault::GraceFromArrival,
         Fault::StampOfTheNewest,
         Fault::DeadlocksUnseen,
+        Fault::LiveLeaderGone,
+        Fault::OneObserver,
+        Fault::EachStands,
+        Fault::AnyProcessLeads,
     ];
 
     /// The word for this bug in the environment variable [`VARIABLE`].
@@ -117,6 +129,10 @@ impl Fault {
             Fault::GraceFromArrival => "grace-from-arrival",
             Fault::StampOfTheNewest => "stamp-of-the-newest",
             Fault::DeadlocksUnseen => "deadlocks-unseen",
+            Fault::LiveLeaderGone => "live-leader-gone",
+            Fault::OneObserver => "one-observer",
+            Fault::EachStands => "each-stands",
+            Fault::AnyProcessLeads => "any-process-leads",
         }
     }
 }
@@ -166,6 +182,10 @@ mod tests {
             (Fault::CancelForgotten, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::DeadlocksUnseen, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::RequestMemoryLost, "machine::tests::records::a_restored_machine_continues_like_the_first"),
+            (Fault::EachStands, "raft::tests::failure_detector::only_the_longest_log_stands"),
+            (Fault::LiveLeaderGone, "raft::tests::failure_detector::a_live_leader_stays"),
+            (Fault::OneObserver, "raft::tests::failure_detector::one_wrong_observer_deposes_no_leader"),
+            (Fault::AnyProcessLeads, "raft::tests::failure_detector::a_restarted_leader_is_not_the_old_one"),
             (Fault::MirrorTrusted, "storage::mirror::tests::a_wrong_mirror_never_becomes_a_snapshot_file"),
         ];
         for (fault, test) in caught {

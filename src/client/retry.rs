@@ -9,7 +9,8 @@ use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
 use crate::service::{Advice, NotSent, REQUEST_WAIT, ServiceError};
 
 /// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds. Each is shortened at random by up to a
-/// half, so that many clients of one leader do not retry together. The pauses restart only after a second without a
+/// half, so that many clients of one leader do not retry together. The first attempt after a lost answer has no pause:
+/// usually the node is gone, and another node is asked. The pauses restart only after a second without a
 /// failure: a service that repeatedly works for a moment and fails again is asked once a second.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
@@ -28,6 +29,11 @@ impl Backoff {
         let now = clock.now();
         if self.over.is_some_and(|over| Duration::from_millis(RETRY_MS_MAX) <= now.since(over)) {
             *self = Self::new();
+        }
+        let first = self.over.is_none();
+        if first && matches!(error, ServiceError::Unknown { .. }) {
+            self.over = Some(now);
+            return Duration::ZERO;
         }
         let full_ms = self.next_ms;
         self.next_ms = (full_ms * 2).min(RETRY_MS_MAX);
@@ -149,6 +155,19 @@ mod tests {
         }
         let overloaded = ServiceError::not_sent(NotSent::Overloaded { pause_ms: 5_000 });
         assert_eq!(backoff.pause(&overloaded, &clock), Duration::from_secs(5));
+    }
+
+    /// After a lost answer the next node is asked at once. The pauses begin with the next failure.
+    #[test]
+    fn the_first_attempt_after_a_lost_answer_has_no_pause() {
+        let clock = ManualClock::new(1);
+        let mut backoff = Backoff::new();
+        let lost = ServiceError::unknown("the connection was reset");
+        assert_eq!(backoff.pause(&lost, &clock), Duration::ZERO);
+        for full in [10, 20, 40] {
+            let pause = backoff.pause(&lost, &clock).as_millis();
+            assert!(full / 2 <= pause && pause <= full, "{pause} of {full}");
+        }
     }
 
     /// A service that repeatedly works for a moment and fails again is asked less and less often. After a second

@@ -74,3 +74,12 @@ const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one 
 const _: () = assert!(2 * ENTRY_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX && ENTRY_BYTES_MAX <= WAL_RECORD_BYTES);
 const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
 const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
+/// Time in which a leader whose stream of entries ended must answer a probe. A leader that does not is silent, and the
+/// election timeout decides.
+pub const PROBE_MS_MAX: u64 = 100;
+/// Pause before the leader is dialed again after a connection that failed and was not refused.
+pub const PROBE_PAUSE_MS: u64 = 2;
+/// Time in which another voter must report what it found when it probed the leader.
+pub const PROBE_VOTERS_MS_MAX: u64 = 2 * PROBE_MS_MAX;
+/// Ended streams of entries that wait until the leader is probed.
+pub const ENDED_STREAMS_MAX: usize = 16;

@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub(super) endpoints: watch::Sender<Vec<String>>,
     /// Becomes true when the node is closed.
     pub(super) stop: watch::Sender<bool>,
+    /// Becomes true when Raft has ended, so that the port for the other nodes may close.
+    pub(super) raft_ended: watch::Sender<bool>,
 }
 
 /// The digest that most voters agreed on last, until an entry carries it.

@@ -171,6 +171,7 @@ impl Node {
         if let Err(error) = self.core.consensus.shutdown().await {
             tracing::warn!(node = self.core.id, %error, "the last checkpoint was not written; the log has everything");
         }
+        self.core.raft_ended.send_replace(true);
         let mut running = std::mem::take(&mut *self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner));
         let grace = std::time::Duration::from_millis(crate::limits::CLOSE_WAIT_MS);
         let ended = async { while running.join_next().await.is_some() {} };

@@ -212,6 +212,7 @@ async fn open_here(
     let mut settings = raft_settings(&config);
     (settings.checkpoint_ms, settings.snapshot_log_bytes_min) = (upkeep.checkpoint_ms, upkeep.snapshot_log_bytes_min);
     settings.purge_margin_entries = upkeep.purge_margin_entries;
+    settings.process = clock.random_u128();
     let founds = config.peers_id.is_none();
     let PeerNetwork { connector, incoming } = network.network()?;
     let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
@@ -245,10 +246,11 @@ async fn open_here(
     Ok(node)
 }
 
-/// Serves the other nodes until this node closes.
+/// Serves the other nodes until this node closes. The listener closes last: a port that refuses connections says that
+/// the process is gone.
 async fn serve_peers(node: Node, incoming: Incoming) {
-    let mut stop = node.core.stop.subscribe();
-    let stopped = async move { stop.wait_for(|stop| *stop).await.map_or((), |_| ()) };
+    let mut ended = node.core.raft_ended.subscribe();
+    let stopped = async move { ended.wait_for(|ended| *ended).await.map_or((), |_| ()) };
     if let Err(error) = node.core.consensus.serve(incoming, stopped).await {
         node.core.shared.fatal.send_replace(Some(format!("the port for the other nodes failed: {error}")));
     }
@@ -305,6 +307,7 @@ fn assemble(
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),
+        raft_ended: watch::Sender::new(false),
     });
     // A node is assembled once, so the slot is empty.
     shared.core.set(Arc::downgrade(&core)).ok();

@@ -252,7 +252,8 @@ impl Node {
 
     /// Returns the outcome of a claim as soon as it is decided, or its current state after `wait`.
     async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
-        let deadline = tokio::time::Instant::now() + wait;
+        let begun = tokio::time::Instant::now();
+        let deadline = begun + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
         let mut confirmed = false;
         loop {
@@ -264,14 +265,15 @@ impl Node {
                 return Err(self.not_sent(NotSent::NotLeader));
             }
             let reply = self.core.consensus.machine(|machine| claim_reply(machine, &query, &claim.lock))?;
-            if matches!(reply.outcome, Outcome::Refused(_)) && !confirmed {
-                // An unknown claim may mean that this node lags: only a leader confirmed by a quorum may say so.
+            if !matches!(reply.outcome, Outcome::Queued(_)) {
+                // Another leader may have decided more, such as the end of a hold. A grant that was committed during
+                // this call usually is the proof that this node led then.
+                if confirmed || self.core.consensus.led_since(begun) {
+                    return Ok(reply);
+                }
                 self.confirm_leadership().await?;
                 confirmed = true;
                 continue;
-            }
-            if !matches!(reply.outcome, Outcome::Queued(_)) {
-                return Ok(reply);
             }
             let notified = waiter.notified();
             tokio::select! {

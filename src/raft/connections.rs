@@ -49,7 +49,7 @@ struct Link {
 /// may call a node from several runtimes, and the end of one of them must not close a connection.
 pub(super) struct Connections {
     runtime: Handle,
-    connector: Connector,
+    pub(super) connector: Connector,
     links: Mutex<BTreeMap<(u64, Purpose), Link>>,
 }
 
@@ -170,14 +170,18 @@ impl Connections {
     }
 }
 
-async fn dial(connector: &Connector, address: &str) -> io::Result<Channel> {
+/// Opens a new connection. The error has the kind of its cause.
+pub(super) async fn dial(connector: &Connector, address: &str) -> io::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
     // These pings let a long call detect that the other node is gone or the connection is dead.
     let (interval, patience) = (Duration::from_millis(PEER_PING_MS), Duration::from_millis(PEER_PING_WAIT_MS));
     let endpoint = endpoint.tcp_nodelay(true).http2_keep_alive_interval(interval).keep_alive_timeout(patience);
     let dialling = endpoint.connect_with_connector(connector.clone());
     match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
-        Ok(result) => result.map_err(|error| io::Error::other(format!("{address}: {}", chain(&error)))),
+        Ok(result) => result.map_err(|error| {
+            let (kind, text) = chain(&error);
+            io::Error::new(kind, format!("{address}: {text}"))
+        }),
         Err(_) => {
             let why = format!("{address}: no answer in {DIAL_MS_MAX} ms");
             Err(io::Error::new(io::ErrorKind::TimedOut, why))
@@ -191,13 +195,15 @@ pub(super) fn pause(failures: u32) -> Duration {
     Duration::from_millis(doubled.min(DIAL_PAUSE_MS_MAX))
 }
 
-/// An error with its causes, because tonic's own text says only "transport error".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+/// The kind of the innermost I/O error, and the text of the error with its causes, because tonic's own text says only
+/// "transport error".
+fn chain(error: &dyn std::error::Error) -> (io::ErrorKind, String) {
+    let (mut kind, mut text) = (io::ErrorKind::Other, error.to_string());
     let mut source = error.source();
     while let Some(cause) = source {
+        kind = cause.downcast_ref().map_or(kind, io::Error::kind);
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    text
+    (kind, text)
 }

@@ -10,15 +10,17 @@ use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
 use openraft::impls::OneshotResponder;
-use openraft::{Raft, ReadPolicy};
+use openraft::{Raft, ReadPolicy, TokioInstant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tonic::transport::Server as Transport;
 
 use super::blocking::awaited;
 use super::checkpoints;
 use super::connections::Connections;
 use super::error::{ProposeError, StartError};
+use super::failure_detector::FailureDetector;
 use super::hooks::Hooks;
 use super::log_store::LogStore;
 use super::messages::SelfIdentity;
@@ -61,6 +63,7 @@ struct Inner {
     raft: Raft<Types, StateMachine>,
     shared: Arc<Shared>,
     network: Network,
+    detector: FailureDetector,
     view: watch::Receiver<View>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -84,9 +87,9 @@ impl Consensus {
         connector: Connector,
     ) -> Result<Self, StartError> {
         let config = Arc::new(settings.config()?);
-        let RaftSettings { peers_id, group_id, node, disk, .. } = settings;
+        let RaftSettings { peers_id, group_id, node, disk, process, .. } = settings;
         let origin = Origin { cluster: settings.cluster.clone(), peers_id };
-        let me = SelfIdentity { peers_id, group_id, node, disk };
+        let me = SelfIdentity { peers_id, group_id, node, disk, process };
         let shared = Shared::new(me, origin, recovered, store, Arc::clone(&wal), hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
         let (links, acknowledged) = (Arc::new(Connections::new(connector)), Arc::default());
@@ -96,11 +99,13 @@ impl Consensus {
             .await
             .map_err(|error| StartError::Stored(error.to_string()))?;
         let (sender, view) = watch::channel(View::default());
+        let (detector, ended) = FailureDetector::new(raft.clone(), network.clone());
         let tasks = vec![
+            tokio::spawn(detector.clone().run(ended)),
             tokio::spawn(view::follow(raft.clone(), Arc::clone(&shared), sender)),
             tokio::spawn(checkpoints::keep(raft.clone(), Arc::clone(&shared), (&settings).into())),
         ];
-        let inner = Inner { settings, raft, shared, network, view, tasks: Mutex::new(tasks) };
+        let inner = Inner { settings, raft, shared, network, detector, view, tasks: Mutex::new(tasks) };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -113,7 +118,8 @@ impl Consensus {
         incoming: impl futures_util::Stream<Item = io::Result<Connection>> + Send,
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        let server = Server { raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared) };
+        let server =
+            Server { raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared), detector: self.0.detector.clone() };
         Transport::builder()
             .add_service(server.service())
             .serve_with_incoming_shutdown(incoming, shutdown)
@@ -202,6 +208,15 @@ impl Consensus {
             }
             Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
         }
+    }
+
+    /// Whether this node is proven to have led at `since` or later: a quorum has acknowledged a message that this node
+    /// sent then. Nothing is sent; if the answer is no, [`read_barrier`](Self::read_barrier) obtains the proof.
+    #[must_use]
+    pub fn led_since(&self, since: Instant) -> bool {
+        let age = since.elapsed();
+        let acked = self.0.raft.metrics().borrow_watched().last_quorum_acked;
+        acked.is_some_and(|acked| <TokioInstant as openraft::Instant>::now() - *acked <= age)
     }
 
     /// Watches the cluster's id: `None` until this node has applied the entry that sets it.

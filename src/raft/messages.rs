@@ -37,6 +37,8 @@ pub(super) struct SelfIdentity {
     pub(super) group_id: u64,
     pub(super) node: u64,
     pub(super) disk: u128,
+    /// Random id of this process.
+    pub(super) process: u128,
 }
 
 /// Why the header of a call was refused.
@@ -61,6 +63,7 @@ impl SelfIdentity {
             target,
             disk: bytes_of(self.disk),
             target_disk: target_disk.map(bytes_of).unwrap_or_default(),
+            process: bytes_of(self.process),
         }
     }
 
@@ -104,12 +107,22 @@ impl SelfIdentity {
     }
 }
 
-fn bytes_of(number: u128) -> Bytes {
+pub(super) fn bytes_of(number: u128) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
 
-fn read_u128(bytes: &[u8]) -> Option<u128> {
+pub(super) fn read_u128(bytes: &[u8]) -> Option<u128> {
     bytes.try_into().ok().map(u128::from_be_bytes)
+}
+
+/// Reads the sender's process, which a call of a leader must contain.
+pub(super) fn process(header: Option<&Header>) -> Result<u128, Status> {
+    read_process(header.map_or(&[], |header| &header.process))
+}
+
+/// Reads the id of a process.
+pub(super) fn read_process(bytes: &[u8]) -> Result<u128, Status> {
+    read_u128(bytes).ok_or_else(|| Status::invalid_argument(format!("a process id of {} bytes", bytes.len())))
 }
 
 pub(super) fn log_id(id: &RaftLogId) -> LogId {
@@ -203,7 +216,7 @@ mod tests {
     use crate::model::{Announcement, Command, Entry, LogTime, Principal, Submission, WallTime};
 
     fn me(node: u64, disk: u128) -> SelfIdentity {
-        SelfIdentity { peers_id: 42, group_id: 0, node, disk }
+        SelfIdentity { peers_id: 42, group_id: 0, node, disk, process: 0 }
     }
 
     /// The disk ids known to a node that has applied the announcements of nodes 1 and 2, whose disk ids are 11 and 22.

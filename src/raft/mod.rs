@@ -15,6 +15,7 @@ mod dirty_records;
 mod disk_ids;
 mod entry_cache;
 mod error;
+mod failure_detector;
 mod hooks;
 mod install;
 mod log_store;

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::blocking::on_files;
 use super::disk_ids::wiped;
 use super::error::removed;
+use super::failure_detector::{FailureDetector, Leadership};
 use super::lost_tail;
 use super::messages::append_response::Result as Answer;
 use super::messages::peer_server::{Peer, PeerServer};
@@ -28,6 +29,7 @@ use crate::storage::{Head, ReceivedSnapshot, StateStore};
 pub(super) struct Server {
     pub(super) raft: Raft<Types, StateMachine>,
     pub(super) shared: Arc<Shared>,
+    pub(super) detector: FailureDetector,
 }
 
 fn stopped(error: impl std::fmt::Display) -> Status {
@@ -48,6 +50,11 @@ impl Server {
         if let Some(why) = self.shared.fault.borrow().as_ref() {
             return Err(stopped(why));
         }
+        self.identify(header)
+    }
+
+    /// Returns the sender if it belongs to this cluster.
+    fn identify(&self, header: Option<&messages::Header>) -> Result<u64, Status> {
         let me = &self.shared.me;
         me.check(header, &self.shared.disks).map_err(|bad| match bad {
             BadHeader::NotForUs(why) => Status::failed_precondition(why),
@@ -143,12 +150,21 @@ impl Peer for Server {
     ) -> Result<Response<Self::AppendsStream>, Status> {
         let (server, refused) = (self.clone(), Arc::new(OnceLock::new()));
         let refusal = Arc::clone(&refused);
+        // The end of the messages is an item, too: a stream that the leader ended is no sign that the leader is gone.
+        let messages = request.into_inner().map(Some).chain(futures_util::stream::once(std::future::ready(None)));
         // The first message that is refused ends the stream, because later messages would leave a gap.
-        let appends = request.into_inner().scan((), move |(), message| {
+        let appends = messages.scan(self.detector.stream(), move |end, message| {
+            let Some(message) = message else {
+                end.leader = None;
+                return std::future::ready(None);
+            };
             let checked = message.and_then(|message| {
                 server.admit(message.header.as_ref())?;
                 server.check_tail(&message)?;
-                messages::read_append(message)
+                let process = messages::process(message.header.as_ref())?;
+                let append = messages::read_append(message)?;
+                end.leader = Some(Leadership { vote: append.vote, process });
+                Ok(append)
             });
             std::future::ready(checked.map_err(|status| refusal.set(status)).ok())
         });
@@ -223,6 +239,31 @@ impl Peer for Server {
             Err(refusal) => refusal.to_string(),
         };
         Ok(Response::new(messages::TransferResponse { refused }))
+    }
+
+    async fn probe(
+        &self,
+        request: Request<messages::ProbeRequest>,
+    ) -> Result<Response<messages::ProbeResponse>, Status> {
+        let request = request.into_inner();
+        self.identify(request.header.as_ref())?;
+        let leads = self.detector.leads(messages::read_ballot(request.leader.as_ref())?).await;
+        let process = messages::bytes_of(self.shared.me.process);
+        Ok(Response::new(messages::ProbeResponse { process, leads }))
+    }
+
+    async fn probe_leader(
+        &self,
+        request: Request<messages::ProbeLeaderRequest>,
+    ) -> Result<Response<messages::ProbeLeaderResponse>, Status> {
+        let request = request.into_inner();
+        let sender = self.admit(request.header.as_ref())?;
+        self.check_member(sender)?;
+        let vote = messages::read_ballot(request.leader.as_ref())?;
+        let process = messages::read_process(&request.process)?;
+        let gone = self.detector.probe_for(&Leadership { vote, process }).await;
+        let last = gone.flatten().as_ref().map(messages::log_id);
+        Ok(Response::new(messages::ProbeLeaderResponse { gone: gone.is_some(), last }))
     }
 
     async fn forward(

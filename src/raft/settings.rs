@@ -28,6 +28,9 @@ pub struct RaftSettings {
     /// The random id of this node's disk, allocated when its data directory was created. If it is not the disk id by
     /// which the cluster knows the node, the other nodes refuse this node, and it stops.
     pub disk: u128,
+    /// The random id of this process, allocated at each start. The other nodes detect by it that the process that led
+    /// is gone, even if the node has restarted.
+    pub process: u128,
     /// The cluster's name, for display.
     pub cluster: String,
     /// The id by which the cluster's nodes recognize each other: calls with another id are refused.
@@ -53,6 +56,7 @@ impl RaftSettings {
         Self {
             node,
             disk: 0,
+            process: 0,
             cluster,
             peers_id,
             group_id: 0,

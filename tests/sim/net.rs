@@ -30,6 +30,9 @@ pub(crate) fn connector(run: Arc<Run>, from: &'static str) -> Connector {
         Box::pin(async move {
             let to = address.split(':').next().and_then(known);
             run.sent(from, to);
+            if to.is_some_and(|to| run.notes().refuses(from, to)) {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
             let stream = TcpStream::connect(address).await?;
             Ok(Connection::new(Traced::new(stream, run, (from, to), None)))
         })

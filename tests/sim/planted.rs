@@ -21,6 +21,9 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::HoldFromArrival, "late_answers", 1..4),
     (Fault::LeaseFromArrival, "late_answers", 1..4),
     (Fault::GraceFromArrival, "late_answers_with_grace", 1..4),
+    (Fault::LiveLeaderGone, "wrong_observer", 1..3),
+    (Fault::OneObserver, "wrong_observer", 1..3),
+    (Fault::AnyProcessLeads, "restarted_leader", 1..6),
     (Fault::StampOfTheNewest, "renewals_left_behind", 1..4),
 ];
 

@@ -1,6 +1,6 @@
 //! The records of a run: the trace, the times until which clients were sure, and what nodes reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,8 +62,12 @@ pub(crate) struct Notes {
     pub(crate) installs: usize,
     /// The faults that were injected, and which of them took effect.
     pub(crate) bites: Bites,
-    /// The client whose connections break on the side of their nodes.
+    /// The host whose connections break on the side of the nodes that accepted them.
     pub(crate) reset: Option<&'static str>,
+    /// Hosts whose process was killed: they refuse all connections. A host without power does not answer.
+    pub(crate) killed: BTreeSet<&'static str>,
+    /// The direction in which connections are refused although the process lives.
+    pub(crate) refused: Option<(&'static str, &'static str)>,
     /// Directions in which data is read late, and by how much.
     pub(crate) late: BTreeMap<(&'static str, &'static str), Duration>,
     /// How often data was read late.
@@ -74,6 +78,11 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// Whether a connection from one host to another is refused.
+    pub(crate) fn refuses(&self, from: &'static str, to: &'static str) -> bool {
+        self.killed.contains(to) || self.refused == Some((from, to))
+    }
+
     /// Which nodes have reached the last event that is checked, by reporting it or with a snapshot that contains it.
     pub(crate) fn saw_marker(&self) -> [bool; NODES] {
         let reached = |node: usize| self.history.tellings[node].stretches.last().map(|(_, to)| *to);

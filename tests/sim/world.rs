@@ -216,8 +216,15 @@ impl World {
         place.disk.crash();
     }
 
+    /// Kills the process of a node: its host refuses connections until the restart.
+    pub(crate) fn kill(&mut self, node: usize) {
+        self.run.notes().killed.insert(NODE_HOSTS[node]);
+        self.crash(node);
+    }
+
     /// Starts a crashed node again.
     pub(crate) fn restart(&mut self, node: usize) {
+        self.run.notes().killed.remove(NODE_HOSTS[node]);
         self.stalled[node] = None;
         self.places[node].stalled.store(false, Ordering::Relaxed);
         self.sim.bounce(NODE_HOSTS[node]);
@@ -286,10 +293,10 @@ impl World {
         self.run.notes().late.insert((from, to), by);
     }
 
-    /// Breaks the connections of a client on the side of the nodes, as a middlebox would. `None` ends this.
-    pub(crate) fn reset(&mut self, client: Option<&'static str>) {
-        self.trace(|| format!("connections break at the nodes: {client:?}"));
-        self.run.notes().reset = client;
+    /// Breaks the connections from a host on the side of the nodes, as a middlebox would. `None` ends this.
+    pub(crate) fn reset(&mut self, host: Option<&'static str>) {
+        self.trace(|| format!("connections break at the nodes: {host:?}"));
+        self.run.notes().reset = host;
         self.run.resets.notify_waiters();
     }
 

@@ -78,7 +78,7 @@ struct Alone {
 impl Alone {
     fn new() -> Self {
         let (wal, state) = (MemoryWal::default(), MemoryState::default());
-        let me = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11 };
+        let me = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11, process: 0 };
         let origin = Origin { cluster: "alone".to_owned(), peers_id: 7 };
         let (any_state, any_wal) = (Arc::new(state.clone()), Arc::new(wal.clone()));
         let shared = Shared::new(me, origin, &nothing(), any_state, any_wal, Arc::new(Deaf)).unwrap();

@@ -203,13 +203,15 @@ async fn dials_to_a_node_that_is_down_stay_bounded() {
 }
 
 /// A node whose disk failed reports this, even if its Raft core ends right after the last read of its metrics. The node
-/// must stop; it must not keep running without serving. The test has one thread, like the runtime of a node's Raft.
+/// must stop; it must not keep running without serving. The runtime of each node has one thread.
 #[tokio::test]
 async fn a_core_that_ends_right_after_a_read_is_detected() {
     for _ in 0..20 {
         let cluster = Cluster::start(|_| ()).await;
         let leader = cluster.leader().await;
         let node = leader % 3 + 1;
+        // A node waits for the sync of its vote before it accepts entries.
+        cluster.caught_up(node).await;
         let mut views = cluster.node(node).watch();
         let (wal, _) = cluster.storages[&node].clone();
         wal.hold_syncs();

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod cluster;
+mod failure_detector;
 mod hostile;
 mod links;
 mod lossy;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -49,8 +51,15 @@ fn tick(stamp: u64) -> Entry {
 
 struct Running {
     consensus: Consensus,
-    stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<()>,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.runtime.take().map(Runtime::shutdown_background);
+    }
 }
 
 /// Three nodes and their storages, which survive a stop of their node.
@@ -59,6 +68,8 @@ struct Cluster {
     storages: BTreeMap<u64, (MemoryWal, MemoryState)>,
     running: BTreeMap<u64, Running>,
     dials: Arc<AtomicU64>,
+    /// Number of nodes that were started, which is the process id of the newest one.
+    started: u128,
     lossy: lossy::Lossy,
 }
 
@@ -77,7 +88,8 @@ impl Cluster {
         adjust(&mut settings);
         let dials = Arc::default();
         let lossy = lossy::Lossy::default();
-        let mut cluster = Self { settings, storages: BTreeMap::new(), running: BTreeMap::new(), dials, lossy };
+        let mut cluster =
+            Self { settings, storages: BTreeMap::new(), running: BTreeMap::new(), dials, started: 0, lossy };
         for (node, listener) in listeners {
             cluster.storages.insert(node, Default::default());
             cluster.run(node, listener).await;
@@ -95,32 +107,25 @@ impl Cluster {
             dials.fetch_add(1, Ordering::Relaxed);
             let to = addresses.iter().find(|(_, peer)| *peer == address).map_or(0, |(id, _)| *id);
             let lossy = lossy.clone();
-            Box::pin(async move {
-                lossy.not_cut(node, to).await;
-                let stream = tokio::net::TcpStream::connect(address).await?;
-                stream.set_nodelay(true)?;
-                Ok(Connection::new(lossy.around(stream, node, to)))
-            })
+            Box::pin(async move { Ok(Connection::new(lossy.dial(node, to, address).await?)) })
         })
     }
 
     async fn run(&mut self, node: u64, listener: TcpListener) {
         let (wal, state) = self.storages[&node].clone();
         let recovered = state.recover(&wal).unwrap();
-        let settings = RaftSettings { node, disk: u128::from(node), ..self.settings.clone() };
-        let consensus = Consensus::start(
-            settings,
-            Arc::new(wal),
-            Arc::new(state),
-            &recovered,
-            Arc::new(Deaf),
-            self.connector(node),
-        )
-        .await
-        .unwrap();
+        self.started += 1;
+        let settings = RaftSettings { node, disk: u128::from(node), process: self.started, ..self.settings.clone() };
+        let connector = self.connector(node);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let starting = async move {
+            let (wal, state) = (Arc::new(wal), Arc::new(state));
+            Consensus::start(settings, wal, state, &recovered, Arc::new(Deaf), connector).await
+        };
+        let consensus = runtime.spawn(starting).await.unwrap().unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = consensus.clone();
-        let server = tokio::spawn(async move {
+        let server = runtime.spawn(async move {
             let ended = async { stopped.await.unwrap_or(()) };
             // A graceful shutdown would wait for the connections of running nodes, so this stops without it.
             tokio::select! {
@@ -128,7 +133,14 @@ impl Cluster {
                 () = ended => (),
             }
         });
-        self.running.insert(node, Running { consensus, stop, server });
+        self.running.insert(node, Running { consensus, stop: Some(stop), server, runtime: Some(runtime) });
+    }
+
+    /// Ends a node like a process that is killed: all its tasks stop, and all its sockets close.
+    fn kill(&mut self, node: u64) {
+        drop(self.running.remove(&node).unwrap());
+        let (_, state) = &self.storages[&node];
+        state.crash();
     }
 
     async fn restart(&mut self, node: u64) {
@@ -137,9 +149,9 @@ impl Cluster {
     }
 
     async fn stop(&mut self, node: u64) {
-        let running = self.running.remove(&node).unwrap();
-        running.stop.send(()).unwrap();
-        running.server.await.unwrap();
+        let mut running = self.running.remove(&node).unwrap();
+        running.stop.take().unwrap().send(()).unwrap();
+        (&mut running.server).await.unwrap();
         running.consensus.shutdown().await.unwrap();
         let (_, state) = &self.storages[&node];
         state.crash(); // It was closed; a start opens it again.

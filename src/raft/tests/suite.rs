@@ -13,7 +13,7 @@ use super::super::types::Types;
 use super::{Deaf, nothing};
 use crate::storage::{self, Claim, DirectoryLock, Identity, MemoryState, MemoryWal, Options};
 
-const ME: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11 };
+const ME: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11, process: 0 };
 
 fn origin() -> Origin {
     Origin { cluster: "suite".to_owned(), peers_id: 7 }

@@ -6,6 +6,7 @@ pub(crate) mod coverage;
 mod equal_states;
 mod events_complete;
 mod expected_errors;
+pub(crate) mod failover;
 mod first_come;
 pub(crate) mod in_time;
 mod linearizable;
@@ -61,6 +62,7 @@ pub(crate) const ALL: &[Invariant] = &[
     equal_states::THIS,
     events_complete::THIS,
     expected_errors::THIS,
+    failover::THIS,
     first_come::THIS,
     in_time::THIS,
     linearizable::THIS,

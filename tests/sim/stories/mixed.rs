@@ -189,7 +189,12 @@ fn crash(world: &mut World, nodes: &[usize], until: Duration, remedies: &mut Vec
     for node in nodes {
         let waits = remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::Restart(down) if down == node));
         if !waits {
-            world.crash(*node);
+            // Every second node loses only its process.
+            if world.deeds.crashes.is_multiple_of(2) {
+                world.kill(*node);
+            } else {
+                world.crash(*node);
+            }
             remedies.push((until, Remedy::Restart(*node)));
         }
     }

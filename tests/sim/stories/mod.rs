@@ -6,6 +6,7 @@ mod asked_again_after_a_snapshot;
 mod cut_off_leader;
 mod dead_connection;
 mod disconnect_grace;
+mod failover;
 mod grant_meets_cancel;
 mod install_cut_short;
 mod leaders_clock;
@@ -65,6 +66,10 @@ pub(crate) const ALL: &[Story] = &[
     ("late_answers", late_answers::of_renewals),
     ("late_answers_with_grace", late_answers::of_a_broken_stream),
     ("renewals_left_behind", renewals_left_behind::tell),
+    ("killed_leader", failover::of_a_killed_leader),
+    ("restarted_leader", failover::of_a_restarted_leader),
+    ("silent_leader", failover::of_a_silent_leader),
+    ("wrong_observer", failover::of_one_wrong_observer),
     ("lost_tail", lost_tail::of_one),
     ("lost_tail_of_two", lost_tail::of_two),
 ];
