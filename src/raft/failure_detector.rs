@@ -141,10 +141,7 @@ impl FailureDetector {
                 }
             }
         };
-        match timeout(Duration::from_millis(PROBE_MS_MAX), asked).await.unwrap_or(Finding::Silent) {
-            Finding::Alive if faults::on(Fault::LiveLeaderGone) => Finding::Gone,
-            finding => finding,
-        }
+        timeout(Duration::from_millis(PROBE_MS_MAX), asked).await.unwrap_or(Finding::Silent)
     }
 
     /// One attempt of a probe; `None` if it had no result.
@@ -162,8 +159,8 @@ impl FailureDetector {
         };
         let answer = client.probe(request).await.ok()?.into_inner();
         let same = messages::read_u128(&answer.process) == Some(leader.process);
-        let alive = if faults::on(Fault::AnyProcessLeads) { true } else { same && answer.leads };
-        Some(if alive { Finding::Alive } else { Finding::Gone })
+        let alive = (same && answer.leads) || faults::on(Fault::AnyProcessLeads);
+        Some(if alive && !faults::on(Fault::LiveLeaderGone) { Finding::Alive } else { Finding::Gone })
     }
 
     /// Answers a probe: whether this process leads with this vote.

@@ -15,6 +15,7 @@ mod ports;
 mod random;
 
 mod clients;
+mod false_alarms;
 mod leader;
 
 /// The faults of the process tests.
@@ -29,7 +30,8 @@ mod crash {
 use tokio::runtime::Builder;
 
 const USAGE: &str = "cargo bench --bench figures -- NAME SIZE
-  killed_leader KILLS       time from the kill of a leader to the next grant
+  killed_leader KILLS       time from the kill of a leader to the next grant, with 64 clients
+  false_alarms SECONDS      elections without a cause, while connections between live nodes fail
   power_cuts ROUNDS         acknowledged holds that a power cut of all nodes loses
   leader_changes SECONDS    changes of leader while links are cut or a disk is slow
   sessions COUNT            time until sessions end whose process died
@@ -48,6 +50,7 @@ fn main() {
     runtime.block_on(async {
         match name.as_str() {
             "killed_leader" => leader::kills(size).await,
+            "false_alarms" => false_alarms::run(size).await,
             "power_cuts" => crash::figures::power_cuts(size).await,
             "leader_changes" => crash::figures::leader_changes(size).await,
             "sessions" => clients::sessions(size).await,

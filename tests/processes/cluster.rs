@@ -30,11 +30,19 @@ pub(crate) struct Place {
     pub(crate) launcher: Vec<String>,
     /// Variables added to its environment.
     pub(crate) environment: Vec<(String, String)>,
+    /// The port at which it listens for the other nodes, and the port at which they dial it. `None` for one free port.
+    pub(crate) peer_ports: Option<(u16, u16)>,
 }
 
 impl Default for Place {
     fn default() -> Self {
-        Self { host: "127.0.0.1".to_owned(), data: None, launcher: Vec::new(), environment: Vec::new() }
+        Self {
+            host: "127.0.0.1".to_owned(),
+            data: None,
+            launcher: Vec::new(),
+            environment: Vec::new(),
+            peer_ports: None,
+        }
     }
 }
 
@@ -93,7 +101,8 @@ impl Cluster {
             text += &format!("{name} = \"{}\"\n", self.address(node, of));
         }
         for id in 1..=3 {
-            let (client, peer) = (self.address(id, 0), self.address(id, 1));
+            let (client, own) = (self.address(id, 0), self.address(id, 1));
+            let peer = self.places[id - 1].peer_ports.map_or(own, |(_, dialed)| format!("127.0.0.1:{dialed}"));
             text += &format!("[[member]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
         }
         text += &format!("[timing]\nprofile = \"{}\"\n", self.profile);
@@ -102,7 +111,9 @@ impl Cluster {
 
     /// The address at which a node listens: for clients (`of` is 0), peers (1) or HTTP (2).
     fn address(&self, node: usize, of: usize) -> String {
-        format!("{}:{}", self.places[node - 1].host, self.ports[node - 1][of])
+        let place = &self.places[node - 1];
+        let port = place.peer_ports.filter(|_| of == 1).map_or(self.ports[node - 1][of], |(listens, _)| listens);
+        format!("{}:{port}", place.host)
     }
 
     fn config(&self, node: usize) -> PathBuf {

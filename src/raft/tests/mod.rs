@@ -58,7 +58,9 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.runtime.take().map(Runtime::shutdown_background);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
