@@ -1,5 +1,7 @@
 //! `drill`: a failover drill on this machine.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::cli::drill::{self, Plan, Victim};
@@ -24,10 +26,13 @@ pub(in crate::cli) struct DrillOptions {
     /// Kill or pause all nodes at once
     #[arg(long)]
     all: bool,
+    /// Also write the report to this file, as a page for a browser
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 /// Runs a drill. The exit code is 1 if a promise was broken.
 pub(in crate::cli) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, Failure> {
-    let DrillOptions { kill, rounds, pause, all } = *options;
-    drill::run(Plan { victim: kill, rounds, pause, all }, output).await
+    let DrillOptions { kill, rounds, pause, all, ref report } = *options;
+    drill::run(Plan { victim: kill, rounds, pause, all }, report.as_deref(), output).await
 }

@@ -3,13 +3,14 @@
 use serde::Serialize;
 
 use super::contenders::EXCLUSIVE;
-use super::journal::{Fault, Hold, Kind, Timeline};
+use super::journal::{Fault, Hold, Timeline};
+use crate::cli::text::ms;
 
 /// Upper ends of the classes of a histogram, in milliseconds. The last class has no end.
 pub(super) const CLASSES_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000];
 
 /// The gap after one fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Gap {
     /// The longest time without a grant to any contender.
     pub(super) next_grant_us: u64,
@@ -35,6 +36,11 @@ impl Spread {
         // The nearest rank: the smallest duration that this many per cent do not exceed.
         let at = |percent: usize| sorted.get((sorted.len() * percent).div_ceil(100).max(1) - 1).copied().unwrap_or(0);
         Self { count: sorted.len() as u64, p50_us: at(50), p95_us: at(95), max_us: at(100) }
+    }
+
+    /// The percentiles as texts in milliseconds.
+    pub(super) fn texts(self) -> [String; 3] {
+        [self.p50_us, self.p95_us, self.max_us].map(ms)
     }
 }
 
@@ -75,13 +81,6 @@ fn longest(at_us: u64, moments: &[u64]) -> (u64, u64) {
     let starts = std::iter::once(&at_us).chain(moments);
     let spans = starts.zip(moments).map(|(from, to)| (*from, to - from));
     spans.max_by_key(|(_, length)| *length).unwrap_or((at_us, 0))
-}
-
-/// Returns the gaps of each kind of fault that occurred.
-pub(super) fn gaps_by_kind(timeline: &Timeline) -> Vec<(Kind, Vec<Gap>)> {
-    let of = |kind| timeline.faults.iter().filter(move |fault| fault.kind == kind).map(|fault| gap(timeline, fault));
-    let all = Kind::ALL.into_iter().map(|kind| (kind, of(kind).collect::<Vec<_>>()));
-    all.filter(|(_, gaps)| !gaps.is_empty()).collect()
 }
 
 /// Returns the time from each release of the exclusive lock to the next grant to another client.

@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Instant, SystemClock, micros};
@@ -34,7 +35,8 @@ pub(super) struct Hold {
 }
 
 /// A kind of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     /// SIGKILL to one node.
     Kill,
@@ -63,7 +65,7 @@ impl Kind {
 }
 
 /// A fault that the drill caused.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
     pub(super) round: u32,
@@ -73,7 +75,8 @@ pub(super) struct Fault {
 }
 
 /// A promise of the service that a drill judges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Promise {
     Overlap,
     Token,
@@ -85,16 +88,6 @@ pub(super) enum Promise {
 impl Promise {
     pub(super) const ALL: [Promise; 5] =
         [Promise::Overlap, Promise::Token, Promise::Grant, Promise::Session, Promise::Expiry];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Promise::Overlap => "overlap",
-            Promise::Token => "token",
-            Promise::Grant => "grant",
-            Promise::Session => "session",
-            Promise::Expiry => "expiry",
-        }
-    }
 
     pub(super) const fn text(self) -> &'static str {
         match self {
@@ -108,7 +101,7 @@ impl Promise {
 }
 
 /// A promise that was broken, and where.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Broken {
     pub(super) promise: Promise,
     pub(super) at_us: u64,

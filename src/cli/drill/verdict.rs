@@ -34,7 +34,7 @@ fn overlaps<'a>(holds: &[&'a Hold], limit: Option<u32>) -> Vec<(&'a Hold, &'a Ho
     let (mut active, mut found): (Vec<&Hold>, _) = (Vec::new(), Vec::new());
     for hold in holds {
         active.retain(|other| other.ended_us.is_none_or(|ended| hold.granted_us < ended));
-        let used = |holds: &[&Hold]| holds.iter().map(|hold| u64::from(hold.mode.permits())).sum::<u64>();
+        let used = |holds: &[&Hold]| holds.iter().map(|hold| hold.mode.permits()).sum::<u64>();
         let rival = match hold.mode {
             Mode::Exclusive => active.first(),
             Mode::Shared => active.iter().find(|other| other.mode == Mode::Exclusive),
