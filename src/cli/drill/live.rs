@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::contenders::EXCLUSIVE;
 use super::figures::gap;
-use super::journal::{Journal, NodeState, Timeline};
+use super::journal::{Fault, Journal, Kind, NodeState, Timeline};
 use super::nodes::IDS;
 use crate::cli::connect::Client;
 use crate::cli::output::Output;
@@ -75,7 +75,7 @@ async fn look(rounds: u32, journal: Arc<Journal>, client: Client, bar: ProgressB
 fn view(timeline: &Timeline, rounds: u32, now_us: u64) -> String {
     let fault = timeline.faults.last();
     let round = fault.map_or(1, |fault| fault.round);
-    let what = fault.map_or(String::new(), |fault| format!("  {} {}", fault.kind.name(), nodes(&fault.nodes)));
+    let what = fault.map_or(String::new(), |fault| format!(": {}", what(fault)));
     let second_ago = now_us.saturating_sub(1_000_000);
     let recent = timeline.holds.iter().rev().take_while(|hold| second_ago <= hold.granted_us);
     let a_second = recent.filter(|hold| hold.lock == EXCLUSIVE).count();
@@ -101,14 +101,15 @@ fn line(timeline: &Timeline, round: u32, rounds: u32) -> String {
     let faults = timeline.faults.iter().filter(|fault| fault.round == round);
     let texts = faults.map(|fault| {
         let gap = gap(timeline, fault);
-        format!("{} {}: {} ms without a grant", fault.kind.name(), nodes(&fault.nodes), ms(gap.next_grant_us))
+        format!("{}: {} ms without a grant", what(fault), ms(gap.next_grant_us))
     });
     format!("round {round} of {rounds}: {}", texts.collect::<Vec<_>>().join("; "))
 }
 
-fn nodes(ids: &[u64]) -> String {
-    match ids {
-        [id] => format!("node {id}"),
-        _ => "all nodes".to_owned(),
+fn what(fault: &Fault) -> String {
+    match (fault.kind, fault.nodes.as_slice()) {
+        (Kind::Kill | Kind::Pause | Kind::Stop, [id]) => format!("{} node {id}", fault.kind.name()),
+        (Kind::Transfer, [id]) => format!("transfer to node {id}"),
+        (Kind::Kill | Kind::Pause | Kind::Stop | Kind::Transfer | Kind::All, _) => "all nodes".to_owned(),
     }
 }

@@ -74,3 +74,6 @@ pub(super) async fn run(plan: Plan, file: Option<&Path>, output: &Output) -> Res
         Failure { detail, ..failure }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,8 @@ use crate::cli::text::ms;
 use crate::model::FencingToken;
 
 /// Width of the picture for each second, in pixels, and its smallest width.
-const SECOND_WIDTH: u64 = 84;
-const WIDTH_MIN: u64 = 960;
+const SECOND_WIDTH: u64 = 52;
+const WIDTH_MIN: u64 = 1_040;
 /// Heights of the labels of gaps, of a node's lane, and of one holder in the ribbon of a lock.
 const TOP: u64 = 44;
 const NODE_HEIGHT: u64 = 34;

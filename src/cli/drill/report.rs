@@ -6,7 +6,6 @@ use super::figures::{CLASSES_MS, Gap, Spread, gap, hand_overs, histogram};
 use super::journal::{Broken, Fault, Kind, Promise, Timeline};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
-use crate::cli::text::ms;
 use crate::limits::DRILL_LISTED_MAX;
 
 /// The report of a drill.
@@ -173,7 +172,7 @@ pub(super) fn seconds(us: u64) -> String {
 }
 
 fn sentence(broken: usize, faults: &[FaultGap]) -> String {
-    let (count, longest) = (faults.len(), ms(faults.iter().map(|of| of.gap.next_grant_us).max().unwrap_or(0)));
+    let (count, longest) = (faults.len(), faults.iter().map(|of| of.gap.next_grant_us / 1000).max().unwrap_or(0));
     if broken != 0 {
         return format!("Promises were BROKEN {broken} times in {count} faults: do not use this build for real locks.");
     }

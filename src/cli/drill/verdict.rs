@@ -25,6 +25,8 @@ pub(super) fn judge(timeline: &Timeline) -> Vec<Broken> {
         }));
     }
     broken.sort_by_key(|broken| broken.at_us);
+    // Both rules about tokens may find the same grant.
+    broken.dedup_by(|next, last| next.at_us == last.at_us && next.detail == last.detail);
     broken
 }
 
@@ -50,7 +52,7 @@ fn overlaps<'a>(holds: &[&'a Hold], limit: Option<u32>) -> Vec<(&'a Hold, &'a Ho
 }
 
 /// Returns each hold whose token is not larger than that of an earlier one, preceded by that one. A grant is earlier if
-/// it was received before the later request was sent, or if the two conflict and it was received first. The holds are of
+/// it was received before the later request was sent, or if the two conflict and it had ended. The holds are of
 /// one lock, in the order of their grants.
 fn not_rising<'a>(holds: &[&'a Hold]) -> Vec<(&'a Hold, &'a Hold)> {
     let larger =
@@ -63,7 +65,9 @@ fn not_rising<'a>(holds: &[&'a Hold]) -> Vec<(&'a Hold, &'a Hold)> {
             Mode::Shared => newest_exclusive,
             Mode::Permits(_) => None,
         };
-        found.extend(before.filter(|before| hold.token <= before.token).map(|before| (before, *hold)));
+        let has_ended = |before: &&Hold| before.ended_us.is_some_and(|ended| ended <= hold.granted_us);
+        let before = before.filter(|before| hold.token <= before.token).filter(has_ended);
+        found.extend(before.map(|before| (before, *hold)));
         newest = larger(newest, hold);
         if hold.mode == Mode::Exclusive {
             newest_exclusive = larger(newest_exclusive, hold);
