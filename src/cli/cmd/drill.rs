@@ -26,7 +26,7 @@ pub(in crate::cli) struct DrillOptions {
     /// Kill or pause all nodes at once
     #[arg(long)]
     all: bool,
-    /// Also write the report to this file, as a page for a browser
+    /// Also write the report to this file, as a page for a browser [default: none]
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 }
