@@ -14,7 +14,6 @@ use super::journal::{Fault, Journal, Kind, NodeState, Timeline};
 use super::nodes::IDS;
 use crate::cli::connect::Client;
 use crate::cli::output::Output;
-use crate::cli::text::ms;
 use crate::limits::{DRILL_ANSWER_MS, DRILL_LOOK_MS};
 use crate::service::LockService;
 
@@ -101,9 +100,9 @@ fn line(timeline: &Timeline, round: u32, rounds: u32) -> String {
     let faults = timeline.faults.iter().filter(|fault| fault.round == round);
     let texts = faults.map(|fault| {
         let gap = gap(timeline, fault);
-        format!("{}: {} ms without a grant", what(fault), ms(gap.next_grant_us))
+        format!("{} {} ms", what(fault), gap.next_grant_us / 1000)
     });
-    format!("round {round} of {rounds}: {}", texts.collect::<Vec<_>>().join("; "))
+    format!("round {round} of {rounds}: without a grant after {}", texts.collect::<Vec<_>>().join(", "))
 }
 
 fn what(fault: &Fault) -> String {

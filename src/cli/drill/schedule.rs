@@ -64,7 +64,7 @@ pub(super) async fn run(plan: Plan, nodes: &mut Nodes, journal: &Arc<Journal>, o
     for id in IDS {
         drill.start(id)?;
     }
-    drill.recovered("the start", drill.healthy()).await?;
+    recovered("the start", drill.healthy()).await?;
     // A connection for each client, as separate programs would have. The addresses are legal, as those above.
     let connect = || connect_to(&endpoints, recovery).unwrap_or_else(|_| drill.client.clone());
     let mut kept = Kept::take(journal, connect).await?;
@@ -72,12 +72,12 @@ pub(super) async fn run(plan: Plan, nodes: &mut Nodes, journal: &Arc<Journal>, o
     let live = Live::start(plan.rounds, journal, &drill.client, output);
     for round in 1..=plan.rounds {
         for kind in plan.kinds() {
-            drill.fault(kind, round).await?;
-            drill.recovered(kind.name(), kept.check()).await??;
+            recovered(kind.name(), drill.fault(kind, round)).await??;
+            recovered(kind.name(), kept.check()).await??;
         }
         live.round(round);
     }
-    drill.recovered("the last round", kept.expire()).await?
+    recovered("the last round", kept.expire()).await?
 }
 
 struct Drill<'a> {
@@ -93,8 +93,8 @@ struct Drill<'a> {
 impl Drill<'_> {
     /// Causes one fault while all nodes are healthy and all contenders are served, and waits until they are again.
     async fn fault(&mut self, kind: Kind, round: u32) -> Result<(), Failure> {
-        let leader = self.recovered("a fault", self.healthy()).await?;
-        self.recovered("a fault", self.journal.all_served_since(self.journal.now())).await?;
+        let leader = self.healthy().await;
+        self.journal.all_served_since(self.journal.now()).await;
         let nodes = match kind {
             Kind::All => IDS.to_vec(),
             Kind::Kill | Kind::Pause | Kind::Stop => vec![self.victim(leader)],
@@ -106,10 +106,11 @@ impl Drill<'_> {
             (Kind::Kill, _) | (Kind::All, false) => self.kill(&nodes, Signal::KILL, at_us).await?,
             (Kind::Stop, _) => self.kill(&nodes, Signal::TERM, at_us).await?,
             (Kind::Pause, _) | (Kind::All, true) => self.pause(&nodes, at_us).await?,
-            (Kind::Transfer, _) => self.transfer(nodes[0]).await?,
+            (Kind::Transfer, _) => self.transfer(nodes[0]).await,
         }
-        self.recovered(kind.name(), self.journal.all_served_since(at_us)).await?;
-        self.recovered(kind.name(), self.healthy()).await.map(drop)
+        self.journal.all_served_since(at_us).await;
+        self.healthy().await;
+        Ok(())
     }
 
     /// Sends a signal that ends these nodes, and starts them again: at once if all are hit, and otherwise when the
@@ -123,7 +124,7 @@ impl Drill<'_> {
             self.journal.state(*id, NodeState::Down);
         }
         if nodes.len() < IDS.len() {
-            self.recovered("a node ended", self.journal.all_served_since(at_us)).await?;
+            self.journal.all_served_since(at_us).await;
         }
         nodes.iter().try_for_each(|id| self.start(*id))
     }
@@ -135,7 +136,7 @@ impl Drill<'_> {
             self.journal.state(*id, NodeState::Paused);
         }
         if nodes.len() < IDS.len() {
-            self.recovered("a node was paused", self.journal.all_served_since(at_us)).await?;
+            self.journal.all_served_since(at_us).await;
         } else {
             sleep(Duration::from_millis(DRILL_PAUSE_MS)).await;
         }
@@ -147,14 +148,11 @@ impl Drill<'_> {
     }
 
     /// Transfers leadership. A node that is not ready for it yet is asked again.
-    async fn transfer(&self, to: u64) -> Result<(), Failure> {
-        let transferred = async {
-            while let Err(error) = self.client.service().transfer(to).await {
-                tracing::info!(%error, "leadership was not transferred");
-                sleep(Duration::from_millis(DRILL_LOOK_MS)).await;
-            }
-        };
-        self.recovered("a transfer", transferred).await
+    async fn transfer(&self, to: u64) {
+        while let Err(error) = self.client.service().transfer(to).await {
+            tracing::info!(%error, "leadership was not transferred");
+            sleep(Duration::from_millis(DRILL_LOOK_MS)).await;
+        }
     }
 
     fn start(&mut self, id: u64) -> Result<(), Failure> {
@@ -182,13 +180,14 @@ impl Drill<'_> {
             sleep(Duration::from_millis(DRILL_LOOK_MS)).await;
         }
     }
+}
 
-    async fn recovered<T>(&self, after: &str, condition: impl Future<Output = T>) -> Result<T, Failure> {
-        timeout(Duration::from_millis(DRILL_RECOVERY_MS), condition).await.map_err(|_| {
-            let detail = format!("the cluster did not recover within {} s after {after}", DRILL_RECOVERY_MS / 1000);
-            Failure::new(ErrorCode::NoLeader, detail)
-        })
-    }
+/// Waits for what follows a fault, and fails if that takes too long.
+async fn recovered<T>(after: &str, condition: impl Future<Output = T>) -> Result<T, Failure> {
+    timeout(Duration::from_millis(DRILL_RECOVERY_MS), condition).await.map_err(|_| {
+        let detail = format!("the cluster did not recover within {} s after {after}", DRILL_RECOVERY_MS / 1000);
+        Failure::new(ErrorCode::NoLeader, detail)
+    })
 }
 
 /// Asks one node for the state of the cluster.
