@@ -177,7 +177,7 @@ fn sentence(broken: usize, faults: &[FaultGap]) -> String {
         return format!("Promises were BROKEN {broken} times in {count} faults: do not use this build for real locks.");
     }
     format!(
-        "Every promise was kept through {count} faults: no lock had two holders, none was lost, and locks were granted \
-         again within {longest} ms."
+        "Every promise was kept in {count} faults: no lock had two holders or was lost, and grants resumed within \
+         {longest} ms."
     )
 }
