@@ -64,11 +64,17 @@ pub enum Fault {
     EachStands,
     /// An answer from any process at the leader's address counts as that of the leader.
     AnyProcessLeads,
+    /// An exclusive lock is granted although another client holds it.
+    TwoHolders,
+    /// A session that attaches again loses its holds.
+    AttachDropsHolds,
+    /// A deadline takes effect some seconds after its time.
+    LateExpiry,
 }
 
 impl Fault {
     /// All planted bugs.
-    pub const ALL: [Fault; 29] = [
+    pub const ALL: [Fault; 32] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
@@ -98,6 +104,9 @@ impl Fault {
         Fault::OneObserver,
         Fault::EachStands,
         Fault::AnyProcessLeads,
+        Fault::TwoHolders,
+        Fault::AttachDropsHolds,
+        Fault::LateExpiry,
     ];
 
     /// The word for this bug in the environment variable [`VARIABLE`].
@@ -133,6 +142,9 @@ impl Fault {
             Fault::OneObserver => "one-observer",
             Fault::EachStands => "each-stands",
             Fault::AnyProcessLeads => "any-process-leads",
+            Fault::TwoHolders => "two-holders",
+            Fault::AttachDropsHolds => "attach-drops-holds",
+            Fault::LateExpiry => "late-expiry",
         }
     }
 }
@@ -181,6 +193,9 @@ mod tests {
             (Fault::UpgradeKeepsToken, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::CancelForgotten, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::DeadlocksUnseen, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::TwoHolders, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::AttachDropsHolds, "machine::tests::scripts::scripts_end_as_written"),
+            (Fault::LateExpiry, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::RequestMemoryLost, "machine::tests::records::a_restored_machine_continues_like_the_first"),
             (Fault::EachStands, "raft::tests::failure_detector::only_the_longest_log_stands"),
             (Fault::LiveLeaderGone, "raft::tests::failure_detector::a_live_leader_stays"),

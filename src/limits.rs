@@ -6,6 +6,7 @@
 mod bench;
 mod cycles;
 mod command_line;
+mod drill;
 mod history;
 mod members;
 mod net;
@@ -17,6 +18,7 @@ mod tables;
 pub use bench::*;
 pub use command_line::*;
 pub use cycles::*;
+pub use drill::*;
 pub use history::*;
 pub use members::*;
 pub use net::*;

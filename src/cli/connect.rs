@@ -30,8 +30,19 @@ pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     settings.cluster = cluster(common)?;
     settings.on_left_out = Some(warn_of_left_out);
     settings.request_wait = common.timeout;
-    let client = client::Client::new(RemoteService::new(settings)?).namespace(common.namespace.clone());
-    Ok(client.request_wait(common.timeout).metadata(who::metadata(OWN_PROGRAM)?))
+    Ok(client_with(settings)?.namespace(common.namespace.clone()))
+}
+
+/// Creates a client of the nodes at these addresses in the namespace `default`. Its requests are retried for `wait`.
+/// Sends no request yet.
+pub(super) fn connect_to(endpoints: &[String], wait: Duration) -> Result<Client, Failure> {
+    client_with(RemoteSettings { request_wait: wait, ..RemoteSettings::new(endpoints) })
+}
+
+fn client_with(settings: RemoteSettings) -> Result<Client, Failure> {
+    let wait = settings.request_wait;
+    let client = client::Client::new(RemoteService::new(settings)?);
+    Ok(client.request_wait(wait).metadata(who::metadata(OWN_PROGRAM)?))
 }
 
 /// Returns the cluster id from the command line or the environment, if there is one.

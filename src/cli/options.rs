@@ -14,6 +14,7 @@ use super::cmd::check::CheckOptions;
 use super::cmd::completions::CompletionsOptions;
 use super::cmd::config::ConfigCommand;
 use super::cmd::dev::DevOptions;
+use super::cmd::drill::DrillOptions;
 use super::cmd::explain::ExplainOptions;
 use super::cmd::features::FeaturesOptions;
 use super::cmd::handover::HandOverOptions;
@@ -76,6 +77,8 @@ const COMMON_IN_SHORT: &str =
 pub(super) enum Command {
     /// Run an embedded cluster to try things out
     Dev(DevOptions),
+    /// Kill nodes of a cluster on this machine, and judge what its clients observe
+    Drill(DrillOptions),
     /// Run one node
     Serve(ServeOptions),
     /// Run a command while holding a lock

@@ -25,3 +25,8 @@ pub(super) fn short(ms: u64) -> String {
     let whole = if ms < 10_000 { Duration::from_millis(ms) } else { Duration::from_secs(ms / 1000) };
     humantime::format_duration(whole).to_string()
 }
+
+/// Returns microseconds as a text in milliseconds, with two digits after the point.
+pub(super) fn ms(us: u64) -> String {
+    format!("{}.{:02}", us / 1000, us % 1000 / 10)
+}

@@ -141,7 +141,8 @@ impl Machine {
     /// The earliest deadline; `None` if nothing has one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<LogTime> {
-        self.state.index.deadlines.first().map(|(deadline, _)| *deadline)
+        let late_ms = if faults::on(Fault::LateExpiry) { limits::LAN_TTL_MS_MIN } else { 0 };
+        self.state.index.deadlines.first().map(|(deadline, _)| deadline.after_ms(late_ms))
     }
 
     /// Whether something is past its deadline because the sweep reached its bound and left it for the next entry.

@@ -93,6 +93,15 @@ impl Machine {
         record.attempt = attach.attempt;
         record.attachment += 1;
         let attachment = Attachment(record.attachment);
+        if faults::on(Fault::AttachDropsHolds) {
+            let claims: Vec<_> =
+                session.active.values().flatten().map(|(lock, claim)| (lock.clone(), *claim)).collect();
+            for (lock, claim) in claims {
+                if let ClaimState::Holding(token) = claim {
+                    self.end_hold(&lock, token, EndReason::Expired, None);
+                }
+            }
+        }
         let deadline = self.prolong_session(id);
         Ok(Outcome::Attached { attachment, deadline })
     }

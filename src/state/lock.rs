@@ -6,6 +6,7 @@ use super::holder::{Delayed, Holder};
 use super::owners::OwnerKey;
 use super::session::ClaimState;
 use super::waiters::{Purpose, Waiter, Waiters};
+use crate::faults::{self, Fault};
 use crate::model::{Claim, FencingToken, Handle, Kind, LeaseRequestId, Mode, SmallMap};
 
 /// A lock in use. A lock that is free has no record at all.
@@ -82,7 +83,7 @@ impl Lock {
     /// Whether this mode can be held together with the current holders.
     pub(crate) fn admits(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Exclusive => self.holders.is_empty() && self.delays.is_empty(),
+            Mode::Exclusive => (self.holders.is_empty() || faults::on(Fault::TwoHolders)) && self.delays.is_empty(),
             Mode::Shared => {
                 let shared = self.holders.values().next().is_none_or(|holder| holder.request.mode == Mode::Shared);
                 shared && self.delays.is_empty()

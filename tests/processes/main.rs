@@ -15,6 +15,7 @@ mod descriptors;
 mod digests;
 mod disconnect;
 mod disk_full;
+mod drill;
 mod families;
 mod http;
 mod jobs;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::clock::micros;
 use crate::limits;
 
 /// A histogram of durations.
@@ -36,10 +37,6 @@ impl Latencies {
     pub(super) fn max_us(&self) -> u64 {
         self.0.max()
     }
-}
-
-pub(super) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Requests that failed.

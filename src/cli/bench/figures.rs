@@ -5,17 +5,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::checks::Outage;
-use super::counters::{Latencies, Sample, micros};
+use super::counters::{Latencies, Sample};
 use super::options::BenchOptions;
 use super::usage::Usage;
-use crate::clock::Instant;
+use crate::cli::text::ms;
+use crate::clock::{Instant, micros};
 
 /// A cell of a table under its heading.
 pub(super) type Cell = (&'static str, String);
-
-fn ms(us: u64) -> String {
-    format!("{}.{:02}", us / 1000, us % 1000 / 10)
-}
 
 fn unknown(value: Option<impl ToString>) -> String {
     value.map_or("?".to_owned(), |value| value.to_string())

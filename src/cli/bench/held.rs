@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::context::Bench;
-use super::counters::{Latencies, micros};
+use super::counters::Latencies;
 use super::figures::HeldFigures;
 use super::report::{Figures, Report};
 use super::sessions;
 use crate::cli::error::Failure;
 use crate::client::{ClientError, LockGuard, Session};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, micros};
 use crate::service::{ErrorCode, LockService};
 
 /// Takes the locks, makes pairs meanwhile, and releases the locks by closing the sessions.

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::context::Bench;
-use super::counters::micros;
 use super::figures::SessionFigures;
 use super::pace::Span;
 use super::report::{Figures, Report};
 use super::sessions;
 use crate::cli::error::Failure;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, micros};
 use crate::service::LockService;
 
 /// Opens the sessions, waits for the time of the run, and closes them.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::counters::{Errors, micros};
+use super::counters::Errors;
 use super::figures::{
     Cell, DrainFigures, FailoverFigures, HandoffFigures, HeldFigures, OutageFigures, PairFigures, SessionFigures,
 };
@@ -10,6 +10,7 @@ use super::options::BenchOptions;
 use super::usage::{Servers, Usage};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
+use crate::clock::micros;
 
 /// The figures of a run.
 #[derive(Debug, Serialize)]

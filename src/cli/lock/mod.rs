@@ -22,6 +22,7 @@ use std::io::{self, IsTerminal};
 
 pub use guardian::{GUARDIAN_COMMAND, GuardianOptions, guard};
 pub use options::{ELECT_USAGE, ElectOptions, LOCK_USAGE, LockOptions};
+pub(super) use processes::own_program;
 pub use shim::{SHIM_COMMAND, ShimOptions, become_command};
 pub(super) use words::{ask_for_json, with_dashes};
 

@@ -87,7 +87,7 @@ pub(super) fn end_all(leader: Option<Pid>) {
 }
 
 /// Returns the path of this program. `/proc` finds it even after the file was replaced.
-pub(super) fn own_program() -> OsString {
+pub(in crate::cli) fn own_program() -> OsString {
     let linux = cfg!(target_os = "linux").then(|| OsString::from("/proc/self/exe"));
     linux.or_else(|| std::env::current_exe().ok().map(Into::into)).unwrap_or_else(|| "lockkeeper".into())
 }

@@ -1,0 +1,179 @@
+//! The clients of a drill: contenders that take a lock, hold it shortly and release it, again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::journal::{Hold, Journal, LockInfo, Promise, Timeline};
+use crate::cli::connect::Client;
+use crate::client::{ClientError, HoldState, Lost, Session};
+use crate::clock::micros;
+use crate::limits::{DRILL_HOLD_MS, DRILL_TTL_MS, RETRY_MS_MIN};
+use crate::model::{Access, Mode};
+use crate::rpc::RemoteService;
+use crate::service::ErrorCode;
+
+/// Limit of permits of the semaphore.
+const PERMITS: u32 = 2;
+
+/// The locks, in the order of their indexes.
+pub(super) const EXCLUSIVE: usize = 0;
+const SHARED: usize = 1;
+const SEMAPHORE: usize = 2;
+pub(super) const KEPT: usize = 3;
+pub(super) const LEASED: usize = 4;
+
+/// What each contender takes.
+const CONTENDERS: [(usize, Mode); 12] = [
+    (EXCLUSIVE, Mode::Exclusive),
+    (EXCLUSIVE, Mode::Exclusive),
+    (EXCLUSIVE, Mode::Exclusive),
+    (EXCLUSIVE, Mode::Exclusive),
+    (SHARED, Mode::Shared),
+    (SHARED, Mode::Shared),
+    (SHARED, Mode::Shared),
+    (SHARED, Mode::Exclusive),
+    (SEMAPHORE, Mode::Permits(1)),
+    (SEMAPHORE, Mode::Permits(1)),
+    (SEMAPHORE, Mode::Permits(1)),
+    (SEMAPHORE, Mode::Permits(1)),
+];
+
+/// The client that keeps one lock for the whole drill, and the client that waits for what others lose.
+pub(super) const HOLDER: usize = CONTENDERS.len();
+pub(super) const RIVAL: usize = CONTENDERS.len() + 1;
+
+/// Returns the timeline of a drill that has not begun.
+pub(super) fn timeline() -> Timeline {
+    let lock = |name: &str, limit| LockInfo { name: name.to_owned(), limit };
+    let locks = vec![
+        lock("exclusive", None),
+        lock("shared", None),
+        lock("permits", Some(PERMITS)),
+        lock("kept", None),
+        lock("leased", None),
+    ];
+    let clients = (0..=RIVAL).map(|number| format!("client {}", number + 1)).collect();
+    Timeline { locks, clients, contenders: CONTENDERS.len(), ..Timeline::default() }
+}
+
+/// Starts all contenders. They end when the set is dropped.
+pub(super) fn start(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> JoinSet<()> {
+    let mut contenders = JoinSet::new();
+    for (client, (lock, mode)) in CONTENDERS.into_iter().enumerate() {
+        let party = Party { journal: Arc::clone(journal), client, connection: connect() };
+        contenders.spawn(contend(party, lock, mode));
+    }
+    contenders
+}
+
+/// One client of the drill.
+pub(super) struct Party {
+    pub(super) journal: Arc<Journal>,
+    /// Index of the client.
+    pub(super) client: usize,
+    pub(super) connection: Client,
+}
+
+impl Party {
+    /// Opens a session, and retries until the cluster answers.
+    pub(super) async fn open(&self) -> Session<RemoteService> {
+        loop {
+            let opened = self.connection.session().ttl(Duration::from_millis(DRILL_TTL_MS)).open().await;
+            match opened {
+                Ok(session) => {
+                    self.journal.lock().sessions += 1;
+                    return session;
+                }
+                Err(error) => tracing::info!(%error, "a session could not be opened"),
+            }
+            tokio::time::sleep(Duration::from_millis(RETRY_MS_MIN)).await;
+        }
+    }
+
+    /// Creates the record of a grant that was received just now.
+    pub(super) fn hold(&self, lock: usize, mode: Mode, token: crate::model::FencingToken, asked_us: u64) -> Hold {
+        let granted_us = self.journal.now();
+        Hold { lock, client: self.client, mode, token, asked_us, granted_us, ended_us: None }
+    }
+
+    /// Records that a request failed, if the error shows a broken promise or a lost session. The session was certainly
+    /// valid until `sure_us`.
+    pub(super) fn failed(&self, error: &ClientError, sure_us: u64) {
+        let name = self.journal.lock().clients[self.client].clone();
+        match error {
+            ClientError::SessionLost { session, reason, .. } => {
+                self.journal.lock().lost_sessions += 1;
+                if let Some(reason) = reason.filter(|_| self.journal.now() < sure_us) {
+                    let early = (sure_us - self.journal.now()) / 1000;
+                    let detail =
+                        format!("session {session} of {name} has ended ({reason}), {early} ms before its TTL was over");
+                    self.journal.broken(Promise::Session, detail);
+                }
+            }
+            ClientError::NotAcquired { .. }
+            | ClientError::Refused(_)
+            | ClientError::HoldEnded { .. }
+            | ClientError::Service(_)
+            | ClientError::Invalid(_) => {
+                if matches!(error.word(), ErrorCode::Lost | ErrorCode::NotHeld | ErrorCode::HeldByOther) {
+                    self.journal.broken(Promise::Grant, format!("the cluster lost a grant of {name}: {error}"));
+                }
+                tracing::info!(%error, "a request failed");
+            }
+        }
+    }
+
+    /// Records that a hold was lost although its holder did not release it. A lost session is recorded elsewhere.
+    pub(super) fn lost(&self, lost: &Lost) {
+        if lost.alone {
+            let name = self.journal.lock().clients[self.client].clone();
+            self.journal.broken(Promise::Grant, format!("the cluster lost a grant of {name}: {lost}"));
+        }
+    }
+
+    /// Returns until when the session is certainly valid.
+    pub(super) fn sure_us(&self, session: &Session<RemoteService>) -> u64 {
+        self.journal.now() + micros(session.valid_for())
+    }
+}
+
+async fn contend(party: Party, lock: usize, mode: Mode) {
+    let info = party.journal.lock().locks[lock].clone();
+    let access = Access { mode, limit: info.limit };
+    loop {
+        let session = party.open().await;
+        while session.state() != HoldState::Lost {
+            let sure_us = party.sure_us(&session);
+            if let Err(error) = pair(&party, &session, (lock, &info.name), access).await {
+                party.failed(&error, sure_us);
+                break;
+            }
+        }
+    }
+}
+
+/// Acquires, holds and releases once. The hold counts from the receipt of the grant until right before the release is
+/// sent, or until the client could no longer be sure of it.
+async fn pair(
+    party: &Party,
+    session: &Session<RemoteService>,
+    (lock, name): (usize, &str),
+    access: Access,
+) -> Result<(), ClientError> {
+    let asked_us = party.journal.now();
+    let guard = session.lock(name).mode(access).acquire().await?;
+    let valid_us = micros(guard.valid_for());
+    let hold = party.hold(lock, access.mode, guard.token(), asked_us);
+    let until_us = hold.granted_us + valid_us;
+    let index = party.journal.granted(hold);
+    tokio::select! {
+        lost = guard.lost() => party.lost(&lost),
+        () = tokio::time::sleep(Duration::from_millis(DRILL_HOLD_MS)) => {}
+    }
+    let now = party.journal.now();
+    party.journal.ended(index, if guard.state() == HoldState::Lost { now.min(until_us) } else { now });
+    guard.release().await?;
+    Ok(())
+}

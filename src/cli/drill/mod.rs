@@ -1,0 +1,79 @@
+//! `drill`: three real nodes on this machine fail one after the other while clients use them, and the drill judges what
+//! the clients observed.
+//!
+//! Knows: the client, and processes of this machine. Never: how nodes and the client work internally.
+
+mod contenders;
+mod figures;
+mod journal;
+mod live;
+mod nodes;
+mod page;
+mod probes;
+mod report;
+mod schedule;
+mod verdict;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::error::{Failure, NO, YES};
+use super::lock::signals::{self, Signals};
+use super::output::Output;
+use crate::service::ErrorCode;
+
+use self::journal::Journal;
+use self::nodes::Nodes;
+use self::report::Report;
+pub(super) use self::schedule::{Plan, Victim};
+
+/// Runs a drill and prints its report. The exit code is 1 if a promise was broken. The calling thread must last as long
+/// as the process, because the nodes end with it.
+pub(super) async fn run(plan: Plan, file: Option<&Path>, output: &Output) -> Result<u8, Failure> {
+    // A file that cannot be written is reported before the drill, not after it.
+    let file =
+        file.map(|path| File::create(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display()))));
+    let file = file.transpose()?;
+    let mut signals = Signals::listen()?;
+    let mut nodes = Nodes::create()?;
+    let journal = Arc::new(Journal::new(contenders::timeline()));
+    let ran = tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(signal),
+        ran = schedule::run(plan, &mut nodes, &journal, output) => Ok(ran),
+    };
+    let timeline = journal.finish();
+    let ran = match ran {
+        Ok(ran) => ran,
+        Err(signal) => {
+            nodes.end(false).await?;
+            return Ok(signals::exit_code(signal));
+        }
+    };
+    let broken = verdict::judge(&timeline);
+    let dir = nodes.end(!broken.is_empty() || ran.is_err()).await?;
+    let mut report = Report::new(&timeline, &broken);
+    report.dir = dir.map(|dir| dir.display().to_string());
+    if !broken.is_empty() || ran.is_ok() {
+        if let Some(mut file) = file {
+            let page = page::page(&timeline, &report);
+            let page = page.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+            file.write_all(page.as_bytes())?;
+        }
+        if output.json {
+            output.object(&report)?
+        } else {
+            report.print(output)?
+        }
+        return Ok(if broken.is_empty() { YES } else { NO });
+    }
+    ran.map(|()| YES).map_err(|failure| {
+        let detail = format!("{}; the files of the nodes are in {}", failure.detail, report.dir.unwrap_or_default());
+        Failure { detail, ..failure }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! Limits of `drill`.
+
+/// TTL of the sessions of a drill. Longer than any failover on one machine, and short enough that each session is
+/// renewed several times.
+pub const DRILL_TTL_MS: u64 = 5_000;
+/// Time for which a client of a drill holds its lock.
+pub const DRILL_HOLD_MS: u64 = 5;
+/// Interval at which a drill asks which node leads, and draws its view.
+pub const DRILL_LOOK_MS: u64 = 25;
+/// Longest wait for the answer of one node about its state.
+pub const DRILL_ANSWER_MS: u64 = 500;
+/// Longest time for the recovery after one fault. If it is exceeded, the drill ends.
+pub const DRILL_RECOVERY_MS: u64 = 30_000;
+/// Time for which all nodes are paused at once. A single node is paused until the others serve all clients.
+pub const DRILL_PAUSE_MS: u64 = 500;
+/// Length of the lease that a drill lets expire.
+pub const DRILL_LEASE_MS: u64 = 1_000;
+/// Latest grant to the waiter behind that lease, after its end: the promised half second, and as much for the answers.
+pub const DRILL_LATE_MS: u64 = 1_000;
+/// Rounds of one drill.
+pub const DRILL_ROUNDS_MAX: u32 = 1_000;
+/// Broken promises that a report lists. Further ones are only counted.
+pub const DRILL_LISTED_MAX: usize = 20;
+
+const _: () = assert!(super::LAN_TTL_MS_MIN <= DRILL_TTL_MS);
