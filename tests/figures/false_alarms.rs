@@ -93,8 +93,8 @@ async fn term(cluster: &Cluster) -> u64 {
     cluster.status_of(leader).await.expect("a status").term
 }
 
-/// Runs 64 clients for `seconds`, while connections between live nodes are reset or slow, their queues are full, and the
-/// leader is stopped for less than an election timeout. Each higher term is an election without a cause.
+/// Runs 64 clients for `seconds`, while connections between live nodes are reset or slow, their queues are full, and
+/// the leader is stopped for less than an election timeout. Each higher term is an election without a cause.
 pub(crate) async fn run(seconds: usize) {
     let ports = [(); 3].map(|()| crate::ports::free_ports());
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));

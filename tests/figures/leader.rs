@@ -40,8 +40,8 @@ pub(crate) async fn contend(session: Session<RemoteService>, number: usize, gran
     }
 }
 
-/// Kills the leader `count` times with SIGKILL under the load of 64 clients, with each timing profile. Measures the time
-/// from each kill to the first grant that a client asked for after it, and until each client had such a grant.
+/// Kills the leader `count` times with SIGKILL under the load of 64 clients, with each timing profile. Measures the
+/// time from each kill to the first grant that a client asked for after it, and until each client had such a grant.
 pub(crate) async fn kills(count: usize) {
     for profile in ["lan", "fast", "wan"] {
         let (mut next, mut last) = kills_with(profile, count).await;
