@@ -200,7 +200,6 @@ mod tests {
             (Fault::EachStands, "raft::tests::failure_detector::only_the_longest_log_stands"),
             (Fault::LiveLeaderGone, "raft::tests::failure_detector::a_live_leader_stays"),
             (Fault::OneObserver, "raft::tests::failure_detector::one_wrong_observer_deposes_no_leader"),
-            (Fault::AnyProcessLeads, "raft::tests::failure_detector::a_restarted_leader_is_not_the_old_one"),
             (Fault::MirrorTrusted, "storage::mirror::tests::a_wrong_mirror_never_becomes_a_snapshot_file"),
         ];
         for (fault, test) in caught {

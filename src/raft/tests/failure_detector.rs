@@ -46,19 +46,14 @@ async fn a_killed_leader_is_replaced_at_once() {
     assert_eq!(terms(&cluster), [before + 1; 2]);
 }
 
-/// A leader that was restarted at once is another process, which does not lead.
+/// A leader that was restarted at once does not lead, whether its followers find its port closed or another process
+/// behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_leader_is_not_the_old_one() {
     let mut cluster = start().await;
-    // The followers cannot dial before the new process listens.
-    cluster.lossy.cut(Some(1));
-    let mut hanging = cluster.lossy.hanging();
     cluster.kill(1);
-    soon(hanging.wait_for(|hanging| *hanging == 2)).await.unwrap();
     cluster.restart(1).await;
-    cluster.lossy.cut(None);
-    let leader = cluster.leader().await;
-    assert_ne!(leader, 1);
+    assert_ne!(cluster.leader().await, 1);
     cluster.propose(2).await;
 }
 
@@ -67,14 +62,19 @@ async fn a_restarted_leader_is_not_the_old_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_longest_log_stands() {
     let mut cluster = start().await;
-    cluster.lossy.cut(Some(3));
-    cluster.propose(2).await;
-    cluster.caught_up(2).await;
-    cluster.kill(1);
-    cluster.lossy.cut(None);
-    assert_eq!(cluster.leader().await, 2);
-    cluster.propose(3).await;
-    cluster.caught_up(3).await;
+    let (mut leader, mut next) = (1, 2);
+    // Which survivor acts first is a matter of luck, so there are several rounds.
+    for round in 1..=8 {
+        cluster.lossy.cut(Some(3));
+        cluster.propose(2 * round).await;
+        cluster.caught_up(next).await;
+        cluster.kill(leader);
+        cluster.lossy.cut(None);
+        assert_eq!(cluster.leader().await, next);
+        cluster.restart(leader).await;
+        replicate(&cluster, 2 * round + 1).await;
+        (leader, next) = (next, leader);
+    }
 }
 
 /// A leader whose connections are reset answers the probes, and stays the leader.

@@ -146,7 +146,16 @@ impl Cluster {
     }
 
     async fn restart(&mut self, node: u64) {
-        let listener = TcpListener::bind(&self.settings.members[&node].peer).await.unwrap();
+        // A killed node closes its port a moment later.
+        let listener = soon(async {
+            loop {
+                match TcpListener::bind(&self.settings.members[&node].peer).await {
+                    Ok(listener) => return listener,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        })
+        .await;
         self.run(node, listener).await;
     }
 
