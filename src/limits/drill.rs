@@ -13,6 +13,8 @@ pub const DRILL_ANSWER_MS: u64 = 500;
 pub const DRILL_RECOVERY_MS: u64 = 30_000;
 /// Time for which all nodes are paused at once. A single node is paused until the others serve all clients.
 pub const DRILL_PAUSE_MS: u64 = 500;
+/// Time after the last fault in which each session is renewed, because a client renews it after a third of its TTL.
+pub const DRILL_RENEWED_MS: u64 = DRILL_TTL_MS / 2;
 /// Length of the lease that a drill lets expire.
 pub const DRILL_LEASE_MS: u64 = 1_000;
 /// Latest grant to the waiter behind that lease, after its end: the promised half second, and as much for the answers.

@@ -62,12 +62,9 @@ pub(super) async fn run(plan: Plan, file: Option<&Path>, output: &Output) -> Res
             let page = page.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
             file.write_all(page.as_bytes())?;
         }
-        if output.json {
-            output.object(&report)?
-        } else {
-            report.print(output)?
-        }
-        return Ok(if broken.is_empty() { YES } else { NO });
+        let printed = if output.json { output.object(&report) } else { report.print(output) };
+        // A reader that has closed the pipe must not turn a broken promise into a success.
+        return if broken.is_empty() { printed.map(|()| YES) } else { Ok(NO) };
     }
     ran.map(|()| YES).map_err(|failure| {
         let detail = format!("{}; the files of the nodes are in {}", failure.detail, report.dir.unwrap_or_default());

@@ -16,7 +16,7 @@ use crate::cli::connect::{Client, connect_to};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
-use crate::limits::{DRILL_ANSWER_MS, DRILL_LOOK_MS, DRILL_PAUSE_MS, DRILL_RECOVERY_MS};
+use crate::limits::{DRILL_ANSWER_MS, DRILL_LOOK_MS, DRILL_PAUSE_MS, DRILL_RECOVERY_MS, DRILL_RENEWED_MS};
 use crate::service::{ErrorCode, LockService, Status};
 
 /// Which node is hit.
@@ -77,6 +77,8 @@ pub(super) async fn run(plan: Plan, nodes: &mut Nodes, journal: &Arc<Journal>, o
         }
         live.round(round);
     }
+    // A session that a fault has shortened ends when its next renewal is due.
+    sleep(Duration::from_millis(DRILL_RENEWED_MS)).await;
     recovered("the last round", kept.expire()).await?
 }
 
