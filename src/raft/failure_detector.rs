@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::network::RPCOption;
 use openraft::raft::TransferLeaderRequest;
+use openraft::{Raft, RaftNetworkFactory, RaftNetworkV2};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -221,22 +222,16 @@ impl FailureDetector {
     /// Lets the next leader request votes as if the old leader had transferred its leadership, which needs no wait for
     /// the election timeout. Does nothing if that node does not follow the old leader any more.
     async fn stand(&self, next: u64, leader: &Leadership, last: Option<RaftLogId>) {
+        let request = TransferLeaderRequest::new(leader.vote, next, last);
         if next == self.me() {
-            let request = TransferLeaderRequest::new(leader.vote, next, last);
             // An error says that Raft has stopped, or that the node follows another leader by now.
             let _ = self.raft.handle_transfer_leader(request).await;
             return;
         }
-        let Some(address) = self.membership().get_node(&next).map(|member| member.peer.clone()) else { return };
-        let message = messages::TransferRequest {
-            header: Some(self.network.header(next)),
-            leader: Some(messages::ballot(&leader.vote)),
-            to: next,
-            last: last.as_ref().map(messages::log_id),
-        };
-        let run = |mut client: messages::peer_client::PeerClient<_>| async move { client.transfer(message).await };
-        let deadline = Duration::from_millis(PROBE_MS_MAX);
+        let Some(member) = self.membership().get_node(&next).cloned() else { return };
+        let mut peer = self.network.clone().new_client(next, &member).await;
+        let deadline = RPCOption::new(Duration::from_millis(PROBE_MS_MAX));
         // If that node cannot be reached, its own detector or the election timeout elects the next leader.
-        let _ = call(&self.network, (next, &address, Purpose::Pulse), deadline, run).await;
+        let _ = peer.transfer_leader(request, deadline).await;
     }
 }

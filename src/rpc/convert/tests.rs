@@ -4,6 +4,7 @@
 mod documents;
 mod errors;
 pub(in crate::rpc) mod hostile;
+mod names;
 mod values;
 
 use proptest::prelude::*;
