@@ -4,6 +4,7 @@
 //! Knows: limits. Never: the protocols on top of a connection.
 
 mod arrivals;
+mod closed_first;
 mod write_coalescing;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
 pub use arrivals::{Greeted, Port, arrivals};
+pub(crate) use closed_first::closed_first;
 pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -71,14 +73,14 @@ impl Connector {
         Self(Arc::new(dial))
     }
 
-    /// Returns a connector for plain TCP that sends small messages without delay.
+    /// Returns a connector for plain TCP to other nodes, which sends small messages without delay.
     #[must_use]
     pub fn tcp() -> Self {
         Self::new(|address| {
             Box::pin(async move {
-                let stream = TcpStream::connect(&address).await?;
+                let stream = closed_first(TcpStream::connect(&address).await?.into_std()?);
                 stream.set_nodelay(true)?;
-                Ok(Connection::new(stream))
+                Ok(Connection::new(TcpStream::from_std(stream)?))
             })
         })
     }

@@ -18,7 +18,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
-use crate::net::{Connector, Incoming, accepted};
+use crate::net::{Connector, Incoming, accepted, closed_first};
 use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Timing};
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
@@ -178,7 +178,7 @@ impl Bound {
 fn listen(address: std::net::SocketAddr) -> Result<std::net::TcpListener, OpenNodeError> {
     let bound = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
-        Ok(listener)
+        Ok(closed_first(listener))
     });
     bound.map_err(|error| OpenNodeError::Listen { address: address.to_string(), error })
 }
