@@ -36,6 +36,8 @@ pub const SNAPSHOTS_RECEIVED_MAX: usize = 2;
 pub const DIAL_PAUSE_MS_MIN: u64 = 10;
 /// Longest pause before an unreachable node is dialed again.
 pub const DIAL_PAUSE_MS_MAX: u64 = 200;
+/// Time after which a node opens the connections to other nodes that are missing or have ended.
+pub const OPEN_LINKS_MS: u64 = 500;
 /// Time for one attempt to connect to a node.
 pub const DIAL_MS_MAX: u64 = 500;
 /// Applied entries after which a checkpoint is due.

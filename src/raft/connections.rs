@@ -6,14 +6,16 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::runtime::Handle;
-use tokio::time::Instant as TokioInstant;
+use tokio::time::{Instant as TokioInstant, sleep};
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
 use super::messages::peer_client::PeerClient;
 use crate::limits::{
-    DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, PEER_MESSAGE_BYTES_MAX, PEER_PING_MS, PEER_PING_WAIT_MS,
+    DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, OPEN_LINKS_MS, PEER_MESSAGE_BYTES_MAX, PEER_PING_MS,
+    PEER_PING_WAIT_MS,
 };
 use crate::net::Connector;
 
@@ -117,6 +119,26 @@ impl Connections {
         });
         let (generation, channel) = dialled.await.map_err(io::Error::other)??;
         Ok(self.borrowed(key, generation, channel))
+    }
+
+    /// Opens the connections that an election and the next leader need, and opens them again when they have ended. So
+    /// an election never waits for a new connection to a node that runs.
+    pub(super) async fn keep_open(self: Arc<Self>, others: impl Fn() -> Vec<(u64, String)>) {
+        loop {
+            let opened = others().into_iter().map(|(node, address)| {
+                let links = Arc::clone(&self);
+                async move {
+                    for purpose in [Purpose::Pulse, Purpose::Entries, Purpose::Forward] {
+                        match links.borrow(node, &address, purpose).await {
+                            Ok(borrowed) => borrowed.went_well(),
+                            Err(_) => return,
+                        }
+                    }
+                }
+            });
+            join_all(opened).await;
+            sleep(Duration::from_millis(OPEN_LINKS_MS)).await;
+        }
     }
 
     /// Stores a new connection and returns its generation.

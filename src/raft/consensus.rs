@@ -100,7 +100,14 @@ impl Consensus {
             .map_err(|error| StartError::Stored(error.to_string()))?;
         let (sender, view) = watch::channel(View::default());
         let (detector, ended) = FailureDetector::new(raft.clone(), network.clone());
+        let (links, members, me) = (Arc::clone(&network.links), raft.metrics(), settings.node);
+        let others = move || {
+            let known = members.borrow_watched();
+            let nodes = known.membership_config.nodes().filter(|(node, _)| **node != me);
+            nodes.map(|(node, member)| (*node, member.peer.clone())).collect()
+        };
         let tasks = vec![
+            tokio::spawn(links.keep_open(others)),
             tokio::spawn(detector.clone().run(ended)),
             tokio::spawn(view::follow(raft.clone(), Arc::clone(&shared), sender)),
             tokio::spawn(checkpoints::keep(raft.clone(), Arc::clone(&shared), (&settings).into())),
