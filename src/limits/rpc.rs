@@ -38,6 +38,13 @@ pub const ERROR_RESETS_MAX: usize = 1_024;
 pub const KEEPALIVE_MS: u64 = 5_000;
 /// Time after a keepalive ping without an answer at which the connection is dropped.
 pub const KEEPALIVE_WAIT_MS: u64 = 5_000;
+/// A stream leaves its node within this time after another node was elected.
+pub const STAY_MS_MAX: u64 = 500;
+/// Time after which a client opens connections to the nodes that it does not use yet. The time doubles after each
+/// attempt in which some node was not reached.
+pub const STANDBY_MS_MIN: u64 = 500;
+/// Longest time between two attempts of a client to connect to a node that it does not use.
+pub const STANDBY_MS_MAX: u64 = 8_000;
 /// Time for a TLS handshake.
 pub const HANDSHAKE_MS_MAX: u64 = 10_000;
 /// Time for connecting to one endpoint. After that the client tries the next one.

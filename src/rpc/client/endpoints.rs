@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(super) struct Endpoints {
     /// Index of the configured endpoint that comes first if none is preferred. It advances with every failure.
     first: AtomicUsize,
     channels: Mutex<BTreeMap<String, PinnedChannel>>,
+    /// Whether a task opens the missing connections.
+    pub(super) opens_standbys: AtomicBool,
 }
 
 /// A connected endpoint.
@@ -85,6 +87,7 @@ impl Endpoints {
             preferred: Mutex::default(),
             first: AtomicUsize::new(0),
             channels: Mutex::default(),
+            opens_standbys: AtomicBool::new(false),
         };
         for address in &endpoints.configured {
             let refused = || Invalid::new("endpoints", "HOST:PORT each", format!("{address:?}"));
@@ -276,6 +279,13 @@ impl Endpoints {
             all.push_front(preferred);
         }
         all
+    }
+
+    /// Returns the known endpoints without a connection.
+    pub(super) fn unconnected(&self) -> Vec<String> {
+        let candidates = self.candidates();
+        let channels = self.channels();
+        candidates.into_iter().filter(|address| !channels.contains_key(address)).collect()
     }
 
     /// Prefers this endpoint from now on.

@@ -13,6 +13,7 @@ mod hold_events;
 mod pin;
 mod send_queue;
 mod settings;
+mod standby;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,7 @@ impl RemoteService {
             Ok((opened.stream, reply))
         };
         let (mut stream, reply) = shared.endpoints.ask_but_last(left, Effect::Repeats, (namespace, body), bind).await?;
+        shared.endpoints.open_standbys(&shared.tasks);
         match (&reply.outcome, attaching) {
             (Outcome::Opened { session, .. }, _) => self.keep(*session, stream),
             (Outcome::Attached { .. }, Some((session, attempt))) => {

@@ -1,6 +1,7 @@
 //! The `Locks` service: converts each call, submits it, and converts the answer; each stream gets its own task.
 
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, pending};
@@ -30,6 +31,8 @@ pub(in crate::rpc) struct Locks<S> {
     stop: watch::Receiver<bool>,
     tasks: Tasks,
     calls: Calls<S>,
+    /// Number of streams so far.
+    streams: AtomicU64,
 }
 
 type Answers<T> = Result<Response<T>, Status>;
@@ -37,7 +40,7 @@ type Answers<T> = Result<Response<T>, Status>;
 impl<S: LockService> Locks<S> {
     pub(in crate::rpc) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
         let calls = Calls::new(service.clone(), tasks.clone(), info.node);
-        Self { service, info, stop, tasks, calls }
+        Self { service, info, stop, tasks, calls, streams: AtomicU64::new(0) }
     }
 
     /// Runs a call without a deadline until the node stops.
@@ -138,7 +141,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
         let stream = SessionStream::new(self.service.clone(), self.info.clone(), self.stop.clone(), outgoing);
-        self.tasks.run(stream.run(request.into_inner()));
+        self.tasks.run(stream.run(self.streams.fetch_add(1, Ordering::Relaxed), request.into_inner()));
         Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
     }
 

@@ -1,11 +1,11 @@
 //! The server side of one session's stream: reads frames, writes replies and notifications, until the stream breaks or
 //! the node ends it.
 
-mod redirect;
 mod frames;
 mod hello;
 #[cfg(test)]
 mod hostile;
+mod redirect;
 #[cfg(test)]
 mod tests;
 
@@ -117,15 +117,19 @@ impl<S: LockService> SessionStream<S> {
         }
     }
 
-    /// Serves the stream until it ends.
+    /// Serves the stream with this number until it ends. The node numbers its streams in the order in which they begin.
     ///
     /// Ten thousand of these streams may be idle. An async block holds its captures once, where an `async fn` holds its
     /// arguments twice, and futures that are rarely awaited are boxed: so an idle stream needs little more memory than
     /// its state.
-    pub(in crate::rpc::server) fn run(self, incoming: Streaming<pb::ClientFrame>) -> impl Future<Output = ()> + Send {
+    pub(in crate::rpc::server) fn run(
+        self,
+        number: u64,
+        incoming: Streaming<pb::ClientFrame>,
+    ) -> impl Future<Output = ()> + Send {
         let (mut stream, mut incoming) = (self, incoming);
         async move {
-            let mut redirect = Redirect::new(&stream.info, stream.stop.clone());
+            let mut redirect = Redirect::new(&stream.info, stream.stop.clone(), number);
             let end = match Box::pin(stream.greet(&mut incoming)).await {
                 Ok(()) => stream.serve(&mut incoming, redirect.due()).await,
                 Err(end) => end,
