@@ -99,8 +99,8 @@ impl Node {
         Ok(reply)
     }
 
-    /// Forwards a call to the leader. `wait_ms` is the time in milliseconds that the call may take there beyond the
-    /// usual limit.
+    /// Forwards a call to the leader. Serves it here if this node is elected meanwhile. `wait_ms` is the time in
+    /// milliseconds that the call may take there beyond the usual limit.
     pub(super) async fn send_to_leader(
         &self,
         forward: Forward,
@@ -112,9 +112,19 @@ impl Node {
         // succeeded.
         let repeatable = idempotent || matches!(forward, Forward::Submit(_) | Forward::Renew(_));
         let payload = forward.encode();
-        let mut leader = self.other_leader(None).await?;
+        let (mut gone, mut repeated) = (None, false);
         let mut views = self.core.consensus.watch();
         loop {
+            let leader = self.next_leader(gone).await?;
+            if leader == self.core.id {
+                // A leader without followers stays without an answer, so that its clients ask other nodes.
+                let serves = self.serves().await;
+                return if serves {
+                    answered(Box::pin(self.serve_forwarded(forward)).await)
+                } else {
+                    Err(self.not_sent(NotSent::NoLeader))
+                };
+            }
             // The answer may take long or never arrive. As soon as another node leads, the call goes there.
             let replaced = async {
                 let elsewhere = |view: &View| repeatable && view.leader.is_some_and(|now| now != leader);
@@ -129,31 +139,27 @@ impl Node {
                 forwarded = self.core.consensus.forward(leader, payload.clone(), wait) => forwarded,
                 () = replaced => {
                     if idempotent {
-                        return Err(self.not_sent(NotSent::NotLeader));
+                        continue;
                     }
                     let why = format!("forwarded to node {leader}, which no longer leads");
                     return Err(ServiceError::Unknown { why, leader: self.core.leader_hint() });
                 }
             };
             match forwarded {
-                Ok(bytes) => {
-                    let answer = Forwarded::decode(&bytes)?;
-                    return if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) };
-                }
+                Ok(bytes) => return answered(Forwarded::decode(&bytes)?),
                 // The leader is gone and never received this call: send it to the next leader as soon as there is one.
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                    leader = self.other_leader(Some(leader)).await?;
-                }
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => gone = Some(leader),
                 // A read changes nothing, so it may be repeated after any error.
+                Err(_) if idempotent && !repeated => repeated = true,
                 Err(_) if idempotent => return Err(self.not_sent(NotSent::NotLeader)),
                 Err(error) => return Err(ServiceError::unknown(format!("forwarded to node {leader}: {error}"))),
             }
         }
     }
 
-    /// Returns the leader, if it is another node than this one. If no node leads, or only the node `gone`, waits a
-    /// moment for the next leader, so that the caller need not poll.
-    async fn other_leader(&self, gone: Option<u64>) -> Result<u64, ServiceError> {
+    /// Returns the leader. If no node leads, or only the node `gone`, waits a moment for the next leader, so that the
+    /// caller need not poll.
+    async fn next_leader(&self, gone: Option<u64>) -> Result<u64, ServiceError> {
         let mut views = self.core.consensus.watch();
         let known =
             views.wait_for(|view| view.leader.is_some_and(|leader| gone != Some(leader)) || view.fatal.is_some());
@@ -163,10 +169,13 @@ impl Node {
             Ok(Err(_)) => return Err(ServiceError::Stopping),
             Err(_) => None,
         };
-        leader
-            .filter(|leader| ![Some(self.core.id), gone].contains(&Some(*leader)))
-            .ok_or_else(|| self.not_sent(NotSent::NoLeader))
+        leader.filter(|leader| gone != Some(*leader)).ok_or_else(|| self.not_sent(NotSent::NoLeader))
     }
+}
+
+/// Separates the error of a call from its answer.
+fn answered(answer: Forwarded) -> Result<Forwarded, ServiceError> {
+    if let Forwarded::Error(error) = answer { Err(error) } else { Ok(answer) }
 }
 
 pub(super) fn unexpected() -> ServiceError {
