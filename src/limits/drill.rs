@@ -3,8 +3,13 @@
 /// TTL of the sessions of a drill. Longer than any failover on one machine, and short enough that each session is
 /// renewed several times.
 pub const DRILL_TTL_MS: u64 = 5_000;
-/// Time for which a client of a drill holds its lock.
+/// Clients of a drill.
+pub const DRILL_CLIENTS: usize = 64;
+/// Time for which a client of a drill holds a lock that it shares with others.
 pub const DRILL_HOLD_MS: u64 = 5;
+/// Pause of a client of a drill that has a separate lock, between two requests. With 64 clients the drill requests a
+/// lock each millisecond, and leaves time to other programs of a small machine.
+pub const DRILL_PAUSE_BETWEEN_MS: u64 = 50;
 /// Interval at which a drill asks which node leads, and draws its view.
 pub const DRILL_LOOK_MS: u64 = 25;
 /// Longest wait for the answer of one node about its state.

@@ -1,4 +1,5 @@
-//! The clients of a drill: contenders that take a lock, hold it shortly and release it, again and again.
+//! The clients of a drill: contenders that take a lock, hold it shortly and release it, again and again. Some of them
+//! share three locks, and each of the others has a separate lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::journal::{Hold, Journal, LockInfo, Promise, Timeline};
 use crate::cli::connect::Client;
 use crate::client::{ClientError, HoldState, Lost, Session};
 use crate::clock::micros;
-use crate::limits::{DRILL_HOLD_MS, DRILL_TTL_MS, RETRY_MS_MIN};
+use crate::limits::{DRILL_CLIENTS, DRILL_HOLD_MS, DRILL_PAUSE_BETWEEN_MS, DRILL_TTL_MS, RETRY_MS_MIN};
 use crate::model::{Access, Mode};
 use crate::rpc::RemoteService;
 use crate::service::ErrorCode;
@@ -24,8 +25,8 @@ const SEMAPHORE: usize = 2;
 pub(super) const KEPT: usize = 3;
 pub(super) const LEASED: usize = 4;
 
-/// What each contender takes.
-const CONTENDERS: [(usize, Mode); 12] = [
+/// What the clients take that share a lock with others.
+const SHARERS: [(usize, Mode); 12] = [
     (EXCLUSIVE, Mode::Exclusive),
     (EXCLUSIVE, Mode::Exclusive),
     (EXCLUSIVE, Mode::Exclusive),
@@ -40,30 +41,36 @@ const CONTENDERS: [(usize, Mode); 12] = [
     (SEMAPHORE, Mode::Permits(1)),
 ];
 
-/// The client that keeps one lock for the whole drill, and the client that waits for what others lose.
-pub(super) const HOLDER: usize = CONTENDERS.len();
-pub(super) const RIVAL: usize = CONTENDERS.len() + 1;
+/// Number of the locks above. The locks of single clients follow.
+pub(super) const SHARED_LOCKS: usize = 5;
+
+/// The client that waits for what others lose, and the client that keeps one lock for the whole drill.
+pub(super) const RIVAL: usize = DRILL_CLIENTS - 1;
+pub(super) const HOLDER: usize = RIVAL - 1;
 
 /// Returns the timeline of a drill that has not begun.
 pub(super) fn timeline() -> Timeline {
     let lock = |name: &str, limit| LockInfo { name: name.to_owned(), limit };
-    let locks = vec![
+    let mut locks = vec![
         lock("exclusive", None),
         lock("shared", None),
         lock("permits", Some(PERMITS)),
         lock("kept", None),
         lock("leased", None),
     ];
-    let clients = (0..=RIVAL).map(|number| format!("client {}", number + 1)).collect();
-    Timeline { locks, clients, contenders: CONTENDERS.len(), ..Timeline::default() }
+    locks.extend((SHARERS.len()..HOLDER).map(|client| lock(&format!("own-{}", client + 1), None)));
+    let clients = (0..DRILL_CLIENTS).map(|client| format!("client {}", client + 1)).collect();
+    Timeline { locks, clients, contenders: HOLDER, ..Timeline::default() }
 }
 
 /// Starts all contenders. They end when the set is dropped.
 pub(super) fn start(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> JoinSet<()> {
     let mut contenders = JoinSet::new();
-    for (client, (lock, mode)) in CONTENDERS.into_iter().enumerate() {
+    let shared = SHARERS.into_iter().map(|(lock, mode)| (lock, mode, 0));
+    let own = (SHARED_LOCKS..).map(|lock| (lock, Mode::Exclusive, DRILL_PAUSE_BETWEEN_MS));
+    for (client, (lock, mode, pause_ms)) in shared.chain(own).take(HOLDER).enumerate() {
         let party = Party { journal: Arc::clone(journal), client, connection: connect() };
-        contenders.spawn(contend(party, lock, mode));
+        contenders.spawn(contend(party, lock, mode, Duration::from_millis(pause_ms)));
     }
     contenders
 }
@@ -139,7 +146,7 @@ impl Party {
     }
 }
 
-async fn contend(party: Party, lock: usize, mode: Mode) {
+async fn contend(party: Party, lock: usize, mode: Mode, pause: Duration) {
     let info = party.journal.lock().locks[lock].clone();
     let access = Access { mode, limit: info.limit };
     loop {
@@ -149,6 +156,9 @@ async fn contend(party: Party, lock: usize, mode: Mode) {
             if let Err(error) = pair(&party, &session, (lock, &info.name), access).await {
                 party.failed(&error, sure_us);
                 break;
+            }
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
             }
         }
     }

@@ -14,7 +14,7 @@ pub(super) const CLASSES_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_
 pub(super) struct Gap {
     /// The longest time without a grant to any contender.
     pub(super) next_grant_us: u64,
-    /// The longest time in which one contender had no grant.
+    /// The longest time that one contender waited for a grant.
     pub(super) last_client_us: u64,
     /// When the longest time without a grant began.
     pub(super) from_us: u64,
@@ -56,24 +56,31 @@ pub(super) fn histogram(durations_us: &[u64]) -> [u64; CLASSES_MS.len() + 1] {
 /// Returns the gap after a fault. Grants that were under way at the fault do not end it: the longest time without a
 /// grant counts, from the fault until every contender was granted a request that it sent after the fault.
 pub(super) fn gap(timeline: &Timeline, fault: &Fault) -> Gap {
-    let contends = |hold: &&Hold| hold.client < timeline.contenders && fault.at_us < hold.granted_us;
-    let after: Vec<&Hold> = timeline.holds.iter().filter(contends).collect();
-    let grants: Vec<_> = (0..timeline.contenders).map(|client| grants_of(client, &after, fault, timeline)).collect();
-    let until = grants.iter().filter_map(|grants| grants.last().copied()).max().unwrap_or(fault.at_us);
-    let mut any: Vec<u64> = after.iter().map(|hold| hold.granted_us).filter(|granted| *granted <= until).collect();
-    any.sort_unstable();
-    let (from_us, next_grant_us) = longest(fault.at_us, &any);
-    let last_client_us = grants.iter().map(|grants| longest(fault.at_us, grants).1).max().unwrap_or(0);
+    let next_fault_us = timeline.faults.iter().map(|other| other.at_us).find(|at_us| fault.at_us < *at_us);
+    let next_fault_us = next_fault_us.unwrap_or(u64::MAX);
+    let mut after = vec![Vec::new(); timeline.contenders];
+    for hold in timeline.holds.iter().filter(|hold| fault.at_us < hold.granted_us && hold.granted_us <= next_fault_us) {
+        if let Some(own) = after.get_mut(hold.client) {
+            own.push(hold);
+        }
+    }
+    let waits: Vec<_> = after.iter().map(|own| waits_of(own, fault, timeline.ended_us)).collect();
+    let until = waits.iter().filter_map(|waits| waits.last().map(|(_, to)| *to)).max().unwrap_or(fault.at_us);
+    let granted = after.iter().flatten().map(|hold| hold.granted_us);
+    let mut granted: Vec<u64> = granted.filter(|granted| *granted <= until).collect();
+    granted.sort_unstable();
+    let (from_us, next_grant_us) = longest(fault.at_us, &granted);
+    let last_client_us = waits.iter().flatten().map(|(from, to)| to - from).max().unwrap_or(0);
     Gap { next_grant_us, last_client_us, from_us }
 }
 
-/// The times of a contender's grants after a fault, up to the first one that it requested after the fault. Without such
-/// a grant the last time is the end of the drill.
-fn grants_of(client: usize, after: &[&Hold], fault: &Fault, timeline: &Timeline) -> Vec<u64> {
-    let own: Vec<_> = after.iter().filter(|hold| hold.client == client).collect();
+/// Returns from when to when a contender waited: from each request, or from the fault, to the grant, up to the first
+/// grant that it requested after the fault. Without such a grant it waited until the end of the drill.
+fn waits_of(own: &[&Hold], fault: &Fault, ended_us: u64) -> Vec<(u64, u64)> {
     let served = own.iter().position(|hold| fault.at_us < hold.asked_us);
-    let counted = own.iter().take(served.map_or(own.len(), |index| index + 1)).map(|hold| hold.granted_us);
-    counted.chain(served.is_none().then_some(timeline.ended_us.max(fault.at_us))).collect()
+    let counted = own.iter().take(served.map_or(own.len(), |index| index + 1));
+    let waits = counted.map(|hold| (hold.asked_us.max(fault.at_us), hold.granted_us));
+    waits.chain(served.is_none().then_some((fault.at_us, ended_us.max(fault.at_us)))).collect()
 }
 
 /// The start and the length of the longest time between two of these moments, which are in order, from `at_us` on.

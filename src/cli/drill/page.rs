@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use askama::Template;
 
+use super::contenders::SHARED_LOCKS;
 use super::journal::{Fault, Hold, Kind, NodeState, Timeline};
 use super::nodes::IDS;
 use super::report::{Report, class_text, seconds};
@@ -103,7 +104,7 @@ pub(super) fn page(timeline: &Timeline, report: &Report) -> Result<String, askam
     let lanes: Vec<_> = IDS.into_iter().map(|id| scale.lane(id, timeline)).collect();
     let mut y = TOP + NODE_HEIGHT * lanes.len() as u64 + 8;
     let mut ribbons = Vec::new();
-    for lock in 0..timeline.locks.len() {
+    for lock in 0..SHARED_LOCKS {
         let ribbon = scale.ribbon(lock, y, timeline);
         y += ribbon.height + 8;
         ribbons.push(ribbon);

@@ -108,7 +108,7 @@ fn a_gap_ends_with_the_next_new_grant() {
     ]);
     timeline.contenders = 2;
     let killed = fault(Kind::Kill, 100);
-    let expected = Gap { next_grant_us: 299_000, last_client_us: 349_000, from_us: 101_000 };
+    let expected = Gap { next_grant_us: 299_000, last_client_us: 345_000, from_us: 101_000 };
     assert_eq!(gap(&timeline, &killed), expected, "until 450 ms, when client 2 was granted what it asked for after");
     timeline.contenders = 3;
     assert_eq!(gap(&timeline, &killed).last_client_us, 900_000, "client 3 was never served");
