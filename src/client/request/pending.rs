@@ -78,7 +78,7 @@ pub(crate) async fn acquire<S: LockService>(
     options: RequestOptions,
     mut session_options: SessionOptions,
 ) -> Result<Acquired, ClientError> {
-    let (owner, extras) = session_options.checked(locks.values().map(|access| access.mode))?;
+    let (owner, extras) = session_options.checked(&locks)?;
     let SessionOptions { lease_ms, on_queued, .. } = session_options;
     let none = || Invalid::new("locks", "at least one in a set", "none");
     let first = locks.keys().next().cloned().ok_or_else(none)?;
