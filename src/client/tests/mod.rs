@@ -1,6 +1,7 @@
 //! Tests of the client against a service that the test controls, in simulated time: they do not wait, and all counts
 //! are exact.
 
+mod cached;
 mod fake;
 mod following;
 mod hold_events;
