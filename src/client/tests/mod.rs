@@ -2,6 +2,7 @@
 //! are exact.
 
 mod cached;
+mod cached_model;
 mod fake;
 mod following;
 mod hold_events;

@@ -161,7 +161,7 @@ pub(crate) async fn n_cac_37_caching_continues_after_an_attach<S: LockService>(s
     tokio::time::timeout(PATIENT, again).await.expect("cached again");
 }
 
-/// N-CAC-38: A broken hold is not taken again, and its session can take the lock anew.
+/// N-CAC-38: A broken hold is not taken again, and its session can acquire the lock again.
 pub(crate) async fn n_cac_38_a_broken_hold_is_not_taken_again<S: LockService>(service: S) {
     let session = session(service.clone(), "cac-38").await;
     let other = client(service, "cac-38");
