@@ -44,6 +44,11 @@ impl History {
         self.beliefs.push(belief);
     }
 
+    /// Records a use of a cached hold. Only the first one needs a request.
+    pub(crate) fn used_again(&mut self, belief: Belief) {
+        self.beliefs.push(belief);
+    }
+
     /// Records that a client released a lock at `call`, or stopped being sure of it; and when the end was confirmed, if
     /// it was.
     pub(crate) fn ended(&mut self, lock: LockName, token: FencingToken, call: Duration, answered: Option<Duration>) {
@@ -334,8 +339,9 @@ impl Replay {
         }
     }
 
-    /// Checks that a client that requested after another one received its grant has the larger token. This needs only
-    /// what the clients saw, and no node that could report the events in between.
+    /// Checks that a client that requested after another one received its grant has the larger token. Uses of one
+    /// cached hold share a token. This needs only what the clients saw, and no node that could report the events in
+    /// between.
     fn later_asked_are_larger(&mut self, beliefs: &[Belief]) {
         let mut told: Vec<_> = beliefs.iter().collect();
         told.sort_by_key(|belief| belief.begin);
@@ -345,9 +351,10 @@ impl Replay {
         let mut largest = None;
         for later in asked {
             while let Some(earlier) = told.next_if(|earlier| earlier.begin < later.asked) {
-                largest = largest.max(Some(earlier.token));
+                largest = largest.max(Some((earlier.token, earlier.session)));
             }
-            if let Some(earlier) = largest.filter(|earlier| later.token <= *earlier) {
+            let grew = |(token, session)| token < later.token || (token, session) == (later.token, later.session);
+            if let Some((earlier, _)) = largest.filter(|largest| !grew(*largest)) {
                 let what = format!("{later:?} was requested after token {earlier} was granted");
                 self.violations.push(Violation { rule: Rule::TokensGrow, what });
             }
