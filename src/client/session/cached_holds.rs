@@ -146,8 +146,8 @@ impl CachedHolds {
         }
     }
 
-    /// Records the grant to a request. The hold enters the table, unless `over` says that it was recalled or has ended, or
-    /// a newer request of this session waits for it. Returns true if it is the only hold in the table.
+    /// Records the grant to a request. The hold enters the table, unless `over` says that it was recalled or has ended,
+    /// or a newer request of this session waits for it. Returns true if it is the only hold in the table.
     pub(crate) fn granted(&mut self, ticket: Ticket, hold: &Hold, over: bool) -> bool {
         let Some(granted) = hold.kept else { return false };
         let (name, kept) = (&hold.name, Kept { token: hold.token(), granted });

@@ -137,8 +137,8 @@ impl World {
         }
     }
 
-    /// Applies a command, or a renewal of a session. Returns its outcome and the recalled holds that it names, and sends
-    /// the grants and events of the entry.
+    /// Applies a command, or a renewal of a session. Returns its outcome and the recalled holds that it names, and
+    /// sends the grants and events of the entry.
     fn apply(&mut self, what: Result<Command, SessionId>) -> (Outcome, Vec<FencingToken>) {
         let stamp = u64::try_from(self.clock.now().as_nanos() / 1_000_000).expect("soon");
         let (renewals, commands) = match what {
@@ -483,7 +483,7 @@ impl World {
     }
 }
 
-/// N-CAC-20: Uses exclude each other and are served in order, whatever is lost, delayed or ended.
+/// N-CAC-20: Uses exclude each other and are served in order, in spite of all losses, delays and ends.
 #[test]
 fn n_cac_20_uses_of_several_sessions_exclude_each_other() {
     let mut counts = [0; 4];
