@@ -36,8 +36,8 @@ pub(crate) struct KeepAlive<S> {
     due: Instant,
     /// Whether the session still has its stream; `None` if the next attempt must attach the session to another stream.
     attachment: Option<watch::Receiver<bool>>,
-    /// When the newest attach was answered, or the session was opened; `None` during an attach. Only renewals that were
-    /// sent since then prove that no recall was missed, because the stream's events begin with the answer.
+    /// When an attach was last answered, or the session was opened; `None` without a stream and during an attach. Only
+    /// renewals that were sent since then allow local takes, because the stream's events begin with that answer.
     attached: Option<Instant>,
     last: LastAttempt,
     backoff: Backoff,
@@ -141,6 +141,7 @@ impl<S: LockService> KeepAlive<S> {
     /// pause of the backoff remains.
     fn on_detached(&mut self) {
         self.attachment = None;
+        self.attached = None;
         self.session.refresh_cached(None);
         match self.last {
             LastAttempt::Attaching | LastAttempt::Failed => {}
@@ -212,7 +213,7 @@ impl<S: LockService> KeepAlive<S> {
                 let attach = matches!(outcome, Outcome::Attached { .. });
                 if attach {
                     self.attachment = Some(self.service.attachment(session.id));
-                    self.attached = (!superseded).then_some(now);
+                    self.attached = Some(now);
                 }
                 let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };
                 session.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);

@@ -56,7 +56,7 @@ pub(super) async fn watch_node(run: Arc<Run>, node: usize, endpoint: String) {
 pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>, mut random: Random) {
     let connection = connect(endpoints);
     let mut current: Option<Session<RemoteService>> = None;
-    let mut cached = (client % CLIENTS_A_CACHING_ONE == 0).then(BTreeSet::new);
+    let mut cached = client.is_multiple_of(CLIENTS_A_CACHING_ONE).then(BTreeSet::new);
     while !run.stopping() {
         run.note(|history| history.begins(client, run.now()));
         let alive = current.take().filter(|session| !session.valid_for().is_zero());
