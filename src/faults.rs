@@ -70,11 +70,15 @@ pub enum Fault {
     AttachDropsHolds,
     /// A deadline takes effect some seconds after its time.
     LateExpiry,
+    /// A session takes a cached hold again although its release was sent.
+    ReleasedHoldTaken,
+    /// A session takes its cached hold again and again although another client waits for it.
+    RecallIgnored,
 }
 
 impl Fault {
     /// All planted bugs.
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 34] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
@@ -107,6 +111,8 @@ impl Fault {
         Fault::TwoHolders,
         Fault::AttachDropsHolds,
         Fault::LateExpiry,
+        Fault::ReleasedHoldTaken,
+        Fault::RecallIgnored,
     ];
 
     /// The word for this bug in the environment variable [`VARIABLE`].
@@ -145,6 +151,8 @@ impl Fault {
             Fault::TwoHolders => "two-holders",
             Fault::AttachDropsHolds => "attach-drops-holds",
             Fault::LateExpiry => "late-expiry",
+            Fault::ReleasedHoldTaken => "released-hold-taken",
+            Fault::RecallIgnored => "recall-ignored",
         }
     }
 }
@@ -197,6 +205,8 @@ mod tests {
             (Fault::AttachDropsHolds, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::LateExpiry, "machine::tests::scripts::scripts_end_as_written"),
             (Fault::RequestMemoryLost, "machine::tests::records::a_restored_machine_continues_like_the_first"),
+            (Fault::RecallIgnored, "client::tests::cached::n_cac_22_a_recalled_hold_is_released"),
+            (Fault::ReleasedHoldTaken, "client::tests::cached::n_cac_22_a_recalled_hold_is_released"),
             (Fault::EachStands, "raft::tests::failure_detector::only_the_longest_log_stands"),
             (Fault::LiveLeaderGone, "raft::tests::failure_detector::a_live_leader_stays"),
             (Fault::OneObserver, "raft::tests::failure_detector::one_wrong_observer_deposes_no_leader"),

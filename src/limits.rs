@@ -68,6 +68,8 @@ pub const AT_LEAST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 pub const AT_MOST_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// Time that a try waits for a session to release its cached hold, if the try would be granted next.
 pub const TRY_BEHIND_CACHED_MS: u64 = 250;
+/// Time after which a session releases a cached hold that no guard uses.
+pub const CACHED_IDLE_MS_MAX: u64 = 30_000;
 /// Shortest lease of a hold or of a token lease.
 pub const LEASE_MS_MIN: u64 = 1;
 /// Shortest default TTL of a session.
@@ -101,6 +103,8 @@ pub const LOCKS_A_NAMESPACE_MAX: usize = 1_000_000;
 pub const TAKES_A_NAMESPACE_MAX: usize = 500_000;
 /// Sessions in one namespace, including tombstones.
 pub const SESSIONS_A_NAMESPACE_MAX: usize = 100_000;
+/// Cached holds that one session keeps while no guard uses them.
+pub const CACHED_IDLE_MAX: usize = 1_024;
 /// Locks that one session holds or waits for.
 pub const LOCKS_A_SESSION_MAX: usize = 10_000;
 /// Holders of one shared lock or semaphore.

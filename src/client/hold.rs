@@ -24,7 +24,8 @@ pub enum HoldState {
     Lost,
 }
 
-/// The result of releasing a lock.
+/// The result of releasing a lock. If the session keeps a cached hold, nothing is sent, and the entry is the one that
+/// granted the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Released {
     /// Log index of the entry that released it.
@@ -64,6 +65,8 @@ pub(crate) struct Hold {
     lease: Option<Mutex<HoldLease>>,
     /// Latest end of the hold, which its request chose. No renewal moves it.
     ends: Option<Validity>,
+    /// The result of a release after which the session keeps the hold; `None` if every release is sent.
+    pub(crate) kept: Option<Released>,
     /// Whether a caller watches for the loss of the hold.
     watched: AtomicBool,
     /// Whether events of the hold may have been missed and its state was not read since.
@@ -115,9 +118,15 @@ impl Hold {
             why: OnceLock::new(),
             lease: lease.map(|(length_ms, validity)| Mutex::new(HoldLease { length_ms, validity })),
             ends,
+            kept: None,
             watched: AtomicBool::new(false),
             unread: AtomicBool::new(false),
         }
+    }
+
+    /// Makes it a use of a cached hold, which was granted by this entry.
+    pub(crate) fn kept_as(self, granted: Released) -> Self {
+        Self { kept: Some(granted), ..self }
     }
 
     /// Waits until no other change of the hold, including its release, is in progress.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::clock::{Instant, millis};
 use crate::limits::PATIENCE_MS_MAX;
-use crate::model::{Extras, Invalid, LockValue, Metadata, Mode, Owner, Parent, Patience, Place, SessionId};
+use crate::model::{
+    Access, Extras, Invalid, LockName, LockValue, Metadata, Owner, Parent, Patience, Place, SessionId, SmallMap,
+};
 
 /// Options of every request.
 #[derive(Debug)]
@@ -78,11 +80,11 @@ pub(crate) struct SessionOptions {
 pub(crate) type OnQueued = Option<Box<dyn FnMut(&Place) + Send>>;
 
 impl SessionOptions {
-    /// Checks the options against their bounds and the requested modes. Returns the owner and the rarely used options;
+    /// Checks the options against their bounds and the requested locks. Returns the owner and the rarely used options;
     /// `None` if none of the latter was chosen.
     pub(crate) fn checked(
         &mut self,
-        modes: impl IntoIterator<Item = Mode>,
+        locks: &SmallMap<LockName, Access>,
     ) -> Result<(Option<Owner>, Option<Box<Extras>>), Invalid> {
         let owner = self.owner.as_deref().map(Owner::parse).transpose()?;
         let parent =
@@ -93,7 +95,8 @@ impl SessionOptions {
             ..self.extras.clone()
         };
         extras.checked(owner.as_ref())?;
-        extras.checked_for(modes.into_iter())?;
+        extras.checked_for(locks.values().map(|access| access.mode))?;
+        extras.checked_cached(locks, owner.as_ref(), self.lease_ms)?;
         Ok((owner, (extras != *Extras::PLAIN).then(|| Box::new(extras))))
     }
 }
@@ -227,6 +230,7 @@ pub(crate) use {mode_methods, request_methods, session_methods};
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Mode;
 
     /// The cluster waits as long as the client does, within the cluster's bounds; a wait of zero is a try.
     #[test]
@@ -244,17 +248,17 @@ mod tests {
     /// Options that were not chosen are not sent, and the error of one that is out of bounds names its field.
     #[test]
     fn options_are_checked_when_the_request_is_sent() {
-        let modes = || [Mode::Shared];
-        assert_eq!(SessionOptions::default().checked(modes()), Ok((None, None)));
+        let locks = &SmallMap::from((LockName::parse("a").expect("legal"), Access::from(Mode::Shared)));
+        assert_eq!(SessionOptions::default().checked(locks), Ok((None, None)));
         let mut orphan =
             SessionOptions { parent: Some((SessionId::new(0, 1), String::new())), ..SessionOptions::default() };
-        assert_eq!(orphan.checked(modes()).expect_err("no owner").field, "owner");
+        assert_eq!(orphan.checked(locks).expect_err("no owner").field, "owner");
         let mut child =
             SessionOptions { parent: Some((SessionId::new(0, 1), "job".to_owned())), ..SessionOptions::default() };
-        let parent = child.checked(modes()).expect("legal").1.and_then(|extras| extras.parent);
+        let parent = child.checked(locks).expect("legal").1.and_then(|extras| extras.parent);
         assert_eq!(parent.map(|parent| parent.owner.to_string()).as_deref(), Some("job"));
         let extras = Extras { at_least_ms: Some(1), ..Extras::default() };
-        let refused = SessionOptions { extras, ..SessionOptions::default() }.checked(modes());
+        let refused = SessionOptions { extras, ..SessionOptions::default() }.checked(locks);
         assert_eq!(refused.expect_err("shared").field, "at_least");
     }
 }

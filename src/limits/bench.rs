@@ -23,6 +23,8 @@ pub const BENCH_SECS_MAX: u32 = 86_400;
 pub const BENCH_PACE_US_MIN: u64 = 50;
 /// Sessions that are opened or closed concurrently.
 pub const BENCH_OPENING_MAX: usize = 256;
+/// Turns with each kind of hold, of a workload that compares two kinds.
+pub const BENCH_TURNS: u32 = 2;
 /// Outages that a report lists. Further ones are only counted.
 pub const BENCH_NAMED_MAX: usize = 20;
 

@@ -288,9 +288,7 @@ impl Acquire {
             return Err(Invalid::new("locks", format!("1 to {max} in one set"), count));
         }
         let Some(extras) = &self.extras else { return Ok(()) };
-        if let Some((field, value)) = self.conflict_with_cached() {
-            return Err(Invalid::new(field, "left out where the hold is cached", value));
-        }
+        extras.checked_cached(&self.locks, self.owner.as_ref(), self.lease_ms)?;
         if self.is_set() && (extras.reentry != Reentry::Refuse || extras.fairness != Fairness::Fair) {
             return Err(Invalid::new("locks", "one, where it is to be entered again or to barge", count));
         }

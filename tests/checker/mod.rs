@@ -44,6 +44,11 @@ impl History {
         self.beliefs.push(belief);
     }
 
+    /// Records a use of a cached hold. Only the first one needs a request.
+    pub(crate) fn used_again(&mut self, belief: Belief) {
+        self.beliefs.push(belief);
+    }
+
     /// Records that a client released a lock at `call`, or stopped being sure of it; and when the end was confirmed, if
     /// it was.
     pub(crate) fn ended(&mut self, lock: LockName, token: FencingToken, call: Duration, answered: Option<Duration>) {
@@ -334,20 +339,28 @@ impl Replay {
         }
     }
 
-    /// Checks that a client that requested after another one received its grant has the larger token. This needs only
-    /// what the clients saw, and no node that could report the events in between.
+    /// Checks that a client that requested after another one received its grant has the larger token. A cached hold may
+    /// be used again until the same lock is granted to another client. This needs only what the clients saw, and no
+    /// node that could report the events in between.
     fn later_asked_are_larger(&mut self, beliefs: &[Belief]) {
         let mut told: Vec<_> = beliefs.iter().collect();
         told.sort_by_key(|belief| belief.begin);
         let mut asked: Vec<_> = beliefs.iter().collect();
         asked.sort_by_key(|belief| belief.asked);
         let mut told = told.into_iter().peekable();
-        let mut largest = None;
+        let (mut largest, mut of_locks, mut used) = (None, BTreeMap::new(), BTreeSet::new());
         for later in asked {
             while let Some(earlier) = told.next_if(|earlier| earlier.begin < later.asked) {
                 largest = largest.max(Some(earlier.token));
+                let of_lock = of_locks.entry(&earlier.lock).or_insert(earlier.token);
+                *of_lock = earlier.token.max(*of_lock);
             }
-            if let Some(earlier) = largest.filter(|earlier| later.token <= *earlier) {
+            let again = !used.insert((later.token, later.session));
+            let smaller_than = match of_locks.get(&later.lock) {
+                Some(of_lock) if again => Some(*of_lock).filter(|earlier| later.token < *earlier),
+                Some(_) | None => largest.filter(|earlier| later.token <= *earlier),
+            };
+            if let Some(earlier) = smaller_than {
                 let what = format!("{later:?} was requested after token {earlier} was granted");
                 self.violations.push(Violation { rule: Rule::TokensGrow, what });
             }

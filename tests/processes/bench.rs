@@ -22,12 +22,13 @@ fn number(object: &Value, field: &str) -> u64 {
 async fn every_workload_prints_its_figures() {
     let cluster = Cluster::start().await;
     let short = ["--secs", "1", "--warm-up", "0s", "--clients", "4", "--json"];
-    let runs: [(&[&str], &[&str]); 5] = [
+    let runs: [(&[&str], &[&str]); 6] = [
         (&["--workload", "pairs", "--rate", "40", "--in-flight", "2", "--connections", "2"], &["pairs", "p999_us"]),
         (&["--workload", "handoff"], &["pairs", "handoffs", "gap_p99_us", "log_entries"]),
         (&["--workload", "drain"], &["rounds", "drained_per_second", "gap_max_us"]),
         (&["--workload", "sessions", "--ttl", "2s"], &["opened_per_second", "closed_per_second"]),
         (&["--workload", "held", "--held", "50"], &["pairs", "held", "taken_per_second", "let_go_per_second"]),
+        (&["--workload", "affinity", "--foreign", "25"], &["foreign_percent", "log_entries"]),
     ];
     let start = |(arguments, _): &(&[&str], &[&str])| {
         let arguments = [&["bench"], *arguments, &short].concat();
@@ -42,6 +43,9 @@ async fn every_workload_prints_its_figures() {
         assert_eq!((number(&object, "errors"), number(&object, "lost_sessions")), (0, 0), "{arguments:?}: {object}");
         assert_eq!(object["servers"].as_array().map(Vec::len), Some(3), "{arguments:?}: {object}");
         assert!(object["server_cores"].is_f64(), "{arguments:?}: {object}");
+        for holds in ["cached", "uncached"].into_iter().filter(|_| arguments.contains(&"affinity")) {
+            assert!(0 < number(&object[holds], "uses_per_second"), "{arguments:?}: {object}");
+        }
     }
     are_refused_or_shown(&cluster);
     let left = cluster.client().totals().await.expect("it serves").value;

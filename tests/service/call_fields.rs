@@ -46,6 +46,31 @@ async fn a_field_of_the_other_kind_of_holder_is_refused() {
     in_use(&locks, "misplaced", 0, 0).await;
 }
 
+/// N-CAC-39: A program that uses the unary calls requests a cached hold and learns of its recall with the next renewal.
+#[tokio::test]
+async fn n_cac_39_a_recall_is_in_the_answer_to_a_renewal() {
+    let mut locks = locks(2).await;
+    let [caching, other] = [opened(&locks).await, opened(&locks).await];
+    let (proof, caching) = (caching.clone(), Holder::Session(caching));
+    let extras = Some(pb::Extras { cached: true, ..Default::default() });
+    let held = acquired(&locks, pb::AcquireRequest { extras, ..wanted("kept", &caching, None) }).await.expect("free");
+    assert!(held.recalled.is_empty(), "{held:?}");
+    let kept = pb::KeepAliveRequest { session: Some(proof), attempt: 0 };
+    let alive = locks.keep_alive(kept.clone()).await.expect("alive").into_inner();
+    assert!(alive.recalled.is_empty(), "{alive:?}");
+    let next = tokio::spawn({
+        let (locks, asked) = (locks.clone(), wanted("kept", &Holder::Session(other), None));
+        async move { acquired(&locks, asked).await }
+    });
+    in_use(&locks, "kept", 1, 1).await;
+    let alive = locks.keep_alive(kept).await.expect("alive").into_inner();
+    assert_eq!(alive.recalled, [held.token]);
+    let another = acquired(&locks, wanted("another", &caching, None)).await.expect("free");
+    assert_eq!(another.recalled, [held.token]);
+    assert_eq!(released(&locks, "kept", &caching, held.token).await.expect("released"), 0);
+    assert!(held.token < next.await.expect("no panic").expect("granted").token);
+}
+
 /// The calls that are named after queries return the same answers as `Query`.
 #[tokio::test]
 async fn each_query_has_its_own_call() {

@@ -23,6 +23,8 @@ pub(crate) struct Faults {
     pub(crate) ignores_renewals: AtomicBool,
     /// The number of answers to commands that are lost, after the commands were applied.
     pub(crate) answers_lost: AtomicU32,
+    /// The number of commands that were submitted, without attaches.
+    pub(crate) commands: AtomicU32,
     /// The number of acquires that were submitted.
     pub(crate) acquires: AtomicU32,
     /// The number of waits for a grant that fail.
@@ -106,6 +108,7 @@ impl<S: LockService> LockService for Faulty<S> {
             return reply;
         }
         self.is_detached()?;
+        self.faults.commands.fetch_add(1, SeqCst);
         if matches!(call.command, Command::Acquire(_)) {
             self.faults.acquires.fetch_add(1, SeqCst);
         }

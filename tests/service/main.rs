@@ -140,4 +140,12 @@ backend_tests! {
     a_filter_knows_every_shared_holder
     history_is_kept_and_verifies
     a_namespace_at_its_rate_slows_no_other
+    n_cac_31_repeated_takes_send_nothing
+    n_cac_32_a_waiter_is_next_after_the_running_use
+    n_cac_33_an_idle_hold_is_released_when_it_is_recalled
+    n_cac_34_a_try_waits_only_briefly
+    n_cac_35_uses_never_overlap
+    n_cac_36_a_lost_session_loses_its_cached_holds
+    n_cac_37_caching_continues_after_an_attach
+    n_cac_38_a_broken_hold_is_not_taken_again
 }

@@ -1,6 +1,7 @@
 //! Tests that every implementation of `LockService` must pass. Each function uses its own names and namespaces, so that
 //! all can run against a shared service.
 
+mod cached;
 mod faults;
 mod leases;
 mod locks;
@@ -17,6 +18,7 @@ use lockkeeper::service::LockService;
 
 pub(crate) use crate::changes::*;
 pub(crate) use crate::sets::*;
+pub(crate) use cached::*;
 pub(crate) use faults::*;
 pub(crate) use leases::*;
 pub(crate) use locks::*;

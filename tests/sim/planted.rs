@@ -24,6 +24,8 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::LiveLeaderGone, "wrong_observer", 1..3),
     (Fault::OneObserver, "wrong_observer", 1..3),
     (Fault::AnyProcessLeads, "restarted_leader", 1..6),
+    (Fault::ReleasedHoldTaken, "recalled", 1..4),
+    (Fault::RecallIgnored, "recalled", 1..4),
     (Fault::StampOfTheNewest, "renewals_left_behind", 1..4),
 ];
 

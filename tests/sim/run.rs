@@ -52,6 +52,9 @@ pub(crate) struct Notes {
     /// Number of grants, each counted when it is first reported.
     pub(crate) granted: usize,
     newest_grant: Position,
+    /// Number of recalls of cached holds, each counted when it is first reported.
+    pub(crate) recalled: usize,
+    newest_recall: Position,
     /// How often data of a client arrived at each node.
     pub(crate) arrivals: [usize; NODES],
     /// The leader of each term, as the nodes reported it, and when.
@@ -167,6 +170,10 @@ impl Run {
             EventKind::Granted { .. } if notes.newest_grant < event.position => {
                 notes.newest_grant = event.position;
                 notes.granted += 1;
+            }
+            EventKind::Recalled if notes.newest_recall < event.position => {
+                notes.newest_recall = event.position;
+                notes.recalled += 1;
             }
             _ => {}
         }

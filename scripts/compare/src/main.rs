@@ -34,7 +34,12 @@ struct Options {
     #[arg(long, default_value_t = 0.1, value_name = "CORES")]
     foreign: f64,
     /// Products to compare
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "lockkeeper,etcd,zookeeper,redis")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "lockkeeper,lockkeeper-cached,etcd,zookeeper,redis"
+    )]
     products: Vec<Product>,
     /// Workloads to run [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WORKLOADS")]

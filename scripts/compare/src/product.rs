@@ -24,6 +24,9 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) enum Product {
     /// Three lockkeeper nodes.
     Lockkeeper,
+    /// The same, with clients whose sessions keep the holds of their own locks.
+    #[serde(rename = "lockkeeper-cached")]
+    LockkeeperCached,
     /// Three etcd nodes.
     Etcd,
     /// Three ZooKeeper nodes.
@@ -52,6 +55,7 @@ impl Product {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Product::Lockkeeper => "lockkeeper",
+            Product::LockkeeperCached => "lockkeeper-cached",
             Product::Etcd => "etcd",
             Product::Zookeeper => "ZooKeeper",
             Product::Redis => "Redis",
@@ -61,7 +65,7 @@ impl Product {
     /// The number of servers.
     pub(crate) fn nodes(self) -> usize {
         match self {
-            Product::Lockkeeper | Product::Etcd | Product::Zookeeper => 3,
+            Product::Lockkeeper | Product::LockkeeperCached | Product::Etcd | Product::Zookeeper => 3,
             Product::Redis => 1,
         }
     }
@@ -69,12 +73,14 @@ impl Product {
     /// The installed version, or an error if the product cannot be run.
     pub(crate) fn version(self) -> Result<String> {
         let mut asked = match self {
-            Product::Lockkeeper | Product::Etcd | Product::Redis => Command::new(program(self)),
+            Product::Lockkeeper | Product::LockkeeperCached | Product::Etcd | Product::Redis => {
+                Command::new(program(self))
+            }
             Product::Zookeeper => Command::new("java"),
         };
         match self {
             Product::Zookeeper => asked.args(["-cp", &class_path(), "org.apache.zookeeper.version.VersionInfoMain"]),
-            Product::Lockkeeper | Product::Etcd | Product::Redis => asked.arg("--version"),
+            Product::Lockkeeper | Product::LockkeeperCached | Product::Etcd | Product::Redis => asked.arg("--version"),
         };
         let output = asked.stdin(Stdio::null()).output().with_context(|| format!("{} cannot be run", self.name()))?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -90,7 +96,7 @@ impl Product {
 /// The program of a product, or the one that its variable names.
 fn program(product: Product) -> String {
     let (variable, usual) = match product {
-        Product::Lockkeeper => ("LOCKKEEPER_BIN", "lockkeeper"),
+        Product::Lockkeeper | Product::LockkeeperCached => ("LOCKKEEPER_BIN", "lockkeeper"),
         Product::Etcd => ("ETCD", "etcd"),
         Product::Redis => ("REDIS_SERVER", "redis-server"),
         Product::Zookeeper => ("JAVA", "java"),
@@ -157,7 +163,7 @@ impl Cluster {
     /// Kills the leader with SIGKILL.
     pub(crate) async fn kill_leader(&mut self) -> Result<()> {
         let leader = match self.product {
-            Product::Lockkeeper => client::lockkeeper_leader(&self.nodes).await?,
+            Product::Lockkeeper | Product::LockkeeperCached => client::lockkeeper_leader(&self.nodes).await?,
             Product::Etcd => client::etcd_leader(&self.nodes).await?,
             Product::Zookeeper => client::zookeeper_leader(&self.nodes).await?,
             Product::Redis => bail!("a single server has no failover"),
@@ -172,7 +178,7 @@ impl Cluster {
         let folder = self.folder.join(format!("n{}", position + 1));
         fs::create_dir_all(&folder)?;
         let mut command = match self.product {
-            Product::Lockkeeper => self.lockkeeper(position, &folder)?,
+            Product::Lockkeeper | Product::LockkeeperCached => self.lockkeeper(position, &folder)?,
             Product::Etcd => self.etcd(position, &folder),
             Product::Zookeeper => self.zookeeper(position, &folder)?,
             Product::Redis => self.redis(&folder),

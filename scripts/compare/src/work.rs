@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::client::Client;
@@ -54,6 +53,22 @@ pub(crate) enum Workload {
     Held,
     /// The leader is killed while clients work.
     Failover,
+    /// One client uses its own lock again and again, and may keep it between uses.
+    AffinityOfOne,
+    /// Many clients do so.
+    Affinity,
+    /// Many clients do so, and 1 % of the uses are of another client's lock.
+    #[serde(rename = "affinity-foreign-1")]
+    #[value(name = "affinity-foreign-1")]
+    AffinityForeign1,
+    /// 10 % of the uses are.
+    #[serde(rename = "affinity-foreign-10")]
+    #[value(name = "affinity-foreign-10")]
+    AffinityForeign10,
+    /// 50 % of the uses are.
+    #[serde(rename = "affinity-foreign-50")]
+    #[value(name = "affinity-foreign-50")]
+    AffinityForeign50,
 }
 
 /// The sizes of the workloads.
@@ -99,7 +114,7 @@ fn less(name: &'static str, value: f64) -> Figure {
 
 impl Workload {
     /// All workloads, in the order in which they run.
-    pub(crate) const ALL: [Workload; 11] = [
+    pub(crate) const ALL: [Workload; 16] = [
         Workload::OneClient,
         Workload::SomeClients,
         Workload::ManyClients,
@@ -111,13 +126,18 @@ impl Workload {
         Workload::Sessions,
         Workload::Held,
         Workload::Failover,
+        Workload::AffinityOfOne,
+        Workload::Affinity,
+        Workload::AffinityForeign1,
+        Workload::AffinityForeign10,
+        Workload::AffinityForeign50,
     ];
 
-    /// Returns true if a product supports the workload.
+    /// Returns true if a product supports the workload. Cached holds differ only in the workloads for them.
     pub(crate) fn fits(self, product: Product) -> bool {
         match self {
             // A single server has no other node to take over, and no sessions.
-            Workload::Failover | Workload::Sessions => product != Product::Redis,
+            Workload::Failover | Workload::Sessions => ![Product::Redis, Product::LockkeeperCached].contains(&product),
             Workload::OneClient
             | Workload::SomeClients
             | Workload::ManyClients
@@ -126,7 +146,12 @@ impl Workload {
             | Workload::Handoff
             | Workload::HandoffOfMany
             | Workload::Drain
-            | Workload::Held => true,
+            | Workload::Held => product != Product::LockkeeperCached,
+            Workload::AffinityOfOne
+            | Workload::Affinity
+            | Workload::AffinityForeign1
+            | Workload::AffinityForeign10
+            | Workload::AffinityForeign50 => true,
         }
     }
 
@@ -144,6 +169,11 @@ impl Workload {
             Workload::Sessions => format!("{} sessions", size.sessions),
             Workload::Held => format!("{} locks held", size.held),
             Workload::Failover => "leader killed".to_owned(),
+            Workload::AffinityOfOne => "own lock, 1 client".to_owned(),
+            Workload::Affinity => format!("own lock, {} clients", size.many),
+            Workload::AffinityForeign1 => format!("own lock, {} clients, 1 % foreign", size.many),
+            Workload::AffinityForeign10 => format!("own lock, {} clients, 10 % foreign", size.many),
+            Workload::AffinityForeign50 => format!("own lock, {} clients, 50 % foreign", size.many),
         }
     }
 
@@ -162,6 +192,11 @@ impl Workload {
             Workload::Sessions => sessions(cluster, size).await,
             Workload::Held => held(cluster, size).await,
             Workload::Failover => failover(cluster, size).await,
+            Workload::AffinityOfOne => affinity(cluster, size, 1, 0).await,
+            Workload::Affinity => affinity(cluster, size, size.many, 0).await,
+            Workload::AffinityForeign1 => affinity(cluster, size, size.many, 1).await,
+            Workload::AffinityForeign10 => affinity(cluster, size, size.many, 10).await,
+            Workload::AffinityForeign50 => affinity(cluster, size, size.many, 50).await,
         }
     }
 }
@@ -183,49 +218,102 @@ fn percentile_ms(latencies: &Histogram<u64>, percent: f64) -> f64 {
     latencies.value_at_percentile(percent) as f64 / 1000.0
 }
 
-/// Makes pairs on one lock for each client, or on one lock for all. Pairs that begin before the workload has settled
-/// are not measured.
+/// The time of a workload that makes pairs, and its clients.
+struct Pairs {
+    counted: Instant,
+    end: Instant,
+    working: JoinSet<Result<(Client, Histogram<u64>)>>,
+}
+
+impl Pairs {
+    fn new(size: &Size) -> Self {
+        let counted = Instant::now() + Duration::from_secs_f64(size.settle);
+        Self { counted, end: counted + Duration::from_secs_f64(size.seconds), working: JoinSet::new() }
+    }
+
+    /// Measures until the end. Pairs that begin before the workload has settled are not measured.
+    async fn measured(mut self, cluster: &Cluster, size: &Size) -> Result<Measured> {
+        tokio::time::sleep_until(self.counted.into()).await;
+        let first = Sample::now(&cluster.pids());
+        tokio::time::sleep_until(self.end.into()).await;
+        let usage = first.until(&Sample::now(&cluster.pids()));
+        let (mut back, mut latencies) = (Vec::new(), histogram()?);
+        while let Some(ended) = self.working.join_next().await {
+            let (client, own) = ended??;
+            latencies.add(own)?;
+            back.push(client);
+        }
+        close(back).await;
+        ensure!(!latencies.is_empty(), "no pair was made");
+        Ok(Measured {
+            figures: vec![
+                more("pairs/s", latencies.len() as f64 / size.seconds),
+                less("p50 ms", percentile_ms(&latencies, 50.0)),
+                less("p99 ms", percentile_ms(&latencies, 99.0)),
+                less("server CPU µs a pair", usage.servers_cpu_us / latencies.len() as f64),
+            ],
+            usage,
+        })
+    }
+}
+
+fn histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_max(LATENCY_US_MAX, 3)?)
+}
+
+/// Makes pairs on one lock for each client, or on one lock for all.
 async fn pairs(cluster: &Cluster, size: &Size, clients: usize, together: bool) -> Result<Measured> {
-    let began = Instant::now();
-    let counted = began + Duration::from_secs_f64(size.settle);
-    let end = counted + Duration::from_secs_f64(size.seconds);
-    let latencies = Arc::new(Mutex::new(Histogram::<u64>::new_with_max(LATENCY_US_MAX, 3)?));
-    let mut working = JoinSet::new();
-    for (number, mut client) in connect(cluster, clients).await?.into_iter().enumerate() {
-        let (latencies, name) =
-            (Arc::clone(&latencies), if together { "shared".into() } else { format!("own/{number}") });
-        working.spawn(async move {
+    let clients = connect(cluster, clients).await?;
+    let mut pairs = Pairs::new(size);
+    let (counted, end) = (pairs.counted, pairs.end);
+    for (number, mut client) in clients.into_iter().enumerate() {
+        let name = if together { "shared".to_owned() } else { format!("own/{number}") };
+        pairs.working.spawn(async move {
+            let mut latencies = histogram()?;
             while Instant::now() < end {
                 let began = Instant::now();
                 let held = client.acquire(&name).await?;
                 client.release(held).await?;
                 if counted <= began {
-                    latencies.lock().await.saturating_record(micros(began.elapsed()));
+                    latencies.saturating_record(micros(began.elapsed()));
                 }
             }
-            Ok::<_, anyhow::Error>(client)
+            Ok((client, latencies))
         });
     }
-    tokio::time::sleep_until(counted.into()).await;
-    let first = Sample::now(&cluster.pids());
-    tokio::time::sleep_until(end.into()).await;
-    let usage = first.until(&Sample::now(&cluster.pids()));
-    let mut back = Vec::new();
-    while let Some(ended) = working.join_next().await {
-        back.push(ended??);
+    pairs.measured(cluster, size).await
+}
+
+/// Every client makes pairs on its own lock, which it may keep between uses. `foreign` percent of the pairs are on the
+/// locks of other clients, one after the other.
+async fn affinity(cluster: &Cluster, size: &Size, clients: usize, foreign: usize) -> Result<Measured> {
+    let connected = connect(cluster, clients).await?;
+    let mut pairs = Pairs::new(size);
+    let (counted, end) = (pairs.counted, pairs.end);
+    for (number, mut client) in connected.into_iter().enumerate() {
+        let own = format!("own/{number}");
+        pairs.working.spawn(async move {
+            let mut latencies = histogram()?;
+            for nth in 0.. {
+                let began = Instant::now();
+                if end <= began {
+                    break;
+                }
+                let held = if nth * foreign / 100 == (nth + 1) * foreign / 100 {
+                    client.acquire_own(&own).await?
+                } else {
+                    let other = (number + 1 + nth % (clients - 1)) % clients;
+                    client.acquire(&format!("own/{other}")).await?
+                };
+                client.release(held).await?;
+                if counted <= began {
+                    latencies.saturating_record(micros(began.elapsed()));
+                }
+            }
+            Ok((client, latencies))
+        });
     }
-    close(back).await;
-    let latencies = latencies.lock().await;
-    ensure!(!latencies.is_empty(), "no pair was made");
-    Ok(Measured {
-        figures: vec![
-            more("pairs/s", latencies.len() as f64 / size.seconds),
-            less("p50 ms", percentile_ms(&latencies, 50.0)),
-            less("p99 ms", percentile_ms(&latencies, 99.0)),
-            less("server CPU µs a pair", usage.servers_cpu_us / latencies.len() as f64),
-        ],
-        usage,
-    })
+    pairs.measured(cluster, size).await
 }
 
 /// All clients queue behind one holder, which then releases; the lock passes through the queue.

@@ -25,6 +25,12 @@ impl Latencies {
         self.0.saturating_record(micros(duration));
     }
 
+    /// Adds all durations of another histogram.
+    pub(super) fn add(&mut self, other: &Self) {
+        // Both have the same bounds.
+        self.0.add(&other.0).expect("bounds of the same histogram");
+    }
+
     pub(super) fn len(&self) -> u64 {
         self.0.len()
     }
@@ -53,6 +59,12 @@ impl Errors {
         tracing::info!(%error, "a request failed");
         self.errors += 1;
         self.first_error.get_or_insert_with(|| error.to_string());
+    }
+
+    /// Adds other errors, which came later.
+    pub(super) fn add(&mut self, later: Self) {
+        self.errors += later.errors;
+        self.first_error = self.first_error.take().or(later.first_error);
     }
 }
 

@@ -231,6 +231,66 @@ impl HeldFigures {
     }
 }
 
+/// Figures of clients that use their own locks again and again, with cached holds and without.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct AffinityFigures {
+    pub(super) foreign_percent: u32,
+    pub(super) cached: UseFigures,
+    pub(super) uncached: UseFigures,
+    /// The rate with cached holds divided by the rate without.
+    pub(super) cached_by_uncached: f64,
+    /// Uses of a lock while another client used it.
+    pub(super) violations: u64,
+}
+
+/// Figures of uses of locks.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct UseFigures {
+    pub(super) uses: u64,
+    pub(super) uses_per_second: u64,
+    p50_us: u64,
+    p99_us: u64,
+    max_us: u64,
+    /// Number of entries that were added to the log meanwhile; null if no node reported it.
+    log_entries: Option<u64>,
+}
+
+impl UseFigures {
+    pub(super) fn new(uses: u64, latencies: &Latencies, length: Duration, log_entries: Option<u64>) -> Self {
+        let [p50_us, p99_us] = [50.0, 99.0].map(|percent| latencies.us(percent));
+        let uses_per_second = a_second(uses, length);
+        Self { uses, uses_per_second, p50_us, p99_us, max_us: latencies.max_us(), log_entries }
+    }
+
+    fn row(&self, holds: &str) -> Vec<String> {
+        let counts = [self.uses, self.uses_per_second].map(|count| count.to_string());
+        let times = [self.p50_us, self.p99_us, self.max_us].map(ms);
+        let entries = unknown(self.log_entries);
+        std::iter::once(holds.to_owned()).chain(counts).chain(times).chain([entries]).collect()
+    }
+}
+
+impl AffinityFigures {
+    pub(super) const HEADING: [&str; 7] = ["HOLDS", "USES", "USES/S", "P50 MS", "P99 MS", "MAX MS", "LOG ENTRIES"];
+
+    pub(super) fn new(foreign_percent: u32, [cached, uncached]: [UseFigures; 2], violations: u64) -> Self {
+        let times = cached.uses_per_second as f64 / uncached.uses_per_second.max(1) as f64;
+        let cached_by_uncached = (times * 100.0).round() / 100.0;
+        Self { foreign_percent, cached, uncached, cached_by_uncached, violations }
+    }
+
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        vec![
+            ("FOREIGN %", self.foreign_percent.to_string()),
+            ("CACHED / UNCACHED", format!("{:.2}", self.cached_by_uncached)),
+        ]
+    }
+
+    pub(super) fn rows(&self) -> [Vec<String>; 2] {
+        [self.cached.row("cached"), self.uncached.row("uncached")]
+    }
+}
+
 /// Figures of outages: times in which no client was served.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct FailoverFigures {

@@ -29,9 +29,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let lost_sessions = sessions::lost(&sessions);
     let began = clock.now();
     let mut errors = ran.sample.errors.clone();
-    let closed = sessions::close(sessions).await;
-    errors.errors += closed.errors;
-    errors.first_error = errors.first_error.or(closed.first_error);
+    errors.add(sessions::close(sessions).await);
     // The guards are no longer valid, because their sessions are closed.
     drop(guards);
     let rate = |took: Duration| u64::from(options.held).saturating_mul(1_000_000) / micros(took).max(1);

@@ -2,6 +2,7 @@
 //!
 //! Knows: the client, and the usage of processes on this machine. Never: how the client works internally.
 
+mod affinity;
 mod checks;
 mod context;
 mod counters;
@@ -43,6 +44,7 @@ pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Outp
         Workload::Drain => drain::measure(&bench).await?,
         Workload::Sessions => idle::measure(&bench).await?,
         Workload::Held => held::measure(&bench).await?,
+        Workload::Affinity => affinity::measure(&bench).await?,
     };
     told(&report, output)
 }

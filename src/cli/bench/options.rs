@@ -26,6 +26,8 @@ pub(in crate::cli) enum Workload {
     Held,
     /// Pairs, and the outages while you kill nodes or transfer leadership.
     Failover,
+    /// Every client uses its own lock again and again, with cached holds and without, in turns.
+    Affinity,
 }
 
 impl Workload {
@@ -39,6 +41,7 @@ impl Workload {
             Workload::Sessions => "sessions",
             Workload::Held => "held",
             Workload::Failover => "failover",
+            Workload::Affinity => "affinity",
         }
     }
 
@@ -46,7 +49,7 @@ impl Workload {
     fn makes_pairs(self) -> bool {
         match self {
             Workload::Pairs | Workload::Held | Workload::Failover => true,
-            Workload::Handoff | Workload::Drain | Workload::Sessions => false,
+            Workload::Handoff | Workload::Drain | Workload::Sessions | Workload::Affinity => false,
         }
     }
 }
@@ -78,6 +81,9 @@ pub(in crate::cli) struct BenchOptions {
     /// Number of locks that are kept, with the workload held
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=LOCKS_A_NAMESPACE_MAX as i64 - i64::from(BENCH_LANES_MAX)), value_name = "COUNT")]
     pub(in crate::cli) held: u32,
+    /// Share of the requests that are for the lock of another client, with the workload affinity
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "PERCENT")]
+    pub(in crate::cli) foreign: u32,
     /// Shortest time without any answer that counts as an outage, with the workload failover
     #[arg(long, default_value = "100ms", value_parser = duration, value_name = "DURATION")]
     pub(in crate::cli) gap: Duration,
@@ -96,7 +102,7 @@ impl BenchOptions {
     /// # Errors
     /// Names the option, its bound and the value.
     pub(super) fn checked(&self) -> Result<(), Invalid> {
-        let Self { clients, in_flight, held, rate, workload, gap, .. } = *self;
+        let Self { clients, in_flight, held, foreign, rate, workload, gap, .. } = *self;
         let least = clients.div_ceil(BENCH_SESSIONS_A_CONNECTION_MAX);
         if self.connections() < least {
             let bound = format!("at least {least} for {clients} clients");
@@ -114,6 +120,12 @@ impl BenchOptions {
         }
         if BENCH_LANES_MAX / clients < in_flight {
             return Err(Invalid::new("in-flight", format!("at most {} in all", BENCH_LANES_MAX), in_flight * clients));
+        }
+        if foreign != 0 && workload != Workload::Affinity {
+            return Err(Invalid::new("foreign", "only with the workload affinity", foreign));
+        }
+        if foreign != 0 && clients < 2 {
+            return Err(Invalid::new("foreign", "0 with a single client", foreign));
         }
         let carried = u64::from(clients) * (LOCKS_A_SESSION_MAX as u64 - u64::from(in_flight));
         if workload == Workload::Held && carried < u64::from(held) {
@@ -164,6 +176,11 @@ mod tests {
             (
                 &["--workload", "handoff", "--rate", "7"],
                 "rate: only with the workloads pairs, held and failover, got 7",
+            ),
+            (&["--foreign", "1"], "foreign: only with the workload affinity, got 1"),
+            (
+                &["--workload", "affinity", "--foreign", "50", "--clients", "1"],
+                "foreign: 0 with a single client, got 50",
             ),
             (&["--clients", "10000", "--in-flight", "11"], "in-flight: at most 100000 in all, got 110000"),
             (&["--workload", "held", "--clients", "1"], "held: at most 9999 with 1 clients, got 10000"),

@@ -24,7 +24,8 @@ impl<S: LockService> Bench<'_, S> {
         (first, last)
     }
 
-    async fn look(&self) -> Look {
+    /// Reads the current usage of the servers, and the newest log entry.
+    pub(super) async fn look(&self) -> Look {
         let mut look = self.servers.look();
         look.applied = self.clients[0].status().await.ok().map(|status| status.applied);
         look

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::counters::Errors;
 use super::figures::{
-    Cell, DrainFigures, FailoverFigures, HandoffFigures, HeldFigures, OutageFigures, PairFigures, SessionFigures,
+    AffinityFigures, Cell, DrainFigures, FailoverFigures, HandoffFigures, HeldFigures, OutageFigures, PairFigures,
+    SessionFigures,
 };
 use super::options::BenchOptions;
 use super::usage::{Servers, Usage};
@@ -49,6 +50,8 @@ pub(super) struct Figures {
     pub(super) held: Option<HeldFigures>,
     #[serde(flatten)]
     pub(super) failover: Option<FailoverFigures>,
+    #[serde(flatten)]
+    pub(super) affinity: Option<AffinityFigures>,
 }
 
 impl Report {
@@ -77,16 +80,19 @@ impl Report {
 
     /// Number of operations that were measured.
     pub(super) fn counted(&self) -> u64 {
-        let Figures { pairs, drain, sessions, .. } = &self.figures;
+        let Figures { pairs, drain, sessions, affinity, .. } = &self.figures;
         let pairs = pairs.as_ref().map(|pairs| pairs.pairs);
         let drained = drain.as_ref().map(|drain| drain.rounds);
-        pairs.or(drained).or(sessions.as_ref().map(|_| u64::from(self.clients))).unwrap_or(0)
+        let uses = affinity.as_ref().map(|affinity| affinity.cached.uses + affinity.uncached.uses);
+        pairs.or(drained).or(uses).or(sessions.as_ref().map(|_| u64::from(self.clients))).unwrap_or(0)
     }
 
     /// Number of grants that broke a guarantee.
     pub(super) fn violations(&self) -> u64 {
-        let Figures { handoff, drain, .. } = &self.figures;
-        handoff.as_ref().map_or(0, |handoff| handoff.violations) + drain.as_ref().map_or(0, |drain| drain.out_of_order)
+        let Figures { handoff, drain, affinity, .. } = &self.figures;
+        let handoff = handoff.as_ref().map(|handoff| handoff.violations);
+        let drain = drain.as_ref().map(|drain| drain.out_of_order);
+        handoff.or(drain).or(affinity.as_ref().map(|affinity| affinity.violations)).unwrap_or(0)
     }
 
     /// Prints tables of the figures and of the usage of the nodes, then notes.
@@ -96,6 +102,9 @@ impl Report {
         if let Some(held) = &self.figures.held {
             let (heading, row): (Vec<_>, Vec<_>) = held.cells().into_iter().unzip();
             output.table(&heading, &[row])?;
+        }
+        if let Some(affinity) = &self.figures.affinity {
+            output.table(&AffinityFigures::HEADING, &affinity.rows())?;
         }
         if let Some(failover) = &self.figures.failover {
             let rows: Vec<_> = failover.told.iter().map(OutageFigures::row).collect();
@@ -107,12 +116,13 @@ impl Report {
 
     fn cells(&self) -> Vec<Cell> {
         let mut cells = vec![("WORKLOAD", self.workload.to_owned()), ("CLIENTS", self.clients.to_string())];
-        let Figures { pairs, handoff, drain, sessions, held: _, failover } = &self.figures;
+        let Figures { pairs, handoff, drain, sessions, held: _, failover, affinity } = &self.figures;
         cells.extend(pairs.iter().flat_map(PairFigures::cells));
         cells.extend(handoff.iter().flat_map(HandoffFigures::cells));
         cells.extend(drain.iter().flat_map(DrainFigures::cells));
         cells.extend(sessions.iter().flat_map(SessionFigures::cells));
         cells.extend(failover.iter().flat_map(FailoverFigures::cells));
+        cells.extend(affinity.iter().flat_map(AffinityFigures::cells));
         cells.push(("LOST", self.lost_sessions.to_string()));
         cells.push(("ERRORS", self.errors.errors.to_string()));
         cells

@@ -37,12 +37,19 @@ impl LockGuard {
     /// Creates the guard of a hold. If the hold has a separate lease, the session's task renews that lease.
     pub(crate) fn new(session: SessionRef, hold: Arc<Hold>, waited: Duration) -> Self {
         session.state.holds.add(&hold);
+        Self::of_added(session, hold, waited)
+    }
+
+    /// Creates the guard of a hold that is in the session's table already.
+    pub(crate) fn of_added(session: SessionRef, hold: Arc<Hold>, waited: Duration) -> Self {
         if hold.lease_length().is_some() {
             session.run_in_background(session.service.renew_lease(session.state.clone(), hold.clone()));
         }
         let held = OnDrop::new(HoldRef { session, hold }, |held| {
             held.hold.release();
-            held.session.finish_in_background(held.release(), None);
+            if held.keep().is_none() {
+                held.session.finish_in_background(held.release(), None);
+            }
         });
         Self { held, waited, permits: 1 }
     }
@@ -128,6 +135,7 @@ impl LockGuard {
     }
 
     async fn upgrade_as(&mut self, wait: WaitLimit) -> Result<FencingToken, ClientError> {
+        self.held.stop_caching();
         let session = self.held.session.clone();
         let deadline = wait.until(session.state.clock.now());
         let drawn = session.state.draw();
@@ -173,6 +181,7 @@ impl LockGuard {
     #[must_use = "dropping the permits releases them"]
     pub fn into_permits(mut self) -> impl Iterator<Item = Permit> + Send {
         self.held.disarm();
+        self.held.stop_caching();
         Permit::all(self.held.clone(), self.permits).one_by_one()
     }
 
@@ -191,9 +200,14 @@ impl LockGuard {
     /// Releases the lock and returns the answer. If the future is dropped, the session's task completes the release. It
     /// does so, too, after an error with an unknown outcome, which means that the service did not answer within the
     /// client's request wait.
+    ///
+    /// If the session keeps a [cached](crate::client::LockRequest::cached) hold, nothing is sent.
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.held.disarm();
         self.held.hold.release();
+        if let Some(kept) = self.held.keep() {
+            return Ok(kept);
+        }
         Released::from_reply(self.held.session.run(self.held.release()).await?)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::error::Lost;
-use crate::client::hold::{Hold, HoldEnd, HoldState, RevokeRequest};
+use crate::client::hold::{Hold, HoldEnd, HoldState, Released, RevokeRequest};
 use crate::client::session::commands::{HoldChange, SessionCommand};
 use crate::client::session::reference::SessionRef;
 use crate::client::session::state::SessionState;
@@ -51,8 +51,22 @@ impl HoldRef {
         SessionCommand::Release(self.hold.clone(), self.session.state.draw())
     }
 
+    /// Ends the use of a cached hold, which its session keeps if it can. Returns the result of the release if nothing
+    /// must be sent.
+    pub(crate) fn keep(&self) -> Option<Released> {
+        let kept = self.hold.kept?;
+        let session = &self.session.state;
+        session.holds.give_back(&self.hold, session.clock.now()).then_some(kept)
+    }
+
+    /// Makes the hold an ordinary one, if it is cached: a change of a hold ends its mark in the cluster, too.
+    pub(crate) fn stop_caching(&self) {
+        self.session.state.holds.stop_caching(&self.hold);
+    }
+
     /// Returns a command that changes the hold.
     pub(crate) fn change(&self, change: HoldChange) -> SessionCommand {
+        self.stop_caching();
         SessionCommand::Change(self.hold.clone(), self.session.state.draw(), change)
     }
 }

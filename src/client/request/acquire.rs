@@ -11,6 +11,7 @@ use crate::client::hold::Hold;
 use crate::client::options::{
     RequestOptions, SessionOptions, WaitLimit, mode_methods, request_methods, session_methods,
 };
+use crate::client::request::cached::acquire_cached;
 use crate::client::request::pending::{PendingAcquire, SessionSource, acquire};
 use crate::client::retry::Retry;
 use crate::client::session::Session;
@@ -68,6 +69,36 @@ impl<S: LockService> LockRequest<S> {
         self
     }
 
+    /// Lets the session keep the hold after its guard is dropped, so that the session's next cached acquires of this
+    /// lock take it without a message, under the same token. For a session that takes the same lock again and again.
+    ///
+    /// - The session releases the hold after the use that runs when another request waits for the lock, even one of the
+    ///   same session that is not cached, and if no guard uses the hold for 30 s. It keeps at most 1,024 unused holds.
+    /// - The cached acquires of one session wait for each other in the order of their calls.
+    /// - Only for an exclusive lock, without an owner, a parent, a lease, a value, a lock-delay, `at_least`, `at_most`
+    ///   and `unfair`. A change of the hold, such as [`downgrade`](LockGuard::downgrade), makes it an ordinary one.
+    /// - The metadata and the reason are those of the acquire that was granted by the cluster.
+    /// - Several uses share one token, so a resource cannot reject a late write of an earlier use of the same session.
+    ///   After a crash of the session the lock stays closed until its TTL is over, even if no use was running.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = lockkeeper::testing::Cluster::start(1, None).await?;
+    /// # let client = lockkeeper::client::Client::new(cluster.leader().await);
+    /// let session = client.session().open().await?;
+    /// let first = session.lock("shard-7").cached().acquire().await?;
+    /// let token = first.token();
+    /// drop(first);
+    /// let second = session.lock("shard-7").cached().acquire().await?;
+    /// assert_eq!(second.token(), token);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cached(mut self) -> Self {
+        self.session_options.extras.cached = true;
+        self
+    }
+
     /// Sends the request and waits as its options say.
     ///
     /// - Errors and changes of leader are retried under one request number.
@@ -76,6 +107,9 @@ impl<S: LockService> LockRequest<S> {
     pub async fn acquire(self) -> Result<LockGuard, ClientError> {
         let Self { source, name, access, options, session_options } = self;
         let name = name?;
+        if session_options.extras.cached {
+            return acquire_cached(source, name, access, options, session_options).await;
+        }
         let acquired = acquire(source, (name.clone(), access).into(), options, session_options).await?;
         Ok(acquired.guard(name)?.held_in(access.mode))
     }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::client::client::Client;
 use crate::client::error::ClientError;
 use crate::client::guard::LockGuard;
-use crate::client::hold::Hold;
+use crate::client::hold::{Hold, Released};
 use crate::client::on_drop::OnDrop;
 use crate::client::options::{OnQueued, RequestOptions, SessionOptions, WaitLimit};
 use crate::client::session::Session;
+use crate::client::session::cached_holds::Ticket;
 use crate::client::session::commands::SessionCommand;
 use crate::client::session::reference::SessionRef;
 use crate::client::wait::{granted, no_answer, not_acquired, submit_and_wait, wait_until};
@@ -39,15 +40,14 @@ struct Prepared<S: LockService> {
 }
 
 impl<S: LockService> SessionSource<S> {
-    /// Finds or opens the session. The wait counts from this call: both it and the request wait bound the opening of
-    /// the session. If the session does not open in time, the service is reported as unreachable, because the state of
-    /// the lock is not known.
-    async fn prepare(self, options: RequestOptions) -> Result<Prepared<S>, ClientError> {
-        let RequestOptions { metadata, why, wait } = options;
-        let (session, deadline) = match self {
+    /// Finds or opens the session, and returns when the wait is over. The wait counts from this call: both it and the
+    /// request wait bound the opening of the session. If the session does not open in time, the service is reported as
+    /// unreachable, because the state of the lock is not known.
+    pub(crate) async fn open(self, wait: WaitLimit) -> Result<(Session<S>, Option<Instant>), ClientError> {
+        match self {
             SessionSource::Own(session) => {
                 let deadline = wait.until(session.settings.clock.now());
-                (session, deadline)
+                Ok((session, deadline))
             }
             SessionSource::Shared(client) => {
                 let now = client.settings.clock.now();
@@ -61,9 +61,14 @@ impl<S: LockService> SessionSource<S> {
                         return Err(no_answer("opening a session"));
                     }
                 };
-                (session, deadline)
+                Ok((session, deadline))
             }
-        };
+        }
+    }
+
+    async fn prepare(self, options: RequestOptions) -> Result<Prepared<S>, ClientError> {
+        let RequestOptions { metadata, why, wait } = options;
+        let (session, deadline) = self.open(wait).await?;
         let metadata = RequestOptions::metadata(metadata, why, &session.settings.metadata)?;
         let now = session.settings.clock.now();
         let patience = deadline.map_or(wait, |deadline| WaitLimit::For(deadline.since(now))).patience();
@@ -78,7 +83,7 @@ pub(crate) async fn acquire<S: LockService>(
     options: RequestOptions,
     mut session_options: SessionOptions,
 ) -> Result<Acquired, ClientError> {
-    let (owner, extras) = session_options.checked(locks.values().map(|access| access.mode))?;
+    let (owner, extras) = session_options.checked(&locks)?;
     let SessionOptions { lease_ms, on_queued, .. } = session_options;
     let none = || Invalid::new("locks", "at least one in a set", "none");
     let first = locks.keys().next().cloned().ok_or_else(none)?;
@@ -150,6 +155,7 @@ impl<S: LockService> PendingAcquire<S> {
             return Err(not_acquired(&self.claim.lock.name, self.ahead.take()));
         };
         session.state.finish(number);
+        session.state.holds.recalled(&reply.recalled);
         Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None })
     }
 
@@ -194,6 +200,16 @@ impl Acquired {
             Some(lock) => Err(ClientError::HoldEnded { lock, reason: EndReason::Broken }),
             None => Ok(guards),
         }
+    }
+
+    /// Returns the guard of a cached hold, which the session's next acquires can take.
+    pub(crate) fn cached_guard(mut self, name: LockName, ticket: Ticket) -> Result<LockGuard, ClientError> {
+        let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
+        let grant = granted(outcome, &name, self.ahead.take())?;
+        let entry = Released { index: self.reply.index, at: self.reply.stamp, left: 0 };
+        let hold = Arc::new(Hold::new(name, &grant, None, None).kept_as(entry));
+        self.session.state.holds.add_cached(ticket, &hold);
+        Ok(LockGuard::of_added(self.session, hold, Duration::from_millis(grant.waited_ms)))
     }
 
     fn guard_of(&self, name: LockName, grant: &Grant) -> LockGuard {

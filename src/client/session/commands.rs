@@ -154,6 +154,9 @@ async fn run<S: LockService>(
     if let (Some(hold), Ok(Reply { outcome: Outcome::Granted(grant), .. })) = (&hold, &answer) {
         session.holds.regranted(hold, grant.token);
     }
+    if let Ok(reply) = &answer {
+        session.holds.recalled(&reply.recalled);
+    }
     if is_final(&answer) {
         session.finish(number);
     }

@@ -12,7 +12,7 @@ use crate::model::{Claim, Outcome, Query, QueryResult, Refusal, TokenState};
 use crate::service::{Events, Freshness, LockService, ServiceError};
 
 /// Applies the events of the session's holds while the session lives. If events were missed, or the session had no
-/// stream for a time, it subscribes again and then reads each watched hold.
+/// stream for a time, it subscribes again and then reads each watched hold; cached holds are given up at once.
 pub(crate) async fn follow<S: LockService>(
     service: S,
     session: Arc<SessionState>,
@@ -32,9 +32,11 @@ pub(crate) async fn follow<S: LockService>(
             event = next => match event {
                 Ok(event) => session.holds.on_event(&event),
                 Err(error) => {
+                    session.holds.unfollowed();
                     tokio::time::sleep(backoff.pause(&error, &*session.clock)).await;
                     events = service.hold_events(session.id);
                     if events.is_ok() {
+                        session.holds.followed();
                         let missed = session.holds.missed().into_iter();
                         reads = missed.map(|hold| read(&service, &session, hold)).collect();
                     }

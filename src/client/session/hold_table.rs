@@ -1,13 +1,16 @@
 //! The holds of a session that have a guard, and the events that concern them.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
-use crate::client::hold::{Hold, RevokeRequest};
+use crate::client::hold::{Hold, HoldEnd, RevokeRequest};
+use crate::client::session::cached_holds::{Asked, CachedHolds, Ticket, Turn};
+use crate::clock::Instant;
 use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE, HOLDS_SWEEP_MIN};
-use crate::model::{EndReason, Event, EventKind, FencingToken, Reason};
+use crate::model::{EndReason, Event, EventKind, FencingToken, LockName, Reason};
 
 /// The holds of a session that have guards.
 ///
@@ -19,6 +22,10 @@ pub(crate) struct HoldTable {
     table: Mutex<Table>,
     /// Bounds the reads of holds that run at the same time.
     pub(crate) reads: Semaphore,
+    /// Notified when cached holds must be released, or the first one was granted.
+    pub(crate) cached_changed: Notify,
+    /// Whether the session's task releases cached holds.
+    releases_cached: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +37,7 @@ struct Table {
     early: VecDeque<(FencingToken, HoldEvent)>,
     /// The largest token of an early event that was removed for lack of space.
     forgotten: Option<FencingToken>,
+    cached: CachedHolds,
 }
 
 /// What another client, or the end of a lease, did to a hold.
@@ -38,6 +46,7 @@ enum HoldEvent {
     LeaseEnded(EndReason),
     Broken(Reason),
     HandedOver,
+    Recalled,
     RevokeRequested(RevokeRequest),
 }
 
@@ -49,6 +58,7 @@ impl HoldEvent {
             EventKind::Expired { reason, .. } => Some((token?, HoldEvent::LeaseEnded(*reason))),
             EventKind::Broken { why, .. } => Some((token?, HoldEvent::Broken(why.clone()))),
             EventKind::HandedOver { from, .. } => Some((*from, HoldEvent::HandedOver)),
+            EventKind::Recalled => Some((token?, HoldEvent::Recalled)),
             EventKind::RevokeRequested { by, why } => {
                 Some((token?, HoldEvent::RevokeRequested(RevokeRequest { by: by.clone(), why: why.clone() })))
             }
@@ -62,7 +72,6 @@ impl HoldEvent {
             | EventKind::Resumed { .. }
             | EventKind::Reopened
             | EventKind::ValueChanged
-            | EventKind::Recalled
             | EventKind::LimitChanged { .. }
             | EventKind::SessionOpened
             | EventKind::SessionEnded { .. }
@@ -77,6 +86,8 @@ impl HoldEvent {
             HoldEvent::LeaseEnded(reason) => hold.lose(Some(*reason)),
             HoldEvent::Broken(why) => hold.lose_broken(why.clone()),
             HoldEvent::HandedOver => hold.lose(Some(EndReason::HandedOver)),
+            // A recall does not end the use that runs.
+            HoldEvent::Recalled => {}
             HoldEvent::RevokeRequested(request) => hold.request_revoke(request.clone()),
         }
     }
@@ -84,7 +95,12 @@ impl HoldEvent {
 
 impl HoldTable {
     pub(crate) fn new() -> Self {
-        Self { table: Mutex::default(), reads: Semaphore::new(HOLD_READS_AT_ONCE) }
+        Self {
+            table: Mutex::default(),
+            reads: Semaphore::new(HOLD_READS_AT_ONCE),
+            cached_changed: Notify::new(),
+            releases_cached: AtomicBool::new(false),
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -95,11 +111,108 @@ impl HoldTable {
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         let mut table = self.table();
         table.apply_early(hold);
-        if table.sweep_at <= table.holds.len() {
-            table.holds.retain(|hold| hold.strong_count() > 0);
-            table.sweep_at = HOLDS_SWEEP_MIN.max(2 * table.holds.len());
+        table.add(hold);
+    }
+
+    /// Adds the hold that was granted to a cached acquire. The next acquires can take it, unless it was recalled or
+    /// has ended.
+    pub(crate) fn add_cached(&self, ticket: Ticket, hold: &Arc<Hold>) {
+        let mut table = self.table();
+        let over = table.apply_early(hold);
+        table.add(hold);
+        let first = table.cached.granted(ticket, hold, over);
+        self.changed(&table, first);
+    }
+
+    /// Wakes the release of cached holds if it has work to do.
+    fn changed(&self, table: &Table, first: bool) {
+        if first || table.cached.has_given_up() {
+            self.cached_changed.notify_one();
         }
-        table.holds.push(Arc::downgrade(hold));
+    }
+
+    /// Whether this is the first call, after which the caller starts the release of cached holds.
+    pub(crate) fn starts_releasing(&self) -> bool {
+        !self.caches() && !self.releases_cached.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the session had a cached hold.
+    pub(crate) fn caches(&self) -> bool {
+        self.releases_cached.load(Ordering::Relaxed)
+    }
+
+    /// Begins an acquire of a cached hold.
+    pub(crate) fn ask_cached(&self, name: &LockName, now: Instant) -> Asked {
+        let mut table = self.table();
+        let asked = table.cached.ask(name, now);
+        if let Asked::Now(Turn::Taken(hold)) = &asked {
+            table.add(hold);
+        }
+        self.changed(&table, false);
+        asked
+    }
+
+    /// Removes an acquire of a cached hold from the local queue.
+    pub(crate) fn leave_cached(&self, name: &LockName, ticket: Ticket) {
+        self.table().cached.leave(name, ticket);
+    }
+
+    /// Records that the request of a cached acquire ended without a grant.
+    pub(crate) fn cached_failed(&self, name: &LockName, ticket: Ticket) {
+        self.table().cached.failed(name, ticket);
+    }
+
+    /// Ends a use of a cached hold that its guard has released. Returns false if the hold must be released at the
+    /// cluster.
+    pub(crate) fn give_back(&self, hold: &Hold, now: Instant) -> bool {
+        let mut table = self.table();
+        if hold.ended(now) != Some(HoldEnd::Released) {
+            table.cached.give_up(hold.token());
+            return false;
+        }
+        let Ok(next) = table.cached.give_back(hold, now) else { return false };
+        if let Some(next) = next {
+            table.add(&next);
+        }
+        self.changed(&table, false);
+        true
+    }
+
+    /// Makes a cached hold an ordinary one: its guard releases it. Other holds stay as they are.
+    pub(crate) fn stop_caching(&self, hold: &Hold) {
+        if hold.kept.is_some() {
+            self.table().cached.give_up(hold.token());
+        }
+    }
+
+    /// Applies the recalled holds that an answer names.
+    pub(crate) fn recalled(&self, tokens: &[FencingToken]) {
+        if tokens.is_empty() {
+            return;
+        }
+        let mut table = self.table();
+        for token in tokens {
+            table.on_event(*token, &HoldEvent::Recalled);
+        }
+        self.changed(&table, false);
+    }
+
+    /// Records until when the last renewal of the session allows local takes.
+    pub(crate) fn renewed(&self, fresh_until: Option<Instant>) {
+        self.table().cached.renewed(fresh_until);
+    }
+
+    /// Removes the cached holds that were idle for too long. Returns the holds that must be released, and when to look
+    /// again.
+    pub(crate) fn cached_to_release(&self, now: Instant) -> (Vec<Arc<Hold>>, Option<Instant>) {
+        let mut table = self.table();
+        let next = table.cached.give_up_overdue(now);
+        (table.cached.take_given_up(), next)
+    }
+
+    /// Removes all cached holds, because the session has ended.
+    pub(crate) fn close(&self) {
+        self.table().cached = CachedHolds::default();
     }
 
     /// Stores the token of an upgrade.
@@ -113,19 +226,20 @@ impl HoldTable {
     pub(crate) fn on_event(&self, event: &Event) {
         let Some((token, event)) = HoldEvent::of(event) else { return };
         let mut table = self.table();
-        let mut known = false;
-        for hold in table.holds.iter().filter_map(Weak::upgrade).filter(|hold| hold.token() == token) {
-            event.apply(&hold);
-            known = true;
-        }
-        if known {
-            return;
-        }
-        if table.early.len() == HOLD_EVENTS_EARLY_MAX {
-            let oldest = table.early.pop_front().map(|(token, _)| token);
-            table.forgotten = table.forgotten.max(oldest);
-        }
-        table.early.push_back((token, event));
+        table.on_event(token, &event);
+        self.changed(&table, false);
+    }
+
+    /// Records that events are missed from now on: the session gives up its cached holds.
+    pub(crate) fn unfollowed(&self) {
+        let mut table = self.table();
+        table.cached.unfollowed();
+        self.changed(&table, false);
+    }
+
+    /// Records that events arrive from now on.
+    pub(crate) fn followed(&self) {
+        self.table().cached.followed();
     }
 
     /// Records that events were missed. Returns the holds that must be read now.
@@ -136,17 +250,52 @@ impl HoldTable {
 }
 
 impl Table {
-    fn apply_early(&mut self, hold: &Hold) {
+    fn add(&mut self, hold: &Arc<Hold>) {
+        if self.sweep_at <= self.holds.len() {
+            self.holds.retain(|hold| hold.strong_count() > 0);
+            self.sweep_at = HOLDS_SWEEP_MIN.max(2 * self.holds.len());
+        }
+        self.holds.push(Arc::downgrade(hold));
+    }
+
+    fn on_event(&mut self, token: FencingToken, event: &HoldEvent) {
+        let mut known = match event {
+            HoldEvent::Recalled => self.cached.recalled(token),
+            // A hold that no guard uses is released at once.
+            HoldEvent::RevokeRequested(_) => self.cached.give_up_idle(token),
+            HoldEvent::LeaseEnded(_) | HoldEvent::Broken(_) | HoldEvent::HandedOver => self.cached.give_up(token),
+        };
+        for hold in self.holds.iter().filter_map(Weak::upgrade).filter(|hold| hold.token() == token) {
+            event.apply(&hold);
+            known = true;
+        }
+        let repeated = || self.early.iter().any(|(of, early)| *of == token && matches!(early, HoldEvent::Recalled));
+        if known || (matches!(event, HoldEvent::Recalled) && repeated()) {
+            return;
+        }
+        if self.early.len() == HOLD_EVENTS_EARLY_MAX {
+            let oldest = self.early.pop_front().map(|(token, _)| token);
+            self.forgotten = self.forgotten.max(oldest);
+        }
+        self.early.push_back((token, event.clone()));
+    }
+
+    /// Applies the events that arrived before the grant of this hold. Returns whether one of them recalled or ended the
+    /// hold, or may have.
+    fn apply_early(&mut self, hold: &Hold) -> bool {
         let token = hold.token();
-        if self.forgotten.is_some_and(|forgotten| token <= forgotten) {
+        let mut over = self.forgotten.is_some_and(|forgotten| token <= forgotten);
+        if over {
             hold.missed();
         }
         self.early.retain(|(of, event)| {
             let its = *of == token;
             if its {
                 event.apply(hold);
+                over |= !matches!(event, HoldEvent::RevokeRequested(_));
             }
             !its
         });
+        over
     }
 }

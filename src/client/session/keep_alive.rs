@@ -36,6 +36,9 @@ pub(crate) struct KeepAlive<S> {
     due: Instant,
     /// Whether the session still has its stream; `None` if the next attempt must attach the session to another stream.
     attachment: Option<watch::Receiver<bool>>,
+    /// When an attach was last answered, or the session was opened; `None` without a stream and during an attach. Only
+    /// renewals that were sent since then allow local takes, because the stream's events begin with that answer.
+    attached: Option<Instant>,
     last: LastAttempt,
     backoff: Backoff,
 }
@@ -69,9 +72,12 @@ enum Ending {
 
 impl<S: LockService> KeepAlive<S> {
     pub(crate) fn new(service: S, session: Arc<SessionState>, queue: mpsc::UnboundedReceiver<BackgroundTask>) -> Self {
-        let due = session.schedule.after(session.validity().newest_answered());
+        let opened = session.validity().newest_answered();
+        let due = session.schedule.after(opened);
+        session.refresh_cached(Some(opened));
         Self {
             attachment: Some(service.attachment(session.id)),
+            attached: Some(opened),
             service,
             session,
             queue,
@@ -135,6 +141,8 @@ impl<S: LockService> KeepAlive<S> {
     /// pause of the backoff remains.
     fn on_detached(&mut self) {
         self.attachment = None;
+        self.attached = None;
+        self.session.refresh_cached(None);
         match self.last {
             LastAttempt::Attaching | LastAttempt::Failed => {}
             LastAttempt::Answered | LastAttempt::Renewing => self.due = self.session.clock.now(),
@@ -179,6 +187,8 @@ impl<S: LockService> KeepAlive<S> {
 
     fn attach(&mut self, sent: Instant) {
         self.session.validity().attaching(sent);
+        self.session.refresh_cached(None);
+        self.attached = None;
         let SessionState { namespace, id, handle, .. } = &*self.session;
         let (namespace, handle) = (namespace.clone(), handle.clone());
         let attach = Attach { namespace, session: *id, handle, attempt: self.attempt };
@@ -197,17 +207,25 @@ impl<S: LockService> KeepAlive<S> {
                 index,
                 stamp,
                 outcome: outcome @ (Outcome::Renewed { deadline, .. } | Outcome::Attached { deadline, .. }),
-                ..
+                recalled,
             }) => {
-                if matches!(outcome, Outcome::Attached { .. }) {
-                    self.attachment = Some(self.service.attachment(session.id));
-                }
                 let now = session.clock.now();
+                let attach = matches!(outcome, Outcome::Attached { .. });
+                if attach {
+                    self.attachment = Some(self.service.attachment(session.id));
+                    self.attached = Some(now);
+                }
                 let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };
                 session.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);
                 if !outdated {
                     self.due = session.schedule.after(sent);
                     (self.last, self.backoff) = (LastAttempt::Answered, Backoff::new());
+                }
+                session.holds.recalled(&recalled);
+                if attach && session.holds.caches() {
+                    self.due = now;
+                } else if !outdated && self.attached.is_some_and(|attached| attached <= sent) {
+                    session.refresh_cached(Some(sent));
                 }
             }
             Ok(Reply { outcome: Outcome::Refused(Refusal::SessionEnded { reason, why, .. }), .. })

@@ -1,5 +1,7 @@
 //! Sessions: the holds and waits of a client end with its session.
 
+pub(crate) mod cached_holds;
+pub(crate) mod cached_release;
 pub(crate) mod commands;
 pub(crate) mod hold_events;
 pub(crate) mod hold_lease;
@@ -142,6 +144,9 @@ impl<S: LockService> Session<S> {
         let (queue, tasks) = mpsc::unbounded_channel();
         // Subscribes before any lock is granted, so that no event of a hold is missed.
         let events = service.hold_events(state.id);
+        if events.is_ok() {
+            state.holds.followed();
+        }
         let follow = hold_events::follow(service.clone(), state.clone(), events);
         let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks);
         // The references own this task: it ends when the last reference is dropped, or with the session.

@@ -184,6 +184,13 @@ impl SessionState {
     /// Records the end of the session. Only the first end counts.
     pub(crate) fn end_as(&self, end: SessionEnd) {
         self.end.record(end);
+        self.holds.close();
+    }
+
+    /// Updates until when cached holds may be taken, after an answered renewal or the begin of an attach.
+    pub(crate) fn refresh_cached(&self, renewed: Option<Instant>) {
+        let until = self.validity().until();
+        self.holds.renewed(renewed.map(|sent| sent.after(self.ttl / 2).min(until)));
     }
 
     /// Records the end that the cluster reported, with the reason of the operator that ended the session, if any.

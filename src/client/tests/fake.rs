@@ -103,6 +103,8 @@ struct Inner {
     questions: (usize, usize),
     valid: Vec<FencingToken>,
     subscribers: Vec<EventSender>,
+    /// The recalled holds that renewals name.
+    recalled: Vec<FencingToken>,
     /// Whether subscriptions end as soon as they begin.
     curt: bool,
     /// Number of commands and renewals that were answered.
@@ -124,6 +126,7 @@ impl Fake {
             questions: (0, 0),
             valid: Vec::new(),
             subscribers: Vec::new(),
+            recalled: Vec::new(),
             curt: false,
             answered: 0,
         };
@@ -203,6 +206,11 @@ impl Fake {
         }
     }
 
+    /// Sets the recalled holds that renewals name from now on.
+    pub(super) fn recalled(&self, tokens: &[u64]) {
+        self.inner().recalled = tokens.iter().map(|token| FencingToken::new(0, *token)).collect();
+    }
+
     /// Ends all subscriptions.
     pub(super) fn cut(&self) {
         self.inner().subscribers.clear();
@@ -211,6 +219,11 @@ impl Fake {
     /// Makes subscriptions end as soon as they begin.
     pub(super) fn curt(&self) {
         self.inner().curt = true;
+    }
+
+    /// Makes subscriptions last again.
+    pub(super) fn followed(&self) {
+        self.inner().curt = false;
     }
 
     /// Returns the current log time.
@@ -386,7 +399,8 @@ impl LockService for Fake {
         let [renewal] = &renewals[..] else { unreachable!("clients renew one at a time") };
         let fate = self.reach(Asked::Renew(renewal.clone())).await?;
         let outcome = if let Fate::Outcome(outcome) = fate { outcome } else { self.renewed(renewal) };
-        Ok(vec![self.reply(outcome).await])
+        let recalled = self.inner().recalled.clone();
+        Ok(vec![Reply { recalled, ..self.reply(outcome).await }])
     }
 
     async fn wait_outcome(&self, _: ClaimRef) -> Result<Reply, ServiceError> {

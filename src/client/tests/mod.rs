@@ -1,6 +1,8 @@
 //! Tests of the client against a service that the test controls, in simulated time: they do not wait, and all counts
 //! are exact.
 
+mod cached;
+mod cached_model;
 mod fake;
 mod following;
 mod hold_events;

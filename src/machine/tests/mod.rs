@@ -8,7 +8,7 @@ mod costs;
 mod deadlocks;
 mod history;
 pub(crate) mod mirror;
-mod naive;
+pub(crate) mod naive;
 mod property;
 mod queuers;
 pub(crate) mod random;

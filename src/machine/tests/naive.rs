@@ -109,7 +109,7 @@ struct Taken {
 
 /// The naive model. See the module.
 #[derive(Default)]
-pub(super) struct Naive {
+pub(crate) struct Naive {
     now: LogTime,
     tokens: u64,
     opened: u64,
@@ -138,11 +138,11 @@ pub(super) struct Naive {
     /// Processes, and until when each is remembered.
     pings: Vec<(Namespace, ProcessId, LogTime)>,
     /// Every grant of the newest entry.
-    pub(super) granted: Vec<(LockKey, Claim, FencingToken)>,
+    pub(crate) granted: Vec<(LockKey, Claim, FencingToken)>,
     /// Every hold that was recalled in the newest entry.
-    pub(super) recalls: Vec<FencingToken>,
+    pub(crate) recalls: Vec<FencingToken>,
     /// For each answer of the newest entry, the recalled holds that it contains.
-    pub(super) named: Vec<Vec<FencingToken>>,
+    pub(crate) named: Vec<Vec<FencingToken>>,
 }
 
 /// An event that a wait may need: a party finishes, or a wait is granted.
@@ -190,7 +190,7 @@ fn is_semaphore(mode: Mode) -> bool {
 }
 
 impl Naive {
-    pub(super) fn apply(&mut self, entry: &Entry) -> (Vec<Outcome>, Vec<Outcome>) {
+    pub(crate) fn apply(&mut self, entry: &Entry) -> (Vec<Outcome>, Vec<Outcome>) {
         let previous = self.now;
         self.now = self.now.max(entry.stamp);
         self.granted.clear();

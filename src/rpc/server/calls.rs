@@ -146,6 +146,7 @@ impl<S: LockService> Calls<S> {
             token: token.map(|token| token.as_u64()).or(held),
             deadline_ms: deadline.0,
             valid_ms: valid_ms(reply.stamp, deadline),
+            recalled: recalled(&reply),
         })
     }
 
@@ -331,9 +332,14 @@ impl<S: LockService> Calls<S> {
             waited_ms: grant.waited_ms,
             deadline_ms: deadline.map(|deadline| deadline.0),
             valid_ms: deadline.map(|deadline| valid_ms(stamp, deadline)),
+            recalled: recalled(&reply),
             ..Default::default()
         })
     }
+}
+
+fn recalled(reply: &Reply) -> Vec<u64> {
+    reply.recalled.iter().map(|token| token.as_u64()).collect()
 }
 
 /// Converts a command of a unary call, which contains its session's proof.

@@ -1,10 +1,11 @@
 //! The clients of a run, and the watchers that record its events.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::client::{ClientError, LockGuard, Session};
-use lockkeeper::model::{EventKind, LockName, Mode, Position};
+use lockkeeper::model::{EventKind, FencingToken, LockName, Mode, Position};
 use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::ServiceError;
 use tokio::time::{sleep, timeout};
@@ -15,6 +16,8 @@ use crate::random::Random;
 
 const LOCKS: [&str; 3] = ["red", "green", "blue"];
 const TTL: Duration = Duration::from_millis(1_500);
+/// One of this number of clients lets its sessions keep their exclusive holds between uses.
+const CLIENTS_A_CACHING_ONE: usize = 4;
 /// The timeout of one inspection.
 const INSPECT_WAIT: Duration = Duration::from_millis(300);
 
@@ -53,6 +56,7 @@ pub(super) async fn watch_node(run: Arc<Run>, node: usize, endpoint: String) {
 pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>, mut random: Random) {
     let connection = connect(endpoints);
     let mut current: Option<Session<RemoteService>> = None;
+    let mut cached = client.is_multiple_of(CLIENTS_A_CACHING_ONE).then(BTreeSet::new);
     while !run.stopping() {
         run.note(|history| history.begins(client, run.now()));
         let alive = current.take().filter(|session| !session.valid_for().is_zero());
@@ -66,7 +70,7 @@ pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>
                 }
             },
         };
-        acquire_once(&run, client, &session, &mut random).await;
+        acquire_once(&run, client, &session, &mut cached, &mut random).await;
         current = Some(session);
     }
     if let Some(session) = current
@@ -76,7 +80,16 @@ pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>
     }
 }
 
-async fn acquire_once(run: &Run, client: usize, session: &Session<RemoteService>, random: &mut Random) {
+/// The tokens of cached holds that a client has used, if the client caches holds.
+type Cached = Option<BTreeSet<FencingToken>>;
+
+async fn acquire_once(
+    run: &Run,
+    client: usize,
+    session: &Session<RemoteService>,
+    cached: &mut Cached,
+    random: &mut Random,
+) {
     let name = LOCKS[random.below(LOCKS.len() as u64) as usize];
     let (dice, patience) = (random.below(100), random.ms(5, 300));
     let request = session.lock(name);
@@ -87,6 +100,8 @@ async fn acquire_once(run: &Run, client: usize, session: &Session<RemoteService>
         85..92 => (request.try_once(), Mode::Exclusive),
         _ => (request.shared().wait(patience), Mode::Shared),
     };
+    let caches = cached.is_some() && mode == Mode::Exclusive;
+    let request = if caches { request.cached() } else { request };
     let asked = run.now();
     let acquired = if random.below(100) < 5 {
         // The caller drops its request. Nothing of it may be left.
@@ -96,12 +111,23 @@ async fn acquire_once(run: &Run, client: usize, session: &Session<RemoteService>
         request.acquire().await
     };
     match acquired {
-        Ok(guard) => hold(run, (client, asked, mode), guard, random).await,
+        Ok(guard) => {
+            let token = guard.token();
+            let again = cached.as_mut().filter(|_| caches).map(|used| !used.insert(token));
+            hold(run, (client, asked, mode), guard, again, random).await;
+        }
         Err(error) => run.met("acquire", &error),
     }
 }
 
-async fn hold(run: &Run, (client, asked, mode): (usize, Duration, Mode), guard: LockGuard, random: &mut Random) {
+/// Holds for a random time, and releases. `again` is set for a cached hold: whether this is not its first use.
+async fn hold(
+    run: &Run,
+    (client, asked, mode): (usize, Duration, Mode),
+    guard: LockGuard,
+    again: Option<bool>,
+    random: &mut Random,
+) {
     let begin = run.now();
     let length = if random.below(100) < 5 { random.ms(300, 900) } else { random.ms(1, 25) };
     let mut valid;
@@ -120,10 +146,16 @@ async fn hold(run: &Run, (client, asked, mode): (usize, Duration, Mode), guard: 
     }
     let (lock, token, session) = (guard.name().clone(), guard.token(), guard.session());
     let end = run.now().min(valid);
-    run.note(|history| {
-        history.granted(Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end });
+    let belief = Belief { client, lock: lock.clone(), token, session, mode, asked, begin, end };
+    run.note(|history| match again {
+        Some(true) => history.used_again(belief),
+        Some(false) | None => history.granted(belief),
     });
-    if random.below(100) < 10 {
+    if again == Some(true) {
+        return drop(guard);
+    }
+    // The session of a cached hold releases it at any later time.
+    if again == Some(false) || random.below(100) < 10 {
         drop(guard);
         return run.note(|history| history.ended(lock, token, end, None));
     }

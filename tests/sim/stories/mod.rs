@@ -18,6 +18,7 @@ mod mass_expiry;
 mod mixed;
 mod parked_through_a_snapshot;
 mod power_cut_of_all;
+mod recalled;
 mod renewal_answer_lost;
 mod renewals_left_behind;
 mod restarted_voter;
@@ -70,6 +71,7 @@ pub(crate) const ALL: &[Story] = &[
     ("restarted_leader", failover::of_a_restarted_leader),
     ("silent_leader", failover::of_a_silent_leader),
     ("wrong_observer", failover::of_one_wrong_observer),
+    ("recalled", recalled::tell),
     ("lost_tail", lost_tail::of_one),
     ("lost_tail_of_two", lost_tail::of_two),
 ];

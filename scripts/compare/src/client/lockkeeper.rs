@@ -5,22 +5,30 @@ use ::lockkeeper::rpc::{RemoteService, RemoteSettings};
 use anyhow::Result;
 
 use super::{Held, TTL};
-use crate::product::Address;
+use crate::product::{Address, Product};
 
 pub(crate) struct Client {
+    product: Product,
     session: Session<RemoteService>,
 }
 
 impl Client {
-    pub(super) async fn connect(nodes: &[Address], number: usize) -> Result<Self> {
+    pub(super) async fn connect(product: Product, nodes: &[Address], number: usize) -> Result<Self> {
         let first = number % nodes.len();
         let endpoints = nodes[first..].iter().chain(&nodes[..first]).map(|node| node.client.clone());
         let service = RemoteService::new(RemoteSettings::new(endpoints))?;
-        Ok(Self { session: Library::new(service).session().ttl(TTL).open().await? })
+        Ok(Self { product, session: Library::new(service).session().ttl(TTL).open().await? })
     }
 
     pub(super) async fn acquire(&self, name: &str) -> Result<Held> {
         Ok(Held::Lockkeeper(self.session.lock(name).acquire().await?))
+    }
+
+    /// Acquires a lock that the session may keep between uses, if the product says so.
+    pub(super) async fn acquire_own(&self, name: &str) -> Result<Held> {
+        let request = self.session.lock(name);
+        let request = if self.product == Product::LockkeeperCached { request.cached() } else { request };
+        Ok(Held::Lockkeeper(request.acquire().await?))
     }
 
     pub(super) async fn close(self) {

@@ -42,7 +42,9 @@ impl Client {
             Product::Etcd => Client::Etcd(etcd::Client::connect(nodes, number).await?),
             Product::Zookeeper => Client::Zookeeper(zookeeper::Client::connect(nodes, number).await?),
             Product::Redis => Client::Redis(redis::Client::connect(nodes).await?),
-            Product::Lockkeeper => Client::Lockkeeper(lockkeeper::Client::connect(nodes, number).await?),
+            Product::Lockkeeper | Product::LockkeeperCached => {
+                Client::Lockkeeper(lockkeeper::Client::connect(product, nodes, number).await?)
+            }
         })
     }
 
@@ -56,7 +58,16 @@ impl Client {
         }
     }
 
-    /// Releases a lock. It is released when this returns.
+    /// Acquires a lock that mostly this client uses. Like [`acquire`](Self::acquire), except for a product that can keep
+    /// such a lock between uses.
+    pub(crate) async fn acquire_own(&mut self, name: &str) -> Result<Held> {
+        match self {
+            Client::Lockkeeper(client) => client.acquire_own(name).await,
+            Client::Etcd(_) | Client::Zookeeper(_) | Client::Redis(_) => self.acquire(name).await,
+        }
+    }
+
+    /// Releases a lock. It is released when this returns, or kept for this client until another one requests it.
     pub(crate) async fn release(&mut self, held: Held) -> Result<()> {
         match (self, held) {
             (Client::Etcd(client), Held::Etcd(key)) => client.release(key).await,

@@ -1,0 +1,114 @@
+//! An acquire of a cached hold: a local take, a wait in the local queue of its session, or a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::client::error::ClientError;
+use crate::client::guard::LockGuard;
+use crate::client::on_drop::OnDrop;
+use crate::client::options::{RequestOptions, SessionOptions, WaitLimit};
+use crate::client::request::pending::{SessionSource, acquire};
+use crate::client::session::Session;
+use crate::client::session::cached_holds::{Asked, Ticket, Turn};
+use crate::client::session::cached_release;
+use crate::client::session::reference::SessionRef;
+use crate::client::wait::{not_acquired, wait_until};
+use crate::clock::Instant;
+use crate::model::{Access, LockName, SmallMap};
+use crate::service::LockService;
+
+/// Acquires a cached hold.
+pub(crate) async fn acquire_cached<S: LockService>(
+    source: SessionSource<S>,
+    name: LockName,
+    access: Access,
+    mut options: RequestOptions,
+    mut session_options: SessionOptions,
+) -> Result<LockGuard, ClientError> {
+    let locks: SmallMap<_, _> = (name.clone(), access).into();
+    session_options.checked(&locks)?;
+    // A loop of local takes awaits nothing else, and would keep its thread from the session's task.
+    tokio::task::coop::consume_budget().await;
+    let (session, deadline) = source.open(options.wait).await?;
+    let (reference, now) = (&session.reference, session.reference.state.clock.now());
+    let turn = match reference.state.holds.ask_cached(&name, now) {
+        Asked::Now(turn) => turn,
+        Asked::Queued(ticket, turn) => {
+            let waiter = QueuedAcquire::new(reference.clone(), name.clone(), ticket, turn);
+            Box::pin(waiter.wait(options.wait, deadline)).await?
+        }
+    };
+    match turn {
+        Turn::Taken(hold) => Ok(LockGuard::of_added(session.reference, hold, Duration::ZERO)),
+        Turn::Request(ticket) => {
+            let left = |deadline: Instant| WaitLimit::For(deadline.since(session.settings.clock.now()));
+            options.wait = deadline.map_or(options.wait, left);
+            Box::pin(request(session, name, ticket, locks, options, session_options)).await
+        }
+    }
+}
+
+/// Requests the lock at the cluster. If that ends without a grant, the next acquire of the local queue has its turn.
+async fn request<S: LockService>(
+    session: Session<S>,
+    name: LockName,
+    ticket: Ticket,
+    locks: SmallMap<LockName, Access>,
+    options: RequestOptions,
+    session_options: SessionOptions,
+) -> Result<LockGuard, ClientError> {
+    let reference = session.reference.clone();
+    if reference.state.holds.starts_releasing() {
+        let releases = cached_release::run(reference.service.clone(), reference.state.clone());
+        reference.run_in_background(Box::pin(releases));
+    }
+    let mut failed = OnDrop::new((reference.state.clone(), name.clone(), ticket), |(session, name, ticket)| {
+        session.holds.cached_failed(name, *ticket);
+    });
+    let acquired = acquire(SessionSource::Own(session), locks, options, session_options).await?;
+    let guard = acquired.cached_guard(name, ticket)?;
+    failed.disarm();
+    Ok(guard)
+}
+
+/// An acquire in the local queue. When it is dropped, it leaves the queue and returns its turn, if it has one.
+struct QueuedAcquire {
+    session: SessionRef,
+    name: LockName,
+    ticket: Ticket,
+    turn: oneshot::Receiver<Turn>,
+}
+
+impl QueuedAcquire {
+    fn new(session: SessionRef, name: LockName, ticket: Ticket, turn: oneshot::Receiver<Turn>) -> Self {
+        Self { session, name, ticket, turn }
+    }
+
+    /// Waits for the turn. A try waits for nothing.
+    async fn wait(mut self, wait: WaitLimit, deadline: Option<Instant>) -> Result<Turn, ClientError> {
+        let state = Arc::clone(&self.session.state);
+        let tries = wait == WaitLimit::Try || wait == WaitLimit::For(Duration::ZERO);
+        let deadline = if tries { Some(state.clock.now()) } else { deadline };
+        tokio::select! {
+            biased;
+            end = state.closed() => Err(state.lost_error(end)),
+            Ok(turn) = &mut self.turn => Ok(turn),
+            () = wait_until(&*state.clock, deadline) => Err(not_acquired(&self.name, None)),
+        }
+    }
+}
+
+impl Drop for QueuedAcquire {
+    fn drop(&mut self) {
+        let holds = &self.session.state.holds;
+        holds.leave_cached(&self.name, self.ticket);
+        match self.turn.try_recv() {
+            // The guard gives the hold back.
+            Ok(Turn::Taken(hold)) => drop(LockGuard::of_added(self.session.clone(), hold, Duration::ZERO)),
+            Ok(Turn::Request(ticket)) => holds.cached_failed(&self.name, ticket),
+            Err(_) => {}
+        }
+    }
+}
