@@ -96,10 +96,12 @@ async fn term(cluster: &Cluster) -> u64 {
 /// Runs 64 clients for `seconds`, while connections between live nodes are reset or slow, their queues are full, and
 /// the leader is stopped for less than an election timeout. Each higher term is an election without a cause.
 pub(crate) async fn run(seconds: usize) {
-    let ports = [(); 3].map(|()| crate::ports::free_ports());
-    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let proxies = ports.map(|[listens, dialed, _]| Proxy::start(at(dialed), at(listens)).expect("a proxy"));
-    let places = ports.map(|[listens, dialed, _]| Place { peer_ports: Some((listens, dialed)), ..Place::default() });
+    // A node refuses a config in which the others dial another port than its own. So the proxies have the same ports at
+    // another address, which the config calls by its name.
+    let ports = [(); 3].map(|()| crate::ports::free_port());
+    let at = |last, port| SocketAddr::from(([127, 0, 0, last], port));
+    let proxies = ports.map(|port| Proxy::start(at(1, port), at(2, port)).expect("a proxy"));
+    let places = ports.map(|port| Place { host: "127.0.0.2".to_owned(), peer_port: Some(port), ..Place::default() });
     let cluster = Cluster::start_at(places, "lan", None).await;
     let grants = Arc::new(watch::Sender::new(Grants { killed: Instant::now(), first: vec![None; CLIENTS] }));
     let mut clients = JoinSet::new();

@@ -30,8 +30,9 @@ pub(crate) struct Place {
     pub(crate) launcher: Vec<String>,
     /// Variables added to its environment.
     pub(crate) environment: Vec<(String, String)>,
-    /// The port at which it listens for the other nodes, and the port at which they dial it. `None` for one free port.
-    pub(crate) peer_ports: Option<(u16, u16)>,
+    /// The port at which it listens for the other nodes, which dial this port of `localhost`. `None` for a free port of
+    /// its address.
+    pub(crate) peer_port: Option<u16>,
 }
 
 impl Default for Place {
@@ -41,7 +42,7 @@ impl Default for Place {
             data: None,
             launcher: Vec::new(),
             environment: Vec::new(),
-            peer_ports: None,
+            peer_port: None,
         }
     }
 }
@@ -102,7 +103,7 @@ impl Cluster {
         }
         for id in 1..=3 {
             let (client, own) = (self.address(id, 0), self.address(id, 1));
-            let peer = self.places[id - 1].peer_ports.map_or(own, |(_, dialed)| format!("127.0.0.1:{dialed}"));
+            let peer = self.places[id - 1].peer_port.map_or(own, |port| format!("localhost:{port}"));
             text += &format!("[[member]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
         }
         text += &format!("[timing]\nprofile = \"{}\"\n", self.profile);
@@ -112,7 +113,7 @@ impl Cluster {
     /// The address at which a node listens: for clients (`of` is 0), peers (1) or HTTP (2).
     fn address(&self, node: usize, of: usize) -> String {
         let place = &self.places[node - 1];
-        let port = place.peer_ports.filter(|_| of == 1).map_or(self.ports[node - 1][of], |(listens, _)| listens);
+        let port = place.peer_port.filter(|_| of == 1).unwrap_or(self.ports[node - 1][of]);
         format!("{}:{port}", place.host)
     }
 

@@ -102,7 +102,7 @@ impl Sandbox {
             data: Some(disks::mounted(self.folder(), node).join("data")),
             launcher: links::launcher(node),
             environment: clocks::environment(self.folder(), node),
-            peer_ports: None,
+            peer_port: None,
         })
     }
 
