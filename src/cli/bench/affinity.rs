@@ -92,8 +92,8 @@ async fn one_turn<S: LockService>(
         let client = User { number, session, locks, holds, foreign: u64::from(bench.options.foreign), done };
         clients.spawn(client.run(span));
     }
-    let told = || format!("{holds:?}: {} done", done.load(Ordering::Relaxed));
-    let (first, last) = bench.watch(span, told).await;
+    let progress = || format!("{holds:?}: {} done", done.load(Ordering::Relaxed));
+    let (first, last) = bench.watch(span, progress).await;
     let mut all = Tally { log_entries: Some(0), ..Tally::default() };
     while let Some(tally) = clients.join_next().await {
         let tally = tally.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
