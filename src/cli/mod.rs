@@ -31,6 +31,7 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use rustix::fs::Mode;
 use tokio::runtime::Runtime;
 
 use args::Common;
@@ -107,6 +108,9 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     let common = &options.common;
     let namespace = &common.namespace;
     connect::refuse_what_is_not_there()?;
+    if matches!(options.command, Command::Serve(_) | Command::Dev(_) | Command::Backup(_) | Command::Restore(_)) {
+        create_private_files();
+    }
     match options.command {
         Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
         Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
@@ -147,6 +151,12 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Member(command) => ask(common, async |at| cmd::member::run(at, command, output).await),
         Command::Backup(options) => ask(common, async |at| cmd::backup::run(at, &options, output).await),
     }
+}
+
+/// Makes the files that this process creates from now on accessible to their owner alone: a node's data and a backup
+/// contain the handles of clients.
+fn create_private_files() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
 /// Runs a command that needs only a client.

@@ -222,6 +222,9 @@ async fn open_here(
         (Arc::new(disk.wal), Arc::new(disk.state), recovered)
     } else {
         let opened = open_directory(&config, &settings, clock.random_u128()).await?;
+        if let Some(warning) = &opened.exposure {
+            tracing::warn!(node = config.node, "{warning}");
+        }
         if let Some(note) = &opened.recovered.note {
             tracing::warn!(node = config.node, note, "recovered");
         }

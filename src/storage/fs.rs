@@ -1,23 +1,37 @@
 //! Operations on directories whose results survive a power cut.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Mode of a new directory: only its owner may list it or open its files, which contain the handles of clients.
+const PRIVATE: u32 = 0o700;
 
 /// Makes creations, renames and removals of names in `dir` durable.
 pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Creates `dir` and its missing parents, and makes each durable in its parent directory.
+/// Creates `dir` and its missing parents for their owner alone, and makes each durable in its parent directory.
 pub(super) fn create_directory(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_directory(parent)?;
-    fs::create_dir(dir)?;
+    DirBuilder::new().mode(PRIVATE).create(dir)?;
     sync_directory(parent)
+}
+
+/// Returns a warning if other users than the owner have access to `dir`, with the command that ends it.
+pub(super) fn exposure(dir: &Path) -> io::Result<Option<String>> {
+    let mode = fs::metadata(dir)?.permissions().mode() & 0o777;
+    let dir = dir.display();
+    let warning = || {
+        format!("{dir} has the handles of clients, and its mode {mode:04o} admits other users; run chmod -R go= {dir}")
+    };
+    Ok((mode & !PRIVATE != 0).then(warning))
 }
 
 /// Removes the files in `dir` for whose names `unwanted` returns true.

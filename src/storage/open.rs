@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::error::OpenError;
-use super::fs::{create_directory, quarantine, remove_files};
+use super::fs::{create_directory, exposure, quarantine, remove_files};
 use super::identity::{Claim, Identity};
 use super::mirror::{DiskState, Mirror, Probe, Worker};
 use super::recover::{MirrorFound, Recovered, Source, recover};
@@ -45,6 +45,8 @@ pub struct Opened {
     pub state: DiskState,
     /// The state to start from.
     pub recovered: Recovered,
+    /// A warning, if other users than the owner have access to the directory.
+    pub exposure: Option<String>,
     /// The lock of the directory. Drop it after `wal` and `state`.
     pub lock: DirectoryLock,
 }
@@ -61,6 +63,7 @@ pub fn open(
     for directory in [dir, &wal_dir, &snapshots] {
         create_directory(directory).map_err(|error| OpenError::io("create", directory, error))?;
     }
+    let exposure = exposure(dir).map_err(|error| OpenError::io("read the mode of", dir, error))?;
     let lock = lock_directory(dir)?;
     let identity = identify(dir, &wal_dir, claim, create)?;
     remove_leftovers(dir, &snapshots).map_err(|error| OpenError::io("clean", dir, error))?;
@@ -97,7 +100,7 @@ pub fn open(
         probe: options.probe.clone(),
     };
     let state = DiskState::start(worker, refill).map_err(|error| OpenError::io("start a thread for", dir, error))?;
-    Ok(Opened { identity, wal, state, recovered, lock })
+    Ok(Opened { identity, wal, state, recovered, exposure, lock })
 }
 
 fn lock_directory(dir: &Path) -> Result<DirectoryLock, OpenError> {

@@ -26,6 +26,7 @@ mod lock_command;
 mod members;
 mod pages;
 mod ports;
+mod private_files;
 #[path = "../sim/random.rs"]
 mod random;
 mod restarts;
