@@ -1,10 +1,15 @@
 //! Connections over any transport: how they are dialled and accepted. A node uses TCP. A simulation runs the same code
 //! on its own network.
 //!
-//! Knows: limits. Never: the protocols on top of a connection.
+//! Knows: limits, and how a connection of HTTP begins. Never: what is sent on it.
 
 mod arrivals;
 mod closed_first;
+mod connection_count;
+mod connection_info;
+mod descriptor_share;
+mod first_request;
+mod port;
 mod write_coalescing;
 
 use std::future::Future;
@@ -20,8 +25,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
-pub use arrivals::{Greeted, Port, arrivals};
+pub use arrivals::arrivals;
 pub(crate) use closed_first::closed_first;
+pub use connection_info::ConnectionInfo;
+pub use first_request::Accepted;
+pub use port::Port;
 pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -38,8 +46,10 @@ impl Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = ();
-    fn connect_info(&self) {}
+    type ConnectInfo = ConnectionInfo;
+    fn connect_info(&self) -> ConnectionInfo {
+        ConnectionInfo::new()
+    }
 }
 
 impl AsyncRead for Connection {

@@ -3,7 +3,7 @@
 //! Knows: limits, model, net, service. Never: the machine, storage, consensus.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +12,16 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures_util::{Stream, StreamExt};
-use tokio::net::{TcpListener, TcpStream};
+use futures_util::{FutureExt, StreamExt};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
 
 use crate::limits;
 use crate::model::Query;
-use crate::net::{self, Greeted, arrivals};
+use crate::net::{self, arrivals};
 use crate::service::{Freshness, LockService, ServiceError};
 
 /// Returns all metrics in the text format of Prometheus.
@@ -53,28 +57,34 @@ async fn serve_routes(
     routes: Router,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let arrivals = Arrivals(Box::pin(arrivals(listener, net::Port::Http)));
-    axum::serve(arrivals, routes).with_graceful_shutdown(stop).await
-}
-
-/// The accepted connections of the port, in the form that axum takes.
-struct Arrivals(Pin<Box<dyn Stream<Item = Greeted<TcpStream>> + Send>>);
-
-impl axum::serve::Listener for Arrivals {
-    type Io = Greeted<TcpStream>;
-    type Addr = ();
-
-    async fn accept(&mut self) -> (Self::Io, ()) {
-        match self.0.next().await {
-            Some(stream) => (stream, ()),
-            // The stream of connections never ends.
-            None => std::future::pending().await,
+    let open = GracefulShutdown::new();
+    let (mut arrivals, mut stop) = (pin!(arrivals(listener, net::Port::Http)), pin!(stop));
+    let http1 = bounded_http1();
+    loop {
+        tokio::select! {
+            Some(stream) = arrivals.next() => {
+                let connection = http1.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes.clone()));
+                // A connection ends with an error if its client breaks a limit or disconnects.
+                tokio::spawn(open.watch(connection.into_owned()).map(drop));
+            }
+            () = &mut stop => break,
         }
     }
+    open.shutdown().await;
+    Ok(())
+}
 
-    fn local_addr(&self) -> std::io::Result<()> {
-        Ok(())
-    }
+/// Returns a server of HTTP/1 connections with a limit on the header of each request, and on the time in which it must
+/// arrive.
+fn bounded_http1() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(limits::HTTP_IDLE_MS_MAX))
+        .max_buf_size(limits::HTTP_HEADER_BYTES_MAX)
+        .max_headers(limits::HTTP_HEADERS_MAX);
+    builder
 }
 
 async fn healthz<S: LockService>(State(port): State<Port<S>>) -> Response {
@@ -107,20 +117,61 @@ fn unavailable(error: &ServiceError) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
-    use tokio::time::timeout;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::time::{Instant, timeout};
 
     use super::*;
+
+    const REQUEST: &str = "GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    fn routes() -> Router {
+        Router::new().route("/a", get(async || "answer"))
+    }
 
     /// The HTTP port closes a connection without requests.
     #[tokio::test(start_paused = true)]
     async fn a_silent_connection_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        tokio::spawn(serve_routes(listener, Router::new(), std::future::pending()));
+        tokio::spawn(serve_routes(listener, routes(), std::future::pending()));
         let mut silent = TcpStream::connect(address).await.expect("connected");
-        let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
+        let longest = Duration::from_millis(2 * limits::HTTP_FIRST_REQUEST_MS_MAX);
         let read = timeout(longest, silent.read_u8()).await.expect("closed in time");
         assert!(read.is_err(), "the port answered: {read:?}");
+    }
+
+    /// Sends bytes on a connection, and returns the answer until the connection is closed and the time of that.
+    async fn answer_to(sent: &str) -> (String, Duration) {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let routes = TowerToHyperService::new(routes());
+        tokio::spawn(async move { bounded_http1().serve_connection(TokioIo::new(server), routes).await.map(drop) });
+        client.write_all(sent.as_bytes()).await.expect("sent");
+        let (mut answer, begun) = (String::new(), Instant::now());
+        let longest = Duration::from_millis(2 * limits::HTTP_IDLE_MS_MAX);
+        timeout(longest, client.read_to_string(&mut answer)).await.expect("closed in time").expect("text");
+        (answer, begun.elapsed())
+    }
+
+    /// A connection is closed if its next request does not arrive in time, and at once if a header is too large.
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_bounded() {
+        let idle = Duration::from_millis(limits::HTTP_IDLE_MS_MAX);
+        for half in ["", "GET /a HT", "GET /a HTTP/1.1\r\nhost: a\r\n"] {
+            let (answer, after) = answer_to(&format!("{REQUEST}{half}")).await;
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("answer"), "{answer}");
+            assert_eq!(after.as_secs(), idle.as_secs(), "{half:?}");
+        }
+        let header = |lines: usize, bytes: usize| {
+            let lines: String = (0..lines).map(|number| format!("x-{number}: {}\r\n", "x".repeat(bytes))).collect();
+            REQUEST.replace("\r\n\r\n", &format!("\r\n{lines}\r\n"))
+        };
+        let (most, longest) = (limits::HTTP_HEADERS_MAX, limits::HTTP_HEADER_BYTES_MAX);
+        assert!(answer_to(&header(most - 1, 1)).await.0.starts_with("HTTP/1.1 200"));
+        for large in [header(most, 1), header(1, longest)] {
+            let (answer, after) = answer_to(&large).await;
+            assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+            assert_eq!(after, Duration::ZERO);
+        }
     }
 }

@@ -2,13 +2,50 @@
 
 /// Pause before a port accepts connections again, after it could not because no descriptor was free.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
-/// Descriptors that clients do not get: a quarter of the process's limit, but at most this number. A node that cannot
-/// open its own files stops.
-pub const DESCRIPTORS_RESERVED_MAX: u64 = 256;
+/// Descriptors that clients do not get: half of the process's limit, but at most this number. The peer port and the
+/// HTTP port have a third each, and files have a third, because a node that cannot open its own files stops.
+pub const DESCRIPTORS_RESERVED_MAX: u64 = 3_072;
 /// The sockets to other nodes have descriptors a little below this number, or below the process's limit if that is
 /// lower. The kernel's table of descriptors grows to this size: 8 bytes each.
 pub const HIGH_DESCRIPTORS_MAX: u64 = 16_384;
 /// Time without failures after which a port logs the next failure as a new one.
 pub const ACCEPT_QUIET_MS: u64 = 10_000;
-/// Time after which a new connection is closed if its peer has sent nothing.
-pub const FIRST_BYTES_MS_MAX: u64 = 10_000;
+
+/// Connections of the client port.
+pub const CLIENT_CONNECTIONS_MAX: usize = 16_384;
+/// Connections of the client port from one address. A loopback address has no such limit, on any port. Proxies share
+/// one address among many clients.
+pub const CLIENT_CONNECTIONS_AN_ADDRESS_MAX: usize = 4_096;
+/// Connections of the client port whose first request has not begun.
+pub const CLIENT_UNPROVEN_MAX: usize = 512;
+/// Connections of the client port from one address whose first request has not begun.
+pub const CLIENT_UNPROVEN_AN_ADDRESS_MAX: usize = 64;
+/// Connections of the peer port. Each of 14 other founding members has four permanent connections, and one for each
+/// probe of a leader; those of a member that lost its power remain until the keepalive ends them.
+pub const PEER_CONNECTIONS_MAX: usize = 128;
+/// Connections of the peer port from one address: twice those of one node, and a few more.
+pub const PEER_CONNECTIONS_AN_ADDRESS_MAX: usize = 16;
+/// Connections of the peer port whose first request has not begun, from all addresses or from one.
+pub const PEER_UNPROVEN_MAX: usize = 16;
+/// Connections of the HTTP port.
+pub const HTTP_CONNECTIONS_MAX: usize = 1_024;
+/// Connections of the HTTP port from one address.
+pub const HTTP_CONNECTIONS_AN_ADDRESS_MAX: usize = 32;
+/// Connections of the HTTP port whose first request has not arrived.
+pub const HTTP_UNPROVEN_MAX: usize = 64;
+/// Connections of the HTTP port from one address whose first request has not arrived.
+pub const HTTP_UNPROVEN_AN_ADDRESS_MAX: usize = 16;
+/// Time after which a new connection of the client port is closed if its first request has not begun: the HTTP/2
+/// preface and the header of the first frame.
+pub const CLIENT_FIRST_REQUEST_MS_MAX: u64 = 5_000;
+/// The same time on the peer port. Nodes are close to each other, and have dialled within
+/// [`DIAL_MS_MAX`](super::DIAL_MS_MAX).
+pub const PEER_FIRST_REQUEST_MS_MAX: u64 = 2_000;
+/// Time after which a new connection of the HTTP port is closed if the header of its first request is not complete.
+pub const HTTP_FIRST_REQUEST_MS_MAX: u64 = 5_000;
+/// Time in which the header of the next request on a connection of the HTTP port must arrive.
+pub const HTTP_IDLE_MS_MAX: u64 = 30_000;
+/// Size of the header of a request to the HTTP port.
+pub const HTTP_HEADER_BYTES_MAX: usize = 8 * 1024;
+/// Lines in the header of a request to the HTTP port.
+pub const HTTP_HEADERS_MAX: usize = 64;

@@ -170,7 +170,7 @@ mod tests {
     async fn a_silent_connection_is_closed() {
         let node = Node::start(1).await;
         let mut silent = TcpStream::connect(&node.address).await.expect("connected");
-        let longest = Duration::from_millis(2 * limits::FIRST_BYTES_MS_MAX);
+        let longest = Duration::from_millis(2 * limits::CLIENT_FIRST_REQUEST_MS_MAX);
         let mut greeting = Vec::new();
         // The read ends with the end of the stream or with a reset.
         let _ = timeout(longest, silent.read_to_end(&mut greeting)).await.expect("closed in time");

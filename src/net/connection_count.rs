@@ -1,0 +1,162 @@
+//! Counts the connections of one listener, and refuses those beyond the limits of its port.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::port::{ConnectionLimits, Port};
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub(super) struct ConnectionCount {
+    port: Port,
+    limits: ConnectionLimits,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: Count,
+    /// Counts of the addresses that have connections. A loopback address is not counted: all clients on this machine
+    /// share it.
+    of: HashMap<IpAddr, Count>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Count {
+    open: usize,
+    unproven: usize,
+}
+
+/// One of the connections that a port may have. Dropping it makes space for another one.
+#[derive(Debug)]
+pub(super) struct Counted {
+    among: Arc<ConnectionCount>,
+    address: Option<IpAddr>,
+    proven: bool,
+}
+
+impl Counts {
+    /// Calls `change` with each count that a connection of this address belongs to.
+    fn change(&mut self, address: Option<IpAddr>, change: impl Fn(&mut Count)) {
+        change(&mut self.all);
+        let Some(address) = address else { return };
+        let count = self.of.entry(address).or_default();
+        change(count);
+        if count.open == 0 {
+            self.of.remove(&address);
+        }
+    }
+}
+
+impl ConnectionLimits {
+    /// Returns the limit that one more connection would exceed, as the label of a metric.
+    fn exceeded(&self, all: Count, of_address: Count) -> Option<&'static str> {
+        let exceeded = [
+            (self.open <= all.open, "open"),
+            (self.open_an_address <= of_address.open, "open_an_address"),
+            (self.unproven <= all.unproven, "unproven"),
+            (self.unproven_an_address <= of_address.unproven, "unproven_an_address"),
+        ];
+        exceeded.into_iter().find_map(|(exceeded, label)| exceeded.then_some(label))
+    }
+}
+
+impl ConnectionCount {
+    pub(super) fn new(port: Port) -> Arc<Self> {
+        let name = "lockkeeper_connections_refused_total";
+        metrics::describe_counter!(
+            name,
+            "Connections that were closed at once because a limit of their port was reached"
+        );
+        Arc::new(Self { port, limits: port.limits(), counts: Mutex::default() })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a new connection from this address, which is unproven at first. Returns `None` if the port may have no
+    /// more connections, or no more from this address.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
+        let address = Some(address.to_canonical()).filter(|address| !address.is_loopback());
+        let mut counts = self.counts();
+        let of_address = address.and_then(|address| counts.of.get(&address).copied()).unwrap_or_default();
+        if let Some(limit) = self.limits.exceeded(counts.all, of_address) {
+            drop(counts);
+            let name = "lockkeeper_connections_refused_total";
+            metrics::counter!(name, "port" => self.port.name(), "limit" => limit).increment(1);
+            return None;
+        }
+        counts.change(address, |count| (count.open, count.unproven) = (count.open + 1, count.unproven + 1));
+        Some(Counted { among: Arc::clone(self), address, proven: false })
+    }
+}
+
+impl Counted {
+    /// Stops counting the connection as unproven, because its first request has begun.
+    pub(super) fn prove(&mut self) {
+        if !std::mem::replace(&mut self.proven, true) {
+            self.among.counts().change(self.address, |count| count.unproven -= 1);
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.prove();
+        self.among.counts().change(self.address, |count| count.open -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const LIMITS: ConnectionLimits =
+        ConnectionLimits { open: 6, open_an_address: 3, unproven: 4, unproven_an_address: 2 };
+
+    fn counting() -> Arc<ConnectionCount> {
+        Arc::new(ConnectionCount { port: Port::Client, limits: LIMITS, counts: Mutex::default() })
+    }
+
+    fn address(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    /// Each limit refuses the first connection beyond it: of one address, of all addresses, and of those that have sent
+    /// no request. A connection that has ended, or has sent its request, makes space. The same address in IPv6 notation
+    /// has the same limit.
+    #[test]
+    fn each_limit_refuses_the_next_connection() {
+        let count = counting();
+        let admit = |last| count.admit(address(last));
+        let mut one = vec![admit(1).expect("the first"), admit(1).expect("the second")];
+        assert!(admit(1).is_none(), "two of this address have sent nothing");
+        let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped();
+        assert!(count.admit(mapped.into()).is_none(), "the same address");
+        let mut two = vec![admit(2).expect("the third"), admit(2).expect("the fourth")];
+        assert!(admit(3).is_none(), "four have sent nothing");
+        one.iter_mut().chain(&mut two).for_each(Counted::prove);
+        one.push(admit(1).expect("the fifth"));
+        one[2].prove();
+        assert!(admit(1).is_none(), "three of this address are open");
+        two.push(admit(2).expect("the sixth"));
+        assert!(admit(3).is_none(), "six are open");
+        drop((one, two));
+        assert!(admit(1).is_some());
+        assert!(count.counts().of.is_empty(), "addresses without connections are forgotten");
+    }
+
+    /// Connections from this machine have no limit by address.
+    #[test]
+    fn loopback_addresses_are_not_counted() {
+        let count = counting();
+        let admit = |address: &str| count.admit(address.parse().expect("an address")).expect("below the other limits");
+        let open = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1"].map(admit);
+        assert!(count.counts().of.is_empty());
+        assert_eq!(count.counts().all.open, open.len());
+    }
+}

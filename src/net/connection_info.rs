@@ -1,0 +1,23 @@
+//! What the requests of one connection have in common.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The identity of an accepted connection in this process. Each request of the connection has a clone.
+#[derive(Debug, Clone)]
+pub struct ConnectionInfo {
+    id: u64,
+}
+
+impl ConnectionInfo {
+    /// Creates the identity of another connection.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Returns the number of the connection, which no other connection of this process has.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+}

@@ -1,0 +1,225 @@
+//! The first request of an accepted connection: it must begin in time. A peer that connects and sends nothing, or only
+//! a part of a header, occupies a descriptor.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use metrics::Counter;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+use tonic::transport::server::Connected;
+
+use super::connection_count::Counted;
+use super::connection_info::ConnectionInfo;
+use super::descriptor_share::Descriptor;
+use super::port::Port;
+
+/// Bytes with which an HTTP/2 connection begins: the preface of 24 bytes, and the header of the first frame. From then
+/// on, keepalive pings detect a silent peer.
+const HTTP2_BEGIN_BYTES: usize = 24 + 9;
+
+/// An accepted connection whose peer must begin its first request in time; later it has no deadline.
+#[derive(Debug)]
+pub struct Accepted<S> {
+    stream: S,
+    /// What is missing of the first request; `None` once it has begun.
+    awaited: Option<Awaited>,
+    counted: Counted,
+    _descriptor: Descriptor,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    beginning: Beginning,
+    deadline: Pin<Box<Sleep>>,
+    late: Counter,
+}
+
+/// How much of a connection's first request has arrived.
+#[derive(Debug)]
+enum Beginning {
+    /// The number of bytes that are missing.
+    Http2(usize),
+    /// The place in the header, which an empty line ends.
+    Http1(HeaderPlace),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeaderPlace {
+    BeforeText,
+    InLine,
+    AtLineStart,
+    End,
+}
+
+impl HeaderPlace {
+    fn after(self, byte: u8) -> Self {
+        match (self, byte) {
+            (Self::End, _) | (Self::AtLineStart, b'\n') => Self::End,
+            (Self::InLine, b'\n') => Self::AtLineStart,
+            (_, b'\r' | b'\n') => self,
+            (Self::BeforeText | Self::InLine | Self::AtLineStart, _) => Self::InLine,
+        }
+    }
+}
+
+impl Beginning {
+    fn of(port: Port) -> Self {
+        match port {
+            Port::Client | Port::Peer => Self::Http2(HTTP2_BEGIN_BYTES),
+            Port::Http => Self::Http1(HeaderPlace::BeforeText),
+        }
+    }
+
+    /// Adds the next bytes. Returns whether the request has begun.
+    fn is_complete_after(&mut self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Http2(missing) => {
+                *missing = missing.saturating_sub(bytes.len());
+                *missing == 0
+            }
+            Self::Http1(place) => {
+                *place = bytes.iter().fold(*place, |place, byte| place.after(*byte));
+                *place == HeaderPlace::End
+            }
+        }
+    }
+}
+
+impl<S> Accepted<S> {
+    pub(super) fn new(stream: S, port: Port, (counted, descriptor): (Counted, Descriptor), late: Counter) -> Self {
+        let deadline = Box::pin(sleep(port.patience()));
+        let awaited = Some(Awaited { beginning: Beginning::of(port), deadline, late });
+        Self { stream, awaited, counted, _descriptor: descriptor }
+    }
+}
+
+impl<S> Connected for Accepted<S> {
+    type ConnectInfo = ConnectionInfo;
+    fn connect_info(&self) -> ConnectionInfo {
+        ConnectionInfo::new()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Accepted<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let Some(awaited) = &mut self.awaited else { return read };
+        if awaited.beginning.is_complete_after(&buf.filled()[before..]) {
+            self.awaited = None;
+            self.counted.prove();
+        } else if read.is_pending() {
+            ready!(awaited.deadline.as_mut().poll(cx));
+            awaited.late.increment(1);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer began no request in time")));
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Accepted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::{Instant as TokioInstant, timeout};
+
+    use super::*;
+    use crate::net::arrivals;
+
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    const HEADER: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    fn accepted<S: AsyncRead + Unpin>(stream: S, port: Port) -> Accepted<S> {
+        let counted = crate::net::connection_count::ConnectionCount::new(port)
+            .admit(std::net::Ipv4Addr::LOCALHOST.into())
+            .expect("the first");
+        let descriptor = Descriptor::take(port).expect("a descriptor");
+        Accepted::new(stream, port, (counted, descriptor), Counter::noop())
+    }
+
+    /// H-10: each port closes a connection on which nothing arrives, or only a part of the preface or of a header, at
+    /// its deadline, no matter how the bytes are split. A connection whose first request has begun may be silent.
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_cut() {
+        for (port, whole) in [(Port::Client, PREFACE), (Port::Peer, PREFACE), (Port::Http, HEADER)] {
+            for sent in 0..=whole.len() {
+                let (mut peer, stream) = tokio::io::duplex(whole.len());
+                let mut stream = accepted(stream, port);
+                let begun = TokioInstant::now();
+                let drip = async {
+                    for byte in &whole[..sent] {
+                        peer.write_u8(*byte).await.expect("sent");
+                        tokio::task::yield_now().await;
+                    }
+                };
+                let mut read = Vec::new();
+                let longest = 10 * port.patience();
+                let (ended, ()) = tokio::join!(timeout(longest, stream.read_to_end(&mut read)), drip);
+                assert_eq!(read, &whole[..sent]);
+                if sent == whole.len() {
+                    assert!(ended.is_err(), "{port:?}: closed although the request has begun");
+                    continue;
+                }
+                let error = ended.expect("closed in time").expect_err("not all was sent");
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{port:?} after {sent} bytes");
+                assert_eq!(begun.elapsed().as_millis() / 10, port.patience().as_millis() / 10, "{port:?}");
+            }
+        }
+    }
+
+    /// Empty lines before a header do not count as its end.
+    #[test]
+    fn a_header_has_text() {
+        let is_whole = |bytes: &[u8]| Beginning::of(Port::Http).is_complete_after(bytes);
+        assert!(!is_whole(b"\r\n\r\n\n\n"));
+        assert!(is_whole(b"\r\nGET / HTTP/1.0\n\n") && is_whole(HEADER));
+        assert!(!is_whole(b"GET / HTTP/1.1\r\nhost: a\r\n\r"));
+    }
+
+    /// The connections of all listeners have the deadline, and one that has begun its request is no longer counted as
+    /// unproven.
+    #[tokio::test(start_paused = true)]
+    async fn each_listener_has_the_deadline() {
+        for port in [Port::Client, Port::Peer, Port::Http] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let mut arrivals = Box::pin(arrivals(listener, port));
+            let _silent = TcpStream::connect(address).await.expect("connected");
+            let mut connection = arrivals.next().await.expect("a connection");
+            let read = timeout(2 * port.patience(), connection.read_u8()).await.expect("closed in time");
+            assert_eq!(read.expect_err("nothing was sent").kind(), io::ErrorKind::TimedOut);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut accepted = crate::net::accepted(listener);
+        let _silent = TcpStream::connect(address).await.expect("connected");
+        let mut connection = accepted.next().await.expect("a connection").expect("accepted");
+        let read = timeout(2 * Port::Peer.patience(), connection.read_u8()).await.expect("closed in time");
+        assert_eq!(read.expect_err("nothing was sent").kind(), io::ErrorKind::TimedOut);
+    }
+}
