@@ -1,6 +1,6 @@
 //! Limits of the log, its replication, snapshots and checkpoints.
 
-use super::{ENTRY_BYTES_MAX, WAL_RECORD_BYTES};
+use super::{ENTRY_BYTES_MAX, PROPOSALS_WAITING_MAX, UNARY_CLAIMS_MAX, WAL_RECORD_BYTES};
 
 /// Newest log entries kept in memory, for replication and apply.
 pub const RING_ENTRIES_MAX: usize = 16_384;
@@ -19,6 +19,19 @@ pub const REPLICATION_ENTRIES_MAX: u64 = 2_048;
 pub const GUESS_ENTRIES: u64 = 16;
 /// Largest message between nodes; one entry may exceed [`REPLICATION_BYTES_MAX`].
 pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Concurrent calls on one connection between nodes. A node forwards each call of its clients as one call, and the
+/// calls beyond this number wait until others are answered, so the limit must exceed all calls that may be open: the
+/// acquires that wait within their calls, and as many commands and renewals as the leader's queue takes.
+pub const PEER_STREAMS_A_CONNECTION_MAX: u32 = 49_152;
+/// Size of all headers of one call between nodes. They need less than 1 KiB, and many calls may be open.
+pub const PEER_HEADER_LIST_BYTES_MAX: u32 = 4 * 1024;
+/// Unread bytes in flight on one stream between nodes: one message.
+pub const PEER_STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Unread bytes in flight on one connection between nodes.
+pub const PEER_CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+/// Streams of one connection between nodes that were reset because of the peer's errors. More of them end the
+/// connection.
+pub const PEER_ERROR_RESETS_MAX: usize = 128;
 /// Bytes of a snapshot in one message.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 512 << 10;
 /// Time for one replication request, including the fsync on the follower.
@@ -75,6 +88,8 @@ pub const FOLD_RECORDS: usize = 8_192;
 const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one entry beyond the cut must fit");
 const _: () = assert!(2 * ENTRY_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX && ENTRY_BYTES_MAX <= WAL_RECORD_BYTES);
 const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
+const _: () = assert!(PEER_MESSAGE_BYTES_MAX <= PEER_STREAM_WINDOW_BYTES as usize);
+const _: () = assert!(UNARY_CLAIMS_MAX + 2 * PROPOSALS_WAITING_MAX <= PEER_STREAMS_A_CONNECTION_MAX as usize);
 const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
 /// Time in which a leader whose stream of entries ended must answer a probe. A leader that does not is silent, and the
 /// election timeout decides.

@@ -38,6 +38,19 @@ use crate::model::{DigestClaim, Entry};
 use crate::net::{Connection, Connector};
 use crate::storage::{Job, Recovered, SnapshotFile, StateStore, Wal};
 
+/// Returns the transport of the peer port, with a limit on what one connection may use.
+pub(super) fn bounded_transport() -> Transport {
+    Transport::builder()
+        .max_concurrent_streams(limits::PEER_STREAMS_A_CONNECTION_MAX)
+        .http2_max_header_list_size(limits::PEER_HEADER_LIST_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(limits::PENDING_RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(limits::PEER_ERROR_RESETS_MAX))
+        .initial_stream_window_size(limits::PEER_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(limits::PEER_CONNECTION_WINDOW_BYTES)
+        .http2_keepalive_interval(Some(Duration::from_millis(limits::KEEPALIVE_MS)))
+        .http2_keepalive_timeout(Some(Duration::from_millis(limits::KEEPALIVE_WAIT_MS)))
+}
+
 /// An entry in the queue of the Raft core. The log has it after every entry that was submitted earlier.
 pub struct Submitted {
     answer: Pin<Box<dyn Future<Output = Result<Arc<Applied>, ProposeError>> + Send>>,
@@ -127,7 +140,7 @@ impl Consensus {
     ) -> io::Result<()> {
         let server =
             Server { raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared), detector: self.0.detector.clone() };
-        Transport::builder()
+        bounded_transport()
             .add_service(server.service())
             .serve_with_incoming_shutdown(incoming, shutdown)
             .await

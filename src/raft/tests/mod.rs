@@ -1,5 +1,6 @@
 //! Tests of the Raft module: openraft's suite, and three nodes in one process over loopback.
 
+mod bounds;
 mod checkpoints;
 mod cluster;
 mod failure_detector;
