@@ -169,6 +169,12 @@ pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Commands that may wait for the proposer, and renewals that may wait for it.
 pub const PROPOSALS_WAITING_MAX: usize = 16_384;
+/// Of these places, those that every source may use. The others are kept for sources with few waiting calls.
+pub const PROPOSALS_SHARED_MAX: usize = PROPOSALS_WAITING_MAX / 4 * 3;
+/// Waiting calls with which a source gets no more of the other places.
+pub const PROPOSALS_OF_A_SOURCE_MAX: usize = 1_000;
+/// Renewals of one session that may wait for the proposer.
+pub const RENEWALS_OF_A_SESSION_MAX: usize = 8;
 /// After an entry with this many callers, the next entry waits briefly for most of their next calls. Measured with 64
 /// clients on two cores: entries have 55 commands instead of 17 without a wait. This serves a fifth more pairs than
 /// entries of 37 commands.

@@ -5,6 +5,8 @@
 pub const SESSIONS_SWEPT_MIN: usize = 64;
 /// Highest value of the limit of commands per second of one namespace.
 pub const COMMANDS_A_SECOND_MAX: u32 = 1_000_000;
+/// Wrong handles of one source in a second. Beyond them its handles are not compared.
+pub const WRONG_HANDLES_A_SECOND: u32 = 10;
 /// Counters of namespaces that send no commands are removed when the table has twice as many entries as after the last
 /// removal, and at least twice as many as this.
 pub const RATES_SWEPT_MIN: usize = 64;

@@ -143,6 +143,25 @@ impl Machine {
         }
     }
 
+    /// Returns the refusal of a renewal whose session, lease or hold does not exist in this state, or whose lease is
+    /// out of bounds; `None` for any other renewal.
+    #[must_use]
+    pub fn refuses_renewal(&self, target: &RenewalTarget) -> Option<Refusal> {
+        match target {
+            RenewalTarget::Session(id) => self.state.session(*id).is_none().then(|| self.session_ended(*id)),
+            RenewalTarget::Lease { lock, handle, lease_ms } => {
+                let missing = || self.lease_of(lock, handle).is_none().then(|| self.not_held(lock, |_| false));
+                self.lease_in_bounds(DurationField::Lease, *lease_ms).err().or_else(missing)
+            }
+            RenewalTarget::Hold { lock, session, token, lease_ms } => {
+                let mine = |holder: &Holder| holder.request.claim.session() == Some(*session);
+                let missing = || self.leased_until(lock, *session, *token).is_none().then(|| self.not_held(lock, mine));
+                let ended = || self.refuses_renewal(&RenewalTarget::Session(*session));
+                self.lease_in_bounds(DurationField::Lease, *lease_ms).err().or_else(ended).or_else(missing)
+            }
+        }
+    }
+
     /// How a session ended. Returns *expired* if its tombstone has been removed too.
     pub(super) fn end_of(&self, session: SessionId) -> EndReason {
         self.state.tombstones.get(&session).map_or(EndReason::Expired, |tombstone| tombstone.reason)

@@ -13,6 +13,7 @@ use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
 use super::proposer::replies::DecidedReplies;
 use super::rate_limit::RateLimits;
+use super::wrong_handles::WrongHandles;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings, DigestClaim};
@@ -42,6 +43,8 @@ pub(super) struct Core {
     pub(super) agreed: AgreedDigest,
     /// Limits the commands per second that enter the queue.
     pub(super) rate_limits: RateLimits,
+    /// Limits the wrong handles of each source.
+    pub(super) wrong_handles: WrongHandles,
     /// The leader, for the servers on top of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Addresses of the members for clients, for the servers on top of this node.

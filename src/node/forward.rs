@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Node;
-use super::proposer::queue::Waiting;
+use super::proposer::lane::Waiting;
 use crate::codec::{Kind, decode_message, encode_message};
 use crate::limits;
 use crate::model::{Announcement, DigestClaim, Query, QueryReply, Reply, Submission};
@@ -193,7 +193,7 @@ pub(super) async fn forward_unsent(node: Node) {
             () = node.core.queue.unsent.notified() => {}
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
-        for Waiting { what: Submission { principal, since, command }, answer } in node.core.queue.take_unsent() {
+        for Waiting { what: Submission { principal, since, command }, answer, .. } in node.core.queue.take_unsent() {
             let (node, call) = (node.clone(), Call { principal, proof: Proof::Trusted, age_ms: 0, since, command });
             node.clone().spawn(async move {
                 answer.send(node.submit_to_leader(call).await).ok();

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod backup;
+mod buckets;
 mod cluster;
 mod core;
 mod events;
@@ -22,6 +23,7 @@ mod rate_limit;
 mod service;
 mod validate;
 mod watchdog;
+mod wrong_handles;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +34,7 @@ use tokio::task::JoinSet;
 
 use self::core::Core;
 use crate::limits;
-use crate::service::ServerInfo;
+use crate::service::{ServerInfo, Source};
 pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 
 /// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) stops it.
@@ -42,6 +44,8 @@ pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 pub struct Node {
     core: Arc<Core>,
     tasks: Arc<Tasks>,
+    /// Where the calls on this handle come from.
+    source: Source,
 }
 
 /// The tasks and the runtime of a node; they end with it.

@@ -13,6 +13,7 @@ use super::cluster::{announcements, consistency};
 use super::core::{AgreedDigest, Core, Shared};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
+use super::wrong_handles::WrongHandles;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
@@ -20,6 +21,7 @@ use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
 use crate::net::{Connector, Incoming, accepted, closed_first};
 use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Timing};
+use crate::service::Source;
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
 /// Options of a node that its config does not contain.
@@ -307,6 +309,7 @@ fn assemble(
         queue: Arc::default(),
         agreed: AgreedDigest::default(),
         rate_limits,
+        wrong_handles: WrongHandles::default(),
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),
@@ -314,7 +317,7 @@ fn assemble(
     });
     // A node is assembled once, so the slot is empty.
     shared.core.set(Arc::downgrade(&core)).ok();
-    let node = Node { core: Arc::clone(&core), tasks };
+    let node = Node { core: Arc::clone(&core), tasks, source: Source::default() };
     node.spawn(proposer::run(Arc::clone(&core), core.stop.subscribe()));
     node.spawn(leadership::publish(node.clone()));
     node.spawn(forward::forward_unsent(node.clone()));

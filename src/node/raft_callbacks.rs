@@ -12,7 +12,7 @@ use super::{Node, Tasks};
 use crate::machine::Applied;
 use crate::model::Position;
 use crate::raft::Hooks;
-use crate::service::ServiceError;
+use crate::service::{ServiceError, Source};
 
 /// The node's implementation of the Raft callbacks.
 pub(super) struct RaftCallbacks {
@@ -35,9 +35,10 @@ impl Hooks for RaftCallbacks {
         self.shared.fatal.send_replace(Some(why.to_owned()));
     }
 
-    fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
+    fn forwarded(&self, sender: u64, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
         let core = self.shared.core.get().and_then(Weak::upgrade);
-        let node = core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks });
+        let node =
+            core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks, source: Source::Node(sender) });
         Box::pin(async move {
             let forward = Forward::decode(&payload)?;
             let answer = match node {

@@ -1,35 +1,27 @@
 //! Limits the commands per second of each namespace: one token bucket each, on the leader, before the log.
 //!
-//! A bucket holds the commands of one second. A full bucket needs no entry, so only namespaces with commands in the
-//! last second have one. Commands that release or end something are never refused.
+//! Commands that release or end something are never refused.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::buckets::Buckets;
 use crate::clock::{Clock, Instant};
 use crate::config;
-use crate::limits::RATES_SWEPT_MIN;
 use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, SessionId};
 use crate::service::NotSent;
-
-/// Capacity of a bucket, in nanoseconds of its rate.
-const BURST_NANOS: u64 = 1_000_000_000;
 
 /// All buckets, with the limits that fill them.
 #[derive(Debug, Default)]
 pub(super) struct RateLimits {
     on: AtomicBool,
-    buckets: Mutex<Buckets>,
+    limited: Mutex<Limited>,
 }
 
 #[derive(Debug, Default)]
-struct Buckets {
+struct Limited {
     rates: config::Rates,
-    /// Time of the node's clock, in nanoseconds, when each bucket will be full again.
-    full_at: HashMap<Namespace, u64>,
-    /// Number of buckets after the last removal of full ones.
-    swept: usize,
+    buckets: Buckets<Namespace>,
 }
 
 /// The bucket that a command is taken from.
@@ -39,33 +31,24 @@ enum Source<'a> {
 }
 
 impl RateLimits {
-    fn buckets(&self) -> MutexGuard<'_, Buckets> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    fn limited(&self) -> MutexGuard<'_, Limited> {
+        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the limits. Commands that were already sent still count.
     pub(super) fn set(&self, rates: config::Rates) {
-        let mut buckets = self.buckets();
+        let mut limited = self.limited();
         self.on.store(!rates.is_off(), Ordering::Relaxed);
-        buckets.rates = rates;
+        limited.rates = rates;
     }
 
     /// Takes one command out of a namespace's bucket. The error says how long to wait.
     fn take(&self, namespace: &Namespace, now: Instant) -> Result<(), NotSent> {
-        let mut buckets = self.buckets();
-        let Some(a_second) = buckets.rates.of(namespace) else { return Ok(()) };
-        let now = now.as_nanos();
-        if 2 * buckets.swept.max(RATES_SWEPT_MIN) <= buckets.full_at.len() {
-            buckets.full_at.retain(|_, full_at| now < *full_at);
-            buckets.swept = buckets.full_at.len();
-        }
-        let one = BURST_NANOS / u64::from(a_second.max(1));
-        let full_at = buckets.full_at.get(namespace).copied().unwrap_or(now).max(now) + one;
-        let beyond = full_at.saturating_sub(now + BURST_NANOS);
-        if 0 < beyond {
-            return Err(NotSent::RateExceeded { a_second, pause_ms: beyond.div_ceil(1_000_000) });
-        }
-        buckets.full_at.insert(namespace.clone(), full_at);
+        let mut limited = self.limited();
+        let Some(a_second) = limited.rates.of(namespace) else { return Ok(()) };
+        let checked = limited.buckets.check(namespace, a_second, now);
+        checked.map_err(|pause_ms| NotSent::RateExceeded { a_second, pause_ms })?;
+        limited.buckets.take(namespace, a_second, now);
         Ok(())
     }
 
@@ -125,6 +108,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::limits::RATES_SWEPT_MIN;
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
         let of = of.iter().map(|(name, rate)| (namespace(name), *rate)).collect();
@@ -183,6 +167,6 @@ mod tests {
         for number in 0..10_000_u64 {
             rates.take(&namespace(&format!("n{number}")), at(number * 100)).expect("its first");
         }
-        assert!(rates.buckets().full_at.len() <= 2 * RATES_SWEPT_MIN);
+        assert!(rates.limited().buckets.len() <= 2 * RATES_SWEPT_MIN);
     }
 }

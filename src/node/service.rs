@@ -8,16 +8,22 @@ use super::forward::{Forward, Forwarded, unexpected};
 use super::proposer::queue::Now;
 use super::{Node, validate};
 use crate::limits;
+use crate::machine::Machine;
 use crate::model::{
-    Invalid, LockKey, LogTime, Outcome, Query, QueryReply, QueryResult, Refusal, Reply, SessionId, Submission,
+    Command, Handle, Invalid, LockKey, LogTime, Namespace, Outcome, Query, QueryReply, QueryResult, Refusal, Reply,
+    SessionId, Submission,
 };
 use crate::raft::ProposeError;
 use crate::service::{
     Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, Proof, RenewalCall, Scope,
-    ServiceError, Status, Subscription,
+    ServiceError, Source, Status, Subscription,
 };
 
 impl LockService for Node {
+    fn for_source(&self, source: Source) -> Self {
+        Self { source, ..self.clone() }
+    }
+
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn holds its argument twice: as argument and as variable"
@@ -25,6 +31,13 @@ impl LockService for Node {
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
             validate::check(&call)?;
+            match self.limit_guesses(shown_by(&call)) {
+                // The refusal of an attach is a reply, as from the machine.
+                Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {
+                    return Ok(self.core.consensus.machine(|machine| refused(machine, refusal)));
+                }
+                guessed => guessed?,
+            }
             if self.serves().await {
                 return answered(self.propose_here(call)?).await;
             }
@@ -34,6 +47,14 @@ impl LockService for Node {
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        for renewal in &renewals {
+            // A wrong handle is answered in its place in the list.
+            if let Err(error @ ServiceError::NotSent { .. }) =
+                self.limit_guesses(shown(renewal.target.session(), &renewal.proof))
+            {
+                return Err(error);
+            }
+        }
         if self.serves().await {
             return self.renew_here(renewals).await;
         }
@@ -185,7 +206,9 @@ impl Node {
     }
 
     fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        self.check_proof(call.command.session(), &call.proof)?;
+        if let Some((session, handle, namespace)) = shown(call.command.session(), &call.proof) {
+            self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))?;
+        }
         self.core.admits(&call.command)?;
         let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
         let limited = self.core.rate_limits.check(&call.command, &*self.core.clock, namespace_of);
@@ -193,7 +216,7 @@ impl Node {
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.sent_at(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
-        self.core.queue.command(submission, answer).map_err(|why| self.not_sent(why))?;
+        self.core.queue.command(self.source, submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
     }
 
@@ -206,12 +229,18 @@ impl Node {
         })
     }
 
-    async fn renew_here(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let (renewals, refused) = self.check_proofs(renewals);
+    async fn renew_here(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let mut refused = self.refused_renewals(&renewals);
+        if !refused.is_empty() {
+            // This state may be old, and what it lacks may exist.
+            self.confirm_leadership().await?;
+            refused = self.refused_renewals(&renewals);
+        }
+        leave_out(&mut renewals, &refused);
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
-        let waiting = self.core.queue.renewals(renewals, now).map_err(|why| self.not_sent(why))?;
+        let waiting = self.core.queue.renewals(self.source, renewals, now).map_err(|why| self.not_sent(why))?;
         let mut replies = Vec::with_capacity(waiting.len());
         for reply in waiting {
             match answered(reply).await {
@@ -228,26 +257,34 @@ impl Node {
         Ok(replies)
     }
 
-    /// Splits the renewals into those with a valid proof and refusals of the others, with their places: an invalid
-    /// proof must not stop the other renewals.
-    fn check_proofs(&self, renewals: Vec<RenewalCall>) -> (Vec<RenewalCall>, Vec<(usize, Reply)>) {
-        let (mut proven, mut refused) = (Vec::with_capacity(renewals.len()), Vec::new());
-        for (place, call) in renewals.into_iter().enumerate() {
-            match self.check_proof(call.target.session(), &call.proof) {
-                Ok(()) => proven.push(call),
-                Err(refusal) => {
-                    let (index, stamp) = self.core.consensus.machine(|machine| (machine.applied(), machine.now()));
-                    refused.push((place, Reply::new(index, stamp, Outcome::Refused(refusal))));
-                }
-            }
-        }
-        (proven, refused)
+    /// Returns the refusals of the renewals with an invalid proof, and of those that this state refuses because their
+    /// targets do not exist, with their places. They must not stop the other renewals, and need no place in the log.
+    fn refused_renewals(&self, renewals: &[RenewalCall]) -> Vec<(usize, Reply)> {
+        self.core.consensus.machine(|machine| {
+            let disproved = |call: &RenewalCall| {
+                let (session, handle, namespace) = shown(call.target.session(), &call.proof)?;
+                machine.proves(session, handle, namespace).err()
+            };
+            let refusal = |call| disproved(call).or_else(|| machine.refuses_renewal(&call.target));
+            let calls = renewals.iter().enumerate();
+            calls.filter_map(|(place, call)| Some((place, refused(machine, refusal(call)?)))).collect()
+        })
     }
 
-    /// Refuses a proof that does not belong to the session, before the command reaches the log.
-    fn check_proof(&self, session: Option<SessionId>, proof: &Proof) -> Result<(), Refusal> {
-        let (Some(session), Proof::Handle { handle, namespace }) = (session, proof) else { return Ok(()) };
-        self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))
+    /// Refuses a wrong handle before any other part of the call is read, and counts it. A source that has shown too
+    /// many is refused before its handle is compared. A session never changes its handle, so this state suffices to
+    /// refuse one, even if it is old.
+    fn limit_guesses(&self, shown: Option<Shown<'_>>) -> Result<(), ServiceError> {
+        let Some((session, handle, namespace)) = shown else { return Ok(()) };
+        let now = self.core.clock.now();
+        self.core.wrong_handles.check(self.source, now).map_err(ServiceError::not_sent)?;
+        match self.core.consensus.machine(|machine| machine.proves(session, handle, namespace)) {
+            Err(refusal @ Refusal::WrongHandle) => {
+                self.core.wrong_handles.count(self.source, now);
+                Err(refusal.into())
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Returns the outcome of a claim as soon as it is decided, or its current state after `wait`.
@@ -308,12 +345,45 @@ impl Node {
     }
 }
 
+/// Returns a reply with a refusal that needed no place in the log.
+fn refused(machine: &Machine, refusal: Refusal) -> Reply {
+    Reply::new(machine.applied(), machine.now(), Outcome::Refused(refusal))
+}
+
+/// Removes the renewals at the places of these refusals, which are in ascending order.
+fn leave_out(renewals: &mut Vec<RenewalCall>, refused: &[(usize, Reply)]) {
+    let (mut places, mut refused) = (0.., refused.iter().map(|(place, _)| *place).peekable());
+    renewals.retain(|_| {
+        let place = places.next();
+        refused.next_if(|refused| Some(*refused) == place).is_none()
+    });
+}
+
+/// A session, with the handle and the namespace that a caller shows for it.
+type Shown<'a> = (SessionId, &'a Handle, &'a Namespace);
+
+/// Returns what a caller shows for the session that a command or renewal names, if it must prove it.
+fn shown(session: Option<SessionId>, proof: &Proof) -> Option<Shown<'_>> {
+    match proof {
+        Proof::Handle { handle, namespace } => Some((session?, handle, namespace)),
+        Proof::Trusted => None,
+    }
+}
+
+/// Returns what a call shows for a session: its proof, or the handle of an attach.
+fn shown_by(call: &Call) -> Option<Shown<'_>> {
+    if let Command::Attach(attach) = &call.command {
+        return Some((attach.session, &attach.handle, &attach.namespace));
+    }
+    shown(call.command.session(), &call.proof)
+}
+
 /// Waits for the reply to a queued command or renewal. If the sender is dropped, the outcome is unknown.
 async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Result<Reply, ServiceError> {
     reply.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
 }
 
-fn claim_reply(machine: &crate::machine::Machine, query: &Query, lock: &LockKey) -> Result<Reply, ServiceError> {
+fn claim_reply(machine: &Machine, query: &Query, lock: &LockKey) -> Result<Reply, ServiceError> {
     let QueryReply { index, now, answer } = machine.query(query);
     let QueryResult::Claim { outcome, recalled } = answer else {
         return Err(ServiceError::Internal("the machine answered another question".into()));

@@ -17,6 +17,6 @@ pub trait Hooks: Send + Sync + 'static {
     fn installed(&self, newest: Position);
     /// This node must stop, for this reason. Called at most once.
     fn stopped(&self, why: &str);
-    /// Handles a call from another node. The result is sent back to it.
-    fn forwarded(&self, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
+    /// Handles a call from another node, `sender`. The result is sent back to it.
+    fn forwarded(&self, sender: u64, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
 }

@@ -273,7 +273,7 @@ impl Peer for Server {
         let request = request.into_inner();
         let sender = self.admit(request.header.as_ref())?;
         self.check_not_removed(sender)?;
-        match self.shared.hooks.forwarded(request.payload).await {
+        match self.shared.hooks.forwarded(sender, request.payload).await {
             Ok(payload) => Ok(Response::new(messages::ForwardResponse { payload })),
             Err(why) => Err(Status::aborted(why)),
         }

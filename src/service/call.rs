@@ -6,6 +6,18 @@ use crate::model::{
     Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, RenewalTarget, SessionId,
 };
 
+/// Where calls come from. Limits that protect callers from each other apply to each source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Source {
+    /// The application that embeds the node, and the node itself.
+    #[default]
+    InProcess,
+    /// A client's connection, by its number in the process of the node.
+    Connection(u64),
+    /// Another node, which forwards the calls of its clients, by its id.
+    Node(u64),
+}
+
 /// A command with its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {

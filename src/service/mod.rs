@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::model::{Query, QueryReply, Reply, SessionId};
 
-pub use call::{Call, ClaimRef, Freshness, Proof, RenewalCall, Scope, Subscription};
+pub use call::{Call, ClaimRef, Freshness, Proof, RenewalCall, Scope, Source, Subscription};
 pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
@@ -39,6 +39,13 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// [`Queued`](crate::model::Outcome::Queued) at once; [`wait_outcome`](Self::wait_outcome) returns its final
     /// outcome.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
+
+    /// Returns a handle on the same service for the calls of one source. A service that does not limit sources returns
+    /// a clone.
+    #[must_use]
+    fn for_source(&self, _source: Source) -> Self {
+        self.clone()
+    }
 
     /// Returns the longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if
     /// the service sets no bound: then each caller sets one, which costs a timer for each call.

@@ -14,6 +14,7 @@ mod faulty;
 mod lost_time;
 mod other_languages;
 mod sets;
+mod sources;
 mod runtimes;
 mod secrets;
 mod suite;

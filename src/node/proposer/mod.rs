@@ -6,6 +6,7 @@
 
 mod batch_window;
 mod entry_size;
+pub(super) mod lane;
 mod log_clock;
 pub(super) mod queue;
 pub(super) mod replies;
@@ -24,9 +25,10 @@ use crate::clock::Instant;
 use crate::limits;
 use crate::model::{Command, Entry, LogTime, Principal, Submission};
 use crate::raft::{Listener, ProposeError, Submitted, View};
-use crate::service::{NotSent, ServiceError};
+use crate::service::{NotSent, ServiceError, Source};
 use batch_window::BatchWindow;
-use queue::{Answer, Batch, Now, Waiting};
+use lane::{Answer, Waiting};
+use queue::{Batch, Now};
 use replies::BatchReplies;
 
 /// The part of the Raft view that the proposer needs.
@@ -296,7 +298,7 @@ impl Core {
         let (answer, _) = tokio::sync::oneshot::channel();
         let submission = Submission { principal: Principal::default(), since: None, command };
         // A full queue may drop these commands: they only report a state.
-        self.queue.command(submission, answer).ok();
+        self.queue.command(Source::InProcess, submission, answer).ok();
     }
 }
 

@@ -1,31 +1,21 @@
 //! The queue of the proposer: renewals first, commands behind them.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::entry_size;
+use super::lane::{Answer, Lane, Waiting};
 use super::log_clock::LogClock;
 use crate::clock::Instant;
 use crate::faults::{self, Fault};
 use crate::limits;
-use crate::model::{LogTime, Renewal, RenewalTarget, Reply, Submission};
+use crate::model::{LogTime, Renewal, RenewalTarget, Reply, SessionId, Submission};
 use crate::node::validate;
-use crate::service::{LeaderHint, NotSent, RenewalCall, ServiceError};
-
-/// Channel to a waiting call.
-pub(in crate::node) type Answer = oneshot::Sender<Result<Reply, ServiceError>>;
-
-/// A queued command or renewal with the channel to its caller.
-#[derive(Debug)]
-pub(in crate::node) struct Waiting<T> {
-    /// Command or renewal for the entry.
-    pub(in crate::node) what: T,
-    /// Channel for the reply.
-    pub(in crate::node) answer: Answer,
-}
+use crate::service::{LeaderHint, NotSent, RenewalCall, ServiceError, Source};
 
 /// The contents of one entry.
 #[derive(Debug, Default)]
@@ -56,12 +46,14 @@ struct QueueState {
     clock: Option<LogClock>,
     /// Whether leadership is being transferred. Then the proposer takes no calls out.
     paused: bool,
-    renewals: VecDeque<Waiting<Renewal>>,
+    renewals: Lane<Renewal>,
     /// Most renewals in an entry, if lower than the limit.
     renewals_an_entry_max: Option<usize>,
     /// Number of queued renewals of sessions.
     sessions: usize,
-    commands: VecDeque<Waiting<Submission>>,
+    /// Number of queued renewals of each session.
+    of_session: HashMap<SessionId, usize>,
+    commands: Lane<Submission>,
     /// Commands that waited when this node stopped leading during a transfer.
     unsent: Vec<Waiting<Submission>>,
     /// Number of waiting calls at which the proposer is woken: each wake-up costs a switch between threads.
@@ -75,10 +67,44 @@ impl QueueState {
         let gathering = if self.sessions_gather { self.sessions } else { 0 };
         self.renewals.len() - gathering + self.commands.len()
     }
+
+    /// Counts queued renewals of sessions, or none if a session would have too many. Returns whether they are counted.
+    fn count_sessions(&mut self, calls: &[RenewalCall]) -> bool {
+        for (counted, call) in calls.iter().enumerate() {
+            let Some(session) = renewed_session(&call.target) else { continue };
+            let waiting = self.of_session.entry(session).or_default();
+            if *waiting == limits::RENEWALS_OF_A_SESSION_MAX {
+                calls[..counted].iter().for_each(|call| self.uncount_session(&call.target));
+                return false;
+            }
+            *waiting += 1;
+            self.sessions += 1;
+        }
+        true
+    }
+
+    fn uncount_session(&mut self, target: &RenewalTarget) {
+        let Some(session) = renewed_session(target) else { return };
+        self.sessions -= 1;
+        if let Entry::Occupied(mut waiting) = self.of_session.entry(session) {
+            *waiting.get_mut() -= 1;
+            if *waiting.get() == 0 {
+                waiting.remove();
+            }
+        }
+    }
 }
 
-fn is_session(renewal: &Renewal) -> bool {
-    matches!(renewal.target, RenewalTarget::Session(_))
+/// Returns the session that a renewal renews; `None` if it renews a lease.
+fn renewed_session(target: &RenewalTarget) -> Option<SessionId> {
+    match target {
+        RenewalTarget::Session(session) => Some(*session),
+        RenewalTarget::Lease { .. } | RenewalTarget::Hold { .. } => None,
+    }
+}
+
+fn overloaded() -> NotSent {
+    NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }
 }
 
 /// Inputs for a read of the log clock.
@@ -144,19 +170,19 @@ impl ProposalQueue {
     /// again. Commands of the node itself fail: only the leader may propose them.
     pub(in crate::node) fn reject_all(&self, leader: Option<LeaderHint>) {
         let mut state = self.state();
-        let renewals = std::mem::take(&mut state.renewals);
-        let mut commands = std::mem::take(&mut state.commands);
+        let (renewals, mut commands) = (state.renewals.take_all(), state.commands.take_all());
         state.sessions = 0;
+        state.of_session.clear();
         if state.paused {
             let (own, unsent): (Vec<_>, Vec<_>) =
-                commands.into_iter().partition(|waiting| validate::is_internal(&waiting.what.command));
-            commands = own.into();
+                commands.partition(|waiting| validate::is_internal(&waiting.what.command));
+            commands = own.into_iter();
             state.unsent.extend(unsent);
             self.unsent.notify_one();
         }
         drop(state);
-        renewals.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
-        commands.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
+        renewals.for_each(|waiting| not_sent(waiting.answer, leader.clone()));
+        commands.for_each(|waiting| not_sent(waiting.answer, leader.clone()));
     }
 
     /// Takes out the commands that wait for the next leader.
@@ -190,16 +216,22 @@ impl ProposalQueue {
         self.state().paused
     }
 
-    /// Queues a command. Refused if this node does not lead or the queue is full.
-    pub(in crate::node) fn command(&self, submission: Submission, answer: Answer) -> Result<(), NotSent> {
+    /// Queues a command. Refused if this node does not lead, or if the queue has no place for the source of the
+    /// command.
+    pub(in crate::node) fn command(
+        &self,
+        source: Source,
+        submission: Submission,
+        answer: Answer,
+    ) -> Result<(), NotSent> {
         let mut state = self.state();
         if state.clock.is_none() {
             return Err(NotSent::NoLeader);
         }
-        if limits::PROPOSALS_WAITING_MAX <= state.commands.len() {
-            return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
+        if !state.commands.admits(source, 1) {
+            return Err(overloaded());
         }
-        state.commands.push_back(Waiting { what: submission, answer });
+        state.commands.push(Waiting { what: submission, source, answer });
         self.wake_if_enough(&state);
         Ok(())
     }
@@ -207,12 +239,13 @@ impl ProposalQueue {
     /// Queues all renewals or none, with the log time of their receipt. `now` is called while the queue is locked.
     pub(in crate::node) fn renewals(
         &self,
+        source: Source,
         calls: Vec<RenewalCall>,
         now: impl FnOnce() -> Now,
     ) -> Result<Vec<oneshot::Receiver<Result<Reply, ServiceError>>>, NotSent> {
         let mut state = self.state();
-        if limits::PROPOSALS_WAITING_MAX < state.renewals.len() + calls.len() {
-            return Err(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
+        if state.clock.is_some() && !(state.renewals.admits(source, calls.len()) && state.count_sessions(&calls)) {
+            return Err(overloaded());
         }
         let Some(clock) = state.clock.as_mut() else { return Err(NotSent::NoLeader) };
         let now = now();
@@ -221,8 +254,7 @@ impl ProposalQueue {
         for call in calls {
             let (answer, reply) = oneshot::channel();
             let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
-            state.sessions += usize::from(is_session(&renewal));
-            state.renewals.push_back(Waiting { what: renewal, answer });
+            state.renewals.push(Waiting { what: renewal, source, answer });
             waiting.push(reply);
         }
         self.wake_if_enough(&state);
@@ -261,15 +293,16 @@ impl ProposalQueue {
         // Renewals get at most half of the bytes, so that some commands always fit.
         let most = limits::RENEWALS_AN_ENTRY_MAX.min(state.renewals_an_entry_max.unwrap_or(usize::MAX));
         let bytes = limits::ENTRY_BYTES_MAX / 2;
-        let (renewals, used) = fitting(&state.renewals, most, bytes, entry_size::of_renewal);
-        let renewals: Vec<_> = state.renewals.drain(..renewals).collect();
-        state.sessions -= renewals.iter().filter(|waiting| is_session(&waiting.what)).count();
+        let (renewals, used) = state.renewals.fitting(most, bytes, entry_size::of_renewal);
+        let renewals = state.renewals.take(renewals);
+        renewals.iter().for_each(|waiting| state.uncount_session(&waiting.what.target));
         let (most, bytes) = (limits::COMMANDS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX.saturating_sub(used));
-        let (commands, _) = fitting(&state.commands, most, bytes, entry_size::of_command);
-        let commands = state.commands.drain(..commands).collect();
+        let (commands, _) = state.commands.fitting(most, bytes, entry_size::of_command);
+        let commands = state.commands.take(commands);
+        let mut left_behind = state.renewals.iter();
         let left_behind = match faults::on(Fault::StampOfTheNewest) {
-            false => state.renewals.front(),
-            true => state.renewals.back(),
+            false => left_behind.next(),
+            true => left_behind.next_back(),
         };
         let left_behind = left_behind.map(|waiting| waiting.what.receipt);
         Some(Batch { stamp: left_behind.map_or(stamp, |receipt| receipt.min(stamp)), renewals, commands })
@@ -290,19 +323,6 @@ fn not_sent(answer: Answer, leader: Option<LeaderHint>) {
     answer.send(Err(ServiceError::NotSent { why: NotSent::NotLeader, leader })).ok();
 }
 
-/// Returns how many values from the front fit into the limits, and their bytes. The first value always fits.
-fn fitting<T>(queue: &VecDeque<Waiting<T>>, most: usize, bytes: usize, weigh: impl Fn(&T) -> usize) -> (usize, usize) {
-    let mut used = 0;
-    for (count, waiting) in queue.iter().take(most).enumerate() {
-        let next = used + weigh(&waiting.what);
-        if bytes < next && 0 < count {
-            return (count, used);
-        }
-        used = next;
-    }
-    (queue.len().min(most), used)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,6 +333,7 @@ mod tests {
     };
     use crate::service::Proof;
 
+    const SOURCE: Source = Source::InProcess;
     const NOW: Now = Now { instant: Instant::from_nanos(0), applied: LogTime(0), timed: true };
 
     fn lock() -> LockKey {
@@ -346,14 +367,14 @@ mod tests {
         queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
         let commands = 2 * limits::COMMANDS_AN_ENTRY_MAX as u64;
         for number in 0..commands {
-            queue.command(submission(number), oneshot::channel().0).expect("queued");
+            queue.command(SOURCE, submission(number), oneshot::channel().0).expect("queued");
         }
         let renewal = |attempt| {
             let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
             RenewalCall { target, proof: Proof::Trusted, attempt }
         };
         let renewals = 2 * limits::RENEWALS_AN_ENTRY_MAX as u64;
-        queue.renewals((0..renewals).map(renewal).collect(), || NOW).expect("queued");
+        queue.renewals(SOURCE, (0..renewals).map(renewal).collect(), || NOW).expect("queued");
         let (mut renewed, mut taken) = (Vec::new(), Vec::new());
         while 0 < queue.waiting(1, false) {
             let batch = queue.take(NOW).expect("it leads");
@@ -391,9 +412,9 @@ mod tests {
             RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
         };
         let full = limits::RENEWALS_AN_ENTRY_MAX as u64;
-        queue.renewals((0..full).map(renewal).collect(), || at(0)).expect("queued");
+        queue.renewals(SOURCE, (0..full).map(renewal).collect(), || at(0)).expect("queued");
         for (number, ms) in [(full, 10), (full + 1, 20), (full + 2, 30)] {
-            queue.renewals(vec![renewal(number)], || at(ms)).expect("queued");
+            queue.renewals(SOURCE, vec![renewal(number)], || at(ms)).expect("queued");
         }
         let first = queue.take(at(40)).expect("it leads");
         assert_eq!((first.renewals.len() as u64, first.stamp), (full, LogTime(10)));
@@ -408,7 +429,7 @@ mod tests {
         let queue = ProposalQueue::default();
         let put = |submission| {
             let (answer, mut reply) = oneshot::channel();
-            queue.command(submission, answer).expect("queued");
+            queue.command(SOURCE, submission, answer).expect("queued");
             assert!(queue.is_open() && reply.try_recv().is_err());
             reply
         };
@@ -447,13 +468,15 @@ mod tests {
         let queue = ProposalQueue::default();
         queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
         for number in 1..=2 {
-            queue.command(submission(number), oneshot::channel().0).expect("queued");
+            queue.command(SOURCE, submission(number), oneshot::channel().0).expect("queued");
         }
         let is_take = |submission: &Submission| matches!(submission.command, Command::TakeLease(_));
         assert!(queue.has_only(2, is_take));
         assert!(!queue.has_only(1, is_take) && !queue.has_only(2, |queued| queued == &submission(1)));
         let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
-        queue.renewals(vec![RenewalCall { target, proof: Proof::Trusted, attempt: 1 }], || NOW).expect("queued");
+        queue
+            .renewals(SOURCE, vec![RenewalCall { target, proof: Proof::Trusted, attempt: 1 }], || NOW)
+            .expect("queued");
         assert!(!queue.has_only(2, is_take));
     }
 
@@ -464,13 +487,36 @@ mod tests {
         queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
         let renewal = |target| RenewalCall { target, proof: Proof::Trusted, attempt: 1 };
         let session = |number| renewal(RenewalTarget::Session(SessionId::new(0, number)));
-        queue.renewals(vec![session(1), session(2)], || NOW).expect("queued");
+        queue.renewals(SOURCE, vec![session(1), session(2)], || NOW).expect("queued");
         assert_eq!((queue.waiting(1, true), queue.waiting(1, false)), (0, 2));
         let lease = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
-        queue.renewals(vec![renewal(lease)], || NOW).expect("queued");
+        queue.renewals(SOURCE, vec![renewal(lease)], || NOW).expect("queued");
         assert_eq!(queue.waiting(1, true), 1, "a lease is renewed at once");
         assert_eq!(queue.take(NOW).expect("it leads").renewals.len(), 3);
-        queue.renewals(vec![session(1)], || NOW).expect("queued");
+        queue.renewals(SOURCE, vec![session(1)], || NOW).expect("queued");
         assert_eq!((queue.waiting(1, true), queue.waiting(1, false)), (0, 1));
+    }
+
+    /// A session has a few renewals waiting; a list with one more is refused as a whole. Renewals that leave make space
+    /// again.
+    #[test]
+    fn a_session_has_few_renewals_waiting() {
+        let queue = ProposalQueue::default();
+        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let renewal = |number| {
+            let target = RenewalTarget::Session(SessionId::new(0, number));
+            RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
+        };
+        let renew = |numbers: &[u64]| {
+            queue.renewals(SOURCE, numbers.iter().copied().map(renewal).collect(), || NOW).map(|waiting| waiting.len())
+        };
+        let most = limits::RENEWALS_OF_A_SESSION_MAX;
+        assert_eq!(renew(&vec![1; most]), Ok(most));
+        assert_eq!(renew(&[2, 1, 3]), Err(overloaded()));
+        assert_eq!(renew(&[2, 3]), Ok(2), "other sessions are not delayed");
+        assert_eq!(queue.waiting(1, false), most + 2, "nothing of the refused list waits");
+        assert_eq!(queue.take(NOW).expect("it leads").renewals.len(), most + 2);
+        assert!(queue.state().of_session.is_empty() && queue.state().sessions == 0);
+        assert_eq!(renew(&[1]), Ok(1));
     }
 }

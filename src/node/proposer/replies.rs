@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::queue::{Answer, ProposalQueue};
+use super::lane::Answer;
+use super::queue::ProposalQueue;
 use crate::limits::{ANSWERS_AT_ONCE, GATHER_COMMANDS_MIN};
 use crate::machine::Applied;
 use crate::model::Reply;

@@ -19,12 +19,13 @@ use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
-use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
+use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError, Source};
 
 /// Number of nodes that generate different request numbers.
 const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
 
 /// State that all unary calls of one node share.
+#[derive(Clone)]
 pub(super) struct Calls<S> {
     service: S,
     tasks: Tasks,
@@ -32,7 +33,7 @@ pub(super) struct Calls<S> {
     /// Limits the acquires that wait, together with the cancels of calls whose clients disconnected.
     claims: Arc<Semaphore>,
     /// Newest number that was generated for a session's request.
-    drawn: AtomicU64,
+    drawn: Arc<AtomicU64>,
     /// Lowest bits of the numbers of this node.
     node: u64,
 }
@@ -64,7 +65,13 @@ impl<S: LockService> Calls<S> {
     pub(super) fn new(service: S, tasks: Tasks, node: u64) -> Self {
         let claims = Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX));
         let node = node % NODES;
-        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn: AtomicU64::new(node), node }
+        let drawn = Arc::new(AtomicU64::new(node));
+        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn, node }
+    }
+
+    /// Returns a handle for the calls of one source.
+    pub(super) fn of(&self, source: Source) -> Self {
+        Self { service: self.service.for_source(source), ..self.clone() }
     }
 
     /// Generates the number of a session's request whose program names none. Numbers grow with log time, so that the

@@ -16,12 +16,13 @@ use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::{Invalid, LockKey, Query, QueryReply, QueryResult};
+use crate::net::ConnectionInfo;
 use crate::rpc::background::Tasks;
 use crate::rpc::convert::{Question, Wire, error_to_status, required};
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
-use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription};
+use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Source, Subscription};
 
 /// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
@@ -41,6 +42,11 @@ impl<S: LockService> Locks<S> {
     pub(in crate::rpc) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
         let calls = Calls::new(service.clone(), tasks.clone(), info.node);
         Self { service, info, stop, tasks, calls, streams: AtomicU64::new(0) }
+    }
+
+    /// Returns the unary calls of the source of a request.
+    fn calls_of<T>(&self, request: &Request<T>) -> Calls<S> {
+        self.calls.of(source(request))
     }
 
     /// Runs a call without a deadline until the node stops.
@@ -108,6 +114,11 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stopped| *stopped).await;
 }
 
+/// Returns the source of a request: its connection.
+fn source<T>(request: &Request<T>) -> Source {
+    request.extensions().get().map_or(Source::InProcess, |info: &ConnectionInfo| Source::Connection(info.id()))
+}
+
 fn refused(invalid: Invalid) -> Status {
     error_to_status(&ServiceError::Invalid(invalid))
 }
@@ -140,33 +151,34 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
-        let stream = SessionStream::new(self.service.clone(), self.info.clone(), self.stop.clone(), outgoing);
+        let service = self.service.for_source(source(&request));
+        let stream = SessionStream::new(service, self.info.clone(), self.stop.clone(), outgoing);
         self.tasks.run(stream.run(self.streams.fetch_add(1, Ordering::Relaxed), request.into_inner()));
         Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
     }
 
     async fn open_session(&self, request: Request<pb::OpenSession>) -> Answers<pb::OpenSessionReply> {
-        self.calls.open(request.into_inner()).await.map(Response::new)
+        self.calls_of(&request).open(request.into_inner()).await.map(Response::new)
     }
 
     async fn keep_alive(&self, request: Request<pb::KeepAliveRequest>) -> Answers<pb::KeepAliveReply> {
-        self.calls.keep_alive(request.into_inner()).await.map(Response::new)
+        self.calls_of(&request).keep_alive(request.into_inner()).await.map(Response::new)
     }
 
     async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::AcquireReply> {
-        self.calls.acquire(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
+        self.calls_of(&request).acquire(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
     }
 
     async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::KeepAliveReply> {
-        self.calls.refresh(request.into_inner()).await.map(Response::new)
+        self.calls_of(&request).refresh(request.into_inner()).await.map(Response::new)
     }
 
     async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::Reply> {
-        self.calls.release(request.into_inner()).await.map(Response::new)
+        self.calls_of(&request).release(request.into_inner()).await.map(Response::new)
     }
 
     async fn close_session(&self, request: Request<pb::CloseSession>) -> Answers<pb::Reply> {
-        self.calls.answered(Asked::CloseSession(request.into_inner())).await.map(Response::new)
+        self.calls_of(&request).answered(Asked::CloseSession(request.into_inner())).await.map(Response::new)
     }
 
     async fn check(&self, request: Request<pb::TokenOf>) -> Answers<pb::QueryReply> {
@@ -186,13 +198,15 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn submit(&self, request: Request<pb::Command>) -> Answers<pb::Reply> {
+        let calls = self.calls_of(&request);
         let asked = required("command", request.into_inner().command).map_err(refused)?;
-        self.calls.submit(asked).await.map(Response::new)
+        calls.submit(asked).await.map(Response::new)
     }
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
+        let service = self.service.for_source(source(&request));
         let renewals = Wire::from_wire("renewals", request.into_inner().renewals).map_err(refused)?;
-        let replies = self.service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
+        let replies = service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::RenewReply { replies: replies.to_wire() }))
     }
 

@@ -1,0 +1,102 @@
+//! Limits that protect the callers of a node from each other: what an abusive source cannot cause.
+
+use lockkeeper::client::{Client, Session};
+use lockkeeper::limits;
+use lockkeeper::model::{
+    Command, FencingToken, Handle, LockKey, LockName, Namespace, Outcome, Query, Refusal, RenewalTarget, SessionClose,
+    SessionId,
+};
+use lockkeeper::node::Node;
+use lockkeeper::service::{Call, Freshness, LockService, NotSent, Proof, RenewalCall, ServiceError, Source};
+use lockkeeper::testing::Cluster;
+
+use crate::suite::{LONG, POLL};
+
+fn key(name: &str) -> LockKey {
+    LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") }
+}
+
+fn renewal(target: RenewalTarget) -> RenewalCall {
+    RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
+}
+
+async fn applied(node: &Node, freshness: Freshness) -> u64 {
+    node.service().query(Query::Totals, freshness).await.expect("answered").index
+}
+
+async fn open(leader: &Node) -> Session<Node> {
+    Client::new(leader.service()).session().ttl(LONG).open().await.expect("opened")
+}
+
+/// H-12: renewals of sessions, leases and holds that do not exist are refused without an entry in the log, by the
+/// leader and through a follower. In the same list, the renewals of what exists are answered as usual, in their places.
+#[tokio::test]
+async fn unknown_renewals_stay_out_of_the_log() {
+    let cluster = Cluster::start(3, None).await.expect("a cluster");
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let session = open(&leader).await;
+    let unknown = || {
+        let (session, token) = (SessionId::new(0, 999_999), FencingToken::new(0, 999_999));
+        let handle = Handle::from_random(7);
+        vec![
+            renewal(RenewalTarget::Session(session)),
+            renewal(RenewalTarget::Lease { lock: key("a"), handle, lease_ms: 1_000 }),
+            renewal(RenewalTarget::Hold { lock: key("a"), session, token, lease_ms: 1_000 }),
+        ]
+    };
+    for node in [&leader, &follower] {
+        let begun = std::time::Instant::now();
+        let before = applied(&leader, Freshness::Linearizable).await;
+        for _ in 0..100 {
+            let replies = node.service().renew(unknown()).await.expect("answered");
+            let refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused(_));
+            assert!(replies.len() == 3 && replies.iter().all(|reply| refused(&reply.outcome)), "{replies:?}");
+        }
+        // Log time advances, and the session's own renewals are due.
+        let grown = applied(&leader, Freshness::Linearizable).await - before;
+        let ticks = 2 * begun.elapsed().as_millis() as u64 / limits::RENEWALS_APART_MS + 2;
+        assert!(grown <= ticks, "{grown} entries for 300 renewals of nothing, {ticks} without them");
+    }
+    let mut mixed = unknown();
+    mixed.insert(1, renewal(RenewalTarget::Session(session.id())));
+    let replies = follower.service().renew(mixed).await.expect("answered");
+    let renewed: Vec<_> = replies.iter().map(|reply| matches!(reply.outcome, Outcome::Renewed { .. })).collect();
+    assert_eq!(renewed, [false, true, false, false], "{replies:?}");
+}
+
+/// H-17: a source that shows wrong handles is refused with a pause before its next handle is compared, even if that
+/// one is right, by the leader and by a follower. Other sources are not affected.
+#[tokio::test]
+async fn guessing_is_slow() {
+    let cluster = Cluster::start(3, None).await.expect("a cluster");
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let session = open(&leader).await;
+    let close = |handle: Handle| {
+        let proof = Proof::Handle { handle, namespace: Namespace::default() };
+        Call { proof, ..Call::new(Command::CloseSession { session: session.id(), end: SessionClose::Done }) }
+    };
+    let opened = applied(&leader, Freshness::Linearizable).await;
+    while applied(&follower, Freshness::Stale).await < opened {
+        tokio::time::sleep(POLL).await;
+    }
+    for (connection, node) in [(1, leader), (2, follower)] {
+        let guesser = node.for_source(Source::Connection(connection));
+        let (mut wrong, mut slowed) = (0, 0);
+        let begun = std::time::Instant::now();
+        for guess in 0..10 * u128::from(limits::WRONG_HANDLES_A_SECOND) {
+            let refused = guesser.submit(close(Handle::from_random(guess))).await.expect_err("a guess");
+            if refused == ServiceError::Refused(Refusal::WrongHandle) {
+                wrong += 1;
+            } else {
+                let overloaded = matches!(refused, ServiceError::NotSent { why: NotSent::Overloaded { .. }, .. });
+                assert!(overloaded && 0 < refused.pause_ms(), "{refused}");
+                slowed += 1;
+            }
+        }
+        let most = u128::from(limits::WRONG_HANDLES_A_SECOND) * (1 + begun.elapsed().as_millis() / 1_000 + 1);
+        assert!(0 < slowed && wrong <= most, "{wrong} guesses were answered, {slowed} were not");
+        let other = node.for_source(Source::Connection(10 + connection));
+        let refused = other.submit(close(Handle::from_random(1))).await.expect_err("a guess");
+        assert_eq!(refused, ServiceError::Refused(Refusal::WrongHandle), "another source");
+    }
+}
