@@ -5,6 +5,8 @@
 //!
 //! Knows: limits. Never: the meaning of messages.
 
+mod half_messages;
+
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -14,6 +16,8 @@ use prost::{Message, Name};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
+
+pub(crate) use half_messages::HalfMessages;
 
 use crate::limits::{
     CYCLE_LINKS_MAX, EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX, HOLDERS_A_LOCK_MAX, LIST_ELEMENTS_MAX,

@@ -7,6 +7,12 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 pub const LIST_ELEMENTS_MAX: usize = 100;
 /// Largest answer of a unary call: a very long queue, listed completely.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of the messages to one port that have arrived in part, counted as their announced lengths.
+pub const HALF_MESSAGES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The part of these bytes that one connection may use.
+pub const HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX: usize = HALF_MESSAGES_BYTES_MAX / 8;
+/// Time from the first to the last byte of a message.
+pub const MESSAGE_MS_MAX: u64 = 10_000;
 /// Unanswered frames of one session's stream. One more ends the stream.
 pub const STREAM_FRAMES_IN_FLIGHT_MAX: usize = 256;
 /// Requests whose outcome one stream may await without credit, which is as many as a session may have. A further one is

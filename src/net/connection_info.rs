@@ -1,18 +1,21 @@
 //! What the requests of one connection have in common.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The identity of an accepted connection in this process. Each request of the connection has a clone.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
     id: u64,
+    /// Bytes of the messages that have arrived in part.
+    pub(crate) half_received: Arc<AtomicUsize>,
 }
 
 impl ConnectionInfo {
     /// Creates the identity of another connection.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), half_received: Arc::default() }
     }
 
     /// Returns the number of the connection, which no other connection of this process has.

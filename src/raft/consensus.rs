@@ -36,6 +36,7 @@ use crate::limits;
 use crate::machine::{Applied, Machine};
 use crate::model::{DigestClaim, Entry};
 use crate::net::{Connection, Connector};
+use crate::protobuf::HalfMessages;
 use crate::storage::{Job, Recovered, SnapshotFile, StateStore, Wal};
 
 /// Returns the transport of the peer port, with a limit on what one connection may use.
@@ -141,7 +142,7 @@ impl Consensus {
         let server =
             Server { raft: self.0.raft.clone(), shared: Arc::clone(&self.0.shared), detector: self.0.detector.clone() };
         bounded_transport()
-            .add_service(server.service())
+            .add_service(HalfMessages::new(server.service(), limits::PEER_MESSAGE_BYTES_MAX, &Arc::default()))
             .serve_with_incoming_shutdown(incoming, shutdown)
             .await
             .map_err(io::Error::other)

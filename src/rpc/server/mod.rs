@@ -7,6 +7,8 @@ pub(in crate::rpc) mod locks;
 mod stream;
 mod token_watch;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,6 +29,7 @@ use super::pb::locks_server::LocksServer;
 use super::tls::TlsSettings;
 use crate::limits;
 use crate::net::{CoalescedWrites, Port, arrivals};
+use crate::protobuf::HalfMessages;
 use crate::service::{LockService, ServerInfo};
 
 /// Why a server did not start, or ended for another reason than the stop signal.
@@ -75,21 +78,33 @@ pub async fn routes<S: LockService>(
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
     let (health, health_service) = tonic_health::server::health_reporter();
+    let health_service = health_service.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     health.set_serving::<LocksServer<Locks<S>>>().await;
     health.set_serving::<AdminServer<Admin<S>>>().await;
     // Clients of some languages use only the older name of this service.
-    let (reflection, older_reflection) = (reflected().build_v1()?, reflected().build_v1alpha()?);
+    let reflection = reflected().build_v1()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
+    let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
+    let half_received = Arc::default();
     let mut server = bounded_server();
     if let Some(tls) = tls {
         server = server.tls_config(tls.for_server())?;
     }
     let router = server
-        .add_service(Named::new(locks, cluster_id.clone()))
-        .add_service(Named::new(admin, cluster_id.clone()))
-        .add_service(Named::new(health_service, cluster_id.clone()))
-        .add_service(Named::new(reflection, cluster_id.clone()))
-        .add_service(Named::new(older_reflection, cluster_id));
+        .add_service(bounded(locks, &cluster_id, &half_received))
+        .add_service(bounded(admin, &cluster_id, &half_received))
+        .add_service(bounded(health_service, &cluster_id, &half_received))
+        .add_service(bounded(reflection, &cluster_id, &half_received))
+        .add_service(bounded(older_reflection, &cluster_id, &half_received));
     Ok(Routes { router, streams })
+}
+
+/// Returns a service that limits messages that have arrived in part, and names the cluster in its headers.
+fn bounded<S>(
+    service: S,
+    cluster_id: &watch::Receiver<Option<u128>>,
+    half_received: &Arc<AtomicUsize>,
+) -> Named<HalfMessages<S>> {
+    Named::new(HalfMessages::new(service, limits::FRAME_BYTES_MAX, half_received), cluster_id.clone())
 }
 
 /// Returns the reflection service: it describes all that clients may call, and none of the calls between nodes.
