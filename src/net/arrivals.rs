@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{Stream, unfold};
 use metrics::Counter;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::yield_now;
 use tokio::time::{Instant as TokioInstant, sleep};
 
 use super::connection_count::ConnectionCount;
@@ -34,6 +35,9 @@ pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Accepte
     let accept = move || {
         let listener = Arc::clone(&listener);
         async move {
+            // The last connection reads its first request, if that has arrived, before it counts as unproven here. When
+            // a node resumes, the newest of many waiting connections are those that others still use.
+            yield_now().await;
             let descriptor = Descriptor::take(port)?;
             let (stream, peer) = listener.accept().await?;
             Ok((stream, peer.ip(), descriptor))

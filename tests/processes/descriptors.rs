@@ -36,8 +36,8 @@ fn limited(folder: &std::path::Path, descriptors: usize) -> (SingleNode, [String
     (SingleNode::start_by(shell, folder, "few", &config, client), ports.clone())
 }
 
-/// Connections to some ports on which nothing is sent. A thread opens them again as fast as a port closes them, until
-/// this is dropped.
+/// Connections to some ports on which nothing is sent. A thread opens more of them, and closes the oldest, until this
+/// is dropped.
 struct IdleSockets {
     stop: Arc<AtomicBool>,
     flooding: Option<JoinHandle<()>>,
@@ -58,7 +58,8 @@ impl IdleSockets {
                 while ports.len() * a_port < open.len() {
                     open.pop_front();
                 }
-                thread::sleep(Duration::from_millis(1));
+                // Slow enough that accepting them is little work.
+                thread::sleep(Duration::from_millis(20));
             }
         });
         Self { stop, flooding: Some(flooding) }
