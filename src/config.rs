@@ -1,13 +1,16 @@
 //! One node's settings: reads a TOML file and environment variables, and returns a checked [`Config`], or an error that
 //! names the file, the line and the fix.
 //!
-//! Knows: limits, model. Never: sockets, disks beyond the one file, the modules that use the settings.
+//! Knows: limits, model, and net's paths of certificates. Never: sockets, disks beyond the one file, the modules that use the settings.
 
 mod check;
 mod draft;
+mod draft_tls;
+mod place;
 mod quota;
 mod render;
 mod timing;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +23,7 @@ use crate::model::Invalid;
 pub use quota::Rates;
 pub use render::Joining;
 pub use timing::{Profile, Timing};
+pub use tls::{Protection, Tls, TlsMode};
 
 /// The checked settings of a node: no field contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub struct Config {
     pub log_level: String,
     /// How many commands per second each namespace may send.
     pub rates: Rates,
+    /// The protection of the listeners.
+    pub tls: Tls,
 }
 
 /// The addresses on which a node listens.
@@ -104,13 +110,27 @@ impl ConfigError {
     }
 }
 
+/// Reads only the name of the cluster and its founding members from a file.
+///
+/// # Errors
+/// The file cannot be read, or these settings are not valid.
+pub fn founders(path: &Path) -> Result<(String, BTreeMap<u64, Member>), ConfigError> {
+    let name = path.display().to_string();
+    check::founders(&draft::Draft::parse(&name, &text_of(path)?)?)
+}
+
+fn text_of(path: &Path) -> Result<String, ConfigError> {
+    let name = path.display();
+    std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::new(name, format!("cannot be read: {error}"), "check the path"))
+}
+
 impl Config {
     /// Reads and checks a file. `LOCKKEEPER_SECTION__KEY` variables of the environment replace its values.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::new(&name, format!("cannot be read: {error}"), "check the path"))?;
+        let text = text_of(path)?;
         Self::from_toml(
             &name,
             &text,
@@ -129,6 +149,13 @@ impl Config {
         let mut draft = draft::Draft::parse(name, text)?;
         draft.overlay(variables)?;
         check::check(draft)
+    }
+
+    /// Returns the name, protection and address of each listener.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = (&'static str, &Protection, SocketAddr)> {
+        let Self { listen, tls, .. } = self;
+        let http = listen.http.map(|address| ("http", &tls.http, address));
+        [("client", &tls.client, listen.client), ("peer", &tls.peer, listen.peer)].into_iter().chain(http)
     }
 
     /// This node's own entry among the members.

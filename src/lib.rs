@@ -24,6 +24,8 @@ pub mod compat;
 pub mod rpc;
 pub mod testing;
 #[cfg(feature = "cli")]
+mod certs;
+#[cfg(feature = "cli")]
 pub mod http;
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -17,6 +17,9 @@ pub mod lock {}
 #[doc = include_str!("manual/config.md")]
 pub mod config {}
 
+#[doc = include_str!("manual/security.md")]
+pub mod security {}
+
 #[doc = include_str!("manual/embed.md")]
 pub mod embed {}
 

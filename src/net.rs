@@ -10,10 +10,12 @@ mod connection_info;
 mod descriptor_share;
 mod first_request;
 mod port;
+mod prefixed;
+mod tls;
 mod write_coalescing;
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,70 +32,116 @@ pub(crate) use closed_first::closed_first;
 pub use connection_info::ConnectionInfo;
 pub use first_request::Accepted;
 pub use port::Port;
+#[cfg(all(test, feature = "cli"))]
+pub(crate) use tls::tests::Certs as TestCerts;
+pub use tls::{CertificateName, PeerTls, PortTls, Role, TlsConnector, TlsError, TlsFiles, TlsRefusal, secured};
 pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A connection over any stream of bytes.
-pub struct Connection(Box<dyn Stream>);
+pub struct Connection {
+    stream: Box<dyn Stream>,
+    /// The name in the certificate of the other side.
+    proven: Option<Arc<CertificateName>>,
+}
 
 impl Connection {
     /// Creates a connection over a stream of bytes.
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self(Box::new(stream))
+        Self::proven(None, stream)
+    }
+
+    /// Creates a connection whose other side has proven its name.
+    pub fn proven(name: Option<CertificateName>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self { stream: Box::new(stream), proven: name.map(Arc::new) }
     }
 }
 
 impl Connected for Connection {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        ConnectionInfo::new()
+        ConnectionInfo::new(self.proven.clone())
     }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(cx, buf)
+        Pin::new(&mut *self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(cx, buf)
+        Pin::new(&mut *self.stream).poll_write(cx, buf)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream).poll_write_vectored(cx, parts)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(cx)
+        Pin::new(&mut *self.stream).poll_flush(cx)
     }
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(cx)
+        Pin::new(&mut *self.stream).poll_shutdown(cx)
     }
 }
 
 /// A future that dials and returns the connection.
 pub type Dialling = Pin<Box<dyn Future<Output = io::Result<Connection>> + Send>>;
 
-/// Dials another process at its address, `host:port`.
+/// What a connector dials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Address of the other process, `host:port`.
+    pub address: String,
+    /// Id of the node that must answer there; `None` for any node.
+    pub node: Option<u64>,
+}
+
+/// Dials another process.
 #[derive(Clone)]
-pub struct Connector(Arc<dyn Fn(String) -> Dialling + Send + Sync>);
+pub struct Connector {
+    dial: Arc<dyn Fn(Target) -> Dialling + Send + Sync>,
+    node: Option<u64>,
+}
 
 impl Connector {
     /// Creates a connector that calls a function to dial.
-    pub fn new(dial: impl Fn(String) -> Dialling + Send + Sync + 'static) -> Self {
-        Self(Arc::new(dial))
+    pub fn new(dial: impl Fn(Target) -> Dialling + Send + Sync + 'static) -> Self {
+        Self { dial: Arc::new(dial), node: None }
     }
 
     /// Returns a connector for plain TCP to other nodes, which sends small messages without delay.
     #[must_use]
     pub fn tcp() -> Self {
-        Self::new(|address| {
-            Box::pin(async move {
-                let stream = closed_first(TcpStream::connect(&address).await?.into_std()?);
-                stream.set_nodelay(true)?;
-                Ok(Connection::new(TcpStream::from_std(stream)?))
-            })
-        })
+        Self::new(|target| Box::pin(async move { Ok(Connection::new(tcp(&target.address).await?)) }))
     }
+
+    /// Dials the target.
+    #[cfg(test)]
+    pub(crate) async fn dialled(&self, target: Target) -> io::Result<Connection> {
+        (self.dial)(target).await
+    }
+
+    /// Returns this connector for connections to one node.
+    #[must_use]
+    pub(crate) fn to_node(&self, node: u64) -> Self {
+        Self { node: Some(node), ..self.clone() }
+    }
+}
+
+async fn tcp(address: &str) -> io::Result<TcpStream> {
+    let stream = closed_first(TcpStream::connect(address).await?.into_std()?);
+    stream.set_nodelay(true)?;
+    TcpStream::from_std(stream)
 }
 
 impl std::fmt::Debug for Connector {
@@ -112,7 +160,8 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let dialling = (self.0)(uri.authority().map_or_else(String::new, ToString::to_string));
+        let address = uri.authority().map_or_else(String::new, ToString::to_string);
+        let dialling = (self.dial)(Target { address, node: self.node });
         Box::pin(async move { Ok(TokioIo::new(dialling.await?)) })
     }
 }
@@ -121,6 +170,6 @@ impl Service<Uri> for Connector {
 pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connection>> + Send>>;
 
 /// Returns the connections from other nodes that a TCP listener accepts, see [`arrivals`].
-pub fn accepted(listener: TcpListener) -> Incoming {
-    Box::pin(arrivals(listener, Port::Peer).map(|stream| Ok(Connection::new(stream))))
+pub fn accepted(listener: TcpListener, tls: Option<PortTls>) -> Incoming {
+    Box::pin(secured(arrivals(listener, Port::Peer), tls).map(Ok))
 }

@@ -117,6 +117,7 @@ impl Cluster {
                 timing: Profile::Fast.timing(),
                 log_level: "warn".to_owned(),
                 rates: crate::config::Rates::default(),
+                tls: crate::config::Tls::default(),
             };
             let mut options =
                 NodeOptions { ephemeral: directory.is_none(), peer_listener: Some(peer), ..NodeOptions::default() };
@@ -134,10 +135,9 @@ impl Cluster {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let stop = self.stop.subscribe();
-        let routes =
-            rpc::routes(node.service(), node.info(), stop.clone(), None).await.map_err(std::io::Error::other)?;
+        let routes = rpc::routes(node.service(), node.info(), stop.clone()).await.map_err(std::io::Error::other)?;
         self.servers.spawn(async move {
-            if let Err(error) = rpc::serve(routes, listener, stop).await {
+            if let Err(error) = rpc::serve(routes, listener, None, stop).await {
                 tracing::error!(%error, "a server ended");
             }
         });

@@ -1,6 +1,7 @@
 //! Options that several commands share, and the parsers of their values.
 
 use std::io::BufRead;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -36,6 +37,15 @@ pub(super) struct Common {
     /// Longest time for connecting plus one request, such as 500ms, 10s or 1m; it never bounds a wait or a child
     #[arg(short, long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub(super) timeout: Duration,
+    /// Certificates of the nodes' authorities, in PEM: connects with TLS [default: plain text]
+    #[arg(long, global = true, env = "LOCKKEEPER_CA", value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
+    /// Certificate to show to the nodes, in PEM [default: none]
+    #[arg(long, global = true, env = "LOCKKEEPER_CERT", requires = "key", value_name = "FILE")]
+    pub(super) cert: Option<PathBuf>,
+    /// Private key of the certificate, in PEM [default: none]
+    #[arg(long, global = true, env = "LOCKKEEPER_KEY", requires = "cert", value_name = "FILE")]
+    pub(super) key: Option<PathBuf>,
     /// Print answers and errors as JSON, one object a line
     #[arg(short, long, global = true)]
     pub(super) json: bool,

@@ -1,6 +1,7 @@
 //! Connects to a cluster. Only this file names the service behind the client.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::output::Output;
 use super::who::{self, OWN_PROGRAM};
 use crate::client;
 use crate::model::parse_cluster_id;
+use crate::net::TlsFiles;
 use crate::rpc::{RemoteService, RemoteSettings};
 use crate::service::{ErrorCode, Status};
 
@@ -29,6 +31,7 @@ pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
     settings.cluster = cluster(common)?;
     settings.on_left_out = Some(warn_of_left_out);
+    settings.tls = tls(common)?;
     settings.request_wait = common.timeout;
     Ok(client_with(settings)?.namespace(common.namespace.clone()))
 }
@@ -61,18 +64,30 @@ fn warn_of_left_out(sentence: &str) {
     }
 }
 
-/// Environment variables for TLS and authentication, which this version does not support.
-const NOT_YET: [&str; 4] = ["LOCKKEEPER_CA", "LOCKKEEPER_CERT", "LOCKKEEPER_KEY", "LOCKKEEPER_AUTH_TOKEN_FILE"];
+/// Returns the files for TLS from the command line or the environment; `None` for plain text.
+fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
+    let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+    let files = TlsFiles { ca: given(&common.ca), cert: given(&common.cert), key: given(&common.key) };
+    match &files {
+        TlsFiles { ca: Some(_), .. } => Ok(Some(files)),
+        TlsFiles { ca: None, cert: None, key: None } => Ok(None),
+        TlsFiles { ca: None, .. } => {
+            Err(Failure::usage("--cert needs TLS: give --ca with the authority of the nodes".to_owned()))
+        }
+    }
+}
 
-/// Returns an error if one of these variables is set. This version would ignore it although its user relies on it.
+/// Environment variable for authentication, which this version does not support.
+const NOT_YET: &str = "LOCKKEEPER_AUTH_TOKEN_FILE";
+
+/// Returns an error if this variable is set. This version would ignore it although its user relies on it.
 pub(super) fn refuse_what_is_not_there() -> Result<(), Failure> {
-    let Some(name) = NOT_YET.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
-    else {
+    if std::env::var_os(NOT_YET).is_none_or(|value| value.is_empty()) {
         return Ok(());
-    };
+    }
     Err(Failure::usage(format!(
-        "{name} is set, and this version has neither TLS nor authentication: unset it, and keep the cluster's ports on a \
-         private network"
+        "{NOT_YET} is set, and this version has no tokens: unset it, and let the nodes demand certificates with \
+         client_cert = \"required\" under [tls.client]"
     )))
 }
 

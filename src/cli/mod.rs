@@ -114,6 +114,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     match options.command {
         Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
         Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
+        Command::Certs(options) => cmd::certs::run(&options, output),
         Command::Version => cmd::version::run(output),
         Command::Restore(options) => cmd::restore::run(&options, output),
         Command::Verify(options) => cmd::verify::run(&options, output),
@@ -148,7 +149,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Transfer(options) => ask(common, async |at| cmd::transfer::run(at, &options, output).await),
         Command::Features(options) => ask(common, async |at| cmd::features::run(at, &options, output).await),
         Command::Settings(options) => ask(common, async |at| cmd::settings::run(at, &options, output).await),
-        Command::Member(command) => ask(common, async |at| cmd::member::run(at, command, output).await),
+        Command::Member(command) => ask(common, async |at| cmd::member::run(at, common, command, output).await),
         Command::Backup(options) => ask(common, async |at| cmd::backup::run(at, &options, output).await),
     }
 }

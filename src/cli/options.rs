@@ -10,6 +10,7 @@ use super::cmd::acquire::AcquireOptions;
 use super::cmd::ask::AskOptions;
 use super::cmd::backup::BackupOptions;
 use super::cmd::break_hold::BreakOptions;
+use super::cmd::certs::CertsOptions;
 use super::cmd::check::CheckOptions;
 use super::cmd::completions::CompletionsOptions;
 use super::cmd::config::ConfigCommand;
@@ -70,8 +71,8 @@ pub(super) fn command() -> clap::Command {
     whole.mut_subcommands(|command| with_hidden(command, &common))
 }
 
-const COMMON_IN_SHORT: &str =
-    "Common options, see lockkeeper --help: -e --endpoints, --cluster, -N --namespace, -t --timeout, -j --json, -v";
+const COMMON_IN_SHORT: &str = "Common options, see lockkeeper --help: -e --endpoints, --cluster, --ca --cert --key, \
+                               -N --namespace, -t --timeout, -j --json, -v";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -140,6 +141,8 @@ pub(super) enum Command {
     Backup(BackupOptions),
     /// Make the first node of a new cluster from a backup; prints its config
     Restore(RestoreOptions),
+    /// Make, renew and list the certificates of a cluster
+    Certs(CertsOptions),
     /// Measure this cluster
     Bench(BenchOptions),
     /// Check configuration files

@@ -12,16 +12,19 @@ use tokio::task::JoinSet;
 
 use super::error::Failure;
 use super::listen;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, Protection};
 use crate::http::{self, Render};
 use crate::limits;
-use crate::node::{Node, NodeOptions};
+use crate::net::{PeerTls, Port, PortTls, TlsError};
+use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc;
 use crate::service::ErrorCode;
 
 /// A running node and its servers.
 pub(super) struct Server {
     pub(super) node: Node,
+    /// TLS of the ports for clients.
+    tls: Vec<PortTls>,
     stop: watch::Sender<bool>,
     servers: JoinSet<Result<(), String>>,
 }
@@ -99,21 +102,43 @@ impl Server {
         instruments: &Instruments,
     ) -> Result<Self, Failure> {
         let Ports { peer, client, http } = ports;
+        for (name, protection, address) in config.listeners() {
+            if let Some(warning) = protection.warning(name, address) {
+                tracing::warn!("{warning}");
+            }
+        }
+        let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
-        let node = Node::open_with(config, options).await.map_err(|error| Failure::stopped(error.to_string()))?;
+        let node = Node::open_with(config, options).await.map_err(|error| {
+            let in_config = matches!(error, OpenNodeError::Tls(_) | OpenNodeError::Exposed(_));
+            let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
+            Failure { says_next: true, ..Failure::new(word, error.to_string()) }
+        })?;
+        let tls = client_tls.iter().chain(&http_tls).cloned().collect();
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
-        let routes = rpc::routes(node.service(), node.info(), stopped.clone(), None).await;
+        let routes = rpc::routes(node.service(), node.info(), stopped.clone()).await;
         let routes = routes.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
         let ended = stopped.clone();
-        servers.spawn(async move { rpc::serve(routes, client, ended).await.map_err(|error| error.to_string()) });
+        servers.spawn(
+            async move { rpc::serve(routes, client, client_tls, ended).await.map_err(|error| error.to_string()) },
+        );
         if let Some(listener) = http {
             let (service, render) = (node.service(), instruments.render());
             servers.spawn(async move {
-                http::serve(listener, service, render, until(stopped)).await.map_err(|error| error.to_string())
+                http::serve(listener, http_tls, service, render, until(stopped))
+                    .await
+                    .map_err(|error| error.to_string())
             });
         }
-        Ok(Self { node, stop, servers })
+        Ok(Self { node, tls, stop, servers })
+    }
+
+    /// Reads the files of all certificates again, for new connections. The first file that cannot be used is the error;
+    /// the ports before it use the new files.
+    pub(super) fn reload_certificates(&self) -> Result<(), TlsError> {
+        self.node.reload_certificates()?;
+        self.tls.iter().try_for_each(PortTls::reload)
     }
 
     /// Waits until the node or one of its servers fails, and returns the reason.
@@ -139,6 +164,24 @@ impl Server {
         }
         self.node.close().await;
     }
+}
+
+/// Reads the files of all certificates as a start does.
+pub(super) fn check_certificates(config: &Config) -> Result<(), Failure> {
+    if let Protection::Tls { files, .. } = &config.tls.peer {
+        let checked = PeerTls::new(files, &config.cluster, config.node);
+        checked.map_err(|error| Failure { says_next: true, ..Failure::usage(error.to_string()) })?;
+    }
+    tls(config, Port::Client).and(tls(config, Port::Http)).map(drop)
+}
+
+/// Returns the TLS of a port for clients.
+pub(super) fn tls(config: &Config, port: Port) -> Result<Option<PortTls>, Failure> {
+    let protection = if port == Port::Http { &config.tls.http } else { &config.tls.client };
+    let Protection::Tls { mode, files, client_cert_required } = protection else { return Ok(None) };
+    let (required, plain) = (*client_cert_required, mode.accepts_plain());
+    let tls = PortTls::for_clients(port, files, &config.cluster, required, plain);
+    tls.map(Some).map_err(|error| Failure { says_next: true, ..Failure::usage(error.to_string()) })
 }
 
 async fn until(mut stop: watch::Receiver<bool>) {

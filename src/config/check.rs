@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use super::draft::{At, Draft, DraftMember};
+use super::draft::{Draft, DraftMember};
+use super::place::At;
 use super::{Config, ConfigError, Listen, Member, Profile, Timing};
 use crate::limits;
 use crate::model::{Invalid, Namespace, parse_cluster_id};
@@ -25,6 +26,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         ));
     };
     let listen = listen(&draft, member)?;
+    let tls = super::tls::check(&draft, &listen)?;
     Ok(Config {
         cluster: cluster(&draft)?,
         peers_id: peers_id(&draft)?,
@@ -34,8 +36,14 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         timing: timing(&draft)?,
         log_level: log_level(&draft)?,
         rates: super::quota::rates(&draft)?,
+        tls,
         members,
     })
+}
+
+/// Returns the checked name of the cluster and its members.
+pub(super) fn founders(draft: &Draft) -> Checked<(String, BTreeMap<u64, Member>)> {
+    Ok((cluster(draft)?, members(draft)?))
 }
 
 fn required<T>(file: &str, key: &str, example: &str, value: Option<At<T>>) -> Checked<At<T>> {

@@ -6,6 +6,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::ConfigError;
+use super::draft_tls::{DraftTls, FileTls};
+use super::place::{At, Source, line_of};
 use crate::model::parse_cluster_id;
 
 /// The settings as written, before they are checked.
@@ -28,13 +30,7 @@ pub(super) struct Draft {
     pub(super) rate: Option<At<u64>>,
     /// Quotas by the name of the namespace.
     pub(super) rates: Vec<(String, At<u64>)>,
-}
-
-/// A value and the place where it was written.
-#[derive(Debug, Clone)]
-pub(super) struct At<T> {
-    pub(super) value: T,
-    pub(super) place: String,
+    pub(super) tls: DraftTls,
 }
 
 #[derive(Debug)]
@@ -59,8 +55,8 @@ struct File {
     timing: FileTiming,
     #[serde(default)]
     log: FileLog,
-    #[serde(default, rename = "tls")]
-    _tls: NothingYet,
+    #[serde(default)]
+    tls: FileTls,
     #[serde(default, rename = "auth")]
     _auth: NothingYet,
     #[serde(default)]
@@ -119,7 +115,7 @@ struct FileRate {
 struct NothingYet {}
 
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 12] = [
+pub(super) const SCALARS: [&str; 15] = [
     "cluster",
     "peers_id",
     "node",
@@ -132,6 +128,9 @@ pub(super) const SCALARS: [&str; 12] = [
     "timing.election_min",
     "timing.election_max",
     "log.level",
+    "tls.ca",
+    "tls.cert",
+    "tls.key",
 ];
 
 impl Draft {
@@ -148,7 +147,7 @@ impl Draft {
             listen_client: file.listen.client.map(|value| source.at(value)),
             listen_peer: file.listen.peer.map(|value| source.at(value)),
             listen_http: file.listen.http.map(|value| source.at(value)),
-            members: file.member.into_iter().map(|member| source.member(member)).collect(),
+            members: file.member.into_iter().map(|of| member(&source, of)).collect(),
             profile: file.timing.profile.map(|value| source.at(value)),
             heartbeat: file.timing.heartbeat.map(|value| source.at(value)),
             election_min: file.timing.election_min.map(|value| source.at(value)),
@@ -156,6 +155,7 @@ impl Draft {
             log_level: file.log.level.map(|value| source.at(value)),
             rate: file.quota.commands_a_second.map(|value| source.at(value)),
             rates: file.quota.namespace.into_iter().map(|(of, rate)| (of, source.at(rate.commands_a_second))).collect(),
+            tls: DraftTls::new(file.tls, &source),
         })
     }
 
@@ -213,6 +213,9 @@ impl Draft {
             "timing.election_min" => &mut self.election_min,
             "timing.election_max" => &mut self.election_max,
             "log.level" => &mut self.log_level,
+            "tls.ca" => &mut self.tls.files.ca,
+            "tls.cert" => &mut self.tls.files.cert,
+            "tls.key" => &mut self.tls.files.key,
             other => return Err(ConfigError::new(&at.place, format!("there is no setting {other}"), "unset it")),
         };
         *slot = Some(at);
@@ -220,31 +223,12 @@ impl Draft {
     }
 }
 
-struct Source<'a> {
-    name: &'a str,
-    text: &'a str,
-}
-
-impl Source<'_> {
-    fn at<T>(&self, spanned: Spanned<T>) -> At<T> {
-        let place = self.place(spanned.span().start);
-        At { value: spanned.into_inner(), place }
-    }
-
-    fn place(&self, byte: usize) -> String {
-        format!("{}:{}", self.name, line_of(self.text, byte))
-    }
-
-    fn member(&self, member: Spanned<FileMember>) -> At<DraftMember> {
-        let place = self.place(member.span().start);
-        let member = member.into_inner();
-        let value = DraftMember { id: self.at(member.id), client: self.at(member.client), peer: self.at(member.peer) };
-        At { value, place }
-    }
-}
-
-fn line_of(text: &str, byte: usize) -> usize {
-    1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
+fn member(source: &Source<'_>, member: Spanned<FileMember>) -> At<DraftMember> {
+    let place = source.place(member.span().start);
+    let member = member.into_inner();
+    let value =
+        DraftMember { id: source.at(member.id), client: source.at(member.client), peer: source.at(member.peer) };
+    At { value, place }
 }
 
 /// The section that contains a place in the text.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::ConfigError;
-use super::draft::{At, Draft};
+use super::draft::Draft;
+use super::place::At;
 use crate::limits;
 use crate::model::Namespace;
 

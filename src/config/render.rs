@@ -22,6 +22,8 @@ pub struct Joining<'a> {
     /// The cluster's timing (heartbeat, shortest and longest election timeout), in milliseconds; `None` if the cluster
     /// has no timing yet.
     pub timing_ms: Option<[u64; 3]>,
+    /// Whether the cluster uses TLS; `None` if that is not known.
+    pub tls: Option<bool>,
 }
 
 impl Joining<'_> {
@@ -48,7 +50,24 @@ impl Joining<'_> {
         if let Some(timing_ms) = self.timing_ms {
             text.push_str(&timing(timing_ms));
         }
+        text.push_str(&self.protection(listens));
         text
+    }
+
+    /// The section on TLS. Listeners that other machines can reach are protected as those of the other nodes.
+    fn protection(&self, listens: [(&str, Option<SocketAddr>); 2]) -> String {
+        let addresses = [&self.member.client, &self.member.peer].map(|address| address.parse::<SocketAddr>());
+        let on_loopback = addresses.iter().all(|address| address.as_ref().is_ok_and(|at| at.ip().is_loopback()));
+        match (self.tls, on_loopback) {
+            (Some(true), _) | (None, false) => {
+                let node = self.node;
+                format!(
+                    "\n[tls]\nca = \"certs/ca.pem\"\ncert = \"certs/node-{node}.pem\"\nkey = \"certs/node-{node}.key\"\n"
+                )
+            }
+            (Some(false), false) => listens.map(|(key, _)| format!("\n[tls.{key}]\ninsecure = true\n")).concat(),
+            (Some(false) | None, true) => String::new(),
+        }
     }
 }
 
@@ -80,11 +99,11 @@ fn timing(ms: [u64; 3]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Protection};
 
-    fn read(member: &Member, timing_ms: Option<[u64; 3]>) -> Config {
+    fn read(member: &Member, timing_ms: Option<[u64; 3]>, tls: Option<bool>) -> Config {
         let data = Path::new("/var/lib/lockkeeper \"4\"");
-        let joining = Joining { cluster: "harbour", peers_id: 0xabc, node: 4, data, member, timing_ms };
+        let joining = Joining { cluster: "harbour", peers_id: 0xabc, node: 4, data, member, timing_ms, tls };
         Config::from_toml("n4.toml", &joining.to_toml(), []).expect("a good config")
     }
 
@@ -93,14 +112,17 @@ mod tests {
     #[test]
     fn the_file_is_a_good_config() {
         let member = |host: &str| Member { client: format!("{host}:7604"), peer: format!("{host}:7614") };
-        let config = read(&member("127.0.0.1"), Some([50, 150, 300]));
+        let config = read(&member("127.0.0.1"), Some([50, 150, 300]), None);
         assert_eq!((config.cluster.as_str(), config.peers_id, config.node), ("harbour", Some(0xabc), 4));
         assert_eq!((config.timing, config.data), (Profile::Lan.timing(), "/var/lib/lockkeeper \"4\"".into()));
         assert_eq!(config.listen.client.to_string(), "127.0.0.1:7604");
-        let config = read(&member("n4.example"), Some([70, 200, 400]));
+        let config = read(&member("n4.example"), Some([70, 200, 400]), Some(true));
+        assert!(matches!(config.tls.peer, Protection::Tls { .. }));
         assert_eq!((config.listen.peer.to_string(), config.timing.heartbeat_ms), ("0.0.0.0:7614".to_owned(), 70));
         assert_eq!(config.members[&4], member("n4.example"));
-        assert_eq!(read(&member("[::1]"), None).listen.client.to_string(), "[::1]:7604");
+        let open = read(&member("n4.example"), None, Some(false)).tls.client;
+        assert_eq!(open, Protection::Plain { insecure: true });
+        assert_eq!(read(&member("[::1]"), None, None).listen.client.to_string(), "[::1]:7604");
     }
 
     /// An invalid id is refused with its line and with a text that says where to get the id.

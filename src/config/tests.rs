@@ -1,6 +1,7 @@
 //! Tests of the settings. The error for each invalid setting names the file, the line and the fix.
 
 use super::*;
+use crate::net::TlsFiles;
 
 const GOOD: &str = r#"cluster = "harbour"
 node = 1
@@ -73,6 +74,7 @@ fn listen_defaults_to_the_members_address() {
 #[test]
 fn every_interface_and_names_agree_by_port() {
     let every = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
+    let every = every.replace("[tls]", "[tls.client]\ninsecure = true");
     assert_eq!(read(&every).unwrap().listen.client.port(), 7601);
     let named = every.replace("client = \"127.0.0.1:7601\"", "client = \"n1.example:7601\"");
     assert_eq!(read(&named).unwrap().member().unwrap().client, "n1.example:7601");
@@ -86,10 +88,9 @@ fn unknown_keys_are_refused_with_their_line() {
     refused("[quota]", "[quotas]", "n1.toml:25: ", "unknown field `quotas`");
 }
 
-/// Settings for TLS and authentication, which this version does not support, are refused and not ignored.
+/// Settings for authentication, which this version does not support, are refused and not ignored.
 #[test]
 fn settings_that_would_be_ignored_are_refused() {
-    refused("[tls]", "[tls]\nca = \"ca.pem\"", "n1.toml:24: [tls] has no settings in this version", "remove it");
     refused("[auth]", "[auth]\ntokens = 1", "n1.toml:25: [auth] has no settings", "would be ignored");
     refused("[quota]", "[quota]\nlocks = 5", "n1.toml:26: ", "unknown field `locks`");
 }
@@ -242,6 +243,16 @@ fn the_page_has_every_key() {
                     }
                 }
             }
+            "tls" => {
+                for of in keys_of("[tls]") {
+                    if ["client", "peer", "http"].contains(&of.as_str()) {
+                        let own = keys_of(&format!("[tls.{of}]")).into_iter();
+                        keys.extend(own.map(|key| format!("tls.{of}.{key}")));
+                    } else {
+                        keys.push(format!("tls.{of}"));
+                    }
+                }
+            }
             _ => keys.push(key),
         }
     }
@@ -273,4 +284,62 @@ fn the_page_has_a_good_example_and_the_profiles() {
         let times = format!("| {heartbeat_ms} ms | {election_ms_min} to {election_ms_max} ms | {ttl_ms_min} ms |");
         assert!(row.replace(',', "").ends_with(&times), "{row}: {times}");
     }
+}
+
+const CERTIFICATES: &str = "ca = \"ca.pem\"\ncert = \"n1.pem\"\nkey = \"n1.key\"";
+
+/// The files of `[tls]` protect every listener. A section of one listener may name other files.
+#[test]
+fn tls_protects_every_listener() {
+    let files = |cert: &str| TlsFiles {
+        ca: Some("ca.pem".into()),
+        cert: Some(format!("{cert}.pem").into()),
+        key: Some(format!("{cert}.key").into()),
+    };
+    let required = |cert, client_cert_required| Protection::Tls {
+        mode: TlsMode::Require,
+        files: files(cert),
+        client_cert_required,
+    };
+    let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
+    let Tls { client, peer, http } = config.tls;
+    assert_eq!([client, peer, http], [(); 3].map(|()| required("n1", false)));
+    let own = "[tls.client]\ncert = \"web.pem\"\nkey = \"web.key\"\nclient_cert = \"required\"";
+    let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}\n{own}"))).unwrap();
+    assert_eq!((config.tls.client, config.tls.peer), (required("web", true), required("n1", false)));
+    assert_eq!(read(GOOD).unwrap().tls, Tls::default());
+}
+
+/// A listener that other machines can reach needs TLS, or the operator says that it is meant to be open.
+#[test]
+fn an_open_listener_needs_tls() {
+    let open = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
+    let refused = read(&open).expect_err("refused").to_string();
+    assert!(
+        refused.starts_with("n1.toml:6: listen.client is 0.0.0.0:7601, which other machines can reach"),
+        "{refused}"
+    );
+    assert!(refused.contains("set ca, cert and key under [tls], or listen on 127.0.0.1"), "{refused}");
+    let meant = read(&open.replace("[tls]", "[tls.client]\ninsecure = true")).unwrap();
+    let warning = meant.tls.client.warning("client", meant.listen.client).expect("a warning");
+    assert!(warning.ends_with("is open to every machine that reaches it (tls.client.insecure)"), "{warning}");
+    let protected = read(&open.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
+    assert_eq!(protected.tls.client.warning("client", protected.listen.client), None);
+    let mapped = GOOD.replace("127.0.0.1:7621", "[::ffff:127.0.0.1]:7621");
+    assert!(read(&mapped).is_ok());
+}
+
+/// Contradictions and missing parts of `[tls]` are refused with their line.
+#[test]
+fn tls_settings_must_agree() {
+    let refuse = |section: &str, holds: &str| refused("[tls]", section, "n1.toml:", holds);
+    refuse("[tls]\ncert = \"n1.pem\"", "[tls] names cert and no key; name both");
+    refuse("[tls]\nkey = \"n1.key\"", "[tls] names key and no cert; name both");
+    refuse("[tls.peer]\nmode = \"require\"", "tls.peer.mode is set, and there is no certificate");
+    refuse("[tls]\ncert = \"a\"\nkey = \"b\"", "tls.peer checks certificates, and there is no ca");
+    let with = |section: &str| format!("[tls]\n{CERTIFICATES}\n{section}");
+    refuse(&with("[tls.client]\nmode = \"prefer\""), "there is no tls.client.mode \"prefer\"; use allow or require");
+    refuse(&with("[tls.client]\ninsecure = true"), "tls.client has insecure = true and mode = \"require\"; remove one");
+    refuse(&with("[tls.http]\nclient_cert = \"yes\""), "use optional or required");
+    refuse(&with("[tls.peer]\nclient_cert = \"required\""), "unknown field `client_cert`");
 }

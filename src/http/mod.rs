@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 
 use crate::limits;
 use crate::model::Query;
-use crate::net::{self, arrivals};
+use crate::net::{self, PortTls, arrivals, secured};
 use crate::service::{Freshness, LockService, ServiceError};
 
 /// Returns all metrics in the text format of Prometheus.
@@ -40,6 +40,7 @@ struct Port<S> {
 /// - `/metrics`: all metrics in the text format of Prometheus.
 pub async fn serve<S: LockService>(
     listener: TcpListener,
+    tls: Option<PortTls>,
     service: S,
     render: Render,
     stop: impl Future<Output = ()> + Send + 'static,
@@ -49,16 +50,17 @@ pub async fn serve<S: LockService>(
         .route("/readyz", get(readyz::<S>))
         .route("/metrics", get(metrics::<S>))
         .with_state(Port { service, render });
-    serve_routes(listener, routes, stop).await
+    serve_routes(listener, tls, routes, stop).await
 }
 
 async fn serve_routes(
     listener: TcpListener,
+    tls: Option<PortTls>,
     routes: Router,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let open = GracefulShutdown::new();
-    let (mut arrivals, mut stop) = (pin!(arrivals(listener, net::Port::Http)), pin!(stop));
+    let (mut arrivals, mut stop) = (secured(arrivals(listener, net::Port::Http), tls), pin!(stop));
     let http1 = bounded_http1();
     loop {
         tokio::select! {
@@ -134,7 +136,7 @@ mod tests {
     async fn a_silent_connection_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        tokio::spawn(serve_routes(listener, routes(), std::future::pending()));
+        tokio::spawn(serve_routes(listener, None, routes(), std::future::pending()));
         let mut silent = TcpStream::connect(address).await.expect("connected");
         let longest = Duration::from_millis(2 * limits::HTTP_FIRST_REQUEST_MS_MAX);
         let read = timeout(longest, silent.read_u8()).await.expect("closed in time");

@@ -49,3 +49,22 @@ pub const HTTP_IDLE_MS_MAX: u64 = 30_000;
 pub const HTTP_HEADER_BYTES_MAX: usize = 8 * 1024;
 /// Lines in the header of a request to the HTTP port.
 pub const HTTP_HEADERS_MAX: usize = 64;
+
+/// TLS handshakes that a port performs at the same time. Further connections wait.
+pub const HANDSHAKES_AT_ONCE_MAX: usize = 64;
+/// Shortest time between two TLS handshakes on the port for the other nodes, which Raft's thread serves.
+pub const PEER_HANDSHAKE_APART_MS: u64 = 20;
+/// Time between two log lines about connections that a port refused because of TLS.
+pub const TLS_LOG_MS: u64 = 1_000;
+/// Days for which the authority of a new cluster is valid.
+pub const AUTHORITY_DAYS: u32 = 3_650;
+/// Days for which a new certificate of a node is valid.
+pub const NODE_CERTIFICATE_DAYS: u32 = 365;
+/// Days for which a new certificate of a client is valid.
+pub const CLIENT_CERTIFICATE_DAYS: u32 = 90;
+/// One day of a certificate.
+pub const CERTIFICATE_DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Share of its lifetime below which `certs --renew` renews a certificate, in percent.
+pub const RENEWED_BELOW_PERCENT: u64 = 33;
+/// Time before its creation from which a new certificate is valid.
+pub const CERTIFICATE_BACKDATED_MS: u64 = 60 * 60 * 1_000;

@@ -51,8 +51,6 @@ pub const STAY_MS_MAX: u64 = 500;
 pub const STANDBY_MS_MIN: u64 = 500;
 /// Longest time between two attempts of a client to connect to a node that it does not use.
 pub const STANDBY_MS_MAX: u64 = 8_000;
-/// Time for a TLS handshake.
-pub const HANDSHAKE_MS_MAX: u64 = 10_000;
 /// Time for connecting to one endpoint. After that the client tries the next one.
 pub const CONNECT_MS_MAX: u64 = 1_000;
 /// Time that the other endpoints have to report their cluster, after the first endpoint has reported its cluster to a

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::tls::CertificateName;
+
 /// The identity of an accepted connection in this process. Each request of the connection has a clone.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
     id: u64,
     /// Bytes of the messages that have arrived in part.
     pub(crate) half_received: Arc<AtomicUsize>,
+    /// The name that the other side has proven by its certificate; `None` without a certificate.
+    pub(crate) proven: Option<Arc<CertificateName>>,
 }
 
 impl ConnectionInfo {
     /// Creates the identity of another connection.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(proven: Option<Arc<CertificateName>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), half_received: Arc::default() }
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), half_received: Arc::default(), proven }
     }
 
     /// Returns the number of the connection, which no other connection of this process has.

@@ -23,10 +23,29 @@ const HTTP2_BEGIN_BYTES: usize = 24 + 9;
 #[derive(Debug)]
 pub struct Accepted<S> {
     stream: S,
+    admission: Admission,
+}
+
+/// The place of a connection among those of its port, and the deadline of its first request.
+#[derive(Debug)]
+pub(super) struct Admission {
     /// What is missing of the first request; `None` once it has begun.
     awaited: Option<Awaited>,
     counted: Counted,
     _descriptor: Descriptor,
+}
+
+impl Admission {
+    /// Completes at the deadline of the first request, and counts the connection as late.
+    pub(super) async fn late(&mut self) {
+        match &mut self.awaited {
+            Some(awaited) => {
+                awaited.deadline.as_mut().await;
+                awaited.late.increment(1);
+            }
+            None => std::future::pending().await,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -91,14 +110,24 @@ impl<S> Accepted<S> {
     pub(super) fn new(stream: S, port: Port, (counted, descriptor): (Counted, Descriptor), late: Counter) -> Self {
         let deadline = Box::pin(sleep(port.patience()));
         let awaited = Some(Awaited { beginning: Beginning::of(port), deadline, late });
-        Self { stream, awaited, counted, _descriptor: descriptor }
+        Self { stream, admission: Admission { awaited, counted, _descriptor: descriptor } }
+    }
+
+    /// Returns the stream without its deadline, and what continues it.
+    pub(super) fn into_parts(self) -> (S, Admission) {
+        (self.stream, self.admission)
+    }
+
+    /// Continues with a stream on top of the accepted one.
+    pub(super) fn resume(stream: S, admission: Admission) -> Self {
+        Self { stream, admission }
     }
 }
 
 impl<S> Connected for Accepted<S> {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        ConnectionInfo::new()
+        ConnectionInfo::new(None)
     }
 }
 
@@ -106,10 +135,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Accepted<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let Some(awaited) = &mut self.awaited else { return read };
+        let Admission { awaited: Some(awaited), .. } = &mut self.admission else { return read };
         if awaited.beginning.is_complete_after(&buf.filled()[before..]) {
-            self.awaited = None;
-            self.counted.prove();
+            self.admission.awaited = None;
+            self.admission.counted.prove();
         } else if read.is_pending() {
             ready!(awaited.deadline.as_mut().poll(cx));
             awaited.late.increment(1);
@@ -216,7 +245,7 @@ mod tests {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let mut accepted = crate::net::accepted(listener);
+        let mut accepted = crate::net::accepted(listener, None);
         let _silent = TcpStream::connect(address).await.expect("connected");
         let mut connection = accepted.next().await.expect("a connection").expect("accepted");
         let read = timeout(2 * Port::Peer.patience(), connection.read_u8()).await.expect("closed in time");

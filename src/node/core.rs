@@ -17,6 +17,7 @@ use super::wrong_handles::WrongHandles;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings, DigestClaim};
+use crate::net::{PeerTls, PortTls};
 use crate::raft::{Consensus, Member};
 use crate::service::LeaderHint;
 use crate::storage::{DirectoryLock, SyncObserver};
@@ -71,6 +72,13 @@ impl AgreedDigest {
     }
 }
 
+/// The certificates of a node for the other nodes, when it dials them and when it accepts their connections.
+#[derive(Clone)]
+pub(super) struct PeerCertificates {
+    pub(super) tls: PeerTls,
+    pub(super) port: PortTls,
+}
+
 /// What the Raft callbacks need before the [`Core`] exists.
 pub(super) struct Shared {
     pub(super) hub: Arc<Hub>,
@@ -84,6 +92,8 @@ pub(super) struct Shared {
     pub(super) core: OnceLock<std::sync::Weak<Core>>,
     /// Lock of the data directory against other processes, held until the last part of the node is dropped.
     lock: OnceLock<DirectoryLock>,
+    /// Certificates for the other nodes; `None` for plain text.
+    pub(super) certificates: Option<PeerCertificates>,
     /// Reason that Raft stopped, if it did.
     pub(super) fatal: watch::Sender<Option<String>>,
 }
@@ -95,7 +105,7 @@ impl fmt::Debug for Core {
 }
 
 impl Shared {
-    pub(super) fn new(node: u64, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(node: u64, clock: Arc<dyn Clock>, certificates: Option<PeerCertificates>) -> Self {
         Self {
             hub: Arc::new(Hub::new()),
             claim_waiters: ClaimWaiters::default(),
@@ -105,6 +115,7 @@ impl Shared {
             clock,
             core: OnceLock::new(),
             lock: OnceLock::new(),
+            certificates,
             fatal: watch::Sender::new(None),
         }
     }

@@ -132,6 +132,16 @@ impl Node {
         self.core.rate_limits.set(rates);
     }
 
+    /// Reads the certificates for the other nodes again, for new connections.
+    ///
+    /// # Errors
+    /// The files cannot be used. Then the node continues with those that it has.
+    pub fn reload_certificates(&self) -> Result<(), crate::net::TlsError> {
+        let Some(certificates) = &self.core.shared.certificates else { return Ok(()) };
+        certificates.tls.reload()?;
+        certificates.port.reload()
+    }
+
     /// Waits until an error that the node cannot recover from stops it, and returns the reason.
     pub async fn failed(&self) -> String {
         let mut fatal = self.core.shared.fatal.subscribe();

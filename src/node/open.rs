@@ -10,16 +10,16 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::cluster::{announcements, consistency};
-use super::core::{AgreedDigest, Core, Shared};
+use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
 use super::wrong_handles::WrongHandles;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::clock::{Clock, SystemClock};
-use crate::config::{self, Config};
+use crate::config::{self, Config, ConfigError, Protection, TlsMode};
 use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
-use crate::net::{Connector, Incoming, accepted, closed_first};
+use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
 use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Timing};
 use crate::service::Source;
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
@@ -110,6 +110,12 @@ pub enum OpenNodeError {
         /// Error of the operating system.
         error: io::Error,
     },
+    /// The port for the other nodes can be reached by other machines, and nothing protects it.
+    #[error(transparent)]
+    Exposed(#[from] ConfigError),
+    /// The certificates for the other nodes cannot be used; the text names the file and the fix.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The threads of the runtime cannot be started.
     #[error("cannot start threads: {0}")]
     Runtime(#[from] io::Error),
@@ -149,6 +155,9 @@ impl Node {
             }
             (None, None) => Bound::Tcp(listen(config.listen.peer)?),
         };
+        if matches!(network, Bound::Tcp(_)) {
+            config.tls.peer.check("peer", config.listen.peer, &format!("node {}", config.node))?;
+        }
         let tasks = Arc::new(Tasks::start(options.own_runtime, config.node)?);
         let runtime = tasks.handle.clone();
         let fresh = options.ephemeral.then(|| MemoryDisk::new(options.clock.random_u128()));
@@ -167,13 +176,22 @@ enum Bound {
 
 impl Bound {
     /// Creates the network; must be called on the node's runtime.
-    fn network(self) -> io::Result<PeerNetwork> {
-        match self {
-            Bound::Tcp(listener) => {
-                Ok(PeerNetwork { connector: Connector::tcp(), incoming: accepted(TcpListener::from_std(listener)?) })
-            }
-            Bound::Given(network) => Ok(network),
-        }
+    fn network(self, config: &Config) -> Result<(PeerNetwork, Option<PeerCertificates>), OpenNodeError> {
+        let listener = match self {
+            Bound::Tcp(listener) => TcpListener::from_std(listener)?,
+            Bound::Given(network) => return Ok((network, None)),
+        };
+        let Protection::Tls { mode, files, .. } = &config.tls.peer else {
+            return Ok((PeerNetwork { connector: Connector::tcp(), incoming: accepted(listener, None) }, None));
+        };
+        let tls = PeerTls::new(files, &config.cluster, config.node)?;
+        let connector = match mode {
+            TlsMode::Allow => Connector::tcp(),
+            TlsMode::Prefer | TlsMode::Require => tls.connector(),
+        };
+        let port = tls.port(mode.accepts_plain())?;
+        let network = PeerNetwork { connector, incoming: accepted(listener, Some(port.clone())) };
+        Ok((network, Some(PeerCertificates { tls, port })))
     }
 }
 
@@ -216,8 +234,8 @@ async fn open_here(
     settings.purge_margin_entries = upkeep.purge_margin_entries;
     settings.process = clock.random_u128();
     let founds = config.peers_id.is_none();
-    let PeerNetwork { connector, incoming } = network.network()?;
-    let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock)));
+    let (PeerNetwork { connector, incoming }, certificates) = network.network(&config)?;
+    let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock), certificates));
     let (wal, state, recovered): (Arc<dyn Wal>, Arc<dyn StateStore>, _) = if let Some(disk) = memory {
         let recovered = disk.state.recover(&disk.wal)?;
         settings.disk = disk.id;

@@ -114,7 +114,7 @@ impl Connections {
         let (links, address) = (Arc::clone(self), address.to_owned());
         let dialled = self.runtime.spawn(async move {
             let _alone = alone;
-            let channel = dial(&links.connector, &address).await?;
+            let channel = dial(&links.connector, (key.0, &address)).await?;
             Ok::<_, io::Error>((links.dialled(key, channel.clone()), channel))
         });
         let (generation, channel) = dialled.await.map_err(io::Error::other)??;
@@ -193,12 +193,12 @@ impl Connections {
 }
 
 /// Opens a new connection. The error has the kind of its cause.
-pub(super) async fn dial(connector: &Connector, address: &str) -> io::Result<Channel> {
+pub(super) async fn dial(connector: &Connector, (node, address): (u64, &str)) -> io::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
     // These pings let a long call detect that the other node is gone or the connection is dead.
     let (interval, patience) = (Duration::from_millis(PEER_PING_MS), Duration::from_millis(PEER_PING_WAIT_MS));
     let endpoint = endpoint.tcp_nodelay(true).http2_keep_alive_interval(interval).keep_alive_timeout(patience);
-    let dialling = endpoint.connect_with_connector(connector.clone());
+    let dialling = endpoint.connect_with_connector(connector.to_node(node));
     match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
         Ok(result) => result.map_err(|error| {
             let (kind, text) = chain(&error);

@@ -149,7 +149,7 @@ impl FailureDetector {
     async fn ask(&self, leader: &Leadership) -> Option<Finding> {
         let node = leader.node();
         let address = self.membership().get_node(&node)?.peer.clone();
-        let mut client = match dial(&self.network.links.connector, &address).await {
+        let mut client = match dial(&self.network.links.connector, (node, &address)).await {
             Ok(channel) => messages::peer_client::PeerClient::new(channel),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => return Some(Finding::Gone),
             Err(_) => return None,

@@ -22,6 +22,7 @@ use super::messages::{self, BadHeader};
 use super::state_machine::{Shared, StateMachine, meta_of};
 use super::types::{Snapshot, SnapshotData, Types, to_vote};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX};
+use crate::net::{CertificateName, ConnectionInfo, Role};
 use crate::storage::{Head, ReceivedSnapshot, StateStore};
 
 /// The server of the calls between nodes.
@@ -46,15 +47,22 @@ impl Server {
 
     /// Returns the sender if it belongs to this cluster. A node that must stop answers no call: it neither votes nor
     /// counts as reachable.
-    fn admit(&self, header: Option<&messages::Header>) -> Result<u64, Status> {
+    fn admit(&self, proven: Option<&CertificateName>, header: Option<&messages::Header>) -> Result<u64, Status> {
         if let Some(why) = self.shared.fault.borrow().as_ref() {
             return Err(stopped(why));
         }
-        self.identify(header)
+        self.identify(proven, header)
     }
 
-    /// Returns the sender if it belongs to this cluster.
-    fn identify(&self, header: Option<&messages::Header>) -> Result<u64, Status> {
+    /// Returns the sender if it belongs to this cluster. On a connection with TLS, the sender must be the node that the
+    /// certificate names. This comes first, because the rest of the header can stop this node.
+    fn identify(&self, proven: Option<&CertificateName>, header: Option<&messages::Header>) -> Result<u64, Status> {
+        if let (Some(name), Some(header)) = (proven, header)
+            && name.role != Role::Node(header.sender)
+        {
+            let why = format!("a call of node {} on a connection of {name}", header.sender);
+            return Err(Status::permission_denied(why));
+        }
         let me = &self.shared.me;
         me.check(header, &self.shared.disks).map_err(|bad| match bad {
             BadHeader::NotForUs(why) => Status::failed_precondition(why),
@@ -105,6 +113,11 @@ impl Server {
     }
 }
 
+/// Returns the name that the sender of a call has proven.
+fn proven<T>(request: &Request<T>) -> Option<Arc<CertificateName>> {
+    request.extensions().get::<ConnectionInfo>()?.proven.clone()
+}
+
 /// Receives a file of this many bytes. Fails if no part arrives within [`SNAPSHOT_STALL_MS_MAX`] milliseconds.
 pub(super) async fn receive(
     store: &dyn StateStore,
@@ -148,7 +161,7 @@ impl Peer for Server {
         &self,
         request: Request<Streaming<messages::AppendRequest>>,
     ) -> Result<Response<Self::AppendsStream>, Status> {
-        let (server, refused) = (self.clone(), Arc::new(OnceLock::new()));
+        let (server, refused, proven) = (self.clone(), Arc::new(OnceLock::new()), proven(&request));
         let refusal = Arc::clone(&refused);
         // The end of the messages is an item, too: a stream that the leader ended is no sign that the leader is gone.
         let messages = request.into_inner().map(Some).chain(futures_util::stream::once(std::future::ready(None)));
@@ -159,7 +172,10 @@ impl Peer for Server {
                 return std::future::ready(None);
             };
             let checked = message.and_then(|message| {
-                server.admit(message.header.as_ref())?;
+                let sender = server.admit(proven.as_deref(), message.header.as_ref())?;
+                if end.leader.is_none() {
+                    server.check_not_removed(sender)?;
+                }
                 server.check_tail(&message)?;
                 let process = messages::process(message.header.as_ref())?;
                 let append = messages::read_append(message)?;
@@ -182,8 +198,8 @@ impl Peer for Server {
     }
 
     async fn vote(&self, request: Request<messages::VoteRequest>) -> Result<Response<messages::VoteResponse>, Status> {
-        let request = request.into_inner();
-        let sender = self.admit(request.header.as_ref())?;
+        let (proven, request) = (proven(&request), request.into_inner());
+        let sender = self.admit(proven.as_deref(), request.header.as_ref())?;
         self.check_member(sender)?;
         let vote = messages::read_ballot(request.vote.as_ref())?;
         let mut message = VoteRequest::new(vote, request.last.as_ref().map(messages::read_log_id));
@@ -207,13 +223,15 @@ impl Peer for Server {
         &self,
         request: Request<Streaming<messages::SnapshotPart>>,
     ) -> Result<Response<messages::SnapshotResponse>, Status> {
-        let mut parts = request.into_inner();
+        let (proven, mut parts) = (proven(&request), request.into_inner());
         let Some(messages::snapshot_part::Part::Announcement(announced)) =
             in_time(parts.message()).await??.and_then(|part| part.part)
         else {
             return Err(Status::invalid_argument("a snapshot without its announcement"));
         };
-        self.admit(announced.header.as_ref())?;
+        let sender = self.admit(proven.as_deref(), announced.header.as_ref())?;
+        // Like log entries, a snapshot may come from a leader that joined after this node's last entry.
+        self.check_not_removed(sender)?;
         let vote = messages::read_ballot(announced.vote.as_ref())?;
         let head = messages::read_head(&announced)?;
         let meta = meta_of(&head).map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -230,8 +248,9 @@ impl Peer for Server {
         &self,
         request: Request<messages::TransferRequest>,
     ) -> Result<Response<messages::TransferResponse>, Status> {
-        let request = request.into_inner();
-        self.admit(request.header.as_ref())?;
+        let (proven, request) = (proven(&request), request.into_inner());
+        let sender = self.admit(proven.as_deref(), request.header.as_ref())?;
+        self.check_member(sender)?;
         let leader = messages::read_ballot(request.leader.as_ref())?;
         let message = TransferLeaderRequest::new(leader, request.to, request.last.as_ref().map(messages::read_log_id));
         let refused = match self.raft.handle_transfer_leader(message).await.map_err(stopped)? {
@@ -245,8 +264,8 @@ impl Peer for Server {
         &self,
         request: Request<messages::ProbeRequest>,
     ) -> Result<Response<messages::ProbeResponse>, Status> {
-        let request = request.into_inner();
-        self.identify(request.header.as_ref())?;
+        let (proven, request) = (proven(&request), request.into_inner());
+        self.identify(proven.as_deref(), request.header.as_ref())?;
         let leads = self.detector.leads(messages::read_ballot(request.leader.as_ref())?).await;
         let process = messages::bytes_of(self.shared.me.process);
         Ok(Response::new(messages::ProbeResponse { process, leads }))
@@ -256,8 +275,8 @@ impl Peer for Server {
         &self,
         request: Request<messages::ProbeLeaderRequest>,
     ) -> Result<Response<messages::ProbeLeaderResponse>, Status> {
-        let request = request.into_inner();
-        let sender = self.admit(request.header.as_ref())?;
+        let (proven, request) = (proven(&request), request.into_inner());
+        let sender = self.admit(proven.as_deref(), request.header.as_ref())?;
         self.check_member(sender)?;
         let vote = messages::read_ballot(request.leader.as_ref())?;
         let process = messages::read_process(&request.process)?;
@@ -270,9 +289,9 @@ impl Peer for Server {
         &self,
         request: Request<messages::ForwardRequest>,
     ) -> Result<Response<messages::ForwardResponse>, Status> {
-        let request = request.into_inner();
-        let sender = self.admit(request.header.as_ref())?;
-        self.check_not_removed(sender)?;
+        let (proven, request) = (proven(&request), request.into_inner());
+        let sender = self.admit(proven.as_deref(), request.header.as_ref())?;
+        self.check_member(sender)?;
         match self.shared.hooks.forwarded(sender, request.payload).await {
             Ok(payload) => Ok(Response::new(messages::ForwardResponse { payload })),
             Err(why) => Err(Status::aborted(why)),

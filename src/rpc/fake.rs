@@ -265,8 +265,8 @@ impl Node {
             leader: leaders,
             endpoints: watch::channel(vec![]).1,
         };
-        let routes = routes(service.clone(), info, stopped.clone(), None).await.expect("routes");
-        let serving = tokio::spawn(async move { serve(routes, listener, stopped).await.expect("served") });
+        let routes = routes(service.clone(), info, stopped.clone()).await.expect("routes");
+        let serving = tokio::spawn(async move { serve(routes, listener, None, stopped).await.expect("served") });
         Self { service, calls, address, cluster_id, leader, stop, serving }
     }
 

@@ -13,11 +13,9 @@ mod convert;
 mod fake;
 mod naming;
 mod server;
-mod tls;
 
 pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
-pub use tls::TlsSettings;
 
 /// The Raft group that serves every namespace: there is only one.
 const GROUP: u32 = 0;

@@ -44,15 +44,15 @@ pub(crate) async fn contend(session: Session<RemoteService>, number: usize, gran
 /// time from each kill to the first grant that a client asked for after it, and until each client had such a grant.
 pub(crate) async fn kills(count: usize) {
     for profile in ["lan", "fast", "wan"] {
-        let (mut next, mut last) = kills_with(profile, count).await;
+        let (mut next, mut last) = kills_with(Cluster::start_with(profile).await, count).await;
         eprintln!("{profile}: leader killed {count} times under {CLIENTS} clients");
         eprintln!("  next grant after          {}", figures(&mut next));
         eprintln!("  last client served after  {}", figures(&mut last));
     }
 }
 
-async fn kills_with(profile: &'static str, count: usize) -> (Vec<Duration>, Vec<Duration>) {
-    let mut cluster = Cluster::start_with(profile).await;
+/// Returns the times until the next grant, and until the last client was served.
+pub(crate) async fn kills_with(mut cluster: Cluster, count: usize) -> (Vec<Duration>, Vec<Duration>) {
     let grants = Arc::new(watch::Sender::new(Grants { killed: Instant::now(), first: vec![None; CLIENTS] }));
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
@@ -83,7 +83,7 @@ async fn kills_with(profile: &'static str, count: usize) -> (Vec<Duration>, Vec<
     (next, last)
 }
 
-fn figures(waited: &mut [Duration]) -> String {
+pub(crate) fn figures(waited: &mut [Duration]) -> String {
     waited.sort();
     let part = |hundredths: usize| waited[(waited.len() * hundredths).div_ceil(100).max(1) - 1].as_millis();
     format!("p50 {} ms, p95 {} ms, p99 {} ms, max {} ms", part(50), part(95), part(99), part(100))

@@ -17,6 +17,7 @@ mod random;
 mod clients;
 mod false_alarms;
 mod leader;
+mod tls;
 
 /// The faults of the process tests.
 #[path = "../processes/crash"]
@@ -31,6 +32,7 @@ use tokio::runtime::Builder;
 
 const USAGE: &str = "cargo bench --bench figures -- NAME SIZE
   killed_leader KILLS       time from the kill of a leader to the next grant, with 64 clients
+  tls SECONDS               pairs a second with TLS and without, and the same after killed leaders
   false_alarms SECONDS      elections without a cause, while connections between live nodes fail
   power_cuts ROUNDS         acknowledged holds that a power cut of all nodes loses
   leader_changes SECONDS    changes of leader while links are cut or a disk is slow
@@ -50,6 +52,7 @@ fn main() {
     runtime.block_on(async {
         match name.as_str() {
             "killed_leader" => leader::kills(size).await,
+            "tls" => tls::run(size).await,
             "false_alarms" => false_alarms::run(size).await,
             "power_cuts" => crash::figures::power_cuts(size).await,
             "leader_changes" => crash::figures::leader_changes(size).await,

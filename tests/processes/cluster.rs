@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::client::Client;
 use lockkeeper::faults::{self, Fault};
+use lockkeeper::net::TlsFiles;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{LockService, Status};
 use rustix::process::{Pid, Signal, kill_process};
@@ -56,6 +57,8 @@ pub(crate) struct Cluster {
     profile: &'static str,
     /// The bug that is injected into every node.
     fault: Option<Fault>,
+    /// Whether every port requires TLS, and the client port a certificate.
+    tls: bool,
 }
 
 impl Cluster {
@@ -78,13 +81,27 @@ impl Cluster {
         Self::start_at(Default::default(), profile, fault).await
     }
 
+    /// Starts three nodes with this timing profile that require TLS everywhere, and waits until they serve.
+    pub(crate) async fn start_tls(profile: &'static str) -> Self {
+        Self::start_prepared(Default::default(), profile, None, true).await
+    }
+
     /// Starts three nodes in these places.
     pub(crate) async fn start_at(places: [Place; 3], profile: &'static str, fault: Option<Fault>) -> Self {
+        Self::start_prepared(places, profile, fault, false).await
+    }
+
+    async fn start_prepared(places: [Place; 3], profile: &'static str, fault: Option<Fault>, tls: bool) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ports = [(); 3].map(|()| free_ports());
-        let mut cluster = Self { places, folder, ports, nodes: [None, None, None], profile, fault };
+        let mut cluster = Self { places, folder, ports, nodes: [None, None, None], profile, fault, tls };
         for node in 1..=3 {
             cluster.write_config(node);
+        }
+        if tls {
+            cluster.certs(&["--config", &cluster.config(1).to_string_lossy(), "--client", "ci"]);
+        }
+        for node in 1..=3 {
             cluster.spawn(node);
         }
         cluster.await_leader().await;
@@ -107,6 +124,17 @@ impl Cluster {
             text += &format!("[[member]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
         }
         text += &format!("[timing]\nprofile = \"{}\"\n", self.profile);
+        if self.tls {
+            let file = |name: String| self.folder.path().join("certs").join(name);
+            let (ca, cert, key) =
+                (file("ca.pem".into()), file(format!("node-{node}.pem")), file(format!("node-{node}.key")));
+            text += &format!(
+                "[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\n[tls.client]\nclient_cert = \"required\"\n"
+            );
+        } else {
+            // Some tests use addresses other than loopback.
+            text += &["client", "peer", "http"].map(|port| format!("[tls.{port}]\ninsecure = true\n")).concat();
+        }
         fs::write(self.config(node), text).expect("a config");
     }
 
@@ -119,6 +147,24 @@ impl Cluster {
 
     fn config(&self, node: usize) -> PathBuf {
         self.folder.path().join(format!("n{node}.toml"))
+    }
+
+    /// Runs `lockkeeper certs` for the certificates of this cluster.
+    pub(crate) fn certs(&self, arguments: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        let made = command.arg("certs").arg(self.folder.path().join("certs")).args(arguments).output().expect("certs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+
+    /// The files of a client with a certificate; `None` for a cluster without TLS.
+    pub(crate) fn client_files(&self) -> Option<TlsFiles> {
+        let file = |name: &str| Some(self.folder.path().join("certs").join(name));
+        self.tls.then(|| TlsFiles { ca: file("ca.pem"), cert: file("client-ci.pem"), key: file("client-ci.key") })
+    }
+
+    /// How a client reaches these nodes.
+    pub(crate) fn settings(&self, endpoints: impl IntoIterator<Item = impl Into<String>>) -> RemoteSettings {
+        RemoteSettings { tls: self.client_files(), ..RemoteSettings::new(endpoints) }
     }
 
     /// The folder of the nodes' data and of the tests' own files.
@@ -235,22 +281,31 @@ impl Cluster {
         self.address(node, 2)
     }
 
+    /// The address of one node for the other nodes.
+    pub(crate) fn peer(&self, node: usize) -> String {
+        self.address(node, 1)
+    }
+
     /// A client over gRPC. It does not connect before its first call.
     pub(crate) fn client(&self) -> Client<RemoteService> {
-        Client::new(RemoteService::new(RemoteSettings::new(self.endpoints())).expect("endpoints"))
+        Client::new(RemoteService::new(self.settings(self.endpoints())).expect("endpoints"))
     }
 
     /// A `lockkeeper` command that uses this cluster.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_ENDPOINTS", self.endpoints().join(",")).env_remove("RUST_LOG");
+        if let Some(TlsFiles { ca, cert, key }) = self.client_files() {
+            let files = [("LOCKKEEPER_CA", ca), ("LOCKKEEPER_CERT", cert), ("LOCKKEEPER_KEY", key)];
+            command.envs(files.into_iter().filter_map(|(name, file)| Some((name, file?))));
+        }
         command
     }
 
     /// The status as one node reports it, or `None` if the node does not answer within two seconds.
     pub(crate) async fn status_of(&self, node: usize) -> Option<Status> {
         let endpoint = self.endpoints().swap_remove(node - 1);
-        let client = Client::connect([endpoint]).await.ok()?;
+        let client = Client::connect_with(self.settings([endpoint])).await.ok()?;
         let answered = tokio::time::timeout(Duration::from_secs(2), client.service().status()).await;
         answered.ok()?.ok().filter(|status| status.node == node as u64)
     }

@@ -30,6 +30,7 @@ mod private_files;
 #[path = "../sim/random.rs"]
 mod random;
 mod restarts;
+mod security;
 mod schedulers;
 mod status;
 mod texts;

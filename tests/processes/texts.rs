@@ -52,8 +52,10 @@ fn every_error_is_an_object_under_json() {
                 .is_some_and(|detail| !detail.contains("see --help") || wrong.len() == 1 || wrong[0] == "member")
         );
     }
-    let unsafe_setting = alone(&["status", "--json"]).env("LOCKKEEPER_CA", "ca.pem").output().unwrap();
-    assert!(errors(&unsafe_setting)["detail"].as_str().unwrap().contains("neither TLS nor authentication"));
+    let unsafe_setting = alone(&["status", "--json"]).env("LOCKKEEPER_AUTH_TOKEN_FILE", "token").output().unwrap();
+    assert!(errors(&unsafe_setting)["detail"].as_str().unwrap().contains("has no tokens"));
+    let without_authority = alone(&["status", "--json", "--cert", "a.pem", "--key", "a.key"]).output().unwrap();
+    assert!(errors(&without_authority)["detail"].as_str().unwrap().contains("give --ca"));
     let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
     assert_eq!(errors(&unreachable)["error"], "unreachable");
     // Without `--json`, a complete message has no hint to `--help`.

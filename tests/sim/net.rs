@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lockkeeper::net::{Connection, Connector, Incoming};
+use lockkeeper::net::{Connection, Connector, Incoming, Target};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant as TokioInstant, Sleep, sleep};
 use turmoil::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ pub(crate) const PEER_PORT: u16 = 7_001;
 
 /// Connects from the host `from` to hosts of the simulation by their names.
 pub(crate) fn connector(run: Arc<Run>, from: &'static str) -> Connector {
-    Connector::new(move |address| {
+    Connector::new(move |Target { address, .. }| {
         let run = Arc::clone(&run);
         Box::pin(async move {
             let to = address.split(':').next().and_then(known);

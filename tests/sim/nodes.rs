@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError};
-use lockkeeper::config::{Config, Listen, Member, Profile, Rates};
+use lockkeeper::config::{Config, Listen, Member, Profile, Rates, Tls};
 use lockkeeper::limits::RENEWALS_AN_ENTRY_MAX;
 use lockkeeper::model::Position;
 use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Upkeep};
@@ -97,6 +97,7 @@ fn config(index: usize) -> Config {
         timing: Profile::Fast.timing(),
         log_level: "warn".to_owned(),
         rates: Rates::default(),
+        tls: Tls::default(),
     }
 }
 
@@ -160,7 +161,7 @@ async fn sync(place: Arc<Place>, wal: MemoryWal, mut random: Random) {
 }
 
 async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
-    let routes = rpc::routes(node.service(), node.info(), node.closing(), None).await.expect("routes");
+    let routes = rpc::routes(node.service(), node.info(), node.closing()).await.expect("routes");
     let clients = incoming(run, host, CLIENT_PORT).await.expect("a port");
     rpc::serve_incoming(routes, clients, node.closing()).await.expect("served");
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
+use crate::cli::server::check_certificates;
 use crate::config::Config;
 
 #[derive(Debug, Subcommand)]
@@ -30,9 +31,11 @@ struct ConfigChecked {
     members: usize,
 }
 
-/// Reports the first error of a configuration. Prints nothing for a valid one, except with `--json`.
+/// Reports the first error of a configuration and of the files that it names. Prints nothing for a valid one, except
+/// with `--json`.
 pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
     let config = Config::from_file(&options.file)?;
+    check_certificates(&config)?;
     if output.json {
         let (file, cluster) = (options.file.display().to_string(), config.cluster.clone());
         let (node, members) = (config.node, config.members.len());

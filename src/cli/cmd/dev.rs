@@ -8,11 +8,13 @@ use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+use super::certs;
 use crate::cli::args::port_base;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
-use crate::config::{Config, Listen, Member, Profile, Rates};
+use crate::config::{Config, Listen, Member, Profile, Protection, Rates, Tls, TlsMode};
+use crate::net::{Role, TlsFiles};
 use crate::node::Node;
 use crate::service::ErrorCode;
 
@@ -36,6 +38,9 @@ pub(in crate::cli) struct DevOptions {
     /// Lowest port: node N listens on PORT+N for clients, PORT+10+N for the other nodes and PORT+20+N for HTTP
     #[arg(long, default_value_t = PORT_BASE, value_parser = port_base, value_name = "PORT")]
     port_base: u16,
+    /// Make certificates in the directory, and require TLS on every port
+    #[arg(long, conflicts_with = "ephemeral")]
+    tls: bool,
 }
 
 /// Timing profiles that make sense on one machine.
@@ -59,6 +64,9 @@ impl From<DevProfile> for Profile {
 /// Name of the cluster that `dev` runs.
 const CLUSTER: &str = "dev";
 
+/// Directory of the certificates, below the directory of the data.
+const CERTS: &str = "certs";
+
 /// Offset of the ports for peers and HTTP above the port for clients.
 const PEER_PORTS: u16 = 10;
 
@@ -78,7 +86,10 @@ struct DevCluster {
 
 /// Runs the cluster until it is interrupted. A restart with the same directory finds all data again.
 pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
-    let cluster = plan(options);
+    let mut cluster = plan(options);
+    if options.tls {
+        protect(&mut cluster, &options.dir.join(CERTS))?;
+    }
     let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     raise_descriptor_limit();
@@ -118,6 +129,12 @@ fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Resul
         if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
     output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;
     output.line(format!("  endpoints {}", endpoints.join(",")))?;
+    if options.tls {
+        let files = client_files(&options.dir.join(CERTS));
+        let names = ["LOCKKEEPER_CA", "LOCKKEEPER_CERT", "LOCKKEEPER_KEY"];
+        let set = names.iter().zip(&files).map(|(name, file)| format!("{name}={}", file.display()));
+        output.line(format!("  tls       export {}", set.collect::<Vec<_>>().join(" ")))?;
+    }
     let standard = options.port_base == PORT_BASE && options.nodes == 3;
     let variable = if standard { String::new() } else { format!("LOCKKEEPER_ENDPOINTS={} ", endpoints.join(",")) };
     output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))
@@ -174,6 +191,29 @@ async fn any_failed(servers: &mut [Server]) -> String {
     .await
 }
 
+/// Makes the missing certificates, and sets TLS for every port of each node.
+fn protect(cluster: &mut DevCluster, dir: &Path) -> Result<(), Failure> {
+    let hosts = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let nodes = cluster.nodes.iter().map(|config| (Role::Node(config.node), hosts.clone()));
+    let roles = nodes.chain([(Role::Client(CLUSTER.to_owned()), Vec::new())]);
+    certs::make_missing(dir, CLUSTER, roles.collect())?;
+    let dir = std::path::absolute(dir)?;
+    for config in &mut cluster.nodes {
+        let file = |extension: &str| Some(dir.join(format!("node-{}.{extension}", config.node)));
+        let files = TlsFiles { ca: Some(dir.join("ca.pem")), cert: file("pem"), key: file("key") };
+        let on = || Protection::Tls { mode: TlsMode::Require, files: files.clone(), client_cert_required: false };
+        config.tls = Tls { client: on(), peer: on(), http: on() };
+    }
+    Ok(())
+}
+
+/// Returns the files that a client of the cluster needs: authority, certificate and key.
+fn client_files(dir: &Path) -> [PathBuf; 3] {
+    let client = format!("client-{CLUSTER}");
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    [dir.join("ca.pem"), dir.join(format!("{client}.pem")), dir.join(format!("{client}.key"))]
+}
+
 fn plan(options: &DevOptions) -> DevCluster {
     let port = |id: u64, above: u16| {
         let id = u16::try_from(id).unwrap_or(0);
@@ -188,6 +228,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         log_level: LOG_LEVEL.to_owned(),
         peers_id: None,
         rates: Rates::default(),
+        tls: Tls::default(),
         cluster: CLUSTER.to_owned(),
         node: id,
         data: Path::new(&options.dir).join(format!("n{id}")),

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::cli::args::duration;
+use crate::cli::args::{Common, duration};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::json::{cluster_id_text, milliseconds, role_word};
@@ -91,10 +91,15 @@ struct ChangedLine {
 }
 
 /// Runs a command about members.
-pub(in crate::cli) async fn run(client: &Client, command: MemberCommand, output: &Output) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(
+    client: &Client,
+    common: &Common,
+    command: MemberCommand,
+    output: &Output,
+) -> Result<u8, Failure> {
     match command {
         MemberCommand::Ls => list(client, output).await,
-        MemberCommand::Add(options) => add(client, options, output).await,
+        MemberCommand::Add(options) => add(client, common, options, output).await,
         MemberCommand::Promote(options) => promote(client, &options, output).await,
         MemberCommand::Remove(options) => {
             let removed = client.service().change_members(MemberChange::Remove { node: options.node }).await;
@@ -168,7 +173,7 @@ async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
     Ok(YES)
 }
 
-async fn add(client: &Client, options: AddOptions, output: &Output) -> Result<u8, Failure> {
+async fn add(client: &Client, common: &Common, options: AddOptions, output: &Output) -> Result<u8, Failure> {
     let AddOptions { node, client: at, peer, data } = options;
     let change = MemberChange::Add { node, client: at.clone(), peer: peer.clone() };
     client.service().change_members(change).await?;
@@ -182,6 +187,7 @@ async fn add(client: &Client, options: AddOptions, output: &Output) -> Result<u8
         data: &data,
         member: &member,
         timing_ms: Some(status.timing_ms),
+        tls: Some(common.ca.is_some()),
     };
     let config = joining.to_toml();
     let line = AddedLine {

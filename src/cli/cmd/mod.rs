@@ -4,6 +4,7 @@ pub(super) mod acquire;
 pub(super) mod ask;
 pub(super) mod backup;
 pub(super) mod break_hold;
+pub(super) mod certs;
 pub(super) mod check;
 pub(super) mod completions;
 pub(super) mod config;

@@ -75,8 +75,15 @@ pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u
     let restored = restore(&asked, &SystemClock::new())?;
     let data = std::path::absolute(&options.data)?;
     let Restored { backup, cluster_id, node, member, epoch, closed_ms } = &restored;
-    let joining =
-        Joining { cluster: &backup.cluster, peers_id: *cluster_id, node: *node, data: &data, member, timing_ms: None };
+    let joining = Joining {
+        cluster: &backup.cluster,
+        peers_id: *cluster_id,
+        node: *node,
+        data: &data,
+        member,
+        timing_ms: None,
+        tls: None,
+    };
     let config = joining.to_toml();
     let line = RestoreLine {
         data: data.display().to_string(),

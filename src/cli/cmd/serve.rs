@@ -17,8 +17,8 @@ pub(in crate::cli) struct ServeOptions {
     config: PathBuf,
 }
 
-/// Runs the node until a signal: TERM and INT transfer leadership and stop the node, HUP reloads the log level and the
-/// rates of `[quota]`.
+/// Runs the node until a signal: TERM and INT transfer leadership and stop the node, HUP reloads the log level, the
+/// rates of `[quota]` and the certificates.
 pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
     logging::set_level(&config.log_level);
@@ -46,14 +46,17 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     ended
 }
 
-/// Reloads what can change while a node runs: its log level, and the rates of namespaces. An invalid config changes
-/// nothing.
+/// Reloads what can change while a node runs: its log level, the rates of namespaces, and the contents of the files of
+/// certificates. An invalid config changes nothing.
 fn reload(options: &ServeOptions, server: &Server) {
     match Config::from_file(&options.config) {
         Ok(config) => {
             logging::set_level(&config.log_level);
             server.node.set_rates(config.rates);
-            tracing::info!(level = config.log_level, "reloaded the config");
+            match server.reload_certificates() {
+                Ok(()) => tracing::info!(level = config.log_level, "reloaded the config"),
+                Err(error) => tracing::warn!(%error, "the certificates were not reloaded"),
+            }
         }
         Err(error) => tracing::warn!(%error, "the config was not reloaded"),
     }

@@ -108,7 +108,8 @@ mod tests {
         let text = format!(
             "cluster = \"harbour\"\nnode = 2\ndata = \"d\"\n[listen]\nclient = \"0.0.0.0:7600\"\n\
              peer = \"0.0.0.0:7610\"\n{listen}\n\
-             [[member]]\nid = 2\nclient = \"n2.example:7600\"\npeer = \"n2.example:7610\"\n"
+             [[member]]\nid = 2\nclient = \"n2.example:7600\"\npeer = \"n2.example:7610\"\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"n2.pem\"\nkey = \"n2.key\"\n"
         );
         own(&Config::from_toml("n2.toml", &text, []).expect("a good config"), 5).http
     }

@@ -8,6 +8,8 @@ mod hostile;
 mod links;
 mod lossy;
 mod snapshots;
+#[cfg(feature = "cli")]
+mod strangers;
 mod suite;
 
 use std::collections::BTreeMap;
@@ -26,7 +28,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::machine::Applied;
 use crate::model::{Command, Entry, LogTime, Position, Principal, Submission, WallTime};
-use crate::net::{Connection, Connector, accepted};
+use crate::net::{Connection, Connector, PeerTls, Target, accepted};
 use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
 
 /// Hooks that echo calls from other nodes and ignore everything else.
@@ -74,10 +76,16 @@ struct Cluster {
     /// Number of nodes that were started, which is the process id of the newest one.
     started: u128,
     lossy: lossy::Lossy,
+    /// TLS of each node; empty for plain text.
+    tls: BTreeMap<u64, PeerTls>,
 }
 
 impl Cluster {
     async fn start(adjust: impl FnOnce(&mut RaftSettings)) -> Self {
+        Self::start_with(BTreeMap::new(), adjust).await
+    }
+
+    async fn start_with(tls: BTreeMap<u64, PeerTls>, adjust: impl FnOnce(&mut RaftSettings)) -> Self {
         let mut members = BTreeMap::new();
         let mut listeners = BTreeMap::new();
         for node in 1..=3 {
@@ -92,7 +100,7 @@ impl Cluster {
         let dials = Arc::default();
         let lossy = lossy::Lossy::default();
         let mut cluster =
-            Self { settings, storages: BTreeMap::new(), running: BTreeMap::new(), dials, started: 0, lossy };
+            Self { settings, storages: BTreeMap::new(), running: BTreeMap::new(), dials, started: 0, lossy, tls };
         for (node, listener) in listeners {
             cluster.storages.insert(node, Default::default());
             cluster.run(node, listener).await;
@@ -104,9 +112,12 @@ impl Cluster {
     }
 
     fn connector(&self, node: u64) -> Connector {
+        if let Some(tls) = self.tls.get(&node) {
+            return tls.connector();
+        }
         let (dials, lossy) = (Arc::clone(&self.dials), self.lossy.clone());
         let addresses: Vec<_> = self.settings.members.iter().map(|(id, member)| (*id, member.peer.clone())).collect();
-        Connector::new(move |address| {
+        Connector::new(move |Target { address, .. }| {
             dials.fetch_add(1, Ordering::Relaxed);
             let to = addresses.iter().find(|(_, peer)| *peer == address).map_or(0, |(id, _)| *id);
             let lossy = lossy.clone();
@@ -120,6 +131,7 @@ impl Cluster {
         self.started += 1;
         let settings = RaftSettings { node, disk: u128::from(node), process: self.started, ..self.settings.clone() };
         let connector = self.connector(node);
+        let tls = self.tls.get(&node).map(|tls| tls.port(false).unwrap());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let starting = async move {
             let (wal, state) = (Arc::new(wal), Arc::new(state));
@@ -132,7 +144,7 @@ impl Cluster {
             let ended = async { stopped.await.unwrap_or(()) };
             // A graceful shutdown would wait for the connections of running nodes, so this stops without it.
             tokio::select! {
-                served = serving.serve(accepted(listener), std::future::pending()) => served.unwrap(),
+                served = serving.serve(accepted(listener, tls), std::future::pending()) => served.unwrap(),
                 () = ended => (),
             }
         });

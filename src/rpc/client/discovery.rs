@@ -59,8 +59,8 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Opens a new connection to the accepted cluster. The error is for display.
-    pub(super) async fn connected(&self, address: &str) -> Result<PinnedChannel, String> {
+    /// Opens a new connection to the accepted cluster.
+    pub(super) async fn connected(&self, address: &str) -> Result<PinnedChannel, Unfit> {
         let greeted = self.greeted(address).await;
         let found = match &greeted {
             Ok((_, cluster_id)) => cluster_id.ok_or(Unfit::Unfounded),
@@ -71,8 +71,8 @@ impl Endpoints {
             Ok((channel, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, channel)),
             // This node refuses calls that name a cluster until it belongs to that cluster.
             Ok((channel, None)) => Ok(self.keep(address, channel)),
-            Ok((_, Some(cluster_id))) => Err(Unfit::Foreign(cluster_id).about(address)),
-            Err(unfit) => Err(unfit.about(address)),
+            Ok((_, Some(cluster_id))) => Err(Unfit::Foreign(cluster_id)),
+            Err(unfit) => Err(unfit),
         }
     }
 
@@ -82,11 +82,14 @@ impl Endpoints {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let mut before = None;
         loop {
-            let channel = self.dial(address).await.map_err(Unfit::Unreached)?;
+            let channel = self.dial(address).await?;
             let answered = timeout(longest, cluster_of(channel.clone())).await;
             match (answered.map_err(|_| late())?, before) {
                 (Ok(cluster_id), _) => return Ok((channel, cluster_id)),
                 (Err(why), None) => before = Some(why),
+                (Err(why), Some(_)) if self.is_plain() => {
+                    return Err(Unfit::NoClientPort(format!("{why}; if it uses TLS, give --ca")));
+                }
                 (Err(why), Some(_)) => return Err(Unfit::NoClientPort(why)),
             }
         }

@@ -10,14 +10,13 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-use super::pin::{ClusterPin, PinnedChannel, cause};
+use super::pin::{ClusterPin, PinnedChannel, Unfit, cause};
 use super::settings::RemoteSettings;
 use crate::limits;
 use crate::model::Invalid;
-use crate::net::{CoalescingConnector, Connector};
+use crate::net::{CoalescingConnector, Connector, TlsConnector, TlsFiles, TlsRefusal};
 use crate::rpc::pb::admin_client::AdminClient;
 use crate::rpc::pb::locks_client::LocksClient;
-use crate::rpc::tls::TlsSettings;
 use crate::service::{LeaderHint, NotSent, ServiceError};
 
 /// Effect of a call whose answer is lost.
@@ -39,7 +38,7 @@ pub(super) struct Endpoints {
     /// Members that a node reported, in addition to the configured ones: members that joined later are found this way.
     learned: Mutex<Vec<String>>,
     pub(super) cluster: Arc<ClusterPin>,
-    tls: Option<TlsSettings>,
+    tls: Option<Arc<TlsFiles>>,
     connector: Option<Connector>,
     pub(super) request_wait: Duration,
     /// Endpoint of the last answer, or the reported leader.
@@ -81,7 +80,7 @@ impl Endpoints {
             configured,
             learned: Mutex::default(),
             cluster: Arc::new(ClusterPin::new(cluster, on_left_out)),
-            tls,
+            tls: tls.map(Arc::new),
             connector,
             request_wait,
             preferred: Mutex::default(),
@@ -192,13 +191,13 @@ impl Endpoints {
         let next = |why: String, error, leader| Step::Next { why, error, leader };
         let channel = tokio::select! {
             channel = self.channel(address) => channel,
-            () = &mut limit => Err("not connected in time".to_owned()),
+            () = &mut limit => Err(Unfit::Unreached("not connected in time".to_owned())),
         };
         let channel = match channel {
             Ok(channel) => channel,
-            Err(why) => {
+            Err(unfit) => {
                 self.forget(address);
-                return next(why, None, None);
+                return next(unfit.about(address), unfit.refused(address), None);
             }
         };
         let late = || Err(ServiceError::unknown(format!("{address} did not answer in time")));
@@ -310,8 +309,8 @@ impl Endpoints {
         self.unprefer(address);
     }
 
-    /// Returns the shared connection to an endpoint, or connects. The error is for display.
-    async fn channel(&self, address: &str) -> Result<PinnedChannel, String> {
+    /// Returns the shared connection to an endpoint, or connects.
+    async fn channel(&self, address: &str) -> Result<PinnedChannel, Unfit> {
         if let Some(channel) = self.channels().get(address) {
             return Ok(channel.clone());
         }
@@ -325,34 +324,42 @@ impl Endpoints {
         channel
     }
 
-    /// Opens a new connection. The error is for display.
-    pub(super) async fn dial(&self, address: &str) -> Result<Channel, String> {
-        let endpoint = self.endpoint(address).map_err(|error| cause(&error))?;
+    /// Whether the client dials TCP without TLS.
+    pub(super) fn is_plain(&self) -> bool {
+        self.tls.is_none() && self.connector.is_none()
+    }
+
+    /// Opens a new connection.
+    pub(super) async fn dial(&self, address: &str) -> Result<Channel, Unfit> {
+        let endpoint = self.endpoint(address).map_err(|error| Unfit::Unreached(cause(&error)))?;
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let connecting = async {
-            match self.connector.clone() {
-                Some(connector) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
-                None => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
+            match (self.connector.clone(), self.tls.clone()) {
+                (Some(connector), _) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
+                (None, None) => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
+                (None, Some(files)) => {
+                    let tls = TlsConnector { files, below: CoalescingConnector::tcp().0 };
+                    endpoint.connect_with_connector(CoalescingConnector(tls)).await
+                }
             }
         };
-        let connected = timeout(longest, connecting).await.map_err(|_| "no connection in time")?;
-        connected.map_err(|error| cause(&error))
+        let late = |_| Unfit::Unreached("no connection in time".to_owned());
+        timeout(longest, connecting).await.map_err(late)?.map_err(|error| match TlsRefusal::of(&error) {
+            Some(refusal) => Unfit::TlsRefused(refusal.clone()),
+            None => Unfit::Unreached(cause(&error)),
+        })
     }
 
     fn endpoint(&self, address: &str) -> Result<Endpoint, tonic::transport::Error> {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+        // The connector adds TLS.
+        Ok(Endpoint::from_shared(format!("http://{address}"))?
             .connect_timeout(Duration::from_millis(limits::CONNECT_MS_MAX))
             .http2_keep_alive_interval(Duration::from_millis(limits::KEEPALIVE_MS))
             .keep_alive_timeout(Duration::from_millis(limits::KEEPALIVE_WAIT_MS))
             .keep_alive_while_idle(true)
             .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
             .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES);
-        match &self.tls {
-            Some(tls) => endpoint.tls_config(tls.for_client()),
-            None => Ok(endpoint),
-        }
+            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES))
     }
 
     fn preferred(&self) -> MutexGuard<'_, Option<String>> {

@@ -17,6 +17,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::model::Invalid;
+use crate::net::TlsRefusal;
 use crate::rpc::convert::error_to_status;
 use crate::rpc::naming::{CLUSTER, header_of, is_unfounded, named};
 use crate::service::{NotSent, ServiceError};
@@ -46,6 +47,8 @@ pub(super) enum Unfit {
     NoClientPort(String),
     /// The endpoint does not answer at the moment.
     Unreached(String),
+    /// The node or this client refused the other's certificate.
+    TlsRefused(TlsRefusal),
 }
 
 impl Unfit {
@@ -56,6 +59,19 @@ impl Unfit {
             Unfit::Unfounded => format!("{address}: its cluster is not founded yet"),
             Unfit::NoClientPort(why) => format!("{address} is not a lockkeeper client port ({why})"),
             Unfit::Unreached(why) => format!("{address}: {why}"),
+            Unfit::TlsRefused(refusal) => refusal.to_string(),
+        }
+    }
+
+    /// Returns the error of a call if the node refused this client's certificate: another attempt is refused, too.
+    pub(super) fn refused(&self, address: &str) -> Option<ServiceError> {
+        match self {
+            Unfit::TlsRefused(refusal) if refusal.by_node => Some(ServiceError::Forbidden { why: self.about(address) }),
+            Unfit::TlsRefused(_)
+            | Unfit::Foreign(_)
+            | Unfit::Unfounded
+            | Unfit::NoClientPort(_)
+            | Unfit::Unreached(_) => None,
         }
     }
 }
@@ -99,6 +115,9 @@ impl ClusterPin {
             (_, []) if found.iter().any(|(_, found)| *found == Err(Unfit::Unfounded)) => {
                 return Err(ServiceError::not_sent(NotSent::NoLeader));
             }
+            _ if found.iter().any(|(_, found)| matches!(found, Err(Unfit::TlsRefused(refusal)) if refusal.by_node)) => {
+                return Err(ServiceError::Forbidden { why: all() });
+            }
             (Some(expected), _) => {
                 return Err(unreachable(format!("no endpoint of cluster {expected:032x} answers: {}", all())));
             }
@@ -121,7 +140,7 @@ impl ClusterPin {
         let unfit = match found {
             Ok(cluster_id) if self.accepts(*cluster_id) => None,
             Ok(cluster_id) => Some(Unfit::Foreign(*cluster_id)),
-            Err(Unfit::Unreached(_) | Unfit::Unfounded) => return,
+            Err(Unfit::Unreached(_) | Unfit::Unfounded | Unfit::TlsRefused(_)) => return,
             Err(unfit) => Some(unfit.clone()),
         };
         let before = match &unfit {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::net::Connector;
-use crate::rpc::tls::TlsSettings;
+use crate::net::{Connector, TlsFiles};
 
 /// How to reach a cluster.
 #[derive(Debug, Clone)]
@@ -16,8 +15,9 @@ pub struct RemoteSettings {
     /// Called with a sentence about each endpoint that is left out because another cluster or another service answers
     /// there.
     pub on_left_out: Option<fn(&str)>,
-    /// TLS settings; `None` for plain text.
-    pub tls: Option<TlsSettings>,
+    /// Files for TLS: the authority of the nodes, and the client's certificate if the nodes demand one. `None` for
+    /// plain text. The files are read for each connection.
+    pub tls: Option<TlsFiles>,
     /// Time limit for connecting and one request. It does not limit waits for locks.
     pub request_wait: Duration,
     /// Connector for another transport than TCP; `None` for TCP.

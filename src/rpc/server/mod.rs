@@ -26,16 +26,15 @@ use super::naming::Named;
 use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::locks_server::LocksServer;
-use super::tls::TlsSettings;
 use crate::limits;
-use crate::net::{CoalescedWrites, Port, arrivals};
+use crate::net::{CoalescedWrites, Port, PortTls, arrivals, secured};
 use crate::protobuf::HalfMessages;
 use crate::service::{LockService, ServerInfo};
 
 /// Why a server did not start, or ended for another reason than the stop signal.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The transport failed, or its certificates cannot be used.
+    /// The transport failed.
     #[error("the client port cannot be served: {}", chain(.0))]
     Transport(#[from] tonic::transport::Error),
     /// The reflection service refused the protobuf descriptors.
@@ -66,7 +65,6 @@ pub async fn routes<S: LockService>(
     service: S,
     info: ServerInfo,
     stop: watch::Receiver<bool>,
-    tls: Option<&TlsSettings>,
 ) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
     let cluster_id = info.cluster_id.clone();
@@ -85,11 +83,7 @@ pub async fn routes<S: LockService>(
     let reflection = reflected().build_v1()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let half_received = Arc::default();
-    let mut server = bounded_server();
-    if let Some(tls) = tls {
-        server = server.tls_config(tls.for_server())?;
-    }
-    let router = server
+    let router = bounded_server()
         .add_service(bounded(locks, &cluster_id, &half_received))
         .add_service(bounded(admin, &cluster_id, &half_received))
         .add_service(bounded(health_service, &cluster_id, &half_received))
@@ -132,9 +126,14 @@ fn bounded_server() -> Server {
         .tcp_nodelay(true)
 }
 
-/// Serves a TCP listener until the stop signal.
-pub async fn serve(routes: Routes, listener: TcpListener, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
-    let incoming = arrivals(listener, Port::Client).map(Ok::<_, std::convert::Infallible>);
+/// Serves a TCP listener until the stop signal, with TLS if `tls` is set.
+pub async fn serve(
+    routes: Routes,
+    listener: TcpListener,
+    tls: Option<PortTls>,
+    stop: watch::Receiver<bool>,
+) -> Result<(), ServeError> {
+    let incoming = secured(arrivals(listener, Port::Client), tls).map(Ok::<_, std::convert::Infallible>);
     serve_incoming(routes, incoming, stop).await
 }
 

@@ -1,0 +1,201 @@
+//! `certs`: makes the certificates of a cluster in a directory, renews them, and lists them.
+
+mod directory;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use self::directory::{CertsDir, Listed};
+use crate::certs::{Authority, Issued};
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::config::founders;
+use crate::limits::{AUTHORITY_DAYS, CLIENT_CERTIFICATE_DAYS, NODE_CERTIFICATE_DAYS};
+use crate::model::Namespace;
+use crate::net::Role;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CertsOptions {
+    /// Directory of the certificates and keys
+    dir: PathBuf,
+    /// Make certificates for the cluster and the members in this configuration [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Name of the cluster [default: that of --config, or of the certificates in the directory]
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    cluster: Option<String>,
+    /// Make a certificate for this node, which is reached at these hosts; may be repeated [default: none]
+    #[arg(long = "node", value_parser = node, value_name = "ID=HOST[,HOST]")]
+    nodes: Vec<(u64, Vec<String>)>,
+    /// Make a certificate for the client of this name; may be repeated [default: none]
+    #[arg(long = "client", value_parser = client, value_name = "NAME")]
+    clients: Vec<String>,
+    /// Days until a new certificate expires [default: 365 for nodes, 90 for clients]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
+    days: Option<u32>,
+    /// Renew this certificate, such as node-1; without a name all that expire soon or are from an older authority
+    /// [default: none]
+    #[arg(long, value_name = "NAME")]
+    renew: Option<Option<String>>,
+    /// Make a new authority. The old one stays accepted
+    #[arg(long)]
+    new_ca: bool,
+    /// Remove the older authorities, once every certificate is from the newest one
+    #[arg(long, conflicts_with = "new_ca")]
+    drop_old_ca: bool,
+}
+
+/// The JSON line of one certificate.
+#[derive(Serialize)]
+struct CertificateLine<'a> {
+    name: &'a str,
+    subject: &'a str,
+    hosts: &'a [String],
+    expires: String,
+    made: bool,
+}
+
+fn node(text: &str) -> Result<(u64, Vec<String>), String> {
+    let wrong = || "write it like 1=db1.example,10.0.0.1".to_owned();
+    let (id, hosts) = text.split_once('=').ok_or_else(wrong)?;
+    let id = id.parse().ok().filter(|id| *id != 0).ok_or_else(wrong)?;
+    let hosts: Vec<_> = hosts.split(',').map(str::to_owned).collect();
+    if hosts.iter().any(String::is_empty) { Err(wrong()) } else { Ok((id, hosts)) }
+}
+
+/// Parses the name of a client. The same names are principals.
+fn client(text: &str) -> Result<String, String> {
+    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    if (1..=64).contains(&text.len()) && text.bytes().all(legal) {
+        return Ok(text.to_owned());
+    }
+    Err("a client's name is 1 to 64 bytes of a-z 0-9 - _ .".to_owned())
+}
+
+/// Makes what is missing or asked for, and lists all certificates of the directory.
+pub(in crate::cli) fn run(options: &CertsOptions, output: &Output) -> Result<u8, Failure> {
+    let mut dir = CertsDir::open(&options.dir)?;
+    let mut wanted = Wanted::read(options, &dir)?;
+    if options.new_ca && dir.has_authority() {
+        dir.add_authority(&new_authority(&wanted.cluster)?)?;
+    }
+    wanted.roles.extend(dir.to_renew(options.renew.as_ref())?);
+    issue(&mut dir, wanted, options.days)?;
+    if options.drop_old_ca {
+        dir.drop_old_authorities()?;
+    }
+    list(&dir.listed()?, output)
+}
+
+/// Makes the missing certificates of a cluster in a directory, and the authority if there is none.
+pub(super) fn make_missing(path: &Path, cluster: &str, roles: Vec<(Role, Vec<String>)>) -> Result<(), Failure> {
+    let mut dir = CertsDir::open(path)?;
+    let roles = roles.into_iter().filter(|(role, _)| !dir.has(role)).collect();
+    issue(&mut dir, Wanted { cluster: cluster.to_owned(), roles }, None)
+}
+
+fn issue(dir: &mut CertsDir, wanted: Wanted, lifetime: Option<u32>) -> Result<(), Failure> {
+    let Wanted { cluster, roles } = wanted;
+    if !dir.has_authority() {
+        dir.add_authority(&new_authority(&cluster)?)?;
+    }
+    if roles.is_empty() {
+        // A directory without the authority's key can still be listed.
+        return Ok(());
+    }
+    let authority = dir.authority(&cluster)?;
+    for (role, hosts) in roles {
+        let issued = authority.issue(role.clone(), &hosts, days(&role, lifetime)).map_err(unmade)?;
+        dir.write(&role, &issued)?;
+    }
+    Ok(())
+}
+
+fn new_authority(cluster: &str) -> Result<Issued, Failure> {
+    Authority::issue_own(cluster, AUTHORITY_DAYS).map_err(unmade)
+}
+
+fn days(role: &Role, days: Option<u32>) -> u32 {
+    days.unwrap_or(match role {
+        Role::Node(_) => NODE_CERTIFICATE_DAYS,
+        Role::Client(_) => CLIENT_CERTIFICATE_DAYS,
+    })
+}
+
+fn unmade(error: rcgen::Error) -> Failure {
+    Failure::usage(format!("the certificate cannot be made: {error}; check the names of hosts"))
+}
+
+/// The cluster, and the certificates that the options ask for and that do not exist.
+struct Wanted {
+    cluster: String,
+    roles: Vec<(Role, Vec<String>)>,
+}
+
+impl Wanted {
+    fn read(options: &CertsOptions, dir: &CertsDir) -> Result<Self, Failure> {
+        let (named, mut nodes) = match &options.config {
+            None => (options.cluster.clone(), BTreeMap::new()),
+            Some(file) => {
+                let (cluster, members) = founders(file)?;
+                let nodes = members.iter().map(|(id, member)| (*id, hosts([&member.client, &member.peer])));
+                (Some(cluster), nodes.collect::<BTreeMap<_, _>>())
+            }
+        };
+        let cluster = match (named, dir.cluster()) {
+            (Some(named), Some(found)) if named != found => {
+                let detail = format!("{} has certificates of {found}, not of {named}", options.dir.display());
+                return Err(Failure::usage(format!("{detail}; name another directory")));
+            }
+            (Some(named), _) => named,
+            (None, Some(found)) => found,
+            (None, None) => {
+                return Err(Failure::usage("the cluster is missing; give --config FILE or --cluster NAME"));
+            }
+        };
+        Namespace::parse(&cluster).map_err(|invalid| Failure::usage(format!("--cluster: {invalid}")))?;
+        nodes.extend(options.nodes.iter().cloned());
+        let roles = nodes.into_iter().map(|(id, hosts)| (Role::Node(id), hosts));
+        let clients = options.clients.iter().map(|name| (Role::Client(name.clone()), Vec::new()));
+        let missing = |(role, _): &(Role, Vec<String>)| !dir.has(role);
+        Ok(Self { cluster, roles: roles.chain(clients).filter(missing).collect() })
+    }
+}
+
+/// Returns the hosts of these addresses, and those of this machine's loopback.
+fn hosts(addresses: [&String; 2]) -> Vec<String> {
+    let host = |address: &&String| address.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']).to_owned());
+    let mut hosts: Vec<_> = addresses.iter().filter_map(host).collect();
+    hosts.extend(["localhost".to_owned(), "127.0.0.1".to_owned()]);
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
+}
+
+fn list(certificates: &[Listed], output: &Output) -> Result<u8, Failure> {
+    let expires = |listed: &Listed| {
+        let end = std::time::UNIX_EPOCH + Duration::from_secs(listed.ends);
+        humantime::format_rfc3339_seconds(end).to_string()
+    };
+    if output.json {
+        for listed in certificates {
+            let Listed { name, subject, hosts, made, .. } = listed;
+            output.object(&CertificateLine { name, subject, hosts, expires: expires(listed), made: *made })?;
+        }
+        return Ok(YES);
+    }
+    let rows: Vec<_> = certificates
+        .iter()
+        .map(|listed| {
+            let state = if listed.made { "new" } else { "" };
+            let day = expires(listed).chars().take(10).collect();
+            vec![listed.name.clone(), day, state.to_owned(), listed.subject.clone(), listed.hosts.join(",")]
+        })
+        .collect();
+    output.table(&["NAME", "EXPIRES", "", "SUBJECT", "HOSTS"], &rows)?;
+    Ok(YES)
+}

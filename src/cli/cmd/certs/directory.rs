@@ -1,0 +1,195 @@
+//! The directory of certificates: `NAME.pem` and `NAME.key` of the authority `ca`, of nodes and of clients.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::certs::{Authority, Described, Issued, describe};
+use crate::cli::error::Failure;
+use crate::clock::{Clock, SystemClock};
+use crate::limits::RENEWED_BELOW_PERCENT;
+use crate::net::Role;
+
+const AUTHORITY: &str = "ca";
+
+/// A certificate in the directory.
+pub(super) struct Listed {
+    /// Name of its files, without the extension.
+    pub(super) name: String,
+    pub(super) subject: String,
+    pub(super) hosts: Vec<String>,
+    /// End of its validity, in seconds since 1970.
+    pub(super) ends: u64,
+    /// Whether this run made it.
+    pub(super) made: bool,
+}
+
+pub(super) struct CertsDir {
+    path: PathBuf,
+    /// Certificates of nodes and clients by the name of their files.
+    found: Vec<(String, Role, Described)>,
+    /// Names of the files that this run wrote.
+    made: Vec<String>,
+}
+
+/// The name of the files of a certificate.
+fn file_name(role: &Role) -> String {
+    match role {
+        Role::Node(id) => format!("node-{id}"),
+        Role::Client(name) => format!("client-{name}"),
+    }
+}
+
+impl CertsDir {
+    /// Opens the directory, or creates it for this user alone.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        if !path.is_dir() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))?;
+        }
+        let mut dir = Self { path: path.to_owned(), found: Vec::new(), made: Vec::new() };
+        dir.read()?;
+        Ok(dir)
+    }
+
+    fn read(&mut self) -> Result<(), Failure> {
+        self.found.clear();
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed("read", &self.path))? {
+            let name = entry.map_err(failed("read", &self.path))?.file_name().to_string_lossy().into_owned();
+            names.extend(name.strip_suffix(".pem").map(str::to_owned));
+        }
+        names.sort_unstable();
+        for name in names {
+            let described = describe(&self.text(&name, "pem")?);
+            if let Some((role, described)) = described.first().and_then(|one| Some((one.role()?, one.clone()))) {
+                self.found.push((name, role, described));
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self, name: &str, extension: &str) -> PathBuf {
+        self.path.join(format!("{name}.{extension}"))
+    }
+
+    fn text(&self, name: &str, extension: &str) -> Result<String, Failure> {
+        let path = self.file(name, extension);
+        fs::read_to_string(&path).map_err(failed("read", &path))
+    }
+
+    pub(super) fn has_authority(&self) -> bool {
+        self.file(AUTHORITY, "pem").exists()
+    }
+
+    /// The cluster of the certificates here; `None` if there are none of a node or client.
+    pub(super) fn cluster(&self) -> Option<String> {
+        self.found.iter().find_map(|(_, _, described)| Some(described.name.as_ref()?.cluster.clone()))
+    }
+
+    pub(super) fn has(&self, role: &Role) -> bool {
+        self.file(&file_name(role), "pem").exists()
+    }
+
+    /// Returns the newest authority.
+    pub(super) fn authority(&self, cluster: &str) -> Result<Authority, Failure> {
+        let path = self.file(AUTHORITY, "key");
+        if !path.exists() {
+            let detail = format!("{} is missing, and only this key can sign certificates", path.display());
+            return Err(Failure::usage(format!("{detail}; bring it here, or make another authority with --new-ca")));
+        }
+        let key = self.text(AUTHORITY, "key")?;
+        let unusable = |error| Failure::usage(format!("{}: {error}", path.display()));
+        Authority::from_key(cluster, &key).map_err(unusable)
+    }
+
+    /// Adds an authority before the older ones, which stay accepted.
+    pub(super) fn add_authority(&mut self, issued: &Issued) -> Result<(), Failure> {
+        let older = if self.has_authority() { self.text(AUTHORITY, "pem")? } else { String::new() };
+        self.replace(AUTHORITY, &Issued { cert: format!("{}{older}", issued.cert), key: issued.key.clone() })
+    }
+
+    /// Removes all authorities but the newest.
+    pub(super) fn drop_old_authorities(&mut self) -> Result<(), Failure> {
+        let text = self.text(AUTHORITY, "pem")?;
+        let newest = text.split_inclusive("-----END CERTIFICATE-----").next().unwrap_or_default();
+        self.replace_file(&self.file(AUTHORITY, "pem"), &format!("{}\n", newest.trim()), 0o644)
+    }
+
+    /// Returns what to renew: the named certificate, or without a name all that expire soon or are not from the newest
+    /// authority.
+    pub(super) fn to_renew(&self, asked: Option<&Option<String>>) -> Result<Vec<(Role, Vec<String>)>, Failure> {
+        let Some(named) = asked else { return Ok(Vec::new()) };
+        let now = SystemClock::new().wall().0 / 1_000;
+        let newest = match describe(&self.text(AUTHORITY, "pem")?).first() {
+            Some(newest) => newest.key.clone(),
+            None => Vec::new(),
+        };
+        let wanted = |name: &str, described: &Described| match named {
+            Some(named) => named == name,
+            None => {
+                let soon = described.left(now) * 100 < described.lifetime() * RENEWED_BELOW_PERCENT;
+                soon || described.signed_by != newest
+            }
+        };
+        let renewed = self.found.iter().filter(|(name, _, described)| wanted(name, described));
+        let renewed: Vec<_> = renewed.map(|(_, role, described)| (role.clone(), described.hosts.clone())).collect();
+        match named {
+            Some(named) if renewed.is_empty() => {
+                let known = self.found.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>().join(", ");
+                Err(Failure::usage(format!("there is no certificate {named}; there are: {known}")))
+            }
+            Some(_) | None => Ok(renewed),
+        }
+    }
+
+    pub(super) fn write(&mut self, role: &Role, issued: &Issued) -> Result<(), Failure> {
+        self.replace(&file_name(role), issued)
+    }
+
+    /// Writes the key first: a node that reads both files in between finds that they do not belong together, and keeps
+    /// what it has.
+    fn replace(&mut self, name: &str, issued: &Issued) -> Result<(), Failure> {
+        self.replace_file(&self.file(name, "key"), &issued.key, 0o600)?;
+        self.replace_file(&self.file(name, "pem"), &issued.cert, 0o644)?;
+        self.made.push(name.to_owned());
+        Ok(())
+    }
+
+    fn replace_file(&self, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+        let next = path.with_extension("next");
+        let written = || -> io::Result<()> {
+            // A file that an interrupted run left has another mode, perhaps.
+            let _ = fs::remove_file(&next);
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&next)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&next, path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        written().map_err(failed("write", path))
+    }
+
+    /// Returns all certificates, the authorities first.
+    pub(super) fn listed(&mut self) -> Result<Vec<Listed>, Failure> {
+        self.read()?;
+        let made = |name: &str| self.made.iter().any(|made| made == name);
+        let listed = |name: &str, made: bool, described: &Described| Listed {
+            name: name.to_owned(),
+            subject: described.subject.clone(),
+            hosts: described.hosts.clone(),
+            ends: described.ends,
+            made,
+        };
+        let authorities = describe(&self.text(AUTHORITY, "pem")?);
+        let newest = |at: usize| at == 0 && made(AUTHORITY);
+        let authorities = authorities.iter().enumerate().map(|(at, one)| listed(AUTHORITY, newest(at), one));
+        let others = self.found.iter().map(|(name, _, one)| listed(name, made(name), one));
+        Ok(authorities.chain(others).collect())
+    }
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
+    let path = path.display().to_string();
+    move |error| Failure::usage(format!("cannot {doing} {path}: {error}; check the directory and its owner"))
+}

@@ -1,0 +1,205 @@
+//! `[tls]`: how each listener protects its connections, and the refusal of a listener that every machine could use.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::ConfigError;
+use super::draft::Draft;
+use super::draft_tls::{DraftFiles, DraftListener, DraftTls};
+use super::place::At;
+use crate::net::TlsFiles;
+
+/// How a listener protects its connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Protection {
+    /// Plain text. A listener that other machines can reach must say that this is intended.
+    Plain {
+        /// Whether the operator accepts that every machine that reaches the listener may use it.
+        insecure: bool,
+    },
+    /// TLS with these files.
+    Tls {
+        /// Which connections are encrypted.
+        mode: TlsMode,
+        /// Certificates and key of this node.
+        files: TlsFiles,
+        /// Whether each client needs a certificate. Other nodes always need one.
+        client_cert_required: bool,
+    },
+}
+
+/// Which connections of a listener are encrypted. All but `Require` protect nothing: they exist for moving a running
+/// cluster to TLS by rolling restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Accepts TLS and plain text, and dials plain text.
+    Allow,
+    /// Accepts TLS and plain text, and dials TLS.
+    Prefer,
+    /// Accepts and dials TLS.
+    Require,
+}
+
+impl Protection {
+    /// Refuses an address that other machines can reach, if nothing protects it and the operator does not accept that.
+    pub(crate) fn check(&self, name: &str, address: SocketAddr, place: &str) -> Result<(), ConfigError> {
+        let unprotected = matches!(self, Self::Plain { insecure: false });
+        if !unprotected || !is_exposed(address) {
+            return Ok(());
+        }
+        let problem = format!(
+            "listen.{name} is {address}, which other machines can reach, and it has no TLS: each of them could break \
+             every lock"
+        );
+        let fix = format!(
+            "set ca, cert and key under [tls], or listen on 127.0.0.1, or set insecure = true under [tls.{name}] to \
+             serve it without protection"
+        );
+        Err(ConfigError::new(place, problem, fix))
+    }
+
+    /// Returns a warning if the listener is open to every machine that reaches it.
+    #[must_use]
+    pub fn warning(&self, name: &str, address: SocketAddr) -> Option<String> {
+        match self {
+            Self::Plain { insecure: true } if is_exposed(address) => {
+                Some(format!("listen.{name} {address} is open to every machine that reaches it (tls.{name}.insecure)"))
+            }
+            Self::Tls { mode: TlsMode::Allow | TlsMode::Prefer, .. } => Some(format!(
+                "listen.{name} {address} accepts plain text, too, so TLS protects nothing yet (tls.{name}.mode)"
+            )),
+            Self::Plain { .. } | Self::Tls { mode: TlsMode::Require, .. } => None,
+        }
+    }
+}
+
+impl TlsMode {
+    /// Whether the listener accepts plain text, too.
+    #[must_use]
+    pub fn accepts_plain(self) -> bool {
+        self != Self::Require
+    }
+}
+
+impl Default for Protection {
+    fn default() -> Self {
+        Self::Plain { insecure: false }
+    }
+}
+
+/// The protection of each listener.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Protection of the listener for clients.
+    pub client: Protection,
+    /// Protection of the listener for the other nodes, and of the connections to them.
+    pub peer: Protection,
+    /// Protection of the HTTP listener.
+    pub http: Protection,
+}
+
+pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, ConfigError> {
+    let DraftTls { files, client, peer, http } = &draft.tls;
+    let listener = |name, of, address, written| {
+        let protection = Listener { draft, files, name, of }.protection()?;
+        refuse_exposed(draft, name, address, written, &protection)?;
+        Ok::<_, ConfigError>(protection)
+    };
+    Ok(Tls {
+        client: listener("client", client, Some(listen.client), draft.listen_client.as_ref())?,
+        peer: listener("peer", peer, Some(listen.peer), draft.listen_peer.as_ref())?,
+        http: listener("http", http, listen.http, draft.listen_http.as_ref())?,
+    })
+}
+
+/// Whether other machines can reach this address.
+fn is_exposed(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+fn refuse_exposed(
+    draft: &Draft,
+    name: &str,
+    address: Option<SocketAddr>,
+    written: Option<&At<String>>,
+    protection: &Protection,
+) -> Result<(), ConfigError> {
+    let place = written.map_or(&draft.file, |at| &at.place);
+    address.map_or(Ok(()), |address| protection.check(name, address, place))
+}
+
+struct Listener<'a> {
+    draft: &'a Draft,
+    /// Files of all listeners that name none.
+    files: &'a DraftFiles,
+    name: &'static str,
+    of: &'a DraftListener,
+}
+
+impl Listener<'_> {
+    fn protection(&self) -> Result<Protection, ConfigError> {
+        let Self { draft, files, name, of } = self;
+        let own = |one: &Option<At<String>>, other: &Option<At<String>>| one.clone().or_else(|| other.clone());
+        let (cert, key) = (own(&of.files.cert, &files.cert), own(&of.files.key, &files.key));
+        let ca = own(&of.files.ca, &files.ca);
+        let insecure = of.insecure.as_ref().filter(|insecure| insecure.value);
+        let (cert, key) = match (cert, key) {
+            (Some(cert), Some(key)) => (cert, key),
+            (None, None) => {
+                if let Some(mode) = &of.mode {
+                    let problem = format!("tls.{name}.mode is set, and there is no certificate");
+                    return Err(ConfigError::new(&mode.place, problem, "set ca, cert and key under [tls]"));
+                }
+                return Ok(Protection::Plain { insecure: insecure.is_some() });
+            }
+            (Some(cert), None) => {
+                return Err(ConfigError::new(cert.place, "[tls] names cert and no key", "name both"));
+            }
+            (None, Some(key)) => {
+                return Err(ConfigError::new(key.place, "[tls] names key and no cert", "name both"));
+            }
+        };
+        let mode = self.mode()?;
+        if let (Some(insecure), TlsMode::Require) = (insecure, mode) {
+            let problem = format!("tls.{name} has insecure = true and mode = \"require\"");
+            return Err(ConfigError::new(&insecure.place, problem, "remove one"));
+        }
+        let client_cert_required = self.client_cert()?;
+        if ca.is_none() && (*name == "peer" || client_cert_required) {
+            let problem = format!("tls.{name} checks certificates, and there is no ca");
+            let place = of.mode.as_ref().map_or(&draft.file, |mode| &mode.place);
+            return Err(ConfigError::new(place, problem, "set ca, cert and key under [tls]"));
+        }
+        let path = |at: At<String>| Some(PathBuf::from(at.value));
+        let files = TlsFiles { ca: ca.and_then(path), cert: path(cert), key: path(key) };
+        Ok(Protection::Tls { mode, files, client_cert_required })
+    }
+
+    fn mode(&self) -> Result<TlsMode, ConfigError> {
+        let Self { name, of, .. } = self;
+        let Some(mode) = &of.mode else { return Ok(TlsMode::Require) };
+        match (mode.value.as_str(), *name) {
+            ("allow", _) => Ok(TlsMode::Allow),
+            ("prefer", "peer") => Ok(TlsMode::Prefer),
+            ("require", _) => Ok(TlsMode::Require),
+            (other, _) => {
+                let known = if *name == "peer" { "allow, prefer or require" } else { "allow or require" };
+                let problem = format!("there is no tls.{name}.mode {other:?}");
+                Err(ConfigError::new(&mode.place, problem, format!("use {known}")))
+            }
+        }
+    }
+
+    fn client_cert(&self) -> Result<bool, ConfigError> {
+        let Self { name, of, .. } = self;
+        let Some(at) = &of.client_cert else { return Ok(false) };
+        match at.value.as_str() {
+            "optional" => Ok(false),
+            "required" => Ok(true),
+            other => {
+                let problem = format!("there is no tls.{name}.client_cert {other:?}");
+                Err(ConfigError::new(&at.place, problem, "use optional or required"))
+            }
+        }
+    }
+}

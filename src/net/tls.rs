@@ -1,0 +1,32 @@
+//! TLS between nodes, and between clients and nodes: which certificates a port accepts, and what a refusal reports.
+//!
+//! One authority signs the certificates of nodes and of clients, and the URI in a certificate says which of the two it
+//! is: `spiffe://CLUSTER/node/ID` or `spiffe://CLUSTER/client/NAME`. The port for the other nodes accepts only nodes, and
+//! the port for clients accepts no nodes. A node that dials another one accepts only the certificate of that node.
+//!
+//! Only TLS 1.3 is spoken. Sessions are never resumed, because a resumed session skips the check of the certificate.
+
+#![expect(clippy::wildcard_enum_match_arm, reason = "rustls may add variants to its errors")]
+
+mod accept;
+mod dial;
+mod files;
+mod name;
+#[cfg(all(test, feature = "cli"))]
+pub(super) mod tests;
+mod verify;
+
+pub use accept::{PortTls, secured};
+pub use dial::{PeerTls, TlsConnector, TlsRefusal};
+pub use files::{TlsError, TlsFiles};
+pub use name::{CertificateName, Role};
+
+/// Counts the connections that a port refused because of TLS.
+fn refusals(port: &'static str) -> metrics::Counter {
+    let name = "lockkeeper_tls_refused_total";
+    metrics::describe_counter!(
+        name,
+        "Connections that a port refused: plain text, or a certificate that it does not accept"
+    );
+    metrics::counter!(name, "port" => port)
+}

@@ -1,0 +1,292 @@
+//! TLS over loopback: which certificates each port accepts, and what both sides report about the others.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tonic::codegen::Service;
+
+use super::*;
+use crate::certs::{Authority, Issued};
+use crate::net::{CoalescingConnector, Connection, Port, Target, arrivals};
+
+/// The name that a connection has proven.
+type Proof = Option<Arc<CertificateName>>;
+
+/// Certificates in a directory.
+pub(crate) struct Certs {
+    dir: TempDir,
+    authority: Authority,
+}
+
+impl Certs {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (authority, own) = authority("harbour");
+        fs::write(dir.path().join("ca.pem"), &own.cert).expect("written");
+        fs::write(dir.path().join("ca.key"), &own.key).expect("written");
+        Self { dir, authority }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, issued: &Issued) -> TlsFiles {
+        let (cert, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+        fs::write(&cert, &issued.cert).expect("written");
+        fs::write(&key, &issued.key).expect("written");
+        private(&key);
+        TlsFiles { ca: Some(self.path("ca.pem")), cert: Some(cert), key: Some(key) }
+    }
+
+    pub(crate) fn node(&self, id: u64) -> TlsFiles {
+        let hosts = ["127.0.0.1".to_owned()];
+        self.write(&format!("node-{id}"), &self.authority.issue(Role::Node(id), &hosts, 10).expect("issued"))
+    }
+
+    pub(crate) fn client(&self, name: &str) -> TlsFiles {
+        self.write(name, &self.authority.issue(Role::Client(name.to_owned()), &[], 10).expect("issued"))
+    }
+
+    /// A node of another cluster, from the same authority.
+    pub(crate) fn node_of(&self, cluster: &str, id: u64) -> TlsFiles {
+        let key = fs::read_to_string(self.path("ca.key")).expect("read");
+        let authority = Authority::from_key("harbour", &key).expect("a key").for_cluster(cluster);
+        self.write("elsewhere", &authority.issue(Role::Node(id), &[], 10).expect("issued"))
+    }
+
+    /// Dials a port as a client does. Returns the text of the refusal.
+    pub(crate) async fn dial_as(&self, files: &TlsFiles, address: &str) -> Result<Connection, String> {
+        dialled(address, files).await
+    }
+
+    fn nameless(&self) -> TlsFiles {
+        TlsFiles { ca: Some(self.path("ca.pem")), ..TlsFiles::default() }
+    }
+}
+
+fn authority(cluster: &str) -> (Authority, Issued) {
+    let own = Authority::issue_own(cluster, 10).expect("an authority");
+    (Authority::from_key(cluster, &own.key).expect("a key"), own)
+}
+
+fn private(key: &Path) {
+    fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("changed");
+}
+
+/// A port that sends one byte to each connection, and returns the proven names.
+async fn port(kind: Port, tls: PortTls) -> (String, tokio::sync::mpsc::UnboundedReceiver<Proof>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let (names, seen) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut connections = secured(arrivals(listener, kind), Some(tls));
+        while let Some(mut connection) = connections.next().await {
+            names.send(connection.proven.clone()).ok();
+            tokio::spawn(async move {
+                connection.write_all(b"s").await.ok();
+                connection.flush().await.ok();
+                // Until the client ends the connection.
+                connection.read_u8().await.ok();
+            });
+        }
+    });
+    (address, seen)
+}
+
+async fn clients(certs: &Certs, required: bool, plain: bool) -> (String, tokio::sync::mpsc::UnboundedReceiver<Proof>) {
+    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", required, plain).expect("files");
+    port(Port::Client, tls).await
+}
+
+/// Dials as a client does. Returns the text of the refusal.
+async fn dialled(address: &str, files: &TlsFiles) -> Result<Connection, String> {
+    let below: HttpConnector = CoalescingConnector::tcp().0;
+    let mut connector = TlsConnector { files: Arc::new(files.clone()), below };
+    let uri = format!("http://{address}").parse().expect("a URI");
+    let dialled = connector.call(uri).await.map(|connection| connection.into_inner());
+    dialled.map_err(|error| TlsRefusal::of(&*error).map_or_else(|| error.to_string(), ToString::to_string))
+}
+
+fn text(dialled: Result<Connection, String>) -> String {
+    dialled.err().unwrap_or_else(|| "accepted".to_owned())
+}
+
+/// the port for clients accepts clients of its authority and its cluster. To every other client it says why.
+#[tokio::test]
+async fn the_client_port_accepts_only_clients_of_its_cluster() {
+    let certs = Certs::new();
+    let (address, mut names) = clients(&certs, true, false).await;
+    let accepted = dialled(&address, &certs.client("ci")).await.expect("accepted");
+    let name = names.recv().await.expect("a connection").expect("a name");
+    assert_eq!(name.to_string(), "spiffe://harbour/client/ci");
+    drop(accepted);
+
+    let none = text(dialled(&address, &certs.nameless()).await);
+    assert_eq!(none, format!("{address} demands a certificate: give --cert and --key"));
+    let node = text(dialled(&address, &certs.node(2)).await);
+    assert!(node.starts_with(&format!("{address} refused the name in ")), "{node}");
+    let (elsewhere, _) = authority("harbour");
+    let foreign = elsewhere.issue(Role::Client("ci".to_owned()), &[], 10).expect("issued");
+    let unknown = text(dialled(&address, &certs.write("foreign", &foreign)).await);
+    assert!(unknown.starts_with(&format!("{address} does not know the authority of ")), "{unknown}");
+    let expired = certs.authority.expired(Role::Client("old".to_owned()), &[]);
+    let old = text(dialled(&address, &certs.write("old", &expired)).await);
+    assert!(old.ends_with("it has expired or is not valid yet"), "{old}");
+    let (other, own) = authority("quay");
+    let mut both = fs::read_to_string(certs.path("ca.pem")).expect("read");
+    both.push_str(&own.cert);
+    fs::write(certs.path("ca.pem"), both).expect("written");
+    let (address, _) = clients(&certs, true, false).await;
+    let quay = other.issue(Role::Client("ci".to_owned()), &[], 10).expect("issued");
+    let named = text(dialled(&address, &certs.write("quay", &quay)).await);
+    assert!(named.starts_with(&format!("{address} refused the name in ")), "{named}");
+}
+
+/// H-18 `handles_never_cross_in_clear`: a port that requires TLS reads no plain text, and a client with an authority
+/// sends none.
+#[tokio::test]
+async fn handles_never_cross_in_clear() {
+    let certs = Certs::new();
+    let (address, mut names) = clients(&certs, false, false).await;
+    let mut plain = TcpStream::connect(&address).await.expect("connected");
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("sent");
+    let mut answer = Vec::new();
+    // The read ends with the end of the stream or with a reset.
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(answer.is_empty() && names.try_recv().is_err(), "{answer:?}");
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let reading = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let first = stream.read_u8().await.expect("a byte");
+        // An HTTP/2 server begins with its settings.
+        stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("sent");
+        first
+    });
+    let refused = text(dialled(&address, &certs.nameless()).await);
+    assert_eq!(reading.await.expect("read"), 22, "the first byte of TLS");
+    assert_eq!(refused, format!("{address} does not speak TLS; leave --ca out"));
+}
+
+/// While a cluster moves to TLS, a port in mode `allow` accepts both, and knows the name only of a client with TLS.
+#[tokio::test]
+async fn a_port_may_allow_both() {
+    let certs = Certs::new();
+    let (address, mut names) = clients(&certs, false, true).await;
+    let mut plain = TcpStream::connect(&address).await.expect("connected");
+    plain.write_all(b"P").await.expect("sent");
+    assert_eq!(plain.read_u8().await.expect("the port's byte"), b's');
+    assert_eq!(names.recv().await, Some(None));
+    let mut without = dialled(&address, &certs.nameless()).await.expect("accepted");
+    assert_eq!(without.read_u8().await.expect("the port's byte"), b's');
+    assert_eq!(names.recv().await, Some(None));
+    let _with = dialled(&address, &certs.client("ci")).await.expect("accepted");
+    assert!(names.recv().await.expect("a connection").is_some());
+}
+
+/// A client checks the authority, the host and the time of a node's certificate.
+#[tokio::test]
+async fn a_client_checks_the_node() {
+    let certs = Certs::new();
+    let (address, _names) = clients(&certs, false, false).await;
+    let stranger = Certs::new();
+    let unknown = text(dialled(&address, &stranger.nameless()).await);
+    assert!(unknown.starts_with(&format!("{address}: its certificate is not from ")), "{unknown}");
+    let port_number = address.rsplit(':').next().expect("a port");
+    let other_name = text(dialled(&format!("localhost:{port_number}"), &certs.nameless()).await);
+    assert!(other_name.contains("its certificate is for ") && other_name.ends_with("not localhost"), "{other_name}");
+    let expired = certs.authority.expired(Role::Node(1), &["127.0.0.1".to_owned()]);
+    let files = certs.write("old", &expired);
+    let tls = PortTls::for_clients(Port::Client, &files, "harbour", false, false).expect("files");
+    let (address, _names) = port(Port::Client, tls).await;
+    let old = text(dialled(&address, &certs.nameless()).await);
+    assert!(old.starts_with(&format!("{address}: its certificate expired on 20")), "{old}");
+}
+
+async fn peers(certs: &Certs, id: u64) -> (String, tokio::sync::mpsc::UnboundedReceiver<Proof>) {
+    let tls = PeerTls::new(&certs.node(id), "harbour", id).expect("files");
+    port(Port::Peer, tls.port(false).expect("files")).await
+}
+
+async fn dialled_node(from: &PeerTls, address: &str, node: u64) -> Result<Connection, String> {
+    from.connector().dialled(Target { address: address.to_owned(), node: Some(node) }).await.map_err(|e| e.to_string())
+}
+
+/// nodes accept only nodes, and a node that dials another one accepts only the certificate of that node.
+#[tokio::test]
+async fn nodes_accept_only_each_other() {
+    let certs = Certs::new();
+    let (address, mut names) = peers(&certs, 1).await;
+    let second = PeerTls::new(&certs.node(2), "harbour", 2).expect("files");
+    let _link = dialled_node(&second, &address, 1).await.expect("accepted");
+    let name = names.recv().await.expect("a connection").expect("a name");
+    assert_eq!(name.role, Role::Node(2));
+    let other = text(dialled_node(&second, &address, 3).await);
+    assert_eq!(other, "its certificate is not that of node 3 of harbour");
+    let client = text(dialled(&address, &certs.client("ci")).await);
+    assert!(client.starts_with(&format!("{address} refused the name in ")), "{client}");
+    let none = text(dialled(&address, &certs.nameless()).await);
+    assert_eq!(none, format!("{address} demands a certificate: give --cert and --key"));
+    assert!(names.try_recv().is_err(), "a refused connection reached the port");
+}
+
+/// no session is resumed, so that each connection checks the certificates.
+#[tokio::test]
+async fn sessions_are_never_resumed() {
+    let certs = Certs::new();
+    let (address, _names) = clients(&certs, true, false).await;
+    let roots = certs.nameless().roots().expect("read").expect("authorities");
+    let identity = certs.client("ci").identity().expect("read").expect("a certificate");
+    let config = rustls::ClientConfig::builder_with_provider(files::provider())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(files::presented(&identity));
+    let config = Arc::new(config);
+    for _ in 0..3 {
+        let stream = TcpStream::connect(&address).await.expect("connected");
+        let name = "127.0.0.1".try_into().expect("a name");
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&config));
+        let mut stream = connector.connect(name, stream).await.expect("accepted");
+        stream.read_u8().await.expect("the port's byte");
+        let session = stream.get_ref().1;
+        assert_eq!(session.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        assert_eq!(session.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
+        assert_eq!(session.tls13_tickets_received(), 0);
+    }
+}
+
+/// Files that cannot be used are refused before a node starts. The error names the file and the fix.
+#[test]
+fn unusable_files_are_refused_by_name() {
+    let certs = Certs::new();
+    let refused = |files: &TlsFiles, node| PeerTls::new(files, "harbour", node).err().expect("refused").to_string();
+    let good = certs.node(1);
+    assert!(PeerTls::new(&good, "harbour", 1).is_ok());
+    let other = refused(&good, 2);
+    assert!(
+        other.ends_with("node-1.pem is spiffe://harbour/node/1, and this is node 2 of harbour; give node 2's file")
+    );
+    let key = good.key.clone().expect("a key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("changed");
+    let open = refused(&good, 1);
+    assert!(open.contains("can be read by every user (mode 0644); run chmod 600 "), "{open}");
+    private(&key);
+    let mixed = TlsFiles { key: certs.node(2).key, ..good.clone() };
+    let mixed = refused(&mixed, 1);
+    assert!(mixed.contains("node-2.key does not belong to ") && mixed.ends_with("renew both"), "{mixed}");
+    let missing = TlsFiles { cert: Some(certs.path("none.pem")), ..good.clone() };
+    assert!(refused(&missing, 1).contains("none.pem cannot be read"));
+    let old = certs.write("old", &certs.authority.expired(Role::Node(1), &[]));
+    let old = refused(&old, 1);
+    assert!(old.contains("old.pem expired on 20"), "{old}");
+}

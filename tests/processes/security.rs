@@ -1,0 +1,128 @@
+//! A cluster of real processes with TLS on every port.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::Client;
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, PATIENCE, TURN};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// with TLS on every port the commands work with a certificate, and are refused without one. A killed
+/// leader is replaced, and a killed node joins again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_with_tls_serves_only_its_clients() {
+    let _turn = TURN.lock().await;
+    let mut cluster = Cluster::start_tls("fast").await;
+    let locked = cluster.command(&["lock", "nightly", "--", "true"]).output().expect("a command");
+    assert!(locked.status.success(), "{}", text(&locked.stderr));
+    let refused = |command: &mut std::process::Command, exit: i32, holds: &str| {
+        let ended = command.output().expect("a command");
+        assert_eq!(ended.status.code(), Some(exit), "{}", text(&ended.stderr));
+        assert!(text(&ended.stderr).contains(holds), "{}", text(&ended.stderr));
+    };
+    let without = |names: &[&str]| {
+        let mut command = cluster.command(&["status", "--timeout", "2s"]);
+        for name in names {
+            command.env_remove(name);
+        }
+        command
+    };
+    let certificate = ["LOCKKEEPER_CERT", "LOCKKEEPER_KEY"];
+    refused(&mut without(&certificate), 77, "demands a certificate: give --cert and --key");
+    refused(&mut without(&["LOCKKEEPER_CA", certificate[0], certificate[1]]), 69, "if it uses TLS, give --ca");
+    let node = |extension: &str| cluster.folder().join(format!("certs/node-1.{extension}"));
+    let mut as_node = without(&[]);
+    as_node.env("LOCKKEEPER_CERT", node("pem")).env("LOCKKEEPER_KEY", node("key"));
+    refused(&mut as_node, 77, "refused the name in");
+
+    let leader = cluster.await_leader().await;
+    cluster.kill(leader);
+    assert_ne!(cluster.await_leader().await, leader);
+    cluster.spawn(leader);
+    cluster.await_answer(leader).await;
+    let log = cluster.log(leader);
+    assert!(!log.contains("PRIVATE KEY"), "{log}");
+}
+
+/// The listeners for clients, nodes and HTTP close a connection in plain text without an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_text_gets_no_answer() {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::start_tls("fast").await;
+    let peer = cluster.peer(1);
+    for address in [&cluster.endpoints()[0], &peer, &cluster.http(1)] {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        let mut answer = Vec::new();
+        // A reset is an end, too.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{address}: {}", text(&answer));
+    }
+    let began = Instant::now();
+    while !cluster.log(1).contains("sent plain text; this port requires TLS") {
+        assert!(began.elapsed() < PATIENCE, "no log line");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// while clients work, every certificate is renewed and the authority is replaced. No call fails, and no session
+/// ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_and_authority_are_replaced_under_load() {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::start_tls("fast").await;
+    let client = cluster.client();
+    let session = client.session().ttl(Duration::from_secs(5)).open().await.expect("a session");
+    let kept = session.lock("kept").acquire().await.expect("a lock");
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let other = client.session().ttl(Duration::from_secs(5)).open().await.expect("a session");
+    let working = tokio::spawn(async move {
+        let mut pairs = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            let guard = other.lock("busy").acquire().await.expect("an acquire");
+            guard.release().await.expect("a release");
+            pairs += 1;
+        }
+        pairs
+    });
+    let reload = || (1..=3).for_each(|node| cluster.signal(node, Signal::HUP));
+    for step in [&["--renew", "node-1"][..], &["--new-ca"], &["--renew"], &["--drop-old-ca"]] {
+        cluster.certs(step);
+        reload();
+        // A new connection to each node uses the new files.
+        for node in 1..=3 {
+            cluster.await_answer(node).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(0 < working.await.expect("the worker"));
+    kept.release().await.expect("the kept lock");
+}
+
+/// a client that opens connections to the port for the other nodes as fast as it can, each with a handshake that
+/// is refused at its end, causes no election.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_handshakes_cause_no_election() {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::start_tls("fast").await;
+    let leader = cluster.await_leader().await;
+    let term = cluster.status_of(leader).await.expect("a status").term;
+    let mut attempts = tokio::task::JoinSet::new();
+    for _ in 0..400 {
+        let settings = cluster.settings([cluster.peer(leader)]);
+        attempts.spawn(async move { Client::connect_with(settings).await.is_err() });
+    }
+    assert!(attempts.join_all().await.into_iter().all(|refused| refused));
+    let after = cluster.status_of(leader).await.expect("a status");
+    assert_eq!((after.term, after.leader), (term, Some(leader as u64)));
+}
