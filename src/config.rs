@@ -152,6 +152,7 @@ impl Config {
     }
 
     /// Returns the name, protection and address of each listener.
+    #[cfg(feature = "cli")]
     pub(crate) fn listeners(&self) -> impl Iterator<Item = (&'static str, &Protection, SocketAddr)> {
         let Self { listen, tls, .. } = self;
         let http = listen.http.map(|address| ("http", &tls.http, address));
