@@ -75,8 +75,8 @@ pub(super) enum ClientCertificates {
 }
 
 impl ServerFiles {
-    /// Reads the files, and returns the settings of new connections.
-    fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+    /// Reads the files, and returns the settings of new connections to a port.
+    fn config(&self, port: Port) -> Result<Arc<ServerConfig>, TlsError> {
         let Self { files, wanted, admitted } = self;
         let Some(identity) = files.identity()? else {
             return Err(TlsError("a port with TLS needs a certificate; set cert and key".to_owned()));
@@ -99,7 +99,10 @@ impl ServerFiles {
             }
         };
         let mut config = builder.with_cert_resolver(presented(&identity));
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = match port {
+            Port::Client | Port::Peer => vec![b"h2".to_vec()],
+            Port::Http => vec![b"http/1.1".to_vec()],
+        };
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -129,7 +132,7 @@ impl PortTls {
     }
 
     pub(super) fn new(port: Port, source: ServerFiles, allows_plain: bool) -> Result<Self, TlsError> {
-        let config = RwLock::new(source.config()?);
+        let config = RwLock::new(source.config(port)?);
         let (next, log) = (Mutex::default(), Mutex::default());
         Ok(Self(Arc::new(Shared { port, source, config, allows_plain, next, log })))
     }
@@ -139,7 +142,7 @@ impl PortTls {
     /// # Errors
     /// The files cannot be used. Then the port continues with those that it has.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let config = self.0.source.config()?;
+        let config = self.0.source.config(self.0.port)?;
         *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
