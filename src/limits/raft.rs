@@ -98,5 +98,7 @@ pub const PROBE_MS_MAX: u64 = 100;
 pub const PROBE_PAUSE_MS: u64 = 2;
 /// Time in which another voter must report what it found when it probed the leader.
 pub const PROBE_VOTERS_MS_MAX: u64 = 2 * PROBE_MS_MAX;
+/// Attempts to let the next leader stand, of which each follows a probe that found the leader gone.
+pub const REPLACE_ATTEMPTS_MAX: u32 = 4;
 /// Ended streams of entries that wait until the leader is probed.
 pub const ENDED_STREAMS_MAX: usize = 16;

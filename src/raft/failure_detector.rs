@@ -27,7 +27,7 @@ use super::peer::{Network, call};
 use super::state_machine::StateMachine;
 use super::types::{RaftLogId, RaftVote, StoredMembership, Types, from_log_id};
 use crate::faults::{self, Fault};
-use crate::limits::{ENDED_STREAMS_MAX, PROBE_MS_MAX, PROBE_PAUSE_MS, PROBE_VOTERS_MS_MAX};
+use crate::limits::{ENDED_STREAMS_MAX, PROBE_MS_MAX, PROBE_PAUSE_MS, PROBE_VOTERS_MS_MAX, REPLACE_ATTEMPTS_MAX};
 
 /// A leader in its term, and the process that leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,19 +90,32 @@ impl FailureDetector {
     /// Checks the leader after each stream that ended, until the node stops.
     pub(super) async fn run(self, mut ended: mpsc::Receiver<Leadership>) {
         while let Some(leader) = ended.recv().await {
-            if self.follows(&leader).await.is_none() {
-                continue;
-            }
-            let found = self.probe(&leader).await;
-            tracing::debug!(node = self.me(), leader = leader.node(), ?found, "the leader's stream ended");
-            if found != Finding::Gone {
-                continue;
-            }
-            if let Some((next, last)) = self.successor(&leader).await {
-                tracing::info!(node = self.me(), leader = leader.node(), next, "the leader's process is gone");
-                self.stand(next, &leader, last).await;
+            // The requests of one attempt may be lost with connections that end together with the leader.
+            for _ in 0..REPLACE_ATTEMPTS_MAX {
+                if !self.replace(&leader).await {
+                    break;
+                }
+                sleep(Duration::from_millis(PROBE_MS_MAX)).await;
             }
         }
+    }
+
+    /// Lets the next leader stand if this one is gone and a quorum agrees. Returns whether this node followed the
+    /// leader and found it gone.
+    async fn replace(&self, leader: &Leadership) -> bool {
+        if self.follows(leader).await.is_none() {
+            return false;
+        }
+        let found = self.probe(leader).await;
+        tracing::debug!(node = self.me(), leader = leader.node(), ?found, "the leader's stream ended");
+        if found != Finding::Gone {
+            return false;
+        }
+        if let Some((next, last)) = self.successor(leader).await {
+            tracing::info!(node = self.me(), leader = leader.node(), next, "the leader's process is gone");
+            self.stand(next, leader, last).await;
+        }
+        true
     }
 
     fn me(&self) -> u64 {
@@ -231,7 +244,7 @@ impl FailureDetector {
         let Some(member) = self.membership().get_node(&next).cloned() else { return };
         let mut peer = self.network.clone().new_client(next, &member).await;
         let deadline = RPCOption::new(Duration::from_millis(PROBE_MS_MAX));
-        // If that node cannot be reached, its own detector or the election timeout elects the next leader.
+        // If that node cannot be reached, the next attempt or the election timeout elects the next leader.
         let _ = peer.transfer_leader(request, deadline).await;
     }
 }

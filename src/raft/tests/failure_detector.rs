@@ -77,6 +77,19 @@ async fn only_the_longest_log_stands() {
     }
 }
 
+/// A follower whose request to the other voter was lost probes the leader again, and asks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_request_is_repeated() {
+    let mut cluster = start().await;
+    cluster.lossy.cut(Some(3));
+    let [alone, partitioned] = [2, 3].map(|node| cluster.lossy.dials(node, 1));
+    cluster.kill(1);
+    dialed(&cluster, 3, 1, partitioned + 1).await;
+    dialed(&cluster, 2, 1, alone + 2).await;
+    cluster.lossy.cut(None);
+    assert_eq!(cluster.leader().await, 3);
+}
+
 /// A leader whose connections are reset answers the probes, and stays the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_live_leader_stays() {
