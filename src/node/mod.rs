@@ -17,6 +17,7 @@ mod forward;
 mod leadership;
 mod metrics;
 mod open;
+mod proof;
 mod proposer;
 mod raft_callbacks;
 mod rate_limit;

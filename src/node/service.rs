@@ -5,18 +5,18 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::forward::{Forward, Forwarded, unexpected};
+use super::proof::{replace_proof, shown, shown_by};
 use super::proposer::queue::Now;
 use super::{Node, validate};
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::{
-    Command, Handle, Invalid, LockKey, LogTime, Namespace, Outcome, Query, QueryReply, QueryResult, Refusal, Reply,
-    SessionId, Submission,
+    Command, Invalid, LockKey, LogTime, Outcome, Query, QueryReply, QueryResult, Refusal, Reply, SessionId, Submission,
 };
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, Proof, RenewalCall, Scope,
-    ServiceError, Source, Status, Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, RenewalCall, Scope, ServiceError,
+    Source, Status, Subscription,
 };
 
 impl LockService for Node {
@@ -28,7 +28,7 @@ impl LockService for Node {
         clippy::manual_async_fn,
         reason = "the future of an async fn holds its argument twice: as argument and as variable"
     )]
-    fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
+    fn submit(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
             validate::check(&call)?;
             match self.limit_guesses(shown_by(&call)) {
@@ -36,7 +36,7 @@ impl LockService for Node {
                 Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {
                     return Ok(self.core.consensus.machine(|machine| refused(machine, refusal)));
                 }
-                guessed => guessed?,
+                guessed => replace_proof(&mut call.proof, guessed?),
             }
             if self.serves().await {
                 return answered(self.propose_here(call)?).await;
@@ -46,13 +46,13 @@ impl LockService for Node {
         }
     }
 
-    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        for renewal in &renewals {
-            // A wrong handle is answered in its place in the list.
-            if let Err(error @ ServiceError::NotSent { .. }) =
-                self.limit_guesses(shown(renewal.target.session(), &renewal.proof))
-            {
-                return Err(error);
+    async fn renew(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        for renewal in &mut renewals {
+            match self.limit_guesses(shown(renewal.target.session(), &renewal.proof)) {
+                Ok(proven) => replace_proof(&mut renewal.proof, proven),
+                Err(error @ ServiceError::NotSent { .. }) => return Err(error),
+                // A wrong handle is answered in its place in the list.
+                Err(_) => {}
             }
         }
         if self.serves().await {
@@ -271,22 +271,6 @@ impl Node {
         })
     }
 
-    /// Refuses a wrong handle before any other part of the call is read, and counts it. A source that has shown too
-    /// many is refused before its handle is compared. A session never changes its handle, so this state suffices to
-    /// refuse one, even if it is old.
-    fn limit_guesses(&self, shown: Option<Shown<'_>>) -> Result<(), ServiceError> {
-        let Some((session, handle, namespace)) = shown else { return Ok(()) };
-        let now = self.core.clock.now();
-        self.core.wrong_handles.check(self.source, now).map_err(ServiceError::not_sent)?;
-        match self.core.consensus.machine(|machine| machine.proves(session, handle, namespace)) {
-            Err(refusal @ Refusal::WrongHandle) => {
-                self.core.wrong_handles.count(self.source, now);
-                Err(refusal.into())
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
     /// Returns the outcome of a claim as soon as it is decided, or its current state after `wait`.
     async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
         let begun = tokio::time::Instant::now();
@@ -357,25 +341,6 @@ fn leave_out(renewals: &mut Vec<RenewalCall>, refused: &[(usize, Reply)]) {
         let place = places.next();
         refused.next_if(|refused| Some(*refused) == place).is_none()
     });
-}
-
-/// A session, with the handle and the namespace that a caller shows for it.
-type Shown<'a> = (SessionId, &'a Handle, &'a Namespace);
-
-/// Returns what a caller shows for the session that a command or renewal names, if it must prove it.
-fn shown(session: Option<SessionId>, proof: &Proof) -> Option<Shown<'_>> {
-    match proof {
-        Proof::Handle { handle, namespace } => Some((session?, handle, namespace)),
-        Proof::Trusted => None,
-    }
-}
-
-/// Returns what a call shows for a session: its proof, or the handle of an attach.
-fn shown_by(call: &Call) -> Option<Shown<'_>> {
-    if let Command::Attach(attach) = &call.command {
-        return Some((attach.session, &attach.handle, &attach.namespace));
-    }
-    shown(call.command.session(), &call.proof)
 }
 
 /// Waits for the reply to a queued command or renewal. If the sender is dropped, the outcome is unknown.

@@ -100,3 +100,18 @@ async fn guessing_is_slow() {
         assert_eq!(refused, ServiceError::Refused(Refusal::WrongHandle), "another source");
     }
 }
+
+/// A wrong handle is refused through a follower that has not applied the session yet: only the leader can compare it.
+#[tokio::test]
+async fn a_follower_that_is_behind_proves_no_handle() {
+    let cluster = Cluster::start(3, None).await.expect("a cluster");
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    for connection in 0..50 {
+        let session = open(&leader).await;
+        let proof = Proof::Handle { handle: Handle::from_random(7), namespace: Namespace::default() };
+        let close = Command::CloseSession { session: session.id(), end: SessionClose::Done };
+        let other = follower.for_source(Source::Connection(connection));
+        let refused = other.submit(Call { proof, ..Call::new(close) }).await.expect_err("a wrong handle");
+        assert_eq!(refused, ServiceError::Refused(Refusal::WrongHandle));
+    }
+}
