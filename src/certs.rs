@@ -16,7 +16,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 
 use crate::clock::{Clock, SystemClock};
 use crate::limits::{CERTIFICATE_BACKDATED_MS, CERTIFICATE_DAY_MS};
-use crate::net::{CertificateName, Role};
+use crate::net::{CertificateName, Role, digest};
 
 /// A certificate and its private key, both in PEM.
 #[derive(Debug, Clone)]
@@ -65,8 +65,14 @@ impl Authority {
     /// Issues a certificate that has expired.
     #[cfg(test)]
     pub(crate) fn expired(&self, role: Role, hosts: &[String]) -> Issued {
+        self.lasting(role, hosts, Duration::from_secs(1))
+    }
+
+    /// Issues a certificate with this lifetime, of which an hour is over.
+    #[cfg(test)]
+    pub(crate) fn lasting(&self, role: Role, hosts: &[String], lifetime: Duration) -> Issued {
         let mut params = self.certificate(role, hosts, 1).expect("parameters");
-        params.not_after = params.not_before + Duration::from_secs(1);
+        params.not_after = params.not_before + lifetime;
         self.signed(&params).expect("issued")
     }
 
@@ -122,6 +128,8 @@ pub(crate) struct Described {
     /// Name of a node or client; `None` for an authority.
     pub(crate) name: Option<CertificateName>,
     pub(crate) subject: String,
+    /// SHA-256 of the certificate, which names it in a refuse list.
+    pub(crate) digest: String,
     /// Names and addresses at which a node is reached.
     pub(crate) hosts: Vec<String>,
     /// Identifies its key; empty for a node or client.
@@ -178,6 +186,7 @@ pub(crate) fn describe(text: &str) -> Vec<Described> {
         Some(Described {
             name: CertificateName::of(&der),
             subject: common_name.unwrap_or_default().to_owned(),
+            digest: digest(&der),
             hosts: hosts.collect(),
             key,
             signed_by,

@@ -34,7 +34,10 @@ pub use first_request::Accepted;
 pub use port::Port;
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use tls::tests::Certs as TestCerts;
-pub use tls::{CertificateName, PeerTls, PortTls, Role, TlsConnector, TlsError, TlsFiles, TlsRefusal, secured};
+pub use tls::{
+    CertificateEnd, CertificateName, PeerTls, PortTls, Role, TlsConnector, TlsError, TlsFiles, TlsRefusal, digest,
+    secured,
+};
 pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -45,7 +48,11 @@ pub struct Connection {
     stream: Box<dyn Stream>,
     /// The name in the certificate of the other side.
     proven: Option<Arc<CertificateName>>,
+    /// Completes when the connection must end, with the reason.
+    end: Option<End>,
 }
+
+type End = Pin<Box<dyn Future<Output = io::Error> + Send>>;
 
 impl Connection {
     /// Creates a connection over a stream of bytes.
@@ -55,7 +62,12 @@ impl Connection {
 
     /// Creates a connection whose other side has proven its name.
     pub fn proven(name: Option<CertificateName>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self { stream: Box::new(stream), proven: name.map(Arc::new) }
+        Self { stream: Box::new(stream), proven: name.map(Arc::new), end: None }
+    }
+
+    /// Returns this connection, whose reads fail as soon as a future completes, with its error.
+    fn until(self, end: impl Future<Output = io::Error> + Send + 'static) -> Self {
+        Self { end: Some(Box::pin(end)), ..self }
     }
 }
 
@@ -68,6 +80,12 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(Poll::Ready(error)) = self.end.as_mut().map(|end| end.as_mut().poll(cx)) {
+            // A future is not polled again after it has completed.
+            self.end = None;
+            self.stream = Box::new(tokio::io::empty());
+            return Poll::Ready(Err(error));
+        }
         Pin::new(&mut *self.stream).poll_read(cx, buf)
     }
 }

@@ -39,7 +39,6 @@ const CRATES: &[(&str, &str)] = &[
     ("codeq", "storage"),
     ("bincode", "codec"),
     ("getrandom", "clock"),
-    ("sha2", "history"),
     ("axum", "http"),
     ("clap", "cli"),
     ("bson", "compat"),

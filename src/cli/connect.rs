@@ -67,10 +67,10 @@ fn warn_of_left_out(sentence: &str) {
 /// Returns the files for TLS from the command line or the environment; `None` for plain text.
 fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
     let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
-    let files = TlsFiles { ca: given(&common.ca), cert: given(&common.cert), key: given(&common.key) };
+    let files = TlsFiles { ca: given(&common.ca), cert: given(&common.cert), key: given(&common.key), refuse: None };
     match &files {
         TlsFiles { ca: Some(_), .. } => Ok(Some(files)),
-        TlsFiles { ca: None, cert: None, key: None } => Ok(None),
+        TlsFiles { ca: None, cert: None, key: None, .. } => Ok(None),
         TlsFiles { ca: None, .. } => {
             Err(Failure::usage("--cert needs TLS: give --ca with the authority of the nodes".to_owned()))
         }

@@ -12,10 +12,11 @@ use tokio::task::JoinSet;
 
 use super::error::Failure;
 use super::listen;
+use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Listen, Protection};
 use crate::http::{self, Render};
 use crate::limits;
-use crate::net::{PeerTls, Port, PortTls, TlsError};
+use crate::net::{CertificateEnd, PeerTls, Port, PortTls, TlsError};
 use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc;
 use crate::service::ErrorCode;
@@ -23,8 +24,12 @@ use crate::service::ErrorCode;
 /// A running node and its servers.
 pub(super) struct Server {
     pub(super) node: Node,
-    /// TLS of the ports for clients.
-    tls: Vec<PortTls>,
+    /// TLS of the ports for clients, and the names of the ports.
+    tls: Vec<(&'static str, PortTls)>,
+    /// Warnings about the listeners, which stay until the node stops.
+    exposed: Vec<String>,
+    /// All warnings that the node's status shows.
+    warnings: Vec<String>,
     stop: watch::Sender<bool>,
     servers: JoinSet<Result<(), String>>,
 }
@@ -102,11 +107,8 @@ impl Server {
         instruments: &Instruments,
     ) -> Result<Self, Failure> {
         let Ports { peer, client, http } = ports;
-        for (name, protection, address) in config.listeners() {
-            if let Some(warning) = protection.warning(name, address) {
-                tracing::warn!("{warning}");
-            }
-        }
+        let listeners = config.listeners();
+        let exposed = listeners.filter_map(|(name, protection, address)| protection.warning(name, address)).collect();
         let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
         let node = Node::open_with(config, options).await.map_err(|error| {
@@ -114,7 +116,8 @@ impl Server {
             let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
             Failure { says_next: true, ..Failure::new(word, error.to_string()) }
         })?;
-        let tls = client_tls.iter().chain(&http_tls).cloned().collect();
+        let named = |port: Port, tls: &Option<PortTls>| tls.clone().map(|tls| (port.name(), tls));
+        let tls = [named(Port::Client, &client_tls), named(Port::Http, &http_tls)].into_iter().flatten().collect();
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let routes = rpc::routes(node.service(), node.info(), stopped.clone()).await;
@@ -131,14 +134,39 @@ impl Server {
                     .map_err(|error| error.to_string())
             });
         }
-        Ok(Self { node, tls, stop, servers })
+        let mut server = Self { node, tls, exposed, warnings: Vec::new(), stop, servers };
+        server.update_warnings(None);
+        Ok(server)
     }
 
-    /// Reads the files of all certificates again, for new connections. The first file that cannot be used is the error;
-    /// the ports before it use the new files.
-    pub(super) fn reload_certificates(&self) -> Result<(), TlsError> {
-        self.node.reload_certificates()?;
-        self.tls.iter().try_for_each(PortTls::reload)
+    /// Reads the files of all certificates again, and uses those that have changed. If a file cannot be used, the ports
+    /// before it use their new files, and a warning names the file.
+    pub(super) fn reload_certificates(&mut self) {
+        let reloaded = self.node.reload_certificates();
+        let reloaded = reloaded.and_then(|()| self.tls.iter().try_for_each(|(_, tls)| tls.reload()));
+        self.update_warnings(reloaded.err());
+    }
+
+    /// Logs the warnings that are new, and shows all of them in the node's status.
+    fn update_warnings(&mut self, unused: Option<TlsError>) {
+        let mut warnings = self.exposed.clone();
+        warnings.extend(unused.map(|error| format!("the changed certificates are not in use: {error}")));
+        let now = SystemClock::new().wall().0 / 1_000;
+        for (port, own) in self.certificates() {
+            own.record(port);
+            warnings.extend(own.warning(now).filter(|warning| !warnings.contains(warning)));
+        }
+        for new in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
+            tracing::warn!("{new}");
+        }
+        self.node.set_warnings(warnings.clone());
+        self.warnings = warnings;
+    }
+
+    /// Returns the certificate of each port.
+    fn certificates(&self) -> impl Iterator<Item = (&'static str, CertificateEnd)> {
+        let peer = self.node.certificate().map(|own| (Port::Peer.name(), own));
+        peer.into_iter().chain(self.tls.iter().map(|(port, tls)| (*port, tls.own())))
     }
 
     /// Waits until the node or one of its servers fails, and returns the reason.

@@ -115,7 +115,7 @@ struct FileRate {
 struct NothingYet {}
 
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 15] = [
+pub(super) const SCALARS: [&str; 16] = [
     "cluster",
     "peers_id",
     "node",
@@ -131,6 +131,7 @@ pub(super) const SCALARS: [&str; 15] = [
     "tls.ca",
     "tls.cert",
     "tls.key",
+    "tls.refuse",
 ];
 
 impl Draft {
@@ -216,6 +217,7 @@ impl Draft {
             "tls.ca" => &mut self.tls.files.ca,
             "tls.cert" => &mut self.tls.files.cert,
             "tls.key" => &mut self.tls.files.key,
+            "tls.refuse" => &mut self.tls.files.refuse,
             other => return Err(ConfigError::new(&at.place, format!("there is no setting {other}"), "unset it")),
         };
         *slot = Some(at);

@@ -12,30 +12,23 @@ pub(super) struct FileTls {
     ca: Option<Spanned<String>>,
     cert: Option<Spanned<String>>,
     key: Option<Spanned<String>>,
+    refuse: Option<Spanned<String>>,
     #[serde(default)]
-    client: FileClientTls,
+    client: FileListener,
     #[serde(default)]
-    peer: FileListenerTls,
+    peer: FileListener,
     #[serde(default)]
-    http: FileClientTls,
+    http: FileListener,
 }
 
+/// The section of one listener as written.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct FileListenerTls {
+struct FileListener {
     ca: Option<Spanned<String>>,
     cert: Option<Spanned<String>>,
     key: Option<Spanned<String>>,
-    mode: Option<Spanned<String>>,
-    insecure: Option<Spanned<bool>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct FileClientTls {
-    ca: Option<Spanned<String>>,
-    cert: Option<Spanned<String>>,
-    key: Option<Spanned<String>>,
+    refuse: Option<Spanned<String>>,
     mode: Option<Spanned<String>>,
     insecure: Option<Spanned<bool>>,
     client_cert: Option<Spanned<String>>,
@@ -55,6 +48,7 @@ pub(super) struct DraftFiles {
     pub(super) ca: Option<At<String>>,
     pub(super) cert: Option<At<String>>,
     pub(super) key: Option<At<String>>,
+    pub(super) refuse: Option<At<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -69,21 +63,20 @@ impl DraftTls {
     pub(super) fn new(file: FileTls, source: &Source<'_>) -> Self {
         let text = |value: Option<Spanned<String>>| value.map(|value| source.at(value));
         let flag = |value: Option<Spanned<bool>>| value.map(|value| source.at(value));
-        let files = |ca, cert, key| DraftFiles { ca: text(ca), cert: text(cert), key: text(key) };
-        let FileTls { ca, cert, key, client, peer, http } = file;
-        let of_clients = |FileClientTls { ca, cert, key, mode, insecure, client_cert }| DraftListener {
-            files: files(ca, cert, key),
+        let files = |[ca, cert, key, refuse]: [Option<Spanned<String>>; 4]| DraftFiles {
+            ca: text(ca),
+            cert: text(cert),
+            key: text(key),
+            refuse: text(refuse),
+        };
+        let listener = |FileListener { ca, cert, key, refuse, mode, insecure, client_cert }| DraftListener {
+            files: files([ca, cert, key, refuse]),
             mode: text(mode),
             insecure: flag(insecure),
             client_cert: text(client_cert),
         };
-        let FileListenerTls { ca: peer_ca, cert: peer_cert, key: peer_key, mode, insecure } = peer;
-        let peer = DraftListener {
-            files: files(peer_ca, peer_cert, peer_key),
-            mode: text(mode),
-            insecure: flag(insecure),
-            client_cert: None,
-        };
-        Self { files: files(ca, cert, key), client: of_clients(client), peer, http: of_clients(http) }
+        let FileTls { ca, cert, key, refuse, client, peer, http } = file;
+        let files = files([ca, cert, key, refuse]);
+        Self { files, client: listener(client), peer: listener(peer), http: listener(http) }
     }
 }

@@ -62,7 +62,8 @@ impl Joining<'_> {
             (Some(true), _) | (None, false) => {
                 let node = self.node;
                 format!(
-                    "\n[tls]\nca = \"certs/ca.pem\"\ncert = \"certs/node-{node}.pem\"\nkey = \"certs/node-{node}.key\"\n"
+                    "\n[tls]\nca = \"certs/ca.pem\"\ncert = \"certs/node-{node}.pem\"\nkey = \"certs/node-{node}.key\"\n\
+                     # refuse = \"certs/refused.txt\"\n"
                 )
             }
             (Some(false), false) => listens.map(|(key, _)| format!("\n[tls.{key}]\ninsecure = true\n")).concat(),

@@ -286,7 +286,7 @@ fn the_page_has_a_good_example_and_the_profiles() {
     }
 }
 
-const CERTIFICATES: &str = "ca = \"ca.pem\"\ncert = \"n1.pem\"\nkey = \"n1.key\"";
+const CERTIFICATES: &str = "ca = \"ca.pem\"\ncert = \"n1.pem\"\nkey = \"n1.key\"\nrefuse = \"refused.txt\"";
 
 /// The files of `[tls]` protect every listener. A section of one listener may name other files.
 #[test]
@@ -295,6 +295,7 @@ fn tls_protects_every_listener() {
         ca: Some("ca.pem".into()),
         cert: Some(format!("{cert}.pem").into()),
         key: Some(format!("{cert}.key").into()),
+        refuse: Some("refused.txt".into()),
     };
     let required = |cert, client_cert_required| Protection::Tls {
         mode: TlsMode::Require,
@@ -341,5 +342,5 @@ fn tls_settings_must_agree() {
     refuse(&with("[tls.client]\nmode = \"prefer\""), "there is no tls.client.mode \"prefer\"; use allow or require");
     refuse(&with("[tls.client]\ninsecure = true"), "tls.client has insecure = true and mode = \"require\"; remove one");
     refuse(&with("[tls.http]\nclient_cert = \"yes\""), "use optional or required");
-    refuse(&with("[tls.peer]\nclient_cert = \"required\""), "unknown field `client_cert`");
+    refuse(&with("[tls.peer]\nclient_cert = \"required\""), "there is no tls.peer.client_cert, because nodes");
 }

@@ -141,7 +141,7 @@ impl Listener<'_> {
         let Self { draft, files, name, of } = self;
         let own = |one: &Option<At<String>>, other: &Option<At<String>>| one.clone().or_else(|| other.clone());
         let (cert, key) = (own(&of.files.cert, &files.cert), own(&of.files.key, &files.key));
-        let ca = own(&of.files.ca, &files.ca);
+        let (ca, refuse) = (own(&of.files.ca, &files.ca), own(&of.files.refuse, &files.refuse));
         let insecure = of.insecure.as_ref().filter(|insecure| insecure.value);
         let (cert, key) = match (cert, key) {
             (Some(cert), Some(key)) => (cert, key),
@@ -171,7 +171,7 @@ impl Listener<'_> {
             return Err(ConfigError::new(place, problem, "set ca, cert and key under [tls]"));
         }
         let path = |at: At<String>| Some(PathBuf::from(at.value));
-        let files = TlsFiles { ca: ca.and_then(path), cert: path(cert), key: path(key) };
+        let files = TlsFiles { ca: ca.and_then(path), cert: path(cert), key: path(key), refuse: refuse.and_then(path) };
         Ok(Protection::Tls { mode, files, client_cert_required })
     }
 
@@ -193,6 +193,10 @@ impl Listener<'_> {
     fn client_cert(&self) -> Result<bool, ConfigError> {
         let Self { name, of, .. } = self;
         let Some(at) = &of.client_cert else { return Ok(false) };
+        if *name == "peer" {
+            let problem = "there is no tls.peer.client_cert, because nodes always check each other's certificates";
+            return Err(ConfigError::new(&at.place, problem, "remove it"));
+        }
         match at.value.as_str() {
             "optional" => Ok(false),
             "required" => Ok(true),

@@ -56,6 +56,17 @@ pub const HANDSHAKES_AT_ONCE_MAX: usize = 64;
 pub const PEER_HANDSHAKE_APART_MS: u64 = 20;
 /// Time between two log lines about connections that a port refused because of TLS.
 pub const TLS_LOG_MS: u64 = 1_000;
+/// Groups of connections whose certificates are checked one group after another when the files have changed, so that
+/// not all clients dial again at the same time.
+pub const RECHECKS_APART: u64 = 30;
+/// Time between these checks. All of them are done within 3 s.
+pub const RECHECK_APART_MS: u64 = 100;
+/// Longest time in which the wall clock is not looked at while a certificate's end is awaited, because it may be set.
+pub const WALL_CLOCK_LOOK_MS: u64 = 60 * 60 * 1_000;
+/// Time between two looks at the files of certificates, which may change without a signal.
+pub const CERTIFICATE_LOOK_MS: u64 = 30_000;
+/// Days before the end of a node's certificate within which the node warns.
+pub const EXPIRY_WARNING_DAYS: [u32; 2] = [7, 30];
 /// Days for which the authority of a new cluster is valid.
 pub const AUTHORITY_DAYS: u32 = 3_650;
 /// Days for which a new certificate of a node is valid.

@@ -26,7 +26,9 @@ pub(super) struct ConnectionLimits {
 
 impl Port {
     /// Returns the name of the port in logs and metrics.
-    pub(super) fn name(self) -> &'static str {
+    /// Returns the name of the port in logs and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
             Self::Peer => "peer",

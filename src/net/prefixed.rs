@@ -18,6 +18,10 @@ impl<S> Prefixed<S> {
     pub(super) fn new(first: Vec<u8>, stream: S) -> Self {
         Self { first, stream }
     }
+
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {

@@ -4,7 +4,8 @@
 //! is: `spiffe://CLUSTER/node/ID` or `spiffe://CLUSTER/client/NAME`. The port for the other nodes accepts only nodes, and
 //! the port for clients accepts no nodes. A node that dials another one accepts only the certificate of that node.
 //!
-//! Only TLS 1.3 is spoken. Sessions are never resumed, because a resumed session skips the check of the certificate.
+//! Only TLS 1.3 is spoken. Sessions are never resumed, because a resumed session skips the check of the certificate. A
+//! connection ends when the certificate of the other side expires, or is not accepted any more after a reload.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "rustls may add variants to its errors")]
 
@@ -12,14 +13,20 @@ mod accept;
 mod dial;
 mod files;
 mod name;
+mod peer;
+mod recheck;
+mod refuse_list;
+mod server_files;
 #[cfg(all(test, feature = "cli"))]
 pub(super) mod tests;
 mod verify;
 
 pub use accept::{PortTls, secured};
-pub use dial::{PeerTls, TlsConnector, TlsRefusal};
-pub use files::{TlsError, TlsFiles};
+pub use dial::{TlsConnector, TlsRefusal};
+pub use files::{CertificateEnd, TlsError, TlsFiles};
 pub use name::{CertificateName, Role};
+pub use peer::PeerTls;
+pub use refuse_list::digest;
 
 /// Counts the connections that a port refused because of TLS.
 fn refusals(port: &'static str) -> metrics::Counter {

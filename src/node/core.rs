@@ -46,6 +46,8 @@ pub(super) struct Core {
     pub(super) rate_limits: RateLimits,
     /// Limits the wrong handles of each source.
     pub(super) wrong_handles: WrongHandles,
+    /// What the operator of this node should change, for its status.
+    pub(super) warnings: Mutex<Vec<String>>,
     /// The leader, for the servers on top of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Addresses of the members for clients, for the servers on top of this node.

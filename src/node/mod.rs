@@ -133,7 +133,19 @@ impl Node {
         self.core.rate_limits.set(rates);
     }
 
-    /// Reads the certificates for the other nodes again, for new connections.
+    /// Replaces the warnings in this node's status: what its operator should change, one sentence each.
+    pub fn set_warnings(&self, warnings: Vec<String>) {
+        *self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
+    }
+
+    /// Returns the certificate that this node shows to other nodes, and its end; `None` without TLS.
+    #[must_use]
+    pub fn certificate(&self) -> Option<crate::net::CertificateEnd> {
+        self.core.shared.certificates.as_ref().map(|certificates| certificates.tls.own())
+    }
+
+    /// Reads the certificates for the other nodes again. If they have changed, new connections use them, and an open
+    /// connection whose certificate they do not accept ends within a few seconds.
     ///
     /// # Errors
     /// The files cannot be used. Then the node continues with those that it has.

@@ -328,6 +328,7 @@ fn assemble(
         agreed: AgreedDigest::default(),
         rate_limits,
         wrong_handles: WrongHandles::default(),
+        warnings: Mutex::default(),
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),

@@ -38,6 +38,9 @@ pub struct Status {
     pub timing_ms: [u64; 3],
     /// Remaining milliseconds of log time in which nothing is granted, after a restore; otherwise 0.
     pub closed_ms: u64,
+    /// What the operator of the asked node should change, one sentence each: open ports, certificates that expire soon,
+    /// and changed files that the node cannot use.
+    pub warnings: Vec<String>,
 }
 
 /// One member of the cluster, as the leader sees it.

@@ -128,8 +128,9 @@ impl Cluster {
             let file = |name: String| self.folder.path().join("certs").join(name);
             let (ca, cert, key) =
                 (file("ca.pem".into()), file(format!("node-{node}.pem")), file(format!("node-{node}.key")));
+            let refuse = file("refused.txt".into());
             text += &format!(
-                "[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\n[tls.client]\nclient_cert = \"required\"\n"
+                "[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\nrefuse = {refuse:?}\n[tls.client]\nclient_cert = \"required\"\n"
             );
         } else {
             // Some tests use addresses other than loopback.
@@ -159,7 +160,12 @@ impl Cluster {
     /// The files of a client with a certificate; `None` for a cluster without TLS.
     pub(crate) fn client_files(&self) -> Option<TlsFiles> {
         let file = |name: &str| Some(self.folder.path().join("certs").join(name));
-        self.tls.then(|| TlsFiles { ca: file("ca.pem"), cert: file("client-ci.pem"), key: file("client-ci.key") })
+        self.tls.then(|| TlsFiles {
+            ca: file("ca.pem"),
+            cert: file("client-ci.pem"),
+            key: file("client-ci.key"),
+            refuse: None,
+        })
     }
 
     /// How a client reaches these nodes.
@@ -295,7 +301,7 @@ impl Cluster {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_ENDPOINTS", self.endpoints().join(",")).env_remove("RUST_LOG");
-        if let Some(TlsFiles { ca, cert, key }) = self.client_files() {
+        if let Some(TlsFiles { ca, cert, key, .. }) = self.client_files() {
             let files = [("LOCKKEEPER_CA", ca), ("LOCKKEEPER_CERT", cert), ("LOCKKEEPER_KEY", key)];
             command.envs(files.into_iter().filter_map(|(name, file)| Some((name, file?))));
         }

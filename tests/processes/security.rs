@@ -109,6 +109,53 @@ async fn certificates_and_authority_are_replaced_under_load() {
     kept.release().await.expect("the kept lock");
 }
 
+/// a refused certificate loses its connections within seconds. Its session is kept and passes its lock on at the
+/// end of its TTL, and clients with other certificates do not notice. A changed file that a node cannot use is a
+/// warning in its status.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_client_loses_its_sessions_by_time_only() {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::start_tls("fast").await;
+    cluster.certs(&["--client", "lost"]);
+    let lost = |arguments: &[&str]| {
+        let file = |extension: &str| cluster.folder().join(format!("certs/client-lost.{extension}"));
+        let mut command = cluster.command(arguments);
+        command.env("LOCKKEEPER_CERT", file("pem")).env("LOCKKEEPER_KEY", file("key"));
+        command
+    };
+    let ttl = Duration::from_secs(4);
+    let mut holding = lost(&["lock", "--ttl", "4s", "contended", "--", "sleep", "60"]).spawn().expect("a command");
+    let client = cluster.client();
+    let session = client.session().ttl(Duration::from_secs(5)).open().await.expect("a session");
+    let began = Instant::now();
+    while session.lock("contended").try_once().acquire().await.is_ok() {
+        assert!(began.elapsed() < PATIENCE, "the command takes no lock");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.certs(&["--refuse", "client-lost"]);
+    let refused = Instant::now();
+    (1..=3).for_each(|node| cluster.signal(node, Signal::HUP));
+    let _next = session.lock("contended").acquire().await.expect("the next holder");
+    assert!(ttl / 2 < refused.elapsed(), "the session ended before its TTL");
+    let ended = lost(&["status"]).output().expect("a command");
+    assert_eq!(ended.status.code(), Some(77), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("it was revoked"), "{}", text(&ended.stderr));
+    holding.kill().expect("killed");
+    holding.wait().expect("ended");
+
+    std::fs::write(cluster.folder().join("certs/node-1.key"), "no key").expect("written");
+    cluster.signal(1, Signal::HUP);
+    let began = Instant::now();
+    loop {
+        let warnings = cluster.status_of(1).await.map(|status| status.warnings).unwrap_or_default();
+        if warnings.iter().any(|text| text.starts_with("the changed certificates are not in use: ")) {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "no warning: {warnings:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// a client that opens connections to the port for the other nodes as fast as it can, each with a handshake that
 /// is refused at its end, causes no election.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -47,6 +47,9 @@ pub(in crate::cli) struct CertsOptions {
     /// Remove the older authorities, once every certificate is from the newest one
     #[arg(long, conflicts_with = "new_ca")]
     drop_old_ca: bool,
+    /// Add a certificate to refused.txt, so that no node accepts it: client-ci, node-2; may be repeated [default: none]
+    #[arg(long, value_name = "NAME")]
+    refuse: Vec<String>,
 }
 
 /// The JSON line of one certificate.
@@ -54,6 +57,7 @@ pub(in crate::cli) struct CertsOptions {
 struct CertificateLine<'a> {
     name: &'a str,
     subject: &'a str,
+    sha256: &'a str,
     hosts: &'a [String],
     expires: String,
     made: bool,
@@ -83,6 +87,9 @@ pub(in crate::cli) fn run(options: &CertsOptions, output: &Output) -> Result<u8,
     if options.new_ca && dir.has_authority() {
         dir.add_authority(&new_authority(&wanted.cluster)?)?;
     }
+    dir.add_refuse_list()?;
+    // The certificate that this run replaces is the one to refuse.
+    dir.refuse(&options.refuse)?;
     wanted.roles.extend(dir.to_renew(options.renew.as_ref())?);
     issue(&mut dir, wanted, options.days)?;
     if options.drop_old_ca {
@@ -94,6 +101,7 @@ pub(in crate::cli) fn run(options: &CertsOptions, output: &Output) -> Result<u8,
 /// Makes the missing certificates of a cluster in a directory, and the authority if there is none.
 pub(super) fn make_missing(path: &Path, cluster: &str, roles: Vec<(Role, Vec<String>)>) -> Result<(), Failure> {
     let mut dir = CertsDir::open(path)?;
+    dir.add_refuse_list()?;
     let roles = roles.into_iter().filter(|(role, _)| !dir.has(role)).collect();
     issue(&mut dir, Wanted { cluster: cluster.to_owned(), roles }, None)
 }
@@ -183,8 +191,15 @@ fn list(certificates: &[Listed], output: &Output) -> Result<u8, Failure> {
     };
     if output.json {
         for listed in certificates {
-            let Listed { name, subject, hosts, made, .. } = listed;
-            output.object(&CertificateLine { name, subject, hosts, expires: expires(listed), made: *made })?;
+            let Listed { name, subject, digest, hosts, made, .. } = listed;
+            output.object(&CertificateLine {
+                name,
+                subject,
+                sha256: digest,
+                hosts,
+                expires: expires(listed),
+                made: *made,
+            })?;
         }
         return Ok(YES);
     }

@@ -200,7 +200,7 @@ fn protect(cluster: &mut DevCluster, dir: &Path) -> Result<(), Failure> {
     let dir = std::path::absolute(dir)?;
     for config in &mut cluster.nodes {
         let file = |extension: &str| Some(dir.join(format!("node-{}.{extension}", config.node)));
-        let files = TlsFiles { ca: Some(dir.join("ca.pem")), cert: file("pem"), key: file("key") };
+        let files = TlsFiles { ca: Some(dir.join("ca.pem")), cert: file("pem"), key: file("key"), refuse: None };
         let on = || Protection::Tls { mode: TlsMode::Require, files: files.clone(), client_cert_required: false };
         config.tls = Tls { client: on(), peer: on(), http: on() };
     }

@@ -1,6 +1,7 @@
 //! `serve`: runs one node from its configuration.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -9,6 +10,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::logging;
 use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
 use crate::config::Config;
+use crate::limits::CERTIFICATE_LOOK_MS;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ServeOptions {
@@ -18,7 +20,7 @@ pub(in crate::cli) struct ServeOptions {
 }
 
 /// Runs the node until a signal: TERM and INT transfer leadership and stop the node, HUP reloads the log level, the
-/// rates of `[quota]` and the certificates.
+/// rates of `[quota]` and the certificates. Also reads the certificates again from time to time.
 pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
     logging::set_level(&config.log_level);
@@ -30,12 +32,14 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let ports = Ports::bind(&config.listen).await?;
     let mut server = Server::start(config, ports, false, &instruments).await?;
     tracing::info!(node, %client, "serving");
+    let mut look = tokio::time::interval(Duration::from_millis(CERTIFICATE_LOOK_MS));
     let ended = loop {
         tokio::select! {
             why = server.failed() => break Err(Failure::stopped(format!("node {node} stopped: {why}"))),
             _ = term.recv() => break Ok(YES),
             _ = int.recv() => break Ok(YES),
-            _ = hup.recv() => reload(options, &server),
+            _ = hup.recv() => reload(options, &mut server),
+            _ = look.tick() => server.reload_certificates(),
             () = instruments.keep() => {}
         }
     };
@@ -48,15 +52,13 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
 
 /// Reloads what can change while a node runs: its log level, the rates of namespaces, and the contents of the files of
 /// certificates. An invalid config changes nothing.
-fn reload(options: &ServeOptions, server: &Server) {
+fn reload(options: &ServeOptions, server: &mut Server) {
     match Config::from_file(&options.config) {
         Ok(config) => {
             logging::set_level(&config.log_level);
             server.node.set_rates(config.rates);
-            match server.reload_certificates() {
-                Ok(()) => tracing::info!(level = config.log_level, "reloaded the config"),
-                Err(error) => tracing::warn!(%error, "the certificates were not reloaded"),
-            }
+            server.reload_certificates();
+            tracing::info!(level = config.log_level, "reloaded the config");
         }
         Err(error) => tracing::warn!(%error, "the config was not reloaded"),
     }

@@ -24,6 +24,8 @@ struct Cluster {
     features: u32,
     /// How long no lock is granted after a restore, in milliseconds; 0 otherwise.
     closed_ms: u64,
+    /// What the operator of the asked node should change.
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,6 +56,7 @@ impl Cluster {
             waiters: status.totals.waiters,
             features: status.features,
             closed_ms: status.closed_ms,
+            warnings: status.warnings.clone(),
         }
     }
 }
@@ -124,6 +127,9 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
             ]
         })
         .collect();
+    for warning in &status.warnings {
+        output.line(format!("node {} warns: {warning}", status.node))?;
+    }
     output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION", "FEATURES"], &rows)
 }
 
@@ -166,12 +172,13 @@ mod tests {
             features: 1,
             timing_ms: [50, 150, 300],
             closed_ms: 8,
+            warnings: vec!["w".to_owned()],
         };
         let expected = json!({
             "cluster": "harbour", "cluster_id": "00000000000000000000000000000abc", "leader": null, "term": 4,
             "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
             "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
-                "version": null, "features": null}], "features": 1, "closed_ms": 8,
+                "version": null, "features": null}], "features": 1, "closed_ms": 8, "warnings": ["w"],
         });
         assert_eq!(value(&Cluster::new(&status)), expected);
     }

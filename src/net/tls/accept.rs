@@ -3,25 +3,27 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, Stream};
 use rustls::pki_types::CertificateDer;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::version::TLS13;
-use rustls::{CertificateError, Error, ServerConfig};
+use rustls::{CertificateError, Error};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{Instant as TokioInstant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::files::{TlsError, TlsFiles, day, presented, provider};
-use super::name::CertificateName;
-use super::verify::{Admitted, NamedClients, REFUSED};
+use super::files::{CertificateEnd, TlsError, TlsFiles, day};
+use super::name::{CertificateName, shown};
+use super::recheck::not_accepted;
+use super::server_files::{ClientCertificates, ServerFiles, ServerSettings};
+use super::verify::{Admitted, REFUSED};
 use crate::limits::{HANDSHAKES_AT_ONCE_MAX, PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
+use crate::net::first_request::Admission;
 use crate::net::prefixed::Prefixed;
 use crate::net::{Accepted, Connection, Port};
 
@@ -35,8 +37,7 @@ pub struct PortTls(Arc<Shared>);
 struct Shared {
     port: Port,
     source: ServerFiles,
-    /// The settings of new connections.
-    config: RwLock<Arc<ServerConfig>>,
+    settings: watch::Sender<Arc<ServerSettings>>,
     /// Whether connections in plain text are accepted, too.
     allows_plain: bool,
     /// Earliest time of the next handshake, on the port for the other nodes.
@@ -46,7 +47,8 @@ struct Shared {
 
 /// The result of a handshake that was not refused.
 enum Shaken {
-    Tls(Option<CertificateName>, Box<TlsStream<Prefixed<TcpStream>>>),
+    /// With the settings that were used.
+    Tls(watch::Receiver<Arc<ServerSettings>>, Box<TlsStream<Prefixed<TcpStream>>>),
     Plain(Prefixed<TcpStream>),
     /// The other side ended the connection.
     Ended,
@@ -57,56 +59,6 @@ enum Shaken {
 struct RefusalLog {
     last: Option<TokioInstant>,
     skipped: u64,
-}
-
-/// The files of a port, and the clients that it accepts.
-pub(super) struct ServerFiles {
-    pub(super) files: TlsFiles,
-    pub(super) wanted: ClientCertificates,
-    pub(super) admitted: Admitted,
-}
-
-/// The certificates that a port asks its clients for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ClientCertificates {
-    None,
-    Optional,
-    Required,
-}
-
-impl ServerFiles {
-    /// Reads the files, and returns the settings of new connections to a port.
-    fn config(&self, port: Port) -> Result<Arc<ServerConfig>, TlsError> {
-        let Self { files, wanted, admitted } = self;
-        let Some(identity) = files.identity()? else {
-            return Err(TlsError("a port with TLS needs a certificate; set cert and key".to_owned()));
-        };
-        let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
-        let builder = builder.map_err(|error| TlsError(error.to_string()))?;
-        let builder = match (files.roots()?, wanted) {
-            (_, ClientCertificates::None) => builder.with_no_client_auth(),
-            (None, ClientCertificates::Optional | ClientCertificates::Required) => {
-                return Err(TlsError("a port that checks certificates needs their authority; set ca".to_owned()));
-            }
-            (Some(roots), ClientCertificates::Optional | ClientCertificates::Required) => {
-                let trusted = WebPkiClientVerifier::builder_with_provider(roots, provider());
-                let trusted = match wanted {
-                    ClientCertificates::Required => trusted,
-                    ClientCertificates::None | ClientCertificates::Optional => trusted.allow_unauthenticated(),
-                };
-                let trusted = trusted.build().map_err(|error| TlsError(error.to_string()))?;
-                builder.with_client_cert_verifier(Arc::new(NamedClients { trusted, admitted: admitted.clone() }))
-            }
-        };
-        let mut config = builder.with_cert_resolver(presented(&identity));
-        config.alpn_protocols = match port {
-            Port::Client | Port::Peer => vec![b"h2".to_vec()],
-            Port::Http => vec![b"http/1.1".to_vec()],
-        };
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        Ok(Arc::new(config))
-    }
 }
 
 impl PortTls {
@@ -132,23 +84,29 @@ impl PortTls {
     }
 
     pub(super) fn new(port: Port, source: ServerFiles, allows_plain: bool) -> Result<Self, TlsError> {
-        let config = RwLock::new(source.config(port)?);
+        let settings = watch::Sender::new(Arc::new(source.settings(source.files.read()?, port)?));
         let (next, log) = (Mutex::default(), Mutex::default());
-        Ok(Self(Arc::new(Shared { port, source, config, allows_plain, next, log })))
+        Ok(Self(Arc::new(Shared { port, source, settings, allows_plain, next, log })))
     }
 
-    /// Reads the files again, for new connections.
+    /// Reads the files again. If they have changed, new connections use them, and an open connection whose certificate
+    /// they do not accept ends within a few seconds.
     ///
     /// # Errors
     /// The files cannot be used. Then the port continues with those that it has.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let config = self.0.source.config(self.0.port)?;
-        *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        let Shared { port, source, settings, .. } = &*self.0;
+        let contents = source.files.read()?;
+        if settings.borrow().contents != contents {
+            settings.send_replace(Arc::new(source.settings(contents, *port)?));
+        }
         Ok(())
     }
 
-    fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the certificate that the port shows, and its end.
+    #[must_use]
+    pub fn own(&self) -> CertificateEnd {
+        CertificateEnd::new(&self.0.source.files, self.0.settings.borrow().end)
     }
 
     /// Returns the connection after its handshake; `None` if the port refuses it or the other side ends it. The
@@ -161,7 +119,7 @@ impl PortTls {
             () = admission.late() => return None,
         };
         match shaken {
-            Ok(Shaken::Tls(name, stream)) => Some(Connection::proven(name, Accepted::resume(*stream, admission))),
+            Ok(Shaken::Tls(settings, stream)) => Some(self.protected(settings, *stream, admission, from)),
             Ok(Shaken::Plain(stream)) => Some(Connection::new(Accepted::resume(stream, admission))),
             Ok(Shaken::Ended) => None,
             Err(refused) => {
@@ -169,6 +127,26 @@ impl PortTls {
                 None
             }
         }
+    }
+
+    /// Returns a connection with the name that it has proven. It ends when its certificate is not accepted any more.
+    fn protected(
+        self,
+        settings: watch::Receiver<Arc<ServerSettings>>,
+        stream: TlsStream<Prefixed<TcpStream>>,
+        admission: Admission,
+        from: Option<SocketAddr>,
+    ) -> Connection {
+        let chain = stream.get_ref().1.peer_certificates().map(<[CertificateDer<'static>]>::to_vec);
+        let own = chain.as_ref().and_then(|chain| chain.first());
+        let (name, shown) = (own.and_then(CertificateName::of), own.map(shown));
+        let connection = Connection::proven(name, Accepted::resume(stream, admission));
+        let (Some(chain), Some(shown)) = (chain, shown) else { return connection };
+        connection.until(async move {
+            let error = not_accepted(settings, move |settings, now| settings.check(&chain, now)).await;
+            self.report(from, &format!("lost its connection: {}", self.certificate_problem(&error, &shown)));
+            io::Error::new(io::ErrorKind::PermissionDenied, error)
+        })
     }
 
     async fn handshake(&self, mut stream: TcpStream) -> Result<Shaken, String> {
@@ -180,14 +158,12 @@ impl PortTls {
             return self.0.allows_plain.then(|| Shaken::Plain(stream)).ok_or_else(refused);
         }
         self.turn().await;
-        let accepting = TlsAcceptor::from(self.config()).accept(stream);
+        let settings = self.0.settings.subscribe();
+        let config = Arc::clone(&settings.borrow().config);
+        let accepting = TlsAcceptor::from(config).accept(stream);
         let shaken = REFUSED.scope(RefCell::default(), async {
             match accepting.await {
-                Ok(stream) => {
-                    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-                    let name = shown.and_then(|certificate: &CertificateDer<'_>| CertificateName::of(certificate));
-                    Ok(Shaken::Tls(name, Box::new(stream)))
-                }
+                Ok(stream) => Ok(Shaken::Tls(settings, Box::new(stream))),
                 Err(error) => Err(self.why(&error, REFUSED.with(RefCell::take))),
             }
         });
@@ -217,19 +193,27 @@ impl PortTls {
         };
         match error {
             Error::NoCertificatesPresented => "showed no certificate".to_owned(),
-            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                let file = self.0.source.files.ca.as_ref().map_or_else(String::new, |path| path.display().to_string());
-                format!("showed {name}, which is not from an authority in {file}")
-            }
-            Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
-                format!("showed {name}, which expired on {}", day(*not_after))
-            }
-            Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
-                format!("showed {name}, which may not use this port")
-            }
-            Error::InvalidCertificate(problem) => format!("showed {name}: {problem}"),
+            Error::InvalidCertificate(_) => format!("showed {}", self.certificate_problem(error, &name)),
             Error::AlertReceived(alert) => format!("refused this node's certificate: {alert:?}"),
             other => format!("failed the handshake: {other}"),
+        }
+    }
+
+    /// Returns the name of a refused certificate and the reason, for a log line.
+    fn certificate_problem(&self, error: &Error, name: &str) -> String {
+        match error {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                let file = self.0.source.files.ca.as_ref().map_or_else(String::new, |path| path.display().to_string());
+                format!("{name}, which is not from an authority in {file}")
+            }
+            Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+                format!("{name}, which expired on {}", day(*not_after))
+            }
+            Error::InvalidCertificate(CertificateError::Revoked) => format!("{name}, which is on the refuse list"),
+            Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+                format!("{name}, which may not use this port")
+            }
+            other => format!("{name}: {other}"),
         }
     }
 

@@ -4,166 +4,43 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
 use rustls::client::Resumption;
-use rustls::pki_types::{ServerName, UnixTime};
-use rustls::sign::CertifiedKey;
+use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
-use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio_rustls::client::TlsStream;
 use tonic::codegen::StdError as BoxError;
 use tonic::codegen::{Service, http::Uri};
 
-use super::accept::{ClientCertificates, PortTls, ServerFiles};
 use super::files::{TlsError, TlsFiles, day, presented, provider};
-use super::name::{CertificateName, shown};
-use super::verify::{Admitted, OneNode, in_time};
+use crate::net::Connection;
 use crate::net::prefixed::Prefixed;
-use crate::net::{Connection, Connector, Port, Target, tcp};
 
 /// Most bytes that are read to learn whether the other side accepted the handshake.
 const FIRST_BYTES: usize = 64;
 
 /// A connection with TLS whose other side has sent its first bytes.
-type Dialled<S> = Prefixed<TlsStream<S>>;
+pub(super) type Dialled<S> = Prefixed<TlsStream<S>>;
 
-/// The TLS of a node toward the other nodes: always with certificates on both sides.
-#[derive(Clone)]
-pub struct PeerTls(Arc<Peers>);
+pub(super) type Builder = rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>;
 
-struct Peers {
-    files: TlsFiles,
-    cluster: String,
-    node: u64,
-    /// What new connections use.
-    set: RwLock<Arc<PeerSet>>,
-}
-
-/// The contents of a node's files.
-struct PeerSet {
-    roots: Arc<RootCertStore>,
-    identity: Arc<CertifiedKey>,
-}
-
-impl PeerTls {
-    /// Reads the files of a node.
-    ///
-    /// # Errors
-    /// The files cannot be used, or the certificate has expired or belongs to another node. The error names the file
-    /// and the fix.
-    pub fn new(files: &TlsFiles, cluster: &str, node: u64) -> Result<Self, TlsError> {
-        let set = RwLock::new(Arc::new(PeerSet::read(files, cluster, node)?));
-        Ok(Self(Arc::new(Peers { files: files.clone(), cluster: cluster.to_owned(), node, set })))
-    }
-
-    /// Reads the files again, for new connections to other nodes.
-    ///
-    /// # Errors
-    /// As those of [`new`](Self::new). Then the node continues with the files that it has.
-    pub fn reload(&self) -> Result<(), TlsError> {
-        let Peers { files, cluster, node, set } = &*self.0;
-        let read = PeerSet::read(files, cluster, *node)?;
-        *set.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
-        Ok(())
-    }
-
-    /// Returns the TLS of the port for the other nodes.
-    ///
-    /// # Errors
-    /// The files cannot be used any more.
-    pub fn port(&self, allows_plain: bool) -> Result<PortTls, TlsError> {
-        let Peers { files, cluster, .. } = &*self.0;
-        let (files, admitted) = (files.clone(), Admitted::Nodes(cluster.clone()));
-        PortTls::new(Port::Peer, ServerFiles { files, wanted: ClientCertificates::Required, admitted }, allows_plain)
-    }
-
-    /// Returns a connector for TLS over TCP. It accepts only the certificate of the node that it dials.
-    #[must_use]
-    pub fn connector(&self) -> Connector {
-        let tls = self.clone();
-        Connector::new(move |target| {
-            let tls = tls.clone();
-            Box::pin(async move {
-                let stream = tcp(&target.address).await?;
-                let dialled = tls.handshake(&target, stream).await?;
-                Ok(Connection::new(dialled))
-            })
-        })
-    }
-
-    async fn handshake<S>(&self, target: &Target, stream: S) -> io::Result<Dialled<S>>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let Peers { cluster, set, .. } = &*self.0;
-        let set = Arc::clone(&set.read().unwrap_or_else(PoisonError::into_inner));
-        let Some(node) = target.node else { return Err(io::Error::other("only a node can be dialled")) };
-        let algorithms = provider().signature_verification_algorithms;
-        let verifier = OneNode { roots: Arc::clone(&set.roots), algorithms, cluster: cluster.clone(), node };
-        let config = client_builder()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_client_cert_resolver(presented(&set.identity));
-        // The name is not checked, see `OneNode`.
-        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
-        handshake(config, name, stream).await.map_err(|error| {
-            let Some(error) = of_tls(&error) else { return error };
-            io::Error::new(io::ErrorKind::PermissionDenied, peer_text(error, node, cluster))
-        })
-    }
-}
-
-impl PeerSet {
-    fn read(files: &TlsFiles, cluster: &str, node: u64) -> Result<Self, TlsError> {
-        let (Some(roots), Some(identity)) = (files.roots()?, files.identity()?) else {
-            return Err(TlsError(
-                "nodes need an authority and a certificate; set ca, cert and key under [tls]".to_owned(),
-            ));
-        };
-        let file = files.cert.as_ref().map_or_else(String::new, |path| path.display().to_string());
-        let [own, intermediates @ ..] = identity.cert.as_slice() else {
-            return Err(TlsError(format!("{file} has no certificate; give a certificate in PEM")));
-        };
-        if !CertificateName::of(own).is_some_and(|name| name.is_node(cluster, node)) {
-            let (name, fix) = (shown(own), format!("give node {node}'s file"));
-            return Err(TlsError(format!("{file} is {name}, and this is node {node} of {cluster}; {fix}")));
-        }
-        let algorithms = provider().signature_verification_algorithms;
-        in_time(&roots, &algorithms, own, intermediates, UnixTime::now()).map_err(|error| match error {
-            Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
-                TlsError(format!("{file} expired on {}; renew it", day(not_after)))
-            }
-            other => TlsError(format!("{file} cannot be used: {other}; renew it")),
-        })?;
-        Ok(Self { roots, identity })
-    }
-}
-
-/// Returns the text of a failed handshake with another node, for a log line behind its address.
-fn peer_text(error: &Error, node: u64, cluster: &str) -> String {
-    match error {
-        Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
-            format!("its certificate is not that of node {node} of {cluster}")
-        }
-        Error::AlertReceived(alert) => format!("it refused this node's certificate: {alert:?}"),
-        other => format!("TLS: {other}"),
-    }
-}
-
-type Builder = rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>;
-
-fn client_builder() -> io::Result<Builder> {
+pub(super) fn client_builder() -> io::Result<Builder> {
     ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).map_err(io::Error::other)
 }
 
 /// Completes a handshake and waits for the first bytes of the other side. In TLS 1.3 a server judges the certificate of
 /// its client after the client has completed the handshake, so only these bytes prove that the server accepts it. A
 /// node always sends first: its HTTP/2 settings.
-async fn handshake<S>(mut config: ClientConfig, name: ServerName<'static>, stream: S) -> io::Result<Dialled<S>>
+pub(super) async fn handshake<S>(
+    mut config: ClientConfig,
+    name: ServerName<'static>,
+    stream: S,
+) -> io::Result<Dialled<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -181,7 +58,7 @@ where
 }
 
 /// Returns the error of TLS in an I/O error; `None` for errors of the network.
-fn of_tls(error: &io::Error) -> Option<&Error> {
+pub(super) fn of_tls(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
@@ -293,11 +170,12 @@ where
 }
 
 fn client_config(files: &TlsFiles) -> Result<ClientConfig, BoxError> {
-    let Some(roots) = files.roots()? else {
+    let contents = files.read()?;
+    let Some(roots) = contents.roots()? else {
         return Err(TlsError("TLS needs the authority of the nodes; give --ca".to_owned()).into());
     };
     let builder = client_builder()?.with_root_certificates(roots);
-    Ok(match files.identity()? {
+    Ok(match contents.identity()? {
         Some(identity) => builder.with_client_cert_resolver(presented(&identity)),
         None => builder.with_no_client_auth(),
     })

@@ -1,4 +1,4 @@
-//! The files of one side: authorities, certificate chain and private key, all in PEM.
+//! The files of one side: authorities, certificate chain, private key, and refused certificates.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
+use super::refuse_list::RefuseList;
+use crate::limits::{CERTIFICATE_DAY_MS, EXPIRY_WARNING_DAYS};
+
 /// Bits of a file's mode that let every user read it.
 const READ_BY_ALL: u32 = 0o004;
 
-/// The PEM files of one side of a connection.
+/// The files of one side of a connection, in PEM but for the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificates of the authorities to accept. A client must have them. A server that has them can check its
@@ -26,6 +29,19 @@ pub struct TlsFiles {
     pub cert: Option<PathBuf>,
     /// Private key of the own certificate.
     pub key: Option<PathBuf>,
+    /// List of certificates to refuse although an authority signed them. Each line is `sha256:` and the digest of a
+    /// certificate in hexadecimal digits, and may continue with a comment.
+    pub refuse: Option<PathBuf>,
+}
+
+/// The contents of the files at one time.
+#[derive(PartialEq, Eq)]
+pub(super) struct TlsContents {
+    files: TlsFiles,
+    ca: Option<Vec<u8>>,
+    cert: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+    refuse: Option<Vec<u8>>,
 }
 
 /// Why files cannot be used. The text names the file, the problem and the fix.
@@ -39,33 +55,92 @@ impl TlsError {
     }
 }
 
+/// A certificate file, and the end of the certificate in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateEnd {
+    /// Path of the file.
+    pub file: String,
+    /// End of its validity, in seconds since 1970; `None` if it is unknown.
+    pub seconds: Option<u64>,
+}
+
+impl CertificateEnd {
+    pub(super) fn new(files: &TlsFiles, end: Option<UnixTime>) -> Self {
+        Self { file: files.own(), seconds: end.map(|end| end.as_secs()) }
+    }
+
+    /// Records the end in the metric of a port.
+    pub fn record(&self, port: &'static str) {
+        let name = "lockkeeper_certificate_end_timestamp_seconds";
+        metrics::describe_gauge!(name, "When the certificate that a port shows expires, in seconds since 1970");
+        if let Some(seconds) = self.seconds {
+            metrics::gauge!(name, "port" => port).set(seconds as f64);
+        }
+    }
+
+    /// Returns a warning if the certificate expires within [`EXPIRY_WARNING_DAYS`].
+    #[must_use]
+    pub fn warning(&self, now: u64) -> Option<String> {
+        let end = self.seconds?;
+        let on = day(UnixTime::since_unix_epoch(Duration::from_secs(end)));
+        let file = &self.file;
+        if end < now {
+            return Some(format!("{file} expired on {on}; renew it"));
+        }
+        let days = Duration::from_secs(end - now).as_millis() / u128::from(CERTIFICATE_DAY_MS);
+        let within = EXPIRY_WARNING_DAYS.into_iter().find(|within| days < u128::from(*within))?;
+        Some(format!("{file} expires on {on}, in less than {within} days; renew it"))
+    }
+}
+
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
 impl TlsFiles {
-    /// Reads the authorities, if there is such a file.
+    /// Reads the files.
+    pub(super) fn read(&self) -> Result<TlsContents, TlsError> {
+        let Self { ca, cert, key, refuse } = self;
+        match (cert, key) {
+            (Some(_), None) => return Err(TlsError("there is a certificate and no key; name both".to_owned())),
+            (None, Some(_)) => return Err(TlsError("there is a key and no certificate; name both".to_owned())),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        key.as_deref().map(check_mode).transpose()?;
+        let read = |path: &Option<PathBuf>, fix| path.as_deref().map(|path| contents(path, fix)).transpose();
+        Ok(TlsContents {
+            files: self.clone(),
+            ca: read(ca, "give a certificate in PEM")?,
+            cert: read(cert, "give a certificate in PEM")?,
+            key: read(key, "give a key in PEM")?,
+            refuse: read(refuse, "create it, or remove the setting")?,
+        })
+    }
+
+    /// The file of the own certificate, for texts.
+    pub(super) fn own(&self) -> String {
+        self.cert.as_ref().map_or_else(String::new, |path| path.display().to_string())
+    }
+}
+
+impl TlsContents {
+    /// Returns the authorities, if there is such a file.
     pub(super) fn roots(&self) -> Result<Option<Arc<RootCertStore>>, TlsError> {
-        let Some(path) = &self.ca else { return Ok(None) };
+        let (Some(path), Some(pem)) = (&self.files.ca, &self.ca) else { return Ok(None) };
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(path)? {
+        for certificate in certificates(path, pem)? {
             let refused = |error| TlsError::new(path, format!("is not an authority: {error}"), "give its certificate");
             roots.add(certificate).map_err(refused)?;
         }
         Ok(Some(Arc::new(roots)))
     }
 
-    /// Reads the own certificate and its key, if there are such files.
+    /// Returns the own certificate and its key, if there are such files.
     pub(super) fn identity(&self) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
-        let (cert, key) = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => (cert, key),
-            (None, None) => return Ok(None),
-            (Some(_), None) => return Err(TlsError("there is a certificate and no key; name both".to_owned())),
-            (None, Some(_)) => return Err(TlsError("there is a key and no certificate; name both".to_owned())),
-        };
-        let chain = certificates(cert)?;
-        check_mode(key)?;
-        let read = PrivateKeyDer::from_pem_file(key);
+        let (Some(cert), Some(pem)) = (&self.files.cert, &self.cert) else { return Ok(None) };
+        let (Some(key), Some(key_pem)) = (&self.files.key, &self.key) else { return Ok(None) };
+        let chain = certificates(cert, pem)?;
+        let read = PrivateKeyDer::from_pem_slice(key_pem);
         let private =
             read.map_err(|error| TlsError::new(key, format!("cannot be used: {error}"), "give a key in PEM"))?;
         let certified = CertifiedKey::from_der(chain, private, &provider()).map_err(|error| match error {
@@ -76,6 +151,16 @@ impl TlsFiles {
         })?;
         Ok(Some(Arc::new(certified)))
     }
+
+    /// Returns the list of refused certificates; an empty one if there is no such file.
+    pub(super) fn refused(&self) -> Result<Arc<RefuseList>, TlsError> {
+        let (Some(path), Some(text)) = (&self.files.refuse, &self.refuse) else { return Ok(Arc::default()) };
+        let read = RefuseList::parse(&String::from_utf8_lossy(text));
+        read.map(Arc::new).map_err(|line| {
+            let at = format!("{}:{line}", path.display());
+            TlsError(format!("{at} names no certificate; write sha256: and 64 hexadecimal digits, or # for a comment"))
+        })
+    }
 }
 
 /// Returns a resolver that always presents this certificate.
@@ -83,10 +168,14 @@ pub(super) fn presented(certified: &Arc<CertifiedKey>) -> Arc<SingleCertAndKey> 
     Arc::new(SingleCertAndKey::from(CertifiedKey::clone(certified)))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn contents(path: &Path, fix: &str) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|error| TlsError::new(path, format!("cannot be read: {error}"), fix))
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let unread = |error| TlsError::new(path, format!("cannot be read: {error}"), "give a certificate in PEM");
-    let read = CertificateDer::pem_file_iter(path).map_err(unread)?;
-    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(unread)?;
+    let certificates = read.map_err(unread)?;
     if certificates.is_empty() {
         return Err(TlsError::new(path, "has no certificate", "give a certificate in PEM"));
     }

@@ -1,6 +1,7 @@
 //! Checks of the other side's certificate: its authority, its time, its use, and its name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -11,6 +12,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::name::{CertificateName, Role, shown};
+use super::refuse_list::{RefuseList, digest};
 
 tokio::task_local! {
     /// Name in the certificate that the current handshake refuses, for its log line.
@@ -36,11 +38,12 @@ impl Admitted {
     }
 }
 
-/// Accepts certificates from an authority whose names may use the port.
+/// Accepts certificates from an authority whose names may use the port, but for the refused ones.
 #[derive(Debug)]
 pub(super) struct NamedClients {
     pub(super) trusted: Arc<dyn ClientCertVerifier>,
     pub(super) admitted: Admitted,
+    pub(super) refused: Arc<RefuseList>,
 }
 
 impl ClientCertVerifier for NamedClients {
@@ -65,6 +68,10 @@ impl ClientCertVerifier for NamedClients {
         // Outside a handshake of this module there is no log line to write.
         let _ = REFUSED.try_with(|refused| *refused.borrow_mut() = Some(shown(certificate)));
         let verified = self.trusted.verify_client_cert(certificate, intermediates, now)?;
+        if self.refused.has(certificate) {
+            let _ = REFUSED.try_with(|refused| *refused.borrow_mut() = Some(format!("sha256:{}", digest(certificate))));
+            return Err(revoked());
+        }
         if self.admitted.admits(certificate) { Ok(verified) } else { Err(wrong_name()) }
     }
 
@@ -91,6 +98,11 @@ impl ClientCertVerifier for NamedClients {
     }
 }
 
+/// The other side gets the alert `certificate_revoked`.
+fn revoked() -> Error {
+    Error::InvalidCertificate(CertificateError::Revoked)
+}
+
 /// The other side gets the alert `access_denied`.
 fn wrong_name() -> Error {
     Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)
@@ -101,9 +113,28 @@ fn wrong_name() -> Error {
 #[derive(Debug)]
 pub(super) struct OneNode {
     pub(super) roots: Arc<RootCertStore>,
+    pub(super) refused: Arc<RefuseList>,
     pub(super) algorithms: WebPkiSupportedAlgorithms,
     pub(super) cluster: String,
     pub(super) node: u64,
+}
+
+impl OneNode {
+    pub(super) fn accepts(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        in_time(&self.roots, &self.algorithms, certificate, intermediates, now)?;
+        if self.refused.has(certificate) {
+            return Err(revoked());
+        }
+        match CertificateName::of(certificate) {
+            Some(name) if name.is_node(&self.cluster, self.node) => Ok(()),
+            Some(_) | None => Err(wrong_name()),
+        }
+    }
 }
 
 impl ServerCertVerifier for OneNode {
@@ -115,11 +146,7 @@ impl ServerCertVerifier for OneNode {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        in_time(&self.roots, &self.algorithms, certificate, intermediates, now)?;
-        match CertificateName::of(certificate) {
-            Some(name) if name.is_node(&self.cluster, self.node) => Ok(ServerCertVerified::assertion()),
-            Some(_) | None => Err(wrong_name()),
-        }
+        self.accepts(certificate, intermediates, now).map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -155,4 +182,14 @@ pub(super) fn in_time(
 ) -> Result<(), Error> {
     let parsed = ParsedCertificate::try_from(certificate)?;
     verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms.all)
+}
+
+/// Returns the end of a certificate's validity. `check` verifies it at the time that it gets, and compares that time
+/// before anything else.
+pub(super) fn end_of(check: impl Fn(UnixTime) -> Result<(), Error>) -> Option<UnixTime> {
+    let never = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    match check(never) {
+        Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => Some(not_after),
+        Ok(()) | Err(_) => None,
+    }
 }

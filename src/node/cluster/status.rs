@@ -1,6 +1,7 @@
 //! Status of the cluster: only the leader has the whole view, so every node asks it.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::limits;
@@ -15,7 +16,9 @@ impl Node {
     pub(in crate::node) async fn status_from_leader(&self) -> Status {
         let wait = Duration::from_millis(limits::STATUS_WAIT_MS);
         let answer = tokio::time::timeout(wait, self.leaders_status()).await;
-        answer.map_or_else(|_| self.status_here(), |status| Status { node: self.core.id, ..status })
+        let status = answer.unwrap_or_else(|_| self.status_here());
+        let warnings = self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Status { node: self.core.id, warnings, ..status }
     }
 
     /// Asks the current leader until a leader has answered.
@@ -88,6 +91,7 @@ impl Node {
             features,
             timing_ms: core.settings.timing_ms,
             closed_ms: core.consensus.machine(Machine::closed_ms),
+            warnings: Vec::new(),
         }
     }
 }

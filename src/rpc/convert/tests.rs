@@ -397,6 +397,7 @@ fn sample_status() -> Status {
         features: 1,
         timing_ms: [50, 150, 300],
         closed_ms: 8,
+        warnings: vec!["n1.pem expires".to_owned()],
     }
 }
 

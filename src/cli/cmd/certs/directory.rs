@@ -12,12 +12,16 @@ use crate::limits::RENEWED_BELOW_PERCENT;
 use crate::net::Role;
 
 const AUTHORITY: &str = "ca";
+/// The list of refused certificates.
+const REFUSED: &str = "refused.txt";
 
 /// A certificate in the directory.
 pub(super) struct Listed {
     /// Name of its files, without the extension.
     pub(super) name: String,
     pub(super) subject: String,
+    /// SHA-256 of the certificate.
+    pub(super) digest: String,
     pub(super) hosts: Vec<String>,
     /// End of its validity, in seconds since 1970.
     pub(super) ends: u64,
@@ -135,16 +139,44 @@ impl CertsDir {
         let renewed = self.found.iter().filter(|(name, _, described)| wanted(name, described));
         let renewed: Vec<_> = renewed.map(|(_, role, described)| (role.clone(), described.hosts.clone())).collect();
         match named {
-            Some(named) if renewed.is_empty() => {
-                let known = self.found.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>().join(", ");
-                Err(Failure::usage(format!("there is no certificate {named}; there are: {known}")))
-            }
+            Some(named) if renewed.is_empty() => Err(self.unknown(named)),
             Some(_) | None => Ok(renewed),
         }
     }
 
     pub(super) fn write(&mut self, role: &Role, issued: &Issued) -> Result<(), Failure> {
         self.replace(&file_name(role), issued)
+    }
+
+    /// Creates an empty list of refused certificates if there is none, so that the nodes' settings can name it from the
+    /// start.
+    pub(super) fn add_refuse_list(&self) -> Result<(), Failure> {
+        let path = self.path.join(REFUSED);
+        if path.exists() {
+            return Ok(());
+        }
+        self.replace_file(&path, "# Certificates that no node accepts: sha256:DIGEST, then a comment\n", 0o644)
+    }
+
+    /// Adds certificates to the list of refused ones.
+    pub(super) fn refuse(&self, names: &[String]) -> Result<(), Failure> {
+        let path = self.path.join(REFUSED);
+        let mut text = fs::read_to_string(&path).map_err(failed("read", &path))?;
+        for name in names {
+            let Some((.., described)) = self.found.iter().find(|(found, ..)| found == name) else {
+                return Err(self.unknown(name));
+            };
+            let line = format!("sha256:{}", described.digest);
+            if !text.contains(&line) {
+                text.push_str(&format!("{line}  {name}\n"));
+            }
+        }
+        self.replace_file(&path, &text, 0o644)
+    }
+
+    fn unknown(&self, name: &str) -> Failure {
+        let known = self.found.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>().join(", ");
+        Failure::usage(format!("there is no certificate {name}; there are: {known}"))
     }
 
     /// Writes the key first: a node that reads both files in between finds that they do not belong together, and keeps
@@ -177,6 +209,7 @@ impl CertsDir {
         let listed = |name: &str, made: bool, described: &Described| Listed {
             name: name.to_owned(),
             subject: described.subject.clone(),
+            digest: described.digest.clone(),
             hosts: described.hosts.clone(),
             ends: described.ends,
             made,
