@@ -5,6 +5,8 @@
 mod client_files;
 #[path = "tidy/import_cycles.rs"]
 mod import_cycles;
+#[path = "tidy/packages.rs"]
+mod packages;
 #[path = "tidy/pages.rs"]
 mod pages;
 #[path = "tidy/words.rs"]
