@@ -50,6 +50,8 @@ pub struct Config {
     pub rates: Rates,
     /// The protection of the listeners.
     pub tls: Tls,
+    /// Host names under which the HTTP listener is reached, besides those of the members, `localhost` and IP addresses.
+    pub http_hosts: Vec<String>,
 }
 
 /// The addresses on which a node listens.
@@ -157,6 +159,13 @@ impl Config {
         let Self { listen, tls, .. } = self;
         let http = listen.http.map(|address| ("http", &tls.http, address));
         [("client", &tls.client, listen.client), ("peer", &tls.peer, listen.peer)].into_iter().chain(http)
+    }
+
+    /// Returns the host names under which the HTTP listener is reached.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = String> {
+        let addresses = self.members.values().flat_map(|member| [&member.client, &member.peer]);
+        let of_members = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
+        of_members.chain(self.http_hosts.iter().cloned())
     }
 
     /// This node's own entry among the members.

@@ -316,6 +316,8 @@ pub const WATCH_MS: u64 = 1_000;
 
 /// Time after which a readiness probe reports that there is no quorum.
 pub const READY_WAIT_MS: u64 = 1_000;
+/// Time in which all readiness probes of a node get the same answer.
+pub const READY_SHARED_MS: u64 = 250;
 
 // Storage.
 

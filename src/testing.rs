@@ -118,6 +118,7 @@ impl Cluster {
                 log_level: "warn".to_owned(),
                 rates: crate::config::Rates::default(),
                 tls: crate::config::Tls::default(),
+                http_hosts: Vec::new(),
             };
             let mut options =
                 NodeOptions { ephemeral: directory.is_none(), peer_listener: Some(peer), ..NodeOptions::default() };

@@ -109,6 +109,7 @@ impl Server {
         let Ports { peer, client, http } = ports;
         let listeners = config.listeners();
         let exposed = listeners.filter_map(|(name, protection, address)| protection.warning(name, address)).collect();
+        let hosts = config.hosts().collect();
         let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
         let node = Node::open_with(config, options).await.map_err(|error| {
@@ -129,7 +130,7 @@ impl Server {
         if let Some(listener) = http {
             let (service, render) = (node.service(), instruments.render());
             servers.spawn(async move {
-                http::serve(listener, http_tls, service, render, until(stopped))
+                http::serve(listener, http_tls, service, render, hosts, until(stopped))
                     .await
                     .map_err(|error| error.to_string())
             });

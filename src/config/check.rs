@@ -37,6 +37,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         log_level: log_level(&draft)?,
         rates: super::quota::rates(&draft)?,
         tls,
+        http_hosts: http_hosts(&draft)?,
         members,
     })
 }
@@ -78,6 +79,18 @@ fn log_level(draft: &Draft) -> Checked<String> {
     }
     let problem = format!("there is no log level {:?}", level.value);
     Err(ConfigError::new(level.place, problem, "use off, error, warn, info, debug or trace"))
+}
+
+fn http_hosts(draft: &Draft) -> Checked<Vec<String>> {
+    let host = |at: &At<String>| {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if !at.value.is_empty() && at.value.bytes().all(legal) {
+            return Ok(at.value.clone());
+        }
+        let problem = format!("http.hosts has {:?}, which is no host name", at.value);
+        Err(ConfigError::new(&at.place, problem, "write it without a scheme and without a port"))
+    };
+    draft.http_hosts.iter().map(host).collect()
 }
 
 fn data(draft: &Draft) -> Checked<PathBuf> {

@@ -31,6 +31,7 @@ pub(super) struct Draft {
     /// Quotas by the name of the namespace.
     pub(super) rates: Vec<(String, At<u64>)>,
     pub(super) tls: DraftTls,
+    pub(super) http_hosts: Vec<At<String>>,
 }
 
 #[derive(Debug)]
@@ -57,6 +58,8 @@ struct File {
     log: FileLog,
     #[serde(default)]
     tls: FileTls,
+    #[serde(default)]
+    http: FileHttp,
     #[serde(default, rename = "auth")]
     _auth: NothingYet,
     #[serde(default)]
@@ -92,6 +95,13 @@ struct FileTiming {
 #[serde(deny_unknown_fields)]
 struct FileLog {
     level: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileHttp {
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -157,6 +167,7 @@ impl Draft {
             rate: file.quota.commands_a_second.map(|value| source.at(value)),
             rates: file.quota.namespace.into_iter().map(|(of, rate)| (of, source.at(rate.commands_a_second))).collect(),
             tls: DraftTls::new(file.tls, &source),
+            http_hosts: file.http.hosts.into_iter().map(|value| source.at(value)).collect(),
         })
     }
 

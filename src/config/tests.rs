@@ -144,6 +144,14 @@ fn listeners_do_not_share_a_port() {
     refused("http   = \"127.0.0.1:7621\"", "http = \"0.0.0.0:7611\"", "n1.toml:8: ", "the address of listen.peer");
 }
 
+/// The names of hosts of the HTTP port are read, and a URL is refused with its line.
+#[test]
+fn http_hosts_are_names() {
+    let config = read(&GOOD.replace("[tls]", "[http]\nhosts = [\"locks.example\"]\n[tls]")).unwrap();
+    assert!(config.hosts().any(|host| host == "locks.example") && config.hosts().any(|host| host == "127.0.0.1"));
+    refused("[tls]", "[http]\nhosts = [\"https://locks.example\"]", "n1.toml:", "without a scheme and without a port");
+}
+
 /// Malformed addresses are refused with an example.
 #[test]
 fn malformed_addresses_are_refused() {
@@ -229,7 +237,7 @@ fn the_page_has_every_key() {
     let mut keys = Vec::new();
     for key in keys_of("") {
         match key.as_str() {
-            "listen" | "timing" | "log" => {
+            "listen" | "timing" | "log" | "http" => {
                 keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
             }
             "member" => keys.extend(keys_of("[[member]]").into_iter().map(|of| format!("member.{of}"))),

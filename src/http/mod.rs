@@ -2,6 +2,8 @@
 //!
 //! Knows: limits, model, net, service. Never: the machine, storage, consensus.
 
+mod origin;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::{FutureExt, StreamExt};
@@ -18,7 +21,10 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+use tokio::time::{Instant as TokioInstant, timeout};
 
+pub use self::origin::Hosts;
 use crate::limits;
 use crate::model::Query;
 use crate::net::{self, PortTls, arrivals, secured};
@@ -31,25 +37,34 @@ pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 struct Port<S> {
     service: S,
     render: Render,
+    /// The last answer on readiness, and its time. Each answer needs a quorum, so requests of a short time share it.
+    readiness: Arc<Mutex<Option<(TokioInstant, Readiness)>>>,
 }
+
+/// The status and the text of an answer.
+type Readiness = (StatusCode, String);
 
 /// Serves until `stop` completes:
 ///
 /// - `/healthz`: 200 while the process answers;
 /// - `/readyz`: 200 while a linearizable read through this node succeeds, otherwise 503 with the reason;
 /// - `/metrics`: all metrics in the text format of Prometheus.
+///
+/// Requests must name one of the hosts, `localhost` or an IP address, and must not come from a page of another site.
 pub async fn serve<S: LockService>(
     listener: TcpListener,
     tls: Option<PortTls>,
     service: S,
     render: Render,
+    hosts: Hosts,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
         .route("/readyz", get(readyz::<S>))
         .route("/metrics", get(metrics::<S>))
-        .with_state(Port { service, render });
+        .with_state(Port { service, render, readiness: Arc::default() })
+        .layer(from_fn_with_state(hosts, origin::protect));
     serve_routes(listener, tls, routes, stop).await
 }
 
@@ -93,18 +108,34 @@ async fn healthz<S: LockService>(State(port): State<Port<S>>) -> Response {
     // A stale read needs no other node, so a node without a quorum is healthy, too.
     match port.service.query(Query::Totals, Freshness::Stale).await {
         Ok(answered) => format!("ok: applied {}\n", answered.index).into_response(),
-        Err(error) => unavailable(&error),
+        Err(error) => unavailable(&error).into_response(),
     }
 }
 
 async fn readyz<S: LockService>(State(port): State<Port<S>>) -> Response {
+    shared(&port.readiness, readiness(&port.service)).await.into_response()
+}
+
+/// Returns the last answer if it is new enough, or else the answer of `asking`.
+async fn shared(last: &Mutex<Option<(TokioInstant, Readiness)>>, asking: impl Future<Output = Readiness>) -> Readiness {
+    let mut last = last.lock().await;
+    let newest = Duration::from_millis(limits::READY_SHARED_MS);
+    if let Some((_, answer)) = last.as_ref().filter(|(at, _)| at.elapsed() < newest) {
+        return answer.clone();
+    }
+    let answer = asking.await;
+    *last = Some((TokioInstant::now(), answer.clone()));
+    answer
+}
+
+async fn readiness<S: LockService>(service: &S) -> Readiness {
     let wait = Duration::from_millis(limits::READY_WAIT_MS);
-    match tokio::time::timeout(wait, port.service.query(Query::Totals, Freshness::Linearizable)).await {
-        Ok(Ok(answered)) => format!("ready: applied {}\n", answered.index).into_response(),
+    match timeout(wait, service.query(Query::Totals, Freshness::Linearizable)).await {
+        Ok(Ok(answered)) => (StatusCode::OK, format!("ready: applied {}\n", answered.index)),
         Ok(Err(error)) => unavailable(&error),
         Err(_) => {
             let text = format!("not ready: no quorum answered within {} ms\n", limits::READY_WAIT_MS);
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, text)
         }
     }
 }
@@ -113,15 +144,14 @@ async fn metrics<S: LockService>(State(port): State<Port<S>>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], (port.render)()).into_response()
 }
 
-fn unavailable(error: &ServiceError) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")).into_response()
+fn unavailable(error: &ServiceError) -> Readiness {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
-    use tokio::time::{Instant, timeout};
 
     use super::*;
 
@@ -149,10 +179,27 @@ mod tests {
         let routes = TowerToHyperService::new(routes());
         tokio::spawn(async move { bounded_http1().serve_connection(TokioIo::new(server), routes).await.map(drop) });
         client.write_all(sent.as_bytes()).await.expect("sent");
-        let (mut answer, begun) = (String::new(), Instant::now());
+        let (mut answer, begun) = (String::new(), TokioInstant::now());
         let longest = Duration::from_millis(2 * limits::HTTP_IDLE_MS_MAX);
         timeout(longest, client.read_to_string(&mut answer)).await.expect("closed in time").expect("text");
         (answer, begun.elapsed())
+    }
+
+    /// H-20: probes of a short time share one question to the quorum, also those that arrive while it is asked.
+    #[tokio::test(start_paused = true)]
+    async fn probes_share_an_answer() {
+        let (last, asked) = (Mutex::default(), std::cell::Cell::new(0));
+        let probe = || {
+            shared(&last, async {
+                asked.set(asked.get() + 1);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                (StatusCode::OK, asked.get().to_string())
+            })
+        };
+        let answers = futures_util::future::join_all((0..100).map(|_| probe())).await;
+        assert!(answers.iter().all(|(_, text)| text == "1"), "{answers:?}");
+        tokio::time::sleep(Duration::from_millis(limits::READY_SHARED_MS)).await;
+        assert_eq!((probe().await.1, probe().await.1), ("2".to_owned(), "2".to_owned()));
     }
 
     /// A connection is closed if its next request does not arrive in time, and at once if a header is too large.

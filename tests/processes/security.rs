@@ -156,6 +156,31 @@ async fn a_refused_client_loses_its_sessions_by_time_only() {
     }
 }
 
+/// H-20 `rebinding_reads_nothing`: a name that an attacker points to the node reads nothing, and neither does a page of
+/// another site.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rebinding_reads_nothing() {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::start().await;
+    let address = cluster.http(1);
+    let answer = |headers: &str| {
+        let mut stream = TcpStream::connect(&address).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        let request = format!("GET /metrics HTTP/1.1\r\nconnection: close\r\n{headers}\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    let own = answer(&format!("host: {address}"));
+    assert!(own.starts_with("HTTP/1.1 200") && own.contains("lockkeeper_term"), "{own}");
+    assert!(own.contains("content-security-policy: default-src 'none'") && own.contains("nosniff"), "{own}");
+    let rebound = answer("host: evil.example:7621");
+    assert!(rebound.starts_with("HTTP/1.1 421") && !rebound.contains("lockkeeper_term"), "{rebound}");
+    let elsewhere = answer(&format!("host: {address}\r\norigin: http://evil.example"));
+    assert!(elsewhere.starts_with("HTTP/1.1 403") && !elsewhere.contains("lockkeeper_term"), "{elsewhere}");
+}
+
 /// a client that opens connections to the port for the other nodes as fast as it can, each with a handshake that
 /// is refused at its end, causes no election.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

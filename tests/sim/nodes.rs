@@ -98,6 +98,7 @@ fn config(index: usize) -> Config {
         log_level: "warn".to_owned(),
         rates: Rates::default(),
         tls: Tls::default(),
+        http_hosts: Vec::new(),
     }
 }
 

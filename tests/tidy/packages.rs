@@ -81,7 +81,8 @@ fn packages_are_there_once() {
 /// Every package is from crates.io, so that each version stays available and has a checksum.
 #[test]
 fn packages_are_from_the_registry() {
-    let lockfile = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock")).expect("a lockfile");
+    let lockfile =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock")).expect("a lockfile");
     let sources = lockfile.lines().filter(|line| line.starts_with("source = "));
     let other = sources.filter(|line| *line != "source = \"registry+https://github.com/rust-lang/crates.io-index\"");
     report("other sources", &other.map(str::to_owned).collect::<Vec<_>>());

@@ -229,6 +229,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         peers_id: None,
         rates: Rates::default(),
         tls: Tls::default(),
+        http_hosts: Vec::new(),
         cluster: CLUSTER.to_owned(),
         node: id,
         data: Path::new(&options.dir).join(format!("n{id}")),

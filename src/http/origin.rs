@@ -1,0 +1,148 @@
+//! Protects the port from web pages of other sites: a browser on the same machine or network would send their requests.
+//!
+//! A page can let its own host name point to this node (DNS rebinding), so a request must name a host that the operator
+//! knows. The page cannot change the headers `Host`, `Origin` and `Sec-Fetch-Site`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{HOST, HeaderName, ORIGIN};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+/// The host names under which requests may reach the port, besides `localhost` and IP addresses.
+#[derive(Debug, Clone, Default)]
+pub struct Hosts(Arc<[String]>);
+
+impl FromIterator<String> for Hosts {
+    fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
+        Self(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
+    }
+}
+
+impl Hosts {
+    fn knows(&self, host: &str) -> bool {
+        let name = host.to_ascii_lowercase();
+        let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        is_address || name == "localhost" || self.0.contains(&name)
+    }
+
+    /// Returns the answer to a request that the port refuses.
+    fn refusal(&self, method: &Method, authority: Option<&str>, headers: &HeaderMap) -> Option<(StatusCode, String)> {
+        let authority = authority.or_else(|| text(headers, &HOST)).unwrap_or_default();
+        let host = without_port(authority);
+        if !self.knows(host) {
+            let fix = "use an IP address, or name it under [http] hosts";
+            return Some((StatusCode::MISDIRECTED_REQUEST, format!("this port is not {host:?}; {fix}\n")));
+        }
+        let origin = headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+        let own = |origin: &str| origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(authority));
+        let site = headers.get(SITE).map(HeaderValue::as_bytes);
+        let from_elsewhere = site.is_some_and(|site| ![&b"same-origin"[..], b"none"].contains(&site));
+        if origin.is_some_and(|origin| !own(origin)) || from_elsewhere {
+            let text = "a page of another site may not send requests to this port\n";
+            return Some((StatusCode::FORBIDDEN, text.to_owned()));
+        }
+        let reads = [Method::GET, Method::HEAD].contains(method);
+        (!reads).then(|| (StatusCode::METHOD_NOT_ALLOWED, "this port answers GET\n".to_owned()))
+    }
+}
+
+/// Says where the page of a request came from, relative to this port.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Headers of each answer: a browser shows it as what it is, in no frame, with no script, and keeps no copy.
+const HEADERS: [(&str, &str); 5] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'; \
+         base-uri 'none'; form-action 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cache-control", "no-store"),
+];
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Returns the host of `host:port`, where an IPv6 address is in brackets.
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.is_empty() => host,
+        Some(_) | None => authority,
+    }
+}
+
+/// Answers requests that a page of another site could have sent, and adds the headers to each answer.
+pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let mut answer = match hosts.refusal(request.method(), authority, request.headers()) {
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    };
+    for (name, value) in HEADERS {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(method: &str, authority: Option<&str>, headers: &[(&str, &str)]) -> u16 {
+        let hosts = Hosts::from_iter(["Locks.example".to_owned()]);
+        let method = method.parse().expect("a method");
+        let headers = headers.iter().map(|(name, value)| {
+            (HeaderName::from_bytes(name.as_bytes()).expect("a name"), value.parse().expect("a value"))
+        });
+        hosts.refusal(&method, authority, &headers.collect()).map_or(200, |(status, _)| status.as_u16())
+    }
+
+    fn to(host: &str) -> u16 {
+        status("GET", None, &[("host", host)])
+    }
+
+    /// X-22: an address, `localhost` and the names of the operator are answered; every other host is not this port.
+    #[test]
+    fn the_host_must_be_known() {
+        for known in
+            ["127.0.0.1:7621", "10.0.0.1", "[::1]:7621", "[::1]", "localhost:7621", "LOCKS.example", "locks.example:80"]
+        {
+            assert_eq!(to(known), 200, "{known}");
+        }
+        for unknown in
+            ["evil.example", "evil.example:7621", "127.0.0.1.evil.example", "locks.example.evil", "", ":7621"]
+        {
+            assert_eq!(to(unknown), 421, "{unknown}");
+        }
+        assert_eq!(status("GET", None, &[]), 421);
+        assert_eq!(
+            status("GET", Some("evil.example"), &[("host", "127.0.0.1")]),
+            421,
+            "the target of the request counts"
+        );
+    }
+
+    /// X-22: a page of another site gets 403, with each of the headers that a browser adds. Only reads are answered.
+    #[test]
+    fn other_sites_are_refused() {
+        let host = ("host", "127.0.0.1:7621");
+        let with = |name, value| status("GET", None, &[host, (name, value)]);
+        assert_eq!(with("origin", "http://127.0.0.1:7621"), 200);
+        for other in ["http://evil.example", "null", "http://127.0.0.1:7622", "http://127.0.0.1", "127.0.0.1:7621"] {
+            assert_eq!(with("origin", other), 403, "{other}");
+        }
+        assert_eq!([with("sec-fetch-site", "same-origin"), with("sec-fetch-site", "none")], [200, 200]);
+        assert_eq!([with("sec-fetch-site", "cross-site"), with("sec-fetch-site", "same-site")], [403, 403]);
+        assert_eq!(
+            ["HEAD", "OPTIONS", "POST", "PUT"].map(|method| status(method, None, &[host])),
+            [200, 405, 405, 405]
+        );
+    }
+}
