@@ -50,8 +50,6 @@ pub const HTTP_HEADER_BYTES_MAX: usize = 8 * 1024;
 /// Lines in the header of a request to the HTTP port.
 pub const HTTP_HEADERS_MAX: usize = 64;
 
-/// TLS handshakes that a port performs at the same time. Further connections wait.
-pub const HANDSHAKES_AT_ONCE_MAX: usize = 64;
 /// Shortest time between two TLS handshakes on the port for the other nodes, which Raft's thread serves.
 pub const PEER_HANDSHAKE_APART_MS: u64 = 20;
 /// Time between two log lines about connections that a port refused because of TLS.

@@ -26,7 +26,6 @@ pub(super) struct ConnectionLimits {
 
 impl Port {
     /// Returns the name of the port in logs and metrics.
-    /// Returns the name of the port in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -22,7 +22,7 @@ use super::name::{CertificateName, shown};
 use super::recheck::not_accepted;
 use super::server_files::{ClientCertificates, ServerFiles, ServerSettings};
 use super::verify::{Admitted, REFUSED};
-use crate::limits::{HANDSHAKES_AT_ONCE_MAX, PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
+use crate::limits::{PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
 use crate::net::first_request::Admission;
 use crate::net::prefixed::Prefixed;
 use crate::net::{Accepted, Connection, Port};
@@ -237,17 +237,17 @@ impl PortTls {
 }
 
 /// Returns the connections of a port. With TLS these are the ones whose handshakes succeeded. Slow handshakes do not
-/// delay others, up to [`HANDSHAKES_AT_ONCE_MAX`] at a time.
+/// delay others: as many as the port may have are performed at the same time.
 pub fn secured(
     arrivals: impl Stream<Item = Accepted<TcpStream>> + Send + 'static,
     tls: Option<PortTls>,
 ) -> BoxStream<'static, Connection> {
     match tls {
         None => arrivals.map(Connection::new).boxed(),
-        Some(tls) => arrivals
-            .map(move |stream| tls.clone().accept(stream))
-            .buffer_unordered(HANDSHAKES_AT_ONCE_MAX)
-            .filter_map(std::future::ready)
-            .boxed(),
+        Some(tls) => {
+            let at_once = tls.0.port.limits().unproven;
+            let accepting = arrivals.map(move |stream| tls.clone().accept(stream));
+            accepting.buffer_unordered(at_once).filter_map(std::future::ready).boxed()
+        }
     }
 }

@@ -184,6 +184,25 @@ async fn handles_never_cross_in_clear() {
     assert_eq!(refused, format!("{address} does not speak TLS; leave --ca out"));
 }
 
+/// silent connections and handshakes that stop in the middle delay no other client.
+#[tokio::test]
+async fn silent_connections_delay_no_handshake() {
+    let certs = Certs::new();
+    let (address, _names) = clients(&certs, true, false).await;
+    let mut silent = Vec::new();
+    for number in 0..300 {
+        let mut stream = TcpStream::connect(&address).await.expect("connected");
+        if number % 2 == 0 {
+            stream.write_all(&[22, 3, 1, 2, 0]).await.expect("sent");
+        }
+        silent.push(stream);
+    }
+    dialled(&address, &certs.client("ci")).await.expect("accepted");
+    let waits =
+        |stream: &TcpStream| stream.try_read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+    assert!(silent.iter().all(waits), "the client was accepted only after the port gave up the others");
+}
+
 /// While a cluster moves to TLS, a port in mode `allow` accepts both, and knows the name only of a client with TLS.
 #[tokio::test]
 async fn a_port_may_allow_both() {
