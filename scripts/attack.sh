@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Attacks a cluster with TLS on loopback, and reports what its clients and its memory notice.
+#
+#   scripts/attack.sh [SECONDS]     SECONDS for each attack, 20 by default
+#
+# Needs openssl, sslscan, slowhttptest, h2load (nghttp2-client) and Python with venv; packages of Debian with these names.
+# LOCKKEEPER_BIN names the binary; without it the script builds a release.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-20}
+for tool in openssl sslscan slowhttptest h2load python3; do
+  command -v "$tool" > /dev/null || { echo "$tool is missing; install it first" >&2; exit 69; }
+done
+if [ -z "${LOCKKEEPER_BIN:-}" ]; then
+  cargo build --locked --release
+  LOCKKEEPER_BIN=${CARGO_TARGET_DIR:-target}/release/lockkeeper
+fi
+folder=$(mktemp -d)
+node=""
+end() {
+  if [ -n "$node" ]; then kill "$node" 2> /dev/null && wait "$node" 2> /dev/null || true; fi
+  rm -rf "$folder"
+}
+trap end EXIT
+python3 -m venv "$folder/venv"
+"$folder/venv/bin/pip" install -q h2==4.4.1
+
+base=${LOCKKEEPER_PORT_BASE:-27700}
+"$LOCKKEEPER_BIN" dev --tls --dir "$folder/data" --port-base "$base" > "$folder/dev.out" 2> "$folder/dev.log" &
+node=$!
+certs=$folder/data/certs
+export LOCKKEEPER_ENDPOINTS=127.0.0.1:$((base + 1)),127.0.0.1:$((base + 2)),127.0.0.1:$((base + 3))
+export LOCKKEEPER_CA=$certs/ca.pem LOCKKEEPER_CERT=$certs/client-dev.pem LOCKKEEPER_KEY=$certs/client-dev.key
+"$LOCKKEEPER_BIN" lock --timeout 30s ready -- true
+"$folder/venv/bin/python3" scripts/attack/attack.py --binary "$LOCKKEEPER_BIN" --certs "$certs" --pid "$node" \
+  --port-base "$base" --seconds "$seconds"

@@ -1,0 +1,368 @@
+"""Attacks a cluster on loopback, and measures what the attacks do to its clients. scripts/attack.sh starts it.
+
+Each attack runs while a client works at a low rate. The report has the latency of that client with the attack and
+without, the growth of the memory of all nodes, and the number of elections.
+"""
+
+import argparse
+import functools
+import json
+import os
+import resource
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.exceptions
+import h2.settings
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--binary", required=True)
+arguments.add_argument("--certs", required=True)
+arguments.add_argument("--pid", required=True, type=int)
+arguments.add_argument("--port-base", required=True, type=int)
+arguments.add_argument("--seconds", required=True, type=int)
+given = arguments.parse_args()
+
+CLIENT, PEER, HTTP = (given.port_base + offset for offset in (1, 11, 21))
+CONNECTIONS = 10_000
+MIB = 1024
+
+
+def file(name):
+    return os.path.join(given.certs, name)
+
+
+def lockkeeper(*words):
+    done = subprocess.run([given.binary, *words, "--json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def resident():
+    """Resident memory of the nodes, in KiB."""
+    with open(f"/proc/{given.pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def context(certificate="client-dev", alpn="h2"):
+    tls = ssl.create_default_context(cafile=file("ca.pem"))
+    tls.check_hostname = False
+    tls.set_alpn_protocols([alpn])
+    if certificate:
+        tls.load_cert_chain(file(f"{certificate}.pem"), file(f"{certificate}.key"))
+    return tls
+
+
+def connected(port, tls=None, timeout=5):
+    plain = socket.create_connection(("127.0.0.1", port), timeout)
+    return tls.wrap_socket(plain, server_hostname="127.0.0.1") if tls else plain
+
+
+def is_open(connection):
+    """Whether the other side keeps the connection."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(65536) != b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return True
+    except OSError:
+        return False
+
+
+# Attacks: each one runs until the deadline, and returns what it saw.
+
+
+def half_open(hello):
+    """Opens connections that send nothing, or the begin of a handshake."""
+
+    def attack(deadline):
+        opened, refused, connections = 0, 0, []
+        while time.monotonic() < deadline and opened + refused < CONNECTIONS:
+            try:
+                connection = connected(CLIENT)
+                if hello:
+                    connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+                connections.append(connection)
+                opened += 1
+            except OSError:
+                refused += 1
+        time.sleep(max(0, deadline - time.monotonic()))
+        kept = sum(map(is_open, connections))
+        for connection in connections:
+            connection.close()
+        return f"{opened} connected, {refused} refused, {kept} open at the end"
+
+    return attack
+
+
+def slow_preface(deadline):
+    """Sends the first bytes of HTTP/2 one at a time, after a good handshake."""
+    tls, connections = context(), []
+    for _ in range(100):
+        connections.append((connected(CLIENT, tls), time.monotonic()))
+    longest, sent = 0.0, 0
+    while time.monotonic() < deadline and connections:
+        for entry in list(connections):
+            connection, begun = entry
+            if is_open(connection):
+                connection.setblocking(True)
+                try:
+                    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[sent % 24 : sent % 24 + 1])
+                    continue
+                except OSError:
+                    pass
+            longest = max(longest, time.monotonic() - begun)
+            connections.remove(entry)
+        sent += 1
+        time.sleep(0.5)
+    return f"{100 - len(connections)} of 100 cut, the last after {longest:.1f} s"
+
+
+class Http2:
+    """One connection of HTTP/2 with a valid certificate, which counts how it ended."""
+
+    def __init__(self, window=None):
+        self.socket = connected(CLIENT, context())
+        self.state = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
+        if window is not None:
+            self.state.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = window
+        self.state.initiate_connection()
+        self.flush()
+
+    def flush(self):
+        self.socket.settimeout(5)
+        self.socket.sendall(self.state.data_to_send())
+
+    def read(self):
+        """Reads what has arrived; false after the end of the connection."""
+        self.socket.settimeout(0.001)
+        try:
+            data = self.socket.recv(65536)
+        except (TimeoutError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+        try:
+            self.state.receive_data(data)
+        except h2.exceptions.ProtocolError:
+            return False
+        return data != b""
+
+    def request(self, path="/lockkeeper.v1.Locks/Query", extra=()):
+        stream = self.state.get_next_available_stream_id()
+        head = [(":method", "POST"), (":scheme", "https"), (":authority", "127.0.0.1"), (":path", path)]
+        rest = [("content-type", "application/grpc"), ("te", "trailers"), *extra]
+        self.state.send_headers(stream, head + rest)
+        return stream
+
+
+def repeated(use, window=None):
+    """Uses connection after connection, each as long as the node keeps it."""
+
+    def attack(deadline):
+        used, ended = 0, 0
+        while time.monotonic() < deadline:
+            try:
+                connection = Http2(window)
+                while time.monotonic() < deadline:
+                    used += use(connection)
+                    connection.flush()
+                    if not connection.read():
+                        raise ConnectionError
+            except (OSError, h2.exceptions.ProtocolError):
+                ended += 1
+        return f"{used} sent, {ended} connections ended by the node"
+
+    return attack
+
+
+def resets(connection):
+    for _ in range(100):
+        connection.state.reset_stream(connection.request(), h2.errors.ErrorCodes.CANCEL)
+    return 100
+
+
+def pings(connection):
+    for _ in range(100):
+        connection.state.ping(b"attacked")
+    return 100
+
+
+def settings(connection):
+    for _ in range(100):
+        connection.socket.sendall(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+    return 100
+
+
+def large_headers(connection):
+    connection.request(extra=[(f"x-{number}", "x" * 1000) for number in range(60)])
+    return 1
+
+
+def half_messages(most, deadline):
+    """Sends 63 of 64 KiB of a message on each of many streams, on this number of connections."""
+    streams, ended, connections = 0, 0, []
+    part = b"\x00\x00\x00\xfc\x00" + b"x" * (63 * 1024 - 5)
+    while time.monotonic() < deadline and len(connections) < most:
+        connection = Http2()
+        connections.append(connection)
+        try:
+            for _ in range(256):
+                stream, left = connection.request(), part
+                while left and time.monotonic() < deadline:
+                    some = min(len(left), 16_000, connection.state.local_flow_control_window(stream))
+                    if some <= 0:
+                        connection.flush()
+                        if not connection.read():
+                            raise ConnectionError
+                        continue
+                    connection.state.send_data(stream, left[:some])
+                    left = left[some:]
+                connection.flush()
+                streams += 1
+                if time.monotonic() >= deadline:
+                    break
+        except (OSError, h2.exceptions.ProtocolError):
+            ended += 1
+    time.sleep(max(0, deadline - time.monotonic()))
+    return f"{streams} half messages, {ended} connections ended by the node"
+
+
+def peer_handshakes(deadline):
+    """Handshakes on the port for the other nodes with the certificate of a client, which is refused at the end."""
+    tls, counts = context(), [0, 0]
+
+    def work():
+        while time.monotonic() < deadline:
+            try:
+                connection = connected(PEER, tls)
+                counts[1 if connection.recv(1) else 0] += 1
+            except OSError:
+                counts[0] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return f"{counts[0]} refused, {counts[1]} accepted"
+
+
+def slow_http(deadline):
+    seconds = str(max(1, int(deadline - time.monotonic())))
+    url = f"https://127.0.0.1:{HTTP}/metrics"
+    command = ["slowhttptest", "-H", "-c", "1000", "-r", "500", "-i", "2", "-l", seconds, "-u", url]
+    subprocess.run(command, capture_output=True, check=False)
+    return "slow headers on up to 1,000 connections"
+
+
+def load(deadline):
+    seconds = str(max(1, int(deadline - time.monotonic())))
+    url = f"https://127.0.0.1:{CLIENT}/lockkeeper.v1.Locks/Query"
+    done = subprocess.run(["h2load", "-D", seconds, "-c", "64", "-m", "32", url], capture_output=True, text=True)
+    return next((line for line in done.stdout.splitlines() if line.startswith("requests:")), "no output")
+
+
+# What the ports answer, without load.
+
+
+def answers():
+    """Checks the certificates and versions that the ports accept. Returns rows of a name, what was seen, and whether
+    that is right."""
+    rows = []
+
+    def alert(name, port, certificate, expected):
+        tls = context(certificate)
+        try:
+            connection = connected(port, tls)
+            seen = "accepted" if connection.recv(1) else "ended"
+        except ssl.SSLError as error:
+            seen = error.reason or str(error)
+        except OSError as error:
+            seen = str(error)
+        rows.append((name, seen, expected in seen))
+
+    alert("peer port, no certificate", PEER, None, "CERTIFICATE_REQUIRED")
+    alert("peer port, a client's certificate", PEER, "client-dev", "ACCESS_DENIED")
+    alert("client port, a node's certificate", CLIENT, "node-2", "ACCESS_DENIED")
+    alert("client port, a client's certificate", CLIENT, "client-dev", "accepted")
+    session = ["openssl", "s_client", "-connect", f"127.0.0.1:{CLIENT}", "-CAfile", file("ca.pem"), "-alpn", "h2"]
+    saved = file("session.pem")
+    subprocess.run([*session, "-sess_out", saved], input="", capture_output=True, text=True, check=False)
+    again = subprocess.run([*session, "-sess_in", saved], input="", capture_output=True, text=True, check=False)
+    reused = "Reused" in again.stdout
+    rows.append(("session resumed", "yes" if reused else "no", not reused))
+    scan = subprocess.run(["sslscan", "--no-colour", f"127.0.0.1:{CLIENT}"], capture_output=True, text=True, check=False)
+    enabled = [line.split()[0] for line in scan.stdout.splitlines() if line.strip().endswith("enabled") and "TLSv" in line]
+    rows.append(("versions that sslscan finds", ", ".join(enabled) or "none", enabled == ["TLSv1.3"]))
+    return rows
+
+
+def client_p99(seconds):
+    """Works at a low rate, and returns the 99th percentile of the latency in milliseconds."""
+    words = ["bench", "--clients", "8", "--rate", "50", "--secs", str(seconds), "--warm-up", "0s"]
+    measured = lockkeeper(*words)
+    return measured["p99_us"] / 1000, measured.get("errors", 0)
+
+
+ATTACKS = [
+    ("10,000 silent connections", half_open(False), 32),
+    ("10,000 half handshakes", half_open(True), 32),
+    ("slow prefaces", slow_preface, 16),
+    ("reset streams", repeated(resets), 16),
+    ("pings", repeated(pings), 16),
+    ("settings", repeated(settings), 16),
+    ("headers of 60 KB", repeated(large_headers), 16),
+    ("streams without a window", repeated(lambda connection: bool(connection.request()), window=0), 16),
+    ("half messages on 1 connection", functools.partial(half_messages, 1), 16),
+    ("half messages on 16 connections", functools.partial(half_messages, 16), 80),
+    ("slow HTTP headers", slow_http, 16),
+    ("handshakes on the peer port", peer_handshakes, 16),
+    ("unknown calls at full speed (h2load)", load, 16),
+]
+
+
+def main():
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wrong = 0
+    print("What the ports answer\n")
+    for name, seen, right in answers():
+        wrong += not right
+        print(f"  {'ok ' if right else 'NO '} {name}: {seen}")
+    print("\nAttacks; p99 of a client that works at a low rate, calm and attacked\n")
+    print(f"{'':4}{'attack':38}{'calm ms':>9}{'ms':>9}{'MiB':>7}{'elections':>11}  seen")
+    for name, attack, mib in ATTACKS:
+        calm, _ = client_p99(given.seconds)
+        before, term = resident(), lockkeeper("status")["term"]
+        most, seen, stop = [before], [""], threading.Event()
+
+        def watch():
+            while not stop.wait(0.1):
+                most[0] = max(most[0], resident())
+
+        def run():
+            seen[0] = attack(time.monotonic() + given.seconds + 1)
+
+        threads = [threading.Thread(target=watch), threading.Thread(target=run)]
+        for thread in threads:
+            thread.start()
+        attacked, errors = client_p99(given.seconds)
+        threads[1].join()
+        stop.set()
+        threads[0].join()
+        rise, elections = (most[0] - before) / MIB, lockkeeper("status")["term"] - term
+        right = rise < mib and elections == 0 and errors == 0
+        wrong += not right
+        row = f"{name:38}{calm:9.1f}{attacked:9.1f}{rise:7.1f}{elections:11}  {seen[0]}"
+        print(f"{'ok  ' if right else 'NO  '}{row}", flush=True)
+    return 1 if wrong else 0
+
+
+sys.exit(main())
