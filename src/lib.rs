@@ -5,6 +5,7 @@
 pub mod manual;
 pub mod limits;
 pub mod model;
+pub mod auth;
 pub mod history;
 #[doc(hidden)]
 pub mod faults;

@@ -3,6 +3,7 @@
 //! Each number that limits a queue, a name, a wait or a batch is defined in this module and nowhere else, so that they
 //! can be compared. The compiler checks the relations between them.
 
+mod auth;
 mod bench;
 mod cycles;
 mod command_line;
@@ -15,6 +16,7 @@ mod rpc;
 mod systems;
 mod tables;
 
+pub use auth::*;
 pub use bench::*;
 pub use command_line::*;
 pub use cycles::*;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest: a module may import only from those before it.
 const MODULES: &[&str] = &[
-    "manual", "limits", "model", "history", "faults", "state", "machine", "codec", "storage", "clock", "net",
+    "manual", "limits", "model", "auth", "history", "faults", "state", "machine", "codec", "storage", "clock", "net",
     "protobuf", "raft", "service", "config", "node", "client", "compat", "rpc", "testing", "certs", "http", "cli",
 ];
 

@@ -115,6 +115,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
         Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
         Command::Certs(options) => cmd::certs::run(&options, output),
+        Command::Auth(command) => cmd::auth::run(&command, output),
         Command::Version => cmd::version::run(output),
         Command::Restore(options) => cmd::restore::run(&options, output),
         Command::Verify(options) => cmd::verify::run(&options, output),

@@ -8,6 +8,7 @@ use super::args::Common;
 use super::bench::BenchOptions;
 use super::cmd::acquire::AcquireOptions;
 use super::cmd::ask::AskOptions;
+use super::cmd::auth::AuthCommand;
 use super::cmd::backup::BackupOptions;
 use super::cmd::break_hold::BreakOptions;
 use super::cmd::certs::CertsOptions;
@@ -143,6 +144,9 @@ pub(super) enum Command {
     Restore(RestoreOptions),
     /// Make, renew and list the certificates of a cluster
     Certs(CertsOptions),
+    /// Make and check a file of principals and rules, add and remove tokens
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Measure this cluster
     Bench(BenchOptions),
     /// Check configuration files

@@ -152,6 +152,9 @@ pub struct Principal(Arc<str>);
 /// The text for a caller that proved no identity.
 static ANONYMOUS: LazyLock<Arc<str>> = LazyLock::new(|| Principal::ANONYMOUS.into());
 
+/// The text for the application that embeds a node.
+static LOCAL: LazyLock<Arc<str>> = LazyLock::new(|| Principal::LOCAL.into());
+
 impl<'de> Deserialize<'de> for Principal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         text::read(deserializer, |text| if text == Self::ANONYMOUS { Self::default() } else { Self(text.into()) })
@@ -160,6 +163,25 @@ impl<'de> Deserialize<'de> for Principal {
 
 impl Principal {
     const ANONYMOUS: &str = "anonymous";
+    const LOCAL: &str = "local";
+
+    /// Returns the principal of an application that embeds a node with principals. It may do everything.
+    #[must_use]
+    pub fn local() -> Self {
+        Self(Arc::clone(&LOCAL))
+    }
+
+    /// Whether the caller proved no identity.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        &*self.0 == Self::ANONYMOUS
+    }
+
+    /// Whether the caller is the application that embeds a node.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        &*self.0 == Self::LOCAL
+    }
 
     /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {

@@ -328,7 +328,8 @@ fn commands_in_the_text_exist() {
             let words: Vec<_> =
                 span.split_whitespace().skip(1).take_while(|word| *word != "--" && *word != "|").collect();
             let names = words.iter().take_while(|word| word.chars().all(|c| c.is_ascii_lowercase()));
-            let of_two = ["member", "session", "features", "config"].contains(words.first().expect("a command"));
+            let of_two =
+                ["member", "session", "features", "config", "auth"].contains(words.first().expect("a command"));
             let command: Vec<_> = names.take(if of_two { 2 } else { 1 }).copied().collect();
             let help = help(&command);
             count += 1;

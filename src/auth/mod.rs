@@ -1,0 +1,204 @@
+//! Access control: principals, how they prove themselves, and the rules of their roles, read from one file.
+//!
+//! Knows: limits, model. Never: sockets, the state of locks, or what a call needs.
+
+mod file;
+mod rules;
+mod token;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::model::{Namespace, Principal, WallTime};
+
+pub use file::{AuthError, principal_name};
+pub use rules::{ClusterRight, On, Right, Rule};
+pub use token::{MalformedToken, TokenHash, new_token};
+
+/// How a caller shows which principal it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// The node itself, or the application that embeds it: may do everything.
+    Local,
+    /// A caller that shows nothing.
+    Anonymous,
+    /// A caller that shows a token with this hash.
+    Token(TokenHash),
+    /// A caller that shows a client's certificate with this name.
+    Certificate(Principal),
+    /// A caller whose principal was proven elsewhere: by another node, or by the application that embeds the node.
+    Proven(Principal),
+}
+
+/// Why a caller is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Denied {
+    /// The caller does not prove that it is a known principal.
+    Unauthenticated(String),
+    /// The principal lacks a right.
+    Forbidden(String),
+}
+
+/// The principals of a cluster with their rights and tokens. Immutable: a changed file is another value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    principals: BTreeMap<Principal, Grants>,
+    tokens: BTreeMap<TokenHash, Token>,
+    digest: [u8; 32],
+}
+
+/// What a principal may do, and how it proves itself besides its tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Grants {
+    rules: Vec<Rule>,
+    cluster: Vec<ClusterRight>,
+    roles: Vec<String>,
+    certificate: bool,
+}
+
+/// The owner of a token, and the end of the token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Token {
+    principal: Principal,
+    expires: WallTime,
+}
+
+/// One principal, for display.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrincipalView<'a> {
+    /// Name of the principal.
+    pub name: &'a Principal,
+    /// Names of its roles.
+    pub roles: &'a [String],
+    /// Whether a certificate with its name counts.
+    pub certificate: bool,
+    /// Hashes of its tokens, with the time at which each expires.
+    pub tokens: Vec<(TokenHash, WallTime)>,
+}
+
+impl Access {
+    /// Reads a file of rules.
+    ///
+    /// # Errors
+    /// The file cannot be used. The error names the file, the line, the problem and the fix.
+    pub fn from_file(path: &Path) -> Result<Self, AuthError> {
+        file::read(path)
+    }
+
+    /// Reads a text of rules, whose name in errors is `name`.
+    ///
+    /// # Errors
+    /// See [`from_file`](Self::from_file).
+    pub fn from_toml(name: &str, text: &str) -> Result<Self, AuthError> {
+        file::parse(name, text)
+    }
+
+    fn new(principals: BTreeMap<Principal, Grants>, tokens: BTreeMap<TokenHash, Token>, text: &str) -> Self {
+        Self { principals, tokens, digest: Sha256::digest(text).into() }
+    }
+
+    /// Returns the start of the SHA-256 of the file, by which operators compare the files of nodes.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        self.digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Returns the principal of a caller.
+    ///
+    /// # Errors
+    /// [`Denied::Unauthenticated`] if the caller does not prove that it is a principal of the file.
+    pub fn principal(&self, who: &Who, now: WallTime) -> Result<Principal, Denied> {
+        let principal = match who {
+            Who::Local => return Ok(Principal::local()),
+            Who::Anonymous => &Principal::default(),
+            Who::Token(hash) => {
+                let unknown = || Denied::Unauthenticated("the token is not known".to_owned());
+                let token = self.tokens.get(hash).ok_or_else(unknown)?;
+                if token.expires <= now {
+                    let day = token::day(token.expires);
+                    return Err(Denied::Unauthenticated(format!("the token {} expired on {day}", hash.id())));
+                }
+                &token.principal
+            }
+            Who::Certificate(name) => {
+                let counts = self.principals.get(name).is_some_and(|grants| grants.certificate);
+                return if counts { Ok(name.clone()) } else { Err(unproven(name, "no principal with a certificate")) };
+            }
+            Who::Proven(name) if name.is_local() => return Ok(name.clone()),
+            Who::Proven(name) => name,
+        };
+        if self.principals.contains_key(principal) {
+            return Ok(principal.clone());
+        }
+        if principal.is_anonymous() {
+            let why = "no proof of who you are: send a client certificate (--cert, --key) or a token \
+                       (--auth-token-file)";
+            return Err(Denied::Unauthenticated(why.to_owned()));
+        }
+        Err(unproven(principal, "no principal"))
+    }
+
+    /// Returns the rule that gives a principal this right on names in a namespace, with the name of its role.
+    #[must_use]
+    pub fn rule(&self, principal: &Principal, right: Right, namespace: &Namespace, on: On<'_>) -> Option<&Rule> {
+        self.principals.get(principal)?.rules.iter().find(|rule| rule.gives(right, namespace, on))
+    }
+
+    /// Whether a principal has this right on names in a namespace.
+    #[must_use]
+    pub fn has(&self, principal: &Principal, right: Right, namespace: &Namespace, on: On<'_>) -> bool {
+        principal.is_local() || self.rule(principal, right, namespace, on).is_some()
+    }
+
+    /// Refuses a principal without this right on names in a namespace.
+    ///
+    /// # Errors
+    /// [`Denied::Forbidden`], with a text that contains only what the caller sent.
+    pub fn need(&self, principal: &Principal, right: Right, namespace: &Namespace, on: On<'_>) -> Result<(), Denied> {
+        if self.has(principal, right, namespace, on) {
+            return Ok(());
+        }
+        let why =
+            format!("principal {:?} has no right to {right} {on} in namespace \"{namespace}\"", principal.as_str());
+        Err(Denied::Forbidden(why))
+    }
+
+    /// Refuses a principal without this right on the cluster.
+    ///
+    /// # Errors
+    /// [`Denied::Forbidden`].
+    pub fn need_cluster(&self, principal: &Principal, right: ClusterRight) -> Result<(), Denied> {
+        let has = self.principals.get(principal).is_some_and(|grants| grants.cluster.contains(&right));
+        if has || principal.is_local() {
+            return Ok(());
+        }
+        Err(Denied::Forbidden(format!("principal {:?} may not {right}", principal.as_str())))
+    }
+
+    /// Returns all principals, in the order of their names.
+    pub fn principals(&self) -> impl Iterator<Item = PrincipalView<'_>> {
+        self.principals.iter().map(|(name, grants)| {
+            let own = self.tokens.iter().filter(|(_, token)| token.principal == *name);
+            let tokens = own.map(|(hash, token)| (*hash, token.expires)).collect();
+            PrincipalView { name, roles: &grants.roles, certificate: grants.certificate, tokens }
+        })
+    }
+}
+
+fn unproven(name: &Principal, what: &str) -> Denied {
+    Denied::Unauthenticated(format!("there is {what} {:?} in the file of rules", name.as_str()))
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Denied::Unauthenticated(why) | Denied::Forbidden(why) => f.write_str(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

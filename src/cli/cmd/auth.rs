@@ -1,0 +1,391 @@
+//! `auth`: makes a file of rules, adds and removes tokens, and says what a principal may do.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::auth::{Access, AuthError, On, PrincipalView, Right, TokenHash, new_token, principal_name};
+use crate::cli::error::{Failure, NO, YES};
+use crate::cli::output::Output;
+use crate::clock::{Clock, SystemClock};
+use crate::limits::{TOKEN_DAYS, TOKEN_DAYS_MAX};
+use crate::model::{LockName, Namespace, Principal, WallTime};
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum AuthCommand {
+    /// Make a file of rules with one principal that may do everything
+    Init(InitOptions),
+    /// Add a token of a principal to a file, and print it: no node can show it again
+    Token(TokenOptions),
+    /// Remove a token from a file
+    Revoke(RevokeOptions),
+    /// Check a file, and list its principals or ask what one may do; exit code 1 if it may not
+    Check(CheckOptions),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct InitOptions {
+    /// Path of the new file
+    file: PathBuf,
+    /// Name of the principal that may do everything
+    #[arg(long, value_parser = principal, value_name = "NAME")]
+    admin: Principal,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TokenOptions {
+    /// Path of the file
+    file: PathBuf,
+    /// Name of the principal
+    #[arg(value_parser = principal)]
+    principal: Principal,
+    /// Days until the token expires
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TOKEN_DAYS_MAX), default_value_t = TOKEN_DAYS, value_name = "DAYS")]
+    expires: u64,
+    /// Write the token to this new file instead of standard output [default: none]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RevokeOptions {
+    /// Path of the file
+    file: PathBuf,
+    /// Id of the token, as `auth check` shows it
+    id: String,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CheckOptions {
+    /// Path of the file
+    file: PathBuf,
+    /// Ask whether a principal has a right on a name, and which rule gives it [default: none]
+    #[arg(long, num_args = 3, value_names = ["PRINCIPAL", "RIGHT", "NAMESPACE/NAME"])]
+    can: Vec<String>,
+}
+
+/// The words of rights on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RightWord {
+    Read,
+    Lock,
+    Admin,
+}
+
+/// The JSON line of a new token.
+#[derive(Serialize)]
+struct TokenLine<'a> {
+    principal: &'a str,
+    id: String,
+    expires: String,
+    /// The secret, unless it was written to a file.
+    token: Option<&'a str>,
+}
+
+/// The JSON line of a principal.
+#[derive(Serialize)]
+struct PrincipalLine<'a> {
+    principal: &'a str,
+    roles: &'a [String],
+    certificate: bool,
+    tokens: Vec<ListedToken>,
+}
+
+#[derive(Serialize)]
+struct ListedToken {
+    id: String,
+    expires: String,
+}
+
+/// The JSON line of a question.
+#[derive(Serialize)]
+struct Answer {
+    may: bool,
+    /// The rule that gives the right.
+    rule: Option<String>,
+}
+
+fn principal(text: &str) -> Result<Principal, String> {
+    principal_name(text)
+}
+
+pub(in crate::cli) fn run(command: &AuthCommand, output: &Output) -> Result<u8, Failure> {
+    match command {
+        AuthCommand::Init(options) => init(options, output),
+        AuthCommand::Token(options) => token(options, output),
+        AuthCommand::Revoke(options) => revoke(options, output),
+        AuthCommand::Check(options) if options.can.is_empty() => list(options, output),
+        AuthCommand::Check(options) => can(options, output),
+    }
+}
+
+fn init(InitOptions { file, admin }: &InitOptions, output: &Output) -> Result<u8, Failure> {
+    let text = format!(
+        "# Principals and their rights: see the manual's page on security.\nversion = 1\n\n[[role]]\nname = \"admin\"\n\
+         rules = [{{ namespace = \"*\", right = \"admin\" }}]\ncluster = [\"metrics\", \"backup\", \"operate\"]\n\n\
+         [[principal]]\nname = \"{admin}\"\nroles = [\"admin\"]\ncertificate = true\n"
+    );
+    checked(file, &text)?;
+    create(file, &text).map_err(failed("make", file))?;
+    if output.json {
+        let (roles, certificate) = (&["admin".to_owned()], true);
+        output.object(&PrincipalLine { principal: admin.as_str(), roles, certificate, tokens: Vec::new() })?;
+    }
+    Ok(YES)
+}
+
+fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
+    let TokenOptions { file, principal, expires, out } = options;
+    let clock = SystemClock::new();
+    let secret = new_token([clock.random_u128(), clock.random_u128()]);
+    let hash = TokenHash::of(&secret).map_err(|error| Failure::usage(error.to_string()))?;
+    let end = WallTime(clock.wall().0.saturating_add(expires * 24 * 3_600_000));
+    let mut text = text_of(file)?;
+    checked(file, &text)?;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let expires = time(end);
+    text += &format!("\n[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"{expires}\"\n");
+    checked(file, &text)?;
+    if let Some(out) = out {
+        // The secret is kept before the file names its hash: a token that is lost would have to be revoked.
+        create(out, &format!("{secret}\n")).map_err(failed("make", out))?;
+    }
+    replace(file, &text).map_err(failed("write", file))?;
+    let shown = out.is_none().then_some(secret.as_str());
+    if output.json {
+        output.object(&TokenLine { principal: principal.as_str(), id: hash.id(), expires, token: shown })?;
+    } else if let Some(secret) = shown {
+        output.line(secret)?;
+    }
+    output.remark(&format!("token {} of {principal}, until {}", hash.id(), time(end)));
+    Ok(YES)
+}
+
+fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result<u8, Failure> {
+    let text = text_of(file)?;
+    let access = checked(file, &text)?;
+    let known = || access.principals().flat_map(|principal| principal.tokens).map(|(hash, _)| hash);
+    let mut named = known().filter(|hash| hash.to_string().starts_with(id.as_str()));
+    let (Some(hash), None) = (named.next().filter(|_| 12 <= id.len()), named.next()) else {
+        let ids = known().map(|hash| hash.id()).collect::<Vec<_>>().join(", ");
+        let name = file.display();
+        return Err(Failure::usage(format!("{name} has no token {id}; there are: {ids}")));
+    };
+    let text = without(&text, &hash.to_string());
+    let left = checked(file, &text)?;
+    if left.principals().flat_map(|principal| principal.tokens).any(|(other, _)| other == hash) {
+        let name = file.display();
+        return Err(Failure::usage(format!("{name}: the [[token]] {id} is not written in lines; remove it by hand")));
+    }
+    replace(file, &text).map_err(failed("write", file))?;
+    if output.json {
+        output.object(&serde_json::json!({ "id": hash.id(), "revoked": true }))?;
+    }
+    Ok(YES)
+}
+
+/// Returns the text without the settings of the token with this hash. Comments stay.
+fn without(text: &str, hash: &str) -> String {
+    let mut blocks: Vec<Vec<&str>> = vec![Vec::new()];
+    for line in text.split_inclusive('\n') {
+        if line.trim_start().starts_with('[') {
+            blocks.push(Vec::new());
+        }
+        if let Some(block) = blocks.last_mut() {
+            block.push(line);
+        }
+    }
+    let is_setting = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    for block in &mut blocks {
+        let is_token = block.first().is_some_and(|line| line.trim_start().starts_with("[[token]]"));
+        if is_token && block.iter().filter(|line| is_setting(line)).any(|line| line.contains(hash)) {
+            block.retain(|line| !is_setting(line));
+        }
+    }
+    blocks.concat().concat()
+}
+
+fn list(CheckOptions { file, .. }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
+    let access = Access::from_file(file)?;
+    let tokens = |view: &PrincipalView<'_>| -> Vec<ListedToken> {
+        view.tokens.iter().map(|(hash, end)| ListedToken { id: hash.id(), expires: time(*end) }).collect()
+    };
+    if output.json {
+        for view in access.principals() {
+            let PrincipalView { name, roles, certificate, .. } = view;
+            let tokens = tokens(&view);
+            output.object(&PrincipalLine { principal: name.as_str(), roles, certificate, tokens })?;
+        }
+        return Ok(YES);
+    }
+    let row = |view: PrincipalView<'_>| {
+        let certificate = if view.certificate { "yes" } else { "no" };
+        let token = |token: ListedToken| format!("{} until {}", token.id, &token.expires[..10]);
+        let tokens = tokens(&view).into_iter().map(token).collect::<Vec<_>>().join(", ");
+        vec![view.name.to_string(), view.roles.join(","), certificate.to_owned(), tokens]
+    };
+    let rows: Vec<_> = access.principals().map(row).collect();
+    output.table(&["PRINCIPAL", "ROLES", "CERTIFICATE", "TOKENS"], &rows)?;
+    Ok(YES)
+}
+
+fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
+    let access = Access::from_file(file)?;
+    let [name, right, key] = can.as_slice() else {
+        return Err(Failure::usage("--can needs PRINCIPAL RIGHT NAMESPACE/NAME"));
+    };
+    let principal = access.principals().find(|view| view.name.as_str() == name).map(|view| view.name);
+    let absent = || Failure::usage(format!("{} has no principal {name:?}", file.display()));
+    let principal = principal.ok_or_else(absent)?;
+    let right = match RightWord::from_str(right, false) {
+        Ok(RightWord::Read) => Right::Read,
+        Ok(RightWord::Lock) => Right::Lock,
+        Ok(RightWord::Admin) => Right::Admin,
+        Err(_) => return Err(Failure::usage(format!("there is no right {right:?}; use read, lock or admin"))),
+    };
+    let (namespace, lock) = key.split_once('/').unwrap_or((key, ""));
+    let namespace = Namespace::parse(namespace)?;
+    if !lock.is_empty() {
+        LockName::parse(lock)?;
+    }
+    // Without a name the question is about all names.
+    let on = if lock.is_empty() { On::All } else { On::Name(lock) };
+    let rule = access.rule(principal, right, &namespace, on).map(ToString::to_string);
+    let text = rule.clone().unwrap_or_else(|| {
+        access.need(principal, right, &namespace, on).err().map(|denied| denied.to_string()).unwrap_or_default()
+    });
+    let may = rule.is_some();
+    output.answer(&Answer { may, rule }, || text)?;
+    Ok(if may { YES } else { NO })
+}
+
+fn time(time: WallTime) -> String {
+    let at: SystemTime = UNIX_EPOCH + Duration::from_millis(time.0);
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+fn text_of(file: &Path) -> Result<String, Failure> {
+    fs::read_to_string(file).map_err(failed("read", file))
+}
+
+/// Checks a text before it is written, so that no command leaves a file that nodes refuse.
+fn checked(file: &Path, text: &str) -> Result<Access, Failure> {
+    Ok(Access::from_toml(&file.display().to_string(), text)?)
+}
+
+/// Writes a new file that only its owner can read.
+fn create(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Replaces a file at once: a node that reads it meanwhile gets the old text or the new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let next = path.with_extension("next");
+    // An interrupted run may have left this file.
+    let _ = fs::remove_file(&next);
+    create(&next, text)?;
+    fs::set_permissions(&next, fs::metadata(path)?.permissions())?;
+    fs::rename(&next, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
+    let path = path.display().to_string();
+    move |error| Failure::usage(format!("cannot {doing} {path}: {error}; check the path and its owner"))
+}
+
+impl From<AuthError> for Failure {
+    fn from(error: AuthError) -> Self {
+        Self { says_next: true, ..Self::usage(error.to_string()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::json::tests::value;
+
+    fn output() -> Output {
+        Output::new(false)
+    }
+
+    /// Makes a file with the principal `ops` and a token of it. Returns the file and the secret.
+    fn made(folder: &Path) -> (PathBuf, String) {
+        let (file, out) = (folder.join("auth.toml"), folder.join("ops.token"));
+        let admin = principal("ops").expect("a name");
+        run(&AuthCommand::Init(InitOptions { file: file.clone(), admin: admin.clone() }), &output()).expect("made");
+        let options = TokenOptions { file: file.clone(), principal: admin, expires: 7, out: Some(out.clone()) };
+        run(&AuthCommand::Token(options), &output()).expect("added");
+        let secret = fs::read_to_string(out).expect("the secret");
+        (file, secret.trim().to_owned())
+    }
+
+    /// A new file has one principal that may do everything. A token is added with its hash alone, and removed by its
+    /// id; comments stay.
+    #[test]
+    fn tokens_are_added_and_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, secret) = made(folder.path());
+        let text = fs::read_to_string(&file).expect("the file");
+        let hash = TokenHash::of(&secret).expect("a token");
+        assert!(text.contains(&hash.to_string()) && !text.contains(&secret), "{text}");
+        let commented = format!("{text}# for the pipeline\n");
+        fs::write(&file, commented).expect("written");
+        let revoked = |id: String| run(&AuthCommand::Revoke(RevokeOptions { file: file.clone(), id }), &output());
+        for wrong in ["", "0", "000000000000", &hash.id()[..11]] {
+            let refused = revoked(wrong.to_owned()).expect_err(wrong);
+            assert!(refused.detail.contains(&hash.id()), "{}", refused.detail);
+        }
+        revoked(hash.id()).expect("removed");
+        let text = fs::read_to_string(&file).expect("the file");
+        assert!(!text.contains(&hash.to_string()) && text.contains("# for the pipeline"), "{text}");
+        assert!(revoked(hash.id()).is_err());
+        let again = InitOptions { file, admin: principal("ops").expect("a name") };
+        assert!(run(&AuthCommand::Init(again), &output()).is_err(), "it would replace a file");
+    }
+
+    /// The answer says whether a principal may, by exit code and rule. A question about another one is an error.
+    #[test]
+    fn a_right_can_be_asked_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) = made(folder.path());
+        let mut text = fs::read_to_string(&file).expect("the file");
+        text += "[[principal]]\nname = \"ci\"\nroles = []\n";
+        fs::write(&file, text).expect("written");
+        let ask = |can: [&str; 3]| {
+            let can = can.map(str::to_owned).to_vec();
+            run(&AuthCommand::Check(CheckOptions { file: file.clone(), can }), &output())
+        };
+        assert_eq!(ask(["ops", "admin", "prod/a"]), Ok(YES));
+        assert_eq!((ask(["ci", "read", "prod/a"]), ask(["ops", "lock", "prod"])), (Ok(NO), Ok(YES)));
+        for wrong in [["x", "read", "prod/a"], ["ops", "write", "prod/a"], ["ops", "read", "Prod/a"]] {
+            assert_eq!(ask(wrong).expect_err("refused").exit(), 64, "{wrong:?}");
+        }
+        assert_eq!(run(&AuthCommand::Check(CheckOptions { file, can: Vec::new() }), &output()), Ok(YES));
+    }
+
+    /// The lines of JSON have the fields that the manual lists.
+    #[test]
+    fn auth_lines_have_every_field() {
+        let token = TokenLine { principal: "ci", id: "0a".into(), expires: "x".into(), token: Some("lkt_") };
+        let fields = json!({"principal": "ci", "id": "0a", "expires": "x", "token": "lkt_"});
+        assert_eq!(value(&token), fields);
+        let tokens = vec![ListedToken { id: "0a".into(), expires: "x".into() }];
+        let listed = PrincipalLine { principal: "ci", roles: &["r".to_owned()], certificate: false, tokens };
+        let tokens = json!([{"id": "0a", "expires": "x"}]);
+        assert_eq!(value(&listed), json!({"principal": "ci", "roles": ["r"], "certificate": false, "tokens": tokens}));
+        assert_eq!(value(&Answer { may: true, rule: Some("r".into()) }), json!({"may": true, "rule": "r"}));
+    }
+}

@@ -1,0 +1,14 @@
+//! Limits of principals and their tokens.
+
+/// Longest name of a principal in a file of rules, in bytes.
+pub const PRINCIPAL_NAME_BYTES_MAX: usize = 64;
+/// Days until a token expires, unless its maker chooses otherwise.
+pub const TOKEN_DAYS: u64 = 365;
+/// Most days until a token expires.
+pub const TOKEN_DAYS_MAX: u64 = 3_650;
+/// Largest file of rules, in bytes.
+pub const AUTH_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Time after which a subscription looks again whether its token has expired.
+pub const AUTH_CHECK_MS: u64 = 5_000;
+/// Events that wait for the reader of a subscription behind the check of its rights.
+pub const EVENTS_WATCHED_MAX: usize = 16;
