@@ -52,6 +52,9 @@ pub struct Config {
     pub tls: Tls,
     /// Host names under which the HTTP listener is reached, besides those of the members, `localhost` and IP addresses.
     pub http_hosts: Vec<String>,
+    /// File of principals and rules; `None` if every caller may do everything. A relative path starts at the working
+    /// directory.
+    pub auth: Option<PathBuf>,
 }
 
 /// The addresses on which a node listens.

@@ -16,6 +16,7 @@ mod write_coalescing;
 
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -50,6 +51,8 @@ pub struct Connection {
     proven: Option<Arc<CertificateName>>,
     /// Completes when the connection must end, with the reason.
     end: Option<End>,
+    /// Whether others may read what is sent.
+    exposed: bool,
 }
 
 type End = Pin<Box<dyn Future<Output = io::Error> + Send>>;
@@ -60,9 +63,15 @@ impl Connection {
         Self::proven(None, stream)
     }
 
+    /// Creates a connection over TCP in plain text, which others may read unless both sides are on this machine.
+    fn plain(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, from: Option<SocketAddr>) -> Self {
+        let exposed = from.is_none_or(|from| !from.ip().to_canonical().is_loopback());
+        Self { exposed, ..Self::new(stream) }
+    }
+
     /// Creates a connection whose other side has proven its name.
     pub fn proven(name: Option<CertificateName>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self { stream: Box::new(stream), proven: name.map(Arc::new), end: None }
+        Self { stream: Box::new(stream), proven: name.map(Arc::new), exposed: false, end: None }
     }
 
     /// Returns this connection, whose reads fail as soon as a future completes, with its error.
@@ -74,7 +83,7 @@ impl Connection {
 impl Connected for Connection {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        ConnectionInfo::new(self.proven.clone())
+        ConnectionInfo::new(self.proven.clone(), self.exposed)
     }
 }
 

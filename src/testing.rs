@@ -78,11 +78,13 @@ pub struct ClusterOptions {
     /// The clock of log time on every node; the clock of the system by default. Elections and timeouts always use the
     /// clock of the system.
     pub clock: Option<Arc<dyn Clock>>,
+    /// File of principals and rules, the same for all nodes; without one, every caller may do everything.
+    pub auth: Option<PathBuf>,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { nodes: 3, directory: None, clock: None }
+        Self { nodes: 3, directory: None, clock: None, auth: None }
     }
 }
 
@@ -95,7 +97,7 @@ impl Cluster {
 
     /// Starts a cluster with the timing for loopback.
     pub async fn start_with(options: ClusterOptions) -> Result<Self, OpenNodeError> {
-        let ClusterOptions { nodes, directory, clock } = options;
+        let ClusterOptions { nodes, directory, clock, auth } = options;
         let sockets = (0..nodes).map(|_| Ok((listener()?, listener()?))).collect::<std::io::Result<Vec<_>>>()?;
         let mut members = BTreeMap::new();
         for (id, (client, peer)) in (1..).zip(&sockets) {
@@ -119,6 +121,7 @@ impl Cluster {
                 rates: crate::config::Rates::default(),
                 tls: crate::config::Tls::default(),
                 http_hosts: Vec::new(),
+                auth: auth.clone(),
             };
             let mut options =
                 NodeOptions { ephemeral: directory.is_none(), peer_listener: Some(peer), ..NodeOptions::default() };

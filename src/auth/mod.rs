@@ -113,7 +113,6 @@ impl Access {
     pub fn principal(&self, who: &Who, now: WallTime) -> Result<Principal, Denied> {
         let principal = match who {
             Who::Local => return Ok(Principal::local()),
-            Who::Anonymous => &Principal::default(),
             Who::Token(hash) => {
                 let unknown = || Denied::Unauthenticated("the token is not known".to_owned());
                 let token = self.tokens.get(hash).ok_or_else(unknown)?;
@@ -123,22 +122,30 @@ impl Access {
                 }
                 &token.principal
             }
-            Who::Certificate(name) => {
-                let counts = self.principals.get(name).is_some_and(|grants| grants.certificate);
-                return if counts { Ok(name.clone()) } else { Err(unproven(name, "no principal with a certificate")) };
-            }
-            Who::Proven(name) if name.is_local() => return Ok(name.clone()),
+            Who::Certificate(name) if self.principals.get(name).is_some_and(|grants| grants.certificate) => name,
+            Who::Certificate(_) | Who::Anonymous => &Principal::default(),
             Who::Proven(name) => name,
         };
-        if self.principals.contains_key(principal) {
+        if principal.is_local() || self.principals.contains_key(principal) {
             return Ok(principal.clone());
         }
-        if principal.is_anonymous() {
-            let why = "no proof of who you are: send a client certificate (--cert, --key) or a token \
-                       (--auth-token-file)";
-            return Err(Denied::Unauthenticated(why.to_owned()));
-        }
-        Err(unproven(principal, "no principal"))
+        Err(Denied::Unauthenticated(match who {
+            Who::Certificate(name) => format!("the certificate of {:?} counts for no principal", name.as_str()),
+            Who::Proven(name) if !name.is_anonymous() => {
+                format!("there is no principal {:?} in the file of rules", name.as_str())
+            }
+            Who::Local | Who::Anonymous | Who::Token(_) | Who::Proven(_) => {
+                "no proof of who you are: send a client certificate (--cert, --key) or a token (--auth-token-file)"
+                    .to_owned()
+            }
+        }))
+    }
+
+    /// Returns when the proof of a caller ends; `None` if it does not end at a certain time.
+    #[must_use]
+    pub fn ends(&self, who: &Who) -> Option<WallTime> {
+        let Who::Token(hash) = who else { return None };
+        self.tokens.get(hash).map(|token| token.expires)
     }
 
     /// Returns the rule that gives a principal this right on names in a namespace, with the name of its role.
@@ -186,10 +193,6 @@ impl Access {
             PrincipalView { name, roles: &grants.roles, certificate: grants.certificate, tokens }
         })
     }
-}
-
-fn unproven(name: &Principal, what: &str) -> Denied {
-    Denied::Unauthenticated(format!("there is {what} {:?} in the file of rules", name.as_str()))
 }
 
 impl fmt::Display for Denied {

@@ -46,6 +46,9 @@ pub(super) struct Common {
     /// Private key of the certificate, in PEM [default: none]
     #[arg(long, global = true, env = "LOCKKEEPER_KEY", requires = "cert", value_name = "FILE")]
     pub(super) key: Option<PathBuf>,
+    /// File with a token of the principal to act as, which no other user may read [default: none]
+    #[arg(long, global = true, env = "LOCKKEEPER_AUTH_TOKEN_FILE", value_name = "FILE")]
+    pub(super) auth_token_file: Option<PathBuf>,
     /// Print answers and errors as JSON, one object a line
     #[arg(short, long, global = true)]
     pub(super) json: bool,

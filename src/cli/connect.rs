@@ -32,6 +32,7 @@ pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     settings.cluster = cluster(common)?;
     settings.on_left_out = Some(warn_of_left_out);
     settings.tls = tls(common)?;
+    settings.auth_token_file = common.auth_token_file.clone().filter(|path| !path.as_os_str().is_empty());
     settings.request_wait = common.timeout;
     Ok(client_with(settings)?.namespace(common.namespace.clone()))
 }
@@ -75,20 +76,6 @@ fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
             Err(Failure::usage("--cert needs TLS: give --ca with the authority of the nodes".to_owned()))
         }
     }
-}
-
-/// Environment variable for authentication, which this version does not support.
-const NOT_YET: &str = "LOCKKEEPER_AUTH_TOKEN_FILE";
-
-/// Returns an error if this variable is set. This version would ignore it although its user relies on it.
-pub(super) fn refuse_what_is_not_there() -> Result<(), Failure> {
-    if std::env::var_os(NOT_YET).is_none_or(|value| value.is_empty()) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "{NOT_YET} is set, and this version has no tokens: unset it, and let the nodes demand certificates with \
-         client_cert = \"required\" under [tls.client]"
-    )))
 }
 
 /// How long to retry through an outage.

@@ -35,6 +35,7 @@ use rustix::fs::Mode;
 use tokio::runtime::Runtime;
 
 use args::Common;
+use cmd::auth::AuthCommand;
 use cmd::config::ConfigCommand;
 use connect::{Client, connect};
 use error::{Failure, USAGE, YES};
@@ -107,7 +108,6 @@ fn what_is_wrong(error: &clap::Error) -> String {
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     let common = &options.common;
     let namespace = &common.namespace;
-    connect::refuse_what_is_not_there()?;
     if matches!(options.command, Command::Serve(_) | Command::Dev(_) | Command::Backup(_) | Command::Restore(_)) {
         create_private_files();
     }
@@ -115,7 +115,8 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
         Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
         Command::Certs(options) => cmd::certs::run(&options, output),
-        Command::Auth(command) => cmd::auth::run(&command, output),
+        Command::Auth(AuthCommand::Whoami) => ask(common, async |at| cmd::auth::whoami(at, output).await),
+        Command::Auth(AuthCommand::File(command)) => cmd::auth::run(&command, output),
         Command::Version => cmd::version::run(output),
         Command::Restore(options) => cmd::restore::run(&options, output),
         Command::Verify(options) => cmd::verify::run(&options, output),

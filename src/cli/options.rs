@@ -73,7 +73,7 @@ pub(super) fn command() -> clap::Command {
 }
 
 const COMMON_IN_SHORT: &str = "Common options, see lockkeeper --help: -e --endpoints, --cluster, --ca --cert --key, \
-                               -N --namespace, -t --timeout, -j --json, -v";
+                               --auth-token-file, -N --namespace, -t --timeout, -j --json, -v";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Listen, Protection};
 use crate::http::{self, Render};
 use crate::limits;
-use crate::net::{CertificateEnd, PeerTls, Port, PortTls, TlsError};
+use crate::net::{CertificateEnd, PeerTls, Port, PortTls};
 use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc;
 use crate::service::ErrorCode;
@@ -113,7 +113,7 @@ impl Server {
         let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
         let node = Node::open_with(config, options).await.map_err(|error| {
-            let in_config = matches!(error, OpenNodeError::Tls(_) | OpenNodeError::Exposed(_));
+            let in_config = matches!(error, OpenNodeError::Tls(_) | OpenNodeError::Exposed(_) | OpenNodeError::Auth(_));
             let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
             Failure { says_next: true, ..Failure::new(word, error.to_string()) }
         })?;
@@ -136,22 +136,25 @@ impl Server {
             });
         }
         let mut server = Self { node, tls, exposed, warnings: Vec::new(), stop, servers };
-        server.update_warnings(None);
+        server.update_warnings([]);
         Ok(server)
     }
 
-    /// Reads the files of all certificates again, and uses those that have changed. If a file cannot be used, the ports
-    /// before it use their new files, and a warning names the file.
-    pub(super) fn reload_certificates(&mut self) {
+    /// Reads the files of rules and certificates again, and uses those that have changed. If a certificate cannot be
+    /// used, the ports before it use their new files. A warning names each file that cannot be used.
+    pub(super) fn reload_files(&mut self) {
         let reloaded = self.node.reload_certificates();
         let reloaded = reloaded.and_then(|()| self.tls.iter().try_for_each(|(_, tls)| tls.reload()));
-        self.update_warnings(reloaded.err());
+        let unused = reloaded.err().map(|error| format!("the changed certificates are not in use: {error}"));
+        let rules = self.node.reload_auth().err();
+        let rules = rules.map(|error| format!("the changed rules are not in use: {error}"));
+        self.update_warnings(unused.into_iter().chain(rules));
     }
 
     /// Logs the warnings that are new, and shows all of them in the node's status.
-    fn update_warnings(&mut self, unused: Option<TlsError>) {
+    fn update_warnings(&mut self, unused: impl IntoIterator<Item = String>) {
         let mut warnings = self.exposed.clone();
-        warnings.extend(unused.map(|error| format!("the changed certificates are not in use: {error}")));
+        warnings.extend(unused);
         let now = SystemClock::new().wall().0 / 1_000;
         for (port, own) in self.certificates() {
             own.record(port);

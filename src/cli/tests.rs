@@ -115,10 +115,12 @@ fn what_stands_behind_the_command_is_the_commands() {
     assert!(options.unwrap_err().to_string().contains("no command") && in_json);
 }
 
-/// Nodes support no tokens yet, so no option promises them. A certificate needs its key.
+/// A token is named by its file, never itself. A certificate needs its key.
 #[test]
-fn nothing_promises_tokens() {
-    assert!(parsed(&["--auth-token-file", "file", "status"]).is_err());
+fn proofs_are_files() {
+    let common = parsed(&["status", "--auth-token-file", "file"]).unwrap().common;
+    assert_eq!(common.auth_token_file, Some("file".into()));
+    assert!(parsed(&["--auth-token", "lkt_", "status"]).is_err());
     assert!(parsed(&["--ca", "ca.pem", "--cert", "a.pem", "status"]).is_err());
     assert!(parsed(&["--ca", "ca.pem", "--cert", "a.pem", "--key", "a.key", "status"]).is_ok());
 }

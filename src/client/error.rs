@@ -90,6 +90,7 @@ impl From<ServiceError> for ClientError {
             error @ (ServiceError::NotSent { .. }
             | ServiceError::Unknown { .. }
             | ServiceError::Forbidden { .. }
+            | ServiceError::Unauthenticated { .. }
             | ServiceError::EventsMissed { .. }
             | ServiceError::Stopping
             | ServiceError::Internal(_)) => ClientError::Service(error),

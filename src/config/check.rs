@@ -27,6 +27,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
     };
     let listen = listen(&draft, member)?;
     let tls = super::tls::check(&draft, &listen)?;
+    let auth = super::tls::auth(&draft, &listen, &tls)?;
     Ok(Config {
         cluster: cluster(&draft)?,
         peers_id: peers_id(&draft)?,
@@ -38,6 +39,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         rates: super::quota::rates(&draft)?,
         tls,
         http_hosts: http_hosts(&draft)?,
+        auth,
         members,
     })
 }

@@ -32,6 +32,7 @@ pub(super) struct Draft {
     pub(super) rates: Vec<(String, At<u64>)>,
     pub(super) tls: DraftTls,
     pub(super) http_hosts: Vec<At<String>>,
+    pub(super) auth: Option<At<String>>,
 }
 
 #[derive(Debug)]
@@ -60,8 +61,8 @@ struct File {
     tls: FileTls,
     #[serde(default)]
     http: FileHttp,
-    #[serde(default, rename = "auth")]
-    _auth: NothingYet,
+    #[serde(default)]
+    auth: Option<FileAuth>,
     #[serde(default)]
     quota: FileQuota,
 }
@@ -118,14 +119,15 @@ struct FileRate {
     commands_a_second: Spanned<u64>,
 }
 
-/// A section that must be empty. This version has no settings for it, and must not silently ignore settings for
-/// protection.
-#[derive(Deserialize, Default)]
+/// A section without a file would promise a protection that does not exist, so the file is required.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NothingYet {}
+struct FileAuth {
+    file: Spanned<String>,
+}
 
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 16] = [
+pub(super) const SCALARS: [&str; 17] = [
     "cluster",
     "peers_id",
     "node",
@@ -142,6 +144,7 @@ pub(super) const SCALARS: [&str; 16] = [
     "tls.cert",
     "tls.key",
     "tls.refuse",
+    "auth.file",
 ];
 
 impl Draft {
@@ -168,6 +171,7 @@ impl Draft {
             rates: file.quota.namespace.into_iter().map(|(of, rate)| (of, source.at(rate.commands_a_second))).collect(),
             tls: DraftTls::new(file.tls, &source),
             http_hosts: file.http.hosts.into_iter().map(|value| source.at(value)).collect(),
+            auth: file.auth.map(|auth| source.at(auth.file)),
         })
     }
 
@@ -229,6 +233,7 @@ impl Draft {
             "tls.cert" => &mut self.tls.files.cert,
             "tls.key" => &mut self.tls.files.key,
             "tls.refuse" => &mut self.tls.files.refuse,
+            "auth.file" => &mut self.auth,
             other => return Err(ConfigError::new(&at.place, format!("there is no setting {other}"), "unset it")),
         };
         *slot = Some(at);
@@ -244,27 +249,13 @@ fn member(source: &Source<'_>, member: Spanned<FileMember>) -> At<DraftMember> {
     At { value, place }
 }
 
-/// The section that contains a place in the text.
-fn section_of(text: &str, byte: usize) -> Option<&str> {
-    let before = text.get(..byte)?;
-    before.lines().rev().find_map(|line| line.trim().strip_prefix('[')?.split(']').next())
-}
-
 fn unreadable(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     let place = match error.span() {
         Some(span) => format!("{name}:{}", line_of(text, span.start)),
         None => name.to_owned(),
     };
     let message = error.message().trim().replace('\n', " ");
-    let section = error.span().and_then(|span| section_of(text, span.start));
     let fix = match message.split_once("unknown field") {
-        Some((_, rest)) if rest.contains("there are no fields") => {
-            let section = section.map_or("this section".to_owned(), |section| format!("[{section}]"));
-            let problem =
-                format!("{section} has no settings in this version of lockkeeper, and would be ignored: {message}");
-            let fix = "remove it, so that the file promises no protection or bound that does not exist";
-            return ConfigError::new(place, problem, fix);
-        }
         Some(_) => "remove it, or use one of the keys named here",
         None if message.contains("missing field") => "add it",
         None => "write it as the manual's example does",

@@ -26,7 +26,6 @@ peer   = "127.0.0.1:7612"
 profile = "lan"
 
 [tls]
-[auth]
 [quota]
 "#;
 
@@ -85,14 +84,29 @@ fn every_interface_and_names_agree_by_port() {
 fn unknown_keys_are_refused_with_their_line() {
     refused("data = \"data/n1\"", "dada = \"data/n1\"", "n1.toml:3: ", "unknown field `dada`");
     refused("profile = \"lan\"", "profil = \"lan\"", "n1.toml:21: ", "unknown field `profil`");
-    refused("[quota]", "[quotas]", "n1.toml:25: ", "unknown field `quotas`");
+    refused("[quota]", "[quotas]", "n1.toml:24: ", "unknown field `quotas`");
 }
 
-/// Settings for authentication, which this version does not support, are refused and not ignored.
+/// Unknown settings of protection and bounds are refused and not ignored, and so is a section of principals without
+/// their file.
 #[test]
 fn settings_that_would_be_ignored_are_refused() {
-    refused("[auth]", "[auth]\ntokens = 1", "n1.toml:25: [auth] has no settings", "would be ignored");
-    refused("[quota]", "[quota]\nlocks = 5", "n1.toml:26: ", "unknown field `locks`");
+    refused("[quota]", "[auth]", "n1.toml:24: missing field `file`", "add it");
+    refused("[quota]", "[auth]\nfile = \"a\"\ntokens = 1", "n1.toml:26: ", "unknown field `tokens`");
+    refused("[quota]", "[quota]\nlocks = 5", "n1.toml:25: ", "unknown field `locks`");
+}
+
+/// Principals need a client port on which no other machine can read their tokens, even if it may be open otherwise.
+#[test]
+fn principals_need_a_protected_port() {
+    let auth = "[auth]\nfile = \"auth.toml\"\n";
+    assert_eq!(read(GOOD).unwrap().auth, None);
+    assert_eq!(read(&format!("{GOOD}{auth}")).unwrap().auth, Some("auth.toml".into()));
+    let open = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
+    let meant = format!("{}{auth}", open.replace("[tls]", "[tls.client]\ninsecure = true"));
+    let refused = read(&meant).expect_err("refused").to_string();
+    assert!(refused.contains("[auth] is set and listen.client is reachable in plain text"), "{refused}");
+    assert!(read(&format!("{}{auth}", open.replace("[tls]", &format!("[tls]\n{CERTIFICATES}")))).is_ok());
 }
 
 /// Text that is not TOML, and a value of a wrong type, are refused with the line.
@@ -210,9 +224,9 @@ fn rates_are_read_and_checked() {
     let of = |name: &str| rates.of(&crate::model::Namespace::parse(name).expect("legal"));
     assert_eq!((of("default"), of("batch"), rates.is_off()), (Some(500), Some(50), false));
     assert!(read(GOOD).expect("good").rates.is_off());
-    refused("[quota]", "[quota]\ncommands_a_second = 0", "n1.toml:26: ", "not 1 to 1000000");
+    refused("[quota]", "[quota]\ncommands_a_second = 0", "n1.toml:25: ", "not 1 to 1000000");
     let bad = "[quota.namespace.Batch]\ncommands_a_second = 5";
-    refused("[quota]", bad, "n1.toml:26: ", "a namespace is");
+    refused("[quota]", bad, "n1.toml:25: ", "a namespace is");
 }
 
 const PAGE: &str = include_str!("../manual/config.md");
@@ -251,6 +265,7 @@ fn the_page_has_every_key() {
                     }
                 }
             }
+            "auth" => keys.extend(keys_of("[auth]").into_iter().map(|of| format!("auth.{of}"))),
             "tls" => {
                 for of in keys_of("[tls]") {
                     if ["client", "peer", "http"].contains(&of.as_str()) {

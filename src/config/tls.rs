@@ -112,6 +112,16 @@ pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, Config
     })
 }
 
+/// Returns the file of `[auth]`. Refuses it if clients would send their tokens in plain text over a network.
+pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<Option<PathBuf>, ConfigError> {
+    let Some(file) = &draft.auth else { return Ok(None) };
+    if matches!(tls.client, Protection::Plain { .. }) && is_exposed(listen.client) {
+        let problem = "[auth] is set and listen.client is reachable in plain text: tokens would be read on the way";
+        return Err(ConfigError::new(&file.place, problem, "set ca, cert and key under [tls]"));
+    }
+    Ok(Some(PathBuf::from(&file.value)))
+}
+
 /// Whether other machines can reach this address.
 fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()

@@ -9,9 +9,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -23,12 +24,14 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::time::{Instant as TokioInstant, timeout};
+use tonic::transport::server::Connected;
 
 pub use self::origin::Hosts;
+use crate::auth::ClusterRight;
 use crate::limits;
 use crate::model::Query;
-use crate::net::{self, PortTls, arrivals, secured};
-use crate::service::{Freshness, LockService, ServiceError};
+use crate::net::{self, ConnectionInfo, PortTls, arrivals, secured};
+use crate::service::{Freshness, LockService, ServiceError, Source, who_calls};
 
 /// Returns all metrics in the text format of Prometheus.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
@@ -51,6 +54,8 @@ type Readiness = (StatusCode, String);
 /// - `/metrics`: all metrics in the text format of Prometheus.
 ///
 /// Requests must name one of the hosts, `localhost` or an IP address, and must not come from a page of another site.
+///
+/// If the service knows its callers, the first two answer one word, and `/metrics` needs the right to read metrics.
 pub async fn serve<S: LockService>(
     listener: TcpListener,
     tls: Option<PortTls>,
@@ -80,7 +85,8 @@ async fn serve_routes(
     loop {
         tokio::select! {
             Some(stream) = arrivals.next() => {
-                let connection = http1.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes.clone()));
+                let routes = routes.clone().layer(Extension(stream.connect_info()));
+                let connection = http1.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
                 // A connection ends with an error if its client breaks a limit or disconnects.
                 tokio::spawn(open.watch(connection.into_owned()).map(drop));
             }
@@ -106,14 +112,24 @@ fn bounded_http1() -> Builder<TokioExecutor> {
 
 async fn healthz<S: LockService>(State(port): State<Port<S>>) -> Response {
     // A stale read needs no other node, so a node without a quorum is healthy, too.
-    match port.service.query(Query::Totals, Freshness::Stale).await {
-        Ok(answered) => format!("ok: applied {}\n", answered.index).into_response(),
-        Err(error) => unavailable(&error).into_response(),
-    }
+    let answer = match port.service.query(Query::Totals, Freshness::Stale).await {
+        Ok(answered) => (StatusCode::OK, format!("ok: applied {}\n", answered.index)),
+        Err(error) => unavailable(&error),
+    };
+    probed(&port.service, answer)
 }
 
 async fn readyz<S: LockService>(State(port): State<Port<S>>) -> Response {
-    shared(&port.readiness, readiness(&port.service)).await.into_response()
+    probed(&port.service, shared(&port.readiness, readiness(&port.service)).await)
+}
+
+/// Answers a probe. A node that knows its callers answers one word, because a probe shows no caller.
+fn probed<S: LockService>(service: &S, (status, text): Readiness) -> Response {
+    if !service.knows_callers() {
+        return (status, text).into_response();
+    }
+    let word = if status == StatusCode::OK { text.split(':').next().unwrap_or_default() } else { "unready" };
+    (status, format!("{word}\n")).into_response()
 }
 
 /// Returns the last answer if it is new enough, or else the answer of `asking`.
@@ -140,7 +156,21 @@ async fn readiness<S: LockService>(service: &S) -> Readiness {
     }
 }
 
-async fn metrics<S: LockService>(State(port): State<Port<S>>) -> Response {
+async fn metrics<S: LockService>(
+    State(port): State<Port<S>>,
+    Extension(connection): Extension<ConnectionInfo>,
+    headers: HeaderMap,
+) -> Response {
+    let shown = || who_calls(headers.get(header::AUTHORIZATION).map(|shown| shown.as_bytes()), Some(&connection));
+    let caller = port.service.for_caller(Source::Connection(connection.id()), shown);
+    if let Err(error) = caller.and_then(|caller| caller.permits(ClusterRight::Metrics)) {
+        let status = StatusCode::from_u16(error.word().row().http).unwrap_or(StatusCode::FORBIDDEN);
+        let demand = [(header::WWW_AUTHENTICATE, "Bearer")];
+        return match status {
+            StatusCode::UNAUTHORIZED => (status, demand, format!("{error}\n")).into_response(),
+            _ => (status, format!("{error}\n")).into_response(),
+        };
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], (port.render)()).into_response()
 }
 

@@ -8,10 +8,10 @@ use super::Machine;
 use super::acquire::Admission;
 use crate::limits;
 use crate::model::{
-    Acquire, Checked, Claim, Document, DocumentId, DocumentState, FencingToken, HolderView, ListFilter, ListShow,
-    LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position, ProcessPing, Query,
-    QueryReply, QueryResult, RequestId, SessionId, SessionView, TokenState, ValidTokens, WaiterView, WallTime,
-    WhichDocuments, WhichPings, page_rows,
+    Acquire, Checked, Claim, Document, DocumentId, DocumentState, EndReason, FencingToken, HolderView, ListFilter,
+    ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position,
+    ProcessPing, Query, QueryReply, QueryResult, Refusal, RequestId, SessionId, SessionView, TokenState, ValidTokens,
+    WaiterView, WallTime, WhichDocuments, WhichPings, page_rows,
 };
 use crate::state::{ClaimState, Holder, Waiter, looked_at};
 
@@ -232,7 +232,12 @@ impl Machine {
     fn claim(&self, lock: Option<&LockKey>, claim: Claim) -> Option<Outcome> {
         match claim {
             Claim::Request(request) => match lock.map(|lock| self.lives_in(request.session, &lock.namespace)) {
-                Some(Err(refusal)) => Some(Outcome::Refused(refusal)),
+                // The caller need not have proven the session, so it must not learn where the session is.
+                Some(Err(_)) => Some(Outcome::Refused(Refusal::SessionEnded {
+                    session: request.session,
+                    reason: EndReason::Expired,
+                    why: None,
+                })),
                 Some(Ok(())) | None => self.request_outcome(request),
             },
             Claim::Lease(take) => lock.and_then(|key| Some(self.take_outcome(key, self.known_take(key, take)?))),

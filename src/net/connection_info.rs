@@ -13,13 +13,15 @@ pub struct ConnectionInfo {
     pub(crate) half_received: Arc<AtomicUsize>,
     /// The name that the other side has proven by its certificate; `None` without a certificate.
     pub(crate) proven: Option<Arc<CertificateName>>,
+    /// Whether the connection is in plain text from another machine, so that others may read what is sent on it.
+    pub(crate) exposed: bool,
 }
 
 impl ConnectionInfo {
     /// Creates the identity of another connection.
-    pub(crate) fn new(proven: Option<Arc<CertificateName>>) -> Self {
+    pub(crate) fn new(proven: Option<Arc<CertificateName>>, exposed: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), half_received: Arc::default(), proven }
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), half_received: Arc::default(), proven, exposed }
     }
 
     /// Returns the number of the connection, which no other connection of this process has.

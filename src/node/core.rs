@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::auth::Auth;
 use super::events::{ClaimWaiters, Hub};
 use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
@@ -48,6 +49,8 @@ pub(super) struct Core {
     pub(super) wrong_handles: WrongHandles,
     /// What the operator of this node should change, for its status.
     pub(super) warnings: Mutex<Vec<String>>,
+    /// Principals and rules; `None` if all callers may do everything.
+    pub(super) auth: Option<Auth>,
     /// The leader, for the servers on top of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Addresses of the members for clients, for the servers on top of this node.

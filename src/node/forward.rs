@@ -7,10 +7,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Node;
+use super::auth::Caller;
 use super::proposer::lane::Waiting;
+use crate::auth::Who;
 use crate::codec::{Kind, decode_message, encode_message};
 use crate::limits;
-use crate::model::{Announcement, DigestClaim, Query, QueryReply, Reply, Submission};
+use crate::model::{Announcement, DigestClaim, Principal, Query, QueryReply, Reply, Submission};
 use crate::raft::View;
 use crate::service::{Call, ClaimRef, MemberChange, NotSent, Proof, RenewalCall, ServiceError, Status};
 
@@ -42,6 +44,13 @@ pub(super) enum Forward {
     ChangeMembers(MemberChange),
     /// Report the state digests that the asked node remembers. Every node answers, leader or not.
     Digests,
+    /// Serve a call of a principal, which the sender has proven.
+    As {
+        /// Principal of the caller.
+        principal: Principal,
+        /// The call, encoded; no other call of a principal.
+        call: Vec<u8>,
+    },
 }
 
 /// The answer to a [`Forward`]. New variants are added at the end.
@@ -111,7 +120,10 @@ impl Node {
         // Callers repeat these calls automatically. Only the old leader can report whether a transfer of leadership
         // succeeded.
         let repeatable = idempotent || matches!(forward, Forward::Submit(_) | Forward::Renew(_));
-        let payload = forward.encode();
+        let payload = match self.judge()? {
+            Some(judge) => Forward::As { principal: judge.principal, call: forward.encode().to_vec() }.encode(),
+            None => forward.encode(),
+        };
         let (mut gone, mut repeated) = (None, false);
         let mut views = self.core.consensus.watch();
         loop {
@@ -194,7 +206,9 @@ pub(super) async fn forward_unsent(node: Node) {
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
         for Waiting { what: Submission { principal, since, command }, answer, .. } in node.core.queue.take_unsent() {
-            let (node, call) = (node.clone(), Call { principal, proof: Proof::Trusted, age_ms: 0, since, command });
+            let caller = Caller { source: node.caller.source, who: Who::Proven(principal.clone()) };
+            let call = Call { principal, proof: Proof::Trusted, age_ms: 0, since, command };
+            let node = Node { caller, ..node.clone() };
             node.clone().spawn(async move {
                 answer.send(node.submit_to_leader(call).await).ok();
             });
@@ -230,6 +244,7 @@ mod tests {
             Forward::RaiseFeatures(2),
             Forward::ChangeMembers(MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() }),
             Forward::Digests,
+            Forward::As { principal: Principal::local(), call: Forward::Status.encode().to_vec() },
         ]
     }
 

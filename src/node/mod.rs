@@ -8,12 +8,15 @@
 //!             └──────── claim waiters, events ◄── raft callbacks ◄──┘
 //! ```
 
+mod auth;
 pub mod backup;
 mod buckets;
+mod callers;
 mod cluster;
 mod core;
 mod events;
 mod forward;
+mod judge;
 mod leadership;
 mod metrics;
 mod open;
@@ -21,6 +24,8 @@ mod proof;
 mod proposer;
 mod raft_callbacks;
 mod rate_limit;
+mod renewals;
+mod serve_forwarded;
 mod service;
 mod validate;
 mod watchdog;
@@ -33,9 +38,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::auth::Caller;
 use self::core::Core;
 use crate::limits;
-use crate::service::{ServerInfo, Source};
+use crate::service::ServerInfo;
 pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 
 /// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) stops it.
@@ -45,8 +51,8 @@ pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 pub struct Node {
     core: Arc<Core>,
     tasks: Arc<Tasks>,
-    /// Where the calls on this handle come from.
-    source: Source,
+    /// The caller of this handle: the application itself, unless a server or another node made the handle.
+    caller: Caller,
 }
 
 /// The tasks and the runtime of a node; they end with it.
@@ -59,7 +65,7 @@ struct Tasks {
 }
 
 impl Node {
-    /// Returns a handle on the node's lock service.
+    /// Returns a handle on the node's lock service, for the application itself: it may do everything.
     #[must_use]
     pub fn service(&self) -> Self {
         self.clone()

@@ -9,12 +9,14 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
 use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
 use super::wrong_handles::WrongHandles;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
+use crate::auth::{AuthError, Who};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, ConfigError, Protection, TlsMode};
 use crate::limits;
@@ -116,6 +118,9 @@ pub enum OpenNodeError {
     /// The certificates for the other nodes cannot be used; the text names the file and the fix.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The file of rules cannot be used; the text names the file, the line and the fix.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The threads of the runtime cannot be started.
     #[error("cannot start threads: {0}")]
     Runtime(#[from] io::Error),
@@ -158,12 +163,13 @@ impl Node {
         if matches!(network, Bound::Tcp(_)) {
             config.tls.peer.check("peer", config.listen.peer, &format!("node {}", config.node))?;
         }
+        let auth = config.auth.clone().map(Auth::open).transpose()?;
         let tasks = Arc::new(Tasks::start(options.own_runtime, config.node)?);
         let runtime = tasks.handle.clone();
         let fresh = options.ephemeral.then(|| MemoryDisk::new(options.clock.random_u128()));
         let memory = options.memory.or(fresh);
         let (clock, upkeep) = (options.clock, options.upkeep);
-        let opening = runtime.spawn(open_here(config, clock, upkeep, memory, network, Arc::clone(&tasks)));
+        let opening = runtime.spawn(open_here(config, auth, clock, upkeep, memory, network, Arc::clone(&tasks)));
         opening.await.map_err(io::Error::other)?
     }
 }
@@ -223,6 +229,7 @@ impl Tasks {
 
 async fn open_here(
     config: Config,
+    auth: Option<Auth>,
     clock: Arc<dyn Clock>,
     upkeep: Upkeep,
     memory: Option<MemoryDisk>,
@@ -256,7 +263,7 @@ async fn open_here(
     let hooks = hooks(&shared, &tasks);
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announcements::own(&config, settings.disk);
-    let node = assemble(config, settings, announcement, clock, shared, consensus, tasks);
+    let node = assemble((config, auth), settings, announcement, clock, shared, consensus, tasks);
     node.core.queue.set_renewals_an_entry_max(upkeep.renewals_an_entry_max);
     node.spawn(serve_peers(node.clone(), incoming));
     if let Some(why) = watchdog::unfit(&node) {
@@ -298,7 +305,7 @@ async fn open_directory(
 }
 
 fn assemble(
-    config: Config,
+    (config, auth): (Config, Option<Auth>),
     settings: RaftSettings,
     announcement: Announcement,
     clock: Arc<dyn Clock>,
@@ -329,6 +336,7 @@ fn assemble(
         rate_limits,
         wrong_handles: WrongHandles::default(),
         warnings: Mutex::default(),
+        auth,
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),
@@ -336,7 +344,8 @@ fn assemble(
     });
     // A node is assembled once, so the slot is empty.
     shared.core.set(Arc::downgrade(&core)).ok();
-    let node = Node { core: Arc::clone(&core), tasks, source: Source::default() };
+    let caller = Caller { source: Source::InProcess, who: Who::Local };
+    let node = Node { core: Arc::clone(&core), tasks, caller };
     node.spawn(proposer::run(Arc::clone(&core), core.stop.subscribe()));
     node.spawn(leadership::publish(node.clone()));
     node.spawn(forward::forward_unsent(node.clone()));

@@ -38,14 +38,14 @@ impl Node {
     pub(super) fn limit_guesses(&self, shown: Option<Shown<'_>>) -> Result<bool, ServiceError> {
         let Some((session, handle, namespace)) = shown else { return Ok(false) };
         let now = self.core.clock.now();
-        self.core.wrong_handles.check(self.source, now).map_err(ServiceError::not_sent)?;
+        self.core.wrong_handles.check(self.caller.source, now).map_err(ServiceError::not_sent)?;
         let compared = self.core.consensus.machine(|machine| {
             let known = machine.namespace_of(session).is_some();
             machine.proves(session, handle, namespace).map(|()| known)
         });
         match compared {
             Err(refusal @ Refusal::WrongHandle) => {
-                self.core.wrong_handles.count(self.source, now);
+                self.core.wrong_handles.count(self.caller.source, now);
                 Err(refusal.into())
             }
             proven => Ok(proven.unwrap_or(false)),

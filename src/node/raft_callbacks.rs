@@ -6,9 +6,11 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
+use super::auth::Caller;
 use super::core::Shared;
 use super::forward::{Forward, Forwarded};
 use super::{Node, Tasks};
+use crate::auth::Who;
 use crate::machine::Applied;
 use crate::model::Position;
 use crate::raft::Hooks;
@@ -37,8 +39,9 @@ impl Hooks for RaftCallbacks {
 
     fn forwarded(&self, sender: u64, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
         let core = self.shared.core.get().and_then(Weak::upgrade);
-        let node =
-            core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks, source: Source::Node(sender) });
+        // Without another proof, a call of another node is one that it serves for a caller that proves nothing.
+        let caller = Caller { source: Source::Node(sender), who: Who::Anonymous };
+        let node = core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks, caller });
         Box::pin(async move {
             let forward = Forward::decode(&payload)?;
             let answer = match node {

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::auth::{Caller, changed};
 use super::forward::{Forward, Forwarded, unexpected};
-use super::proof::{replace_proof, shown, shown_by};
-use super::proposer::queue::Now;
+use super::judge::Judge;
+use super::proof::{Shown, replace_proof, shown, shown_by};
 use super::{Node, validate};
+use crate::auth::{ClusterRight, Denied, Who};
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::{
-    Command, Invalid, LockKey, LogTime, Outcome, Query, QueryReply, QueryResult, Refusal, Reply, SessionId, Submission,
+    Command, Invalid, LockKey, LogTime, Outcome, Principal, Query, QueryReply, QueryResult, Refusal, Reply, SessionId,
+    Submission,
 };
 use crate::raft::ProposeError;
 use crate::service::{
@@ -20,8 +23,27 @@ use crate::service::{
 };
 
 impl LockService for Node {
-    fn for_source(&self, source: Source) -> Self {
-        Self { source, ..self.clone() }
+    fn for_caller(
+        &self,
+        source: Source,
+        who: impl FnOnce() -> Result<Who, ServiceError>,
+    ) -> Result<Self, ServiceError> {
+        let who = if self.knows_callers() { who()? } else { Who::Anonymous };
+        let node = Self { caller: Caller { source, who }, ..self.clone() };
+        node.judge()?;
+        Ok(node)
+    }
+
+    async fn whoami(&self) -> Result<Principal, ServiceError> {
+        Ok(self.judge()?.map(|judge| judge.principal).unwrap_or_default())
+    }
+
+    fn knows_callers(&self) -> bool {
+        self.core.auth.is_some()
+    }
+
+    fn permits(&self, right: ClusterRight) -> Result<(), ServiceError> {
+        self.needs(right)
     }
 
     #[expect(
@@ -30,8 +52,9 @@ impl LockService for Node {
     )]
     fn submit(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
+            let judge = self.judge()?;
             validate::check(&call)?;
-            match self.limit_guesses(shown_by(&call)) {
+            match self.limit_guesses(self.provable(judge.as_ref(), shown_by(&call))) {
                 // The refusal of an attach is a reply, as from the machine.
                 Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {
                     return Ok(self.core.consensus.machine(|machine| refused(machine, refusal)));
@@ -39,7 +62,7 @@ impl LockService for Node {
                 guessed => replace_proof(&mut call.proof, guessed?),
             }
             if self.serves().await {
-                return answered(self.propose_here(call)?).await;
+                return veiled(judge.as_ref(), answered(self.propose_judged(judge.as_ref(), call)?).await);
             }
             // Boxed, so that the future of a call that is served here reserves no space for forwarding.
             Box::pin(self.submit_to_leader(call)).await
@@ -47,8 +70,10 @@ impl LockService for Node {
     }
 
     async fn renew(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let judge = self.judge()?;
         for renewal in &mut renewals {
-            match self.limit_guesses(shown(renewal.target.session(), &renewal.proof)) {
+            let shown = shown(renewal.target.session(), &renewal.proof);
+            match self.limit_guesses(self.provable(judge.as_ref(), shown)) {
                 Ok(proven) => replace_proof(&mut renewal.proof, proven),
                 Err(error @ ServiceError::NotSent { .. }) => return Err(error),
                 // A wrong handle is answered in its place in the list.
@@ -56,7 +81,7 @@ impl LockService for Node {
             }
         }
         if self.serves().await {
-            return self.renew_here(renewals).await;
+            return self.renew_here(judge.as_ref(), renewals).await;
         }
         let Forwarded::Replies(replies) = Box::pin(self.send_to_leader(Forward::Renew(renewals), None)).await? else {
             return Err(unexpected());
@@ -83,12 +108,13 @@ impl LockService for Node {
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        let judge = self.judge()?;
         validate::query(&query)?;
         match freshness {
-            Freshness::Stale => Ok(self.core.consensus.machine(|machine| machine.query(&query))),
+            Freshness::Stale => self.read(judge.as_ref(), &query),
             Freshness::Linearizable => {
                 if self.serves().await {
-                    return self.query_here(&query).await;
+                    return self.query_here(judge.as_ref(), &query).await;
                 }
                 let answer = Box::pin(self.send_to_leader(Forward::Query(query), None)).await?;
                 let Forwarded::QueryReply(answered) = answer else { return Err(unexpected()) };
@@ -98,6 +124,7 @@ impl LockService for Node {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        self.judge()?;
         validate::scope(&subscription.scope)?;
         if let Some(of) = subscription.cluster_id {
             let here = self.core.consensus.cluster_id().borrow().ok_or_else(|| self.not_sent(NotSent::NoLeader))?;
@@ -106,32 +133,31 @@ impl LockService for Node {
                 return Err(Invalid::new("position", bound, format!("one of {of:032x}")).into());
             }
         }
-        if let Scope::SessionEnd(session) = subscription.scope {
-            return Ok(self.core.shared.hub.session_end(session));
+        match subscription.scope {
+            Scope::SessionEnd(session) => {
+                self.watched(subscription.scope, || self.core.shared.hub.session_end(session))
+            }
+            Scope::Holds(session) => self.hold_events(session),
+            Scope::Namespace { .. } | Scope::Session(_) => self.watched(subscription.scope.clone(), || {
+                let (events, feed) = self.core.shared.hub.subscribe(subscription);
+                self.spawn(feed);
+                events
+            }),
         }
-        if let Scope::Holds(session) = subscription.scope {
-            return self.hold_events(session);
-        }
-        let (events, feed) = self.core.shared.hub.subscribe(subscription);
-        self.spawn(feed);
-        Ok(events)
     }
 
     fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
-        Ok(self.core.shared.hub.hold_events(session))
+        self.watched(Scope::Holds(session), || self.core.shared.hub.hold_events(session))
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
+        self.judge()?;
         Ok(self.status_from_leader().await)
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        let members = self.core.members();
-        if !members.contains_key(&to) {
-            let known: Vec<_> = members.keys().collect();
-            return Err(Invalid::new("node", format!("one of {known:?}"), to).into());
-        }
         if self.leads() {
+            self.needs(ClusterRight::Operate)?;
             return self.transfer_here(to).await;
         }
         let Forwarded::Transferred =
@@ -144,6 +170,7 @@ impl LockService for Node {
 
     async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
         if self.leads() {
+            self.needs(ClusterRight::Operate)?;
             return self.change_members_here(change).await;
         }
         let Forwarded::MembersChanged =
@@ -155,11 +182,15 @@ impl LockService for Node {
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {
-        Ok(self.backup_here())
+        self.needs(ClusterRight::Backup)?;
+        // This node decides about the whole backup, the read at the leader included.
+        let caller = Caller { source: self.caller.source, who: Who::Local };
+        Ok(Self { caller, ..self.clone() }.backup_here())
     }
 
     async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
         if self.leads() {
+            self.needs(ClusterRight::Operate)?;
             return self.raise_features_here(to).await;
         }
         let Forwarded::FeaturesRaised = self.send_to_leader(Forward::RaiseFeatures(to), None).await? else {
@@ -170,39 +201,35 @@ impl LockService for Node {
 }
 
 impl Node {
-    /// Serves a call that another node forwarded. If this node does not lead, it refuses the call; it forwards the call
-    /// again only if the call waited here during a transfer of leadership.
-    pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
-        let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
-        if !(anywhere || self.serves().await) {
-            let leader = self.core.leader_hint();
-            return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
-        }
-        let served = match forward {
-            Forward::Submit(call) => match validate::check(&call) {
-                Ok(()) => self.submit_here(*call).await.map(Forwarded::Reply),
-                Err(error) => Err(error),
-            },
-            Forward::Renew(renewals) => self.renew_here(renewals).await.map(Forwarded::Replies),
-            Forward::Settled { claim, wait_ms } => {
-                let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
-                self.wait_outcome_here(&claim, wait).await.map(Forwarded::Reply)
-            }
-            Forward::Query(query) => self.query_here(&query).await.map(Forwarded::QueryReply),
-            Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
-            Forward::Status => Ok(Forwarded::Status(self.status_here())),
-            Forward::RaiseFeatures(to) => self.raise_features_here(to).await.map(|()| Forwarded::FeaturesRaised),
-            Forward::ChangeMembers(change) => {
-                self.change_members_here(change).await.map(|()| Forwarded::MembersChanged)
-            }
-            Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
-            Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
-        };
-        served.unwrap_or_else(Forwarded::Error)
-    }
-
+    /// Puts a command of this node itself through the log.
     pub(super) async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
         answered(self.propose_here(call)?).await
+    }
+
+    /// Proposes a caller's command under its principal, or answers it without the log if the caller must not learn
+    /// more.
+    pub(super) fn propose_judged(
+        &self,
+        judge: Option<&Judge>,
+        mut call: Call,
+    ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
+        let Some(judge) = judge else {
+            if let Some(principal) = self.named() {
+                call.principal = principal.clone();
+            }
+            return self.propose_here(call);
+        };
+        let hidden = self.core.consensus.machine(|machine| {
+            let outcome = judge.command(machine, &call.command)?;
+            Ok::<_, Denied>(outcome.map(|outcome| Reply::new(machine.applied(), machine.now(), outcome)))
+        })?;
+        if let Some(reply) = hidden {
+            let (answer, reply_to) = oneshot::channel();
+            answer.send(Ok(reply)).ok();
+            return Ok(reply_to);
+        }
+        call.principal = judge.principal.clone();
+        self.propose_here(call)
     }
 
     fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
@@ -216,7 +243,7 @@ impl Node {
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.sent_at(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
-        self.core.queue.command(self.source, submission, answer).map_err(|why| self.not_sent(why))?;
+        self.core.queue.command(self.caller.source, submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
     }
 
@@ -229,55 +256,20 @@ impl Node {
         })
     }
 
-    async fn renew_here(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let mut refused = self.refused_renewals(&renewals);
-        if !refused.is_empty() {
-            // This state may be old, and what it lacks may exist.
-            self.confirm_leadership().await?;
-            refused = self.refused_renewals(&renewals);
-        }
-        leave_out(&mut renewals, &refused);
-        let (applied, timed) =
-            self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
-        let now = || Now { instant: self.core.clock.now(), applied, timed };
-        let waiting = self.core.queue.renewals(self.source, renewals, now).map_err(|why| self.not_sent(why))?;
-        let mut replies = Vec::with_capacity(waiting.len());
-        for reply in waiting {
-            match answered(reply).await {
-                Ok(reply) => replies.push(reply),
-                // Some renewals were applied before, so the error must not say that the whole list was not sent.
-                Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
-                    return Err(ServiceError::unknown("only a part of the renewals was applied"));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        // Inserted in ascending order of their places, so that every earlier reply is present by then.
-        refused.into_iter().for_each(|(place, reply)| replies.insert(place, reply));
-        Ok(replies)
-    }
-
-    /// Returns the refusals of the renewals with an invalid proof, and of those that this state refuses because their
-    /// targets do not exist, with their places. They must not stop the other renewals, and need no place in the log.
-    fn refused_renewals(&self, renewals: &[RenewalCall]) -> Vec<(usize, Reply)> {
-        self.core.consensus.machine(|machine| {
-            let disproved = |call: &RenewalCall| {
-                let (session, handle, namespace) = shown(call.target.session(), &call.proof)?;
-                machine.proves(session, handle, namespace).err()
-            };
-            let refusal = |call| disproved(call).or_else(|| machine.refuses_renewal(&call.target));
-            let calls = renewals.iter().enumerate();
-            calls.filter_map(|(place, call)| Some((place, refused(machine, refusal(call)?)))).collect()
-        })
+    /// Returns what a caller shows for a session, unless the session is another's: its handle must not be confirmed.
+    fn provable<'a>(&self, judge: Option<&Judge>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
+        let anothers = |judge: &Judge, session| self.core.consensus.machine(|machine| judge.session(machine, session));
+        shown.filter(|(session, ..)| judge.and_then(|judge| anothers(judge, *session)).is_none())
     }
 
     /// Returns the outcome of a claim as soon as it is decided, or its current state after `wait`.
-    async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
+    pub(super) async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
         let begun = tokio::time::Instant::now();
         let deadline = begun + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
-        let mut confirmed = false;
+        let (mut confirmed, mut rules) = (false, self.rules());
         loop {
+            let judge = self.judge()?;
             let waiter = self.core.shared.claim_waiters.register(claim.claim);
             if *self.core.stop.borrow() {
                 return Err(ServiceError::Stopping);
@@ -285,7 +277,7 @@ impl Node {
             if !self.leads() {
                 return Err(self.not_sent(NotSent::NotLeader));
             }
-            let reply = self.core.consensus.machine(|machine| claim_reply(machine, &query, &claim.lock))?;
+            let reply = claim_reply(self.read(judge.as_ref(), &query)?, &claim.lock)?;
             if !matches!(reply.outcome, Outcome::Queued(_)) {
                 // Another leader may have decided more, such as the end of a hold. A grant that was committed during
                 // this call usually is the proof that this node led then.
@@ -299,18 +291,35 @@ impl Node {
             let notified = waiter.notified();
             tokio::select! {
                 () = notified => {}
+                () = changed(&mut rules) => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(reply),
             }
         }
     }
 
-    async fn query_here(&self, query: &Query) -> Result<QueryReply, ServiceError> {
+    pub(super) async fn query_here(&self, judge: Option<&Judge>, query: &Query) -> Result<QueryReply, ServiceError> {
+        if let Some(judge) = judge {
+            self.core.consensus.machine(|machine| judge.query(machine, query).map(drop))?;
+        }
         self.confirm_leadership().await?;
-        Ok(self.core.consensus.machine(|machine| machine.query(query)))
+        self.read(judge, query)
+    }
+
+    /// Answers a query from the state of this node, as far as the caller may know the answer.
+    fn read(&self, judge: Option<&Judge>, query: &Query) -> Result<QueryReply, ServiceError> {
+        self.core.consensus.machine(|machine| {
+            let Some(judge) = judge else { return Ok(machine.query(query)) };
+            let Some(answer) = judge.query(machine, query)? else {
+                let mut reply = machine.query(query);
+                judge.veil_answer(&mut reply.answer);
+                return Ok(reply);
+            };
+            Ok(QueryReply { index: machine.applied(), now: machine.now(), answer })
+        })
     }
 
     /// Confirms by a round to a quorum that this node leads and has applied every command that was answered before.
-    async fn confirm_leadership(&self) -> Result<(), ServiceError> {
+    pub(super) async fn confirm_leadership(&self) -> Result<(), ServiceError> {
         match self.core.consensus.read_barrier().await {
             Ok(()) => Ok(()),
             Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
@@ -330,26 +339,24 @@ impl Node {
 }
 
 /// Returns a reply with a refusal that needed no place in the log.
-fn refused(machine: &Machine, refusal: Refusal) -> Reply {
+pub(super) fn refused(machine: &Machine, refusal: Refusal) -> Reply {
     Reply::new(machine.applied(), machine.now(), Outcome::Refused(refusal))
 }
 
-/// Removes the renewals at the places of these refusals, which are in ascending order.
-fn leave_out(renewals: &mut Vec<RenewalCall>, refused: &[(usize, Reply)]) {
-    let (mut places, mut refused) = (0.., refused.iter().map(|(place, _)| *place).peekable());
-    renewals.retain(|_| {
-        let place = places.next();
-        refused.next_if(|refused| Some(*refused) == place).is_none()
-    });
-}
-
 /// Waits for the reply to a queued command or renewal. If the sender is dropped, the outcome is unknown.
-async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Result<Reply, ServiceError> {
+pub(super) async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Result<Reply, ServiceError> {
     reply.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
 }
 
-fn claim_reply(machine: &Machine, query: &Query, lock: &LockKey) -> Result<Reply, ServiceError> {
-    let QueryReply { index, now, answer } = machine.query(query);
+/// Returns a reply without what the caller may not know of other names.
+pub(super) fn veiled(judge: Option<&Judge>, reply: Result<Reply, ServiceError>) -> Result<Reply, ServiceError> {
+    let mut reply = reply?;
+    judge.inspect(|judge| judge.veil(&mut reply.outcome));
+    Ok(reply)
+}
+
+fn claim_reply(answer: QueryReply, lock: &LockKey) -> Result<Reply, ServiceError> {
+    let QueryReply { index, now, answer } = answer;
     let QueryResult::Claim { outcome, recalled } = answer else {
         return Err(ServiceError::Internal("the machine answered another question".into()));
     };

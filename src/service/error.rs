@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::error_table::{Advice, ErrorCode};
+use crate::auth::Denied;
 use crate::model::{Invalid, Position, Refusal};
 
 /// Why a service returned no answer. An unknown outcome is never reported as "it did not happen".
@@ -52,6 +53,21 @@ pub enum ServiceError {
     /// An internal error, with a description: a bug, or an answer that the protocol does not allow.
     #[error("internal error: {0}")]
     Internal(String),
+    /// The caller does not prove that it is a principal of the cluster.
+    #[error("not authenticated: {why}")]
+    Unauthenticated {
+        /// Proof that is missing or not valid.
+        why: String,
+    },
+}
+
+impl From<Denied> for ServiceError {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unauthenticated(why) => ServiceError::Unauthenticated { why },
+            Denied::Forbidden(why) => ServiceError::Forbidden { why },
+        }
+    }
 }
 
 /// Why a command was not sent.
@@ -137,6 +153,7 @@ impl ServiceError {
             ServiceError::EventsMissed { .. } => ErrorCode::EventsMissed,
             ServiceError::Stopping => ErrorCode::Stopping,
             ServiceError::Internal(_) => ErrorCode::Internal,
+            ServiceError::Unauthenticated { .. } => ErrorCode::Unauthenticated,
         }
     }
 
@@ -159,6 +176,7 @@ impl ServiceError {
             | ServiceError::Invalid(_)
             | ServiceError::Refused(_)
             | ServiceError::Forbidden { .. }
+            | ServiceError::Unauthenticated { .. }
             | ServiceError::EventsMissed { .. }
             | ServiceError::Stopping
             | ServiceError::Internal(_) => 0,

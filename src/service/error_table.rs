@@ -102,6 +102,8 @@ table! {
     MembersUnfit "members-unfit" 9 409 65 GiveUp;
     /// The caller lacks the permission.
     NotPermitted "not-permitted" 7 403 77 GiveUp;
+    /// The caller does not prove that it is a principal of the cluster.
+    Unauthenticated "unauthenticated" 16 401 77 GiveUp;
     /// No endpoint could be reached.
     Unreachable "unreachable" 14 503 69 Retry;
     /// No node leads, or the leader has no quorum.

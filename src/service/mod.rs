@@ -1,11 +1,12 @@
 //! The lock service trait: the calls that every lock service answers, and the errors that it returns.
 //!
-//! Knows: limits, model. Never: implementations of the trait, wire formats, disks.
+//! Knows: limits, model, auth, and how net describes a connection. Never: implementations of the trait, wire formats, disks.
 //!
 //! An embedded [node](crate::node) implements [`LockService`] in-process, and the gRPC client implements it over the
 //! network. Sessions, guards and commands are written once, on top of the trait.
 
 mod call;
+mod caller;
 mod download;
 mod error;
 mod error_table;
@@ -19,9 +20,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::model::{Query, QueryReply, Reply, SessionId};
+use crate::auth::{ClusterRight, Who};
+use crate::model::{Principal, Query, QueryReply, Reply, SessionId};
 
 pub use call::{Call, ClaimRef, Freshness, Proof, RenewalCall, Scope, Source, Subscription};
+pub use caller::who_calls;
 pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
@@ -40,11 +43,35 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// outcome.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
-    /// Returns a handle on the same service for the calls of one source. A service that does not limit sources returns
-    /// a clone.
-    #[must_use]
-    fn for_source(&self, _source: Source) -> Self {
-        self.clone()
+    /// Returns a handle on the same service for the calls of one caller, which come from one source. A service that
+    /// treats all callers alike returns a clone, and does not ask who calls.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unauthenticated`] if the service knows its callers, and this one does not prove who it is.
+    fn for_caller(
+        &self,
+        _source: Source,
+        _who: impl FnOnce() -> Result<Who, ServiceError>,
+    ) -> Result<Self, ServiceError> {
+        Ok(self.clone())
+    }
+
+    /// Returns the principal of this handle's caller; `anonymous` if the service does not know its callers.
+    fn whoami(&self) -> impl Future<Output = Result<Principal, ServiceError>> + Send {
+        async { Ok(Principal::default()) }
+    }
+
+    /// Whether the service knows its callers. If so, others get as little as possible.
+    fn knows_callers(&self) -> bool {
+        false
+    }
+
+    /// Refuses a caller of this handle that lacks this right on the whole cluster.
+    ///
+    /// # Errors
+    /// [`ServiceError::Forbidden`].
+    fn permits(&self, _right: ClusterRight) -> Result<(), ServiceError> {
+        Ok(())
     }
 
     /// Returns the longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if

@@ -13,6 +13,7 @@ mod compat;
 mod faulty;
 mod lost_time;
 mod other_languages;
+mod rights;
 mod sets;
 mod sources;
 mod runtimes;

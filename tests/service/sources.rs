@@ -1,5 +1,6 @@
 //! Limits that protect the callers of a node from each other: what an abusive source cannot cause.
 
+use lockkeeper::auth::Who;
 use lockkeeper::client::{Client, Session};
 use lockkeeper::limits;
 use lockkeeper::model::{
@@ -22,6 +23,11 @@ fn renewal(target: RenewalTarget) -> RenewalCall {
 
 async fn applied(node: &Node, freshness: Freshness) -> u64 {
     node.service().query(Query::Totals, freshness).await.expect("answered").index
+}
+
+/// Returns a handle for the calls of one connection.
+fn of(node: &Node, connection: u64) -> Node {
+    node.for_caller(Source::Connection(connection), || Ok(Who::Anonymous)).expect("a caller")
 }
 
 async fn open(leader: &Node) -> Session<Node> {
@@ -80,7 +86,7 @@ async fn guessing_is_slow() {
         tokio::time::sleep(POLL).await;
     }
     for (connection, node) in [(1, leader), (2, follower)] {
-        let guesser = node.for_source(Source::Connection(connection));
+        let guesser = of(&node, connection);
         let (mut wrong, mut slowed) = (0, 0);
         let begun = std::time::Instant::now();
         for guess in 0..10 * u128::from(limits::WRONG_HANDLES_A_SECOND) {
@@ -95,7 +101,7 @@ async fn guessing_is_slow() {
         }
         let most = u128::from(limits::WRONG_HANDLES_A_SECOND) * (1 + begun.elapsed().as_millis() / 1_000 + 1);
         assert!(0 < slowed && wrong <= most, "{wrong} guesses were answered, {slowed} were not");
-        let other = node.for_source(Source::Connection(10 + connection));
+        let other = of(&node, 10 + connection);
         let refused = other.submit(close(Handle::from_random(1))).await.expect_err("a guess");
         assert_eq!(refused, ServiceError::Refused(Refusal::WrongHandle), "another source");
     }
@@ -110,7 +116,7 @@ async fn a_follower_that_is_behind_proves_no_handle() {
         let session = open(&leader).await;
         let proof = Proof::Handle { handle: Handle::from_random(7), namespace: Namespace::default() };
         let close = Command::CloseSession { session: session.id(), end: SessionClose::Done };
-        let other = follower.for_source(Source::Connection(connection));
+        let other = of(&follower, connection);
         let refused = other.submit(Call { proof, ..Call::new(close) }).await.expect_err("a wrong handle");
         assert_eq!(refused, ServiceError::Refused(Refusal::WrongHandle));
     }

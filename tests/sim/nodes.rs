@@ -99,6 +99,7 @@ fn config(index: usize) -> Config {
         rates: Rates::default(),
         tls: Tls::default(),
         http_hosts: Vec::new(),
+        auth: None,
     }
 }
 

@@ -10,14 +10,24 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::auth::{Access, AuthError, On, PrincipalView, Right, TokenHash, new_token, principal_name};
+use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::limits::{TOKEN_DAYS, TOKEN_DAYS_MAX};
 use crate::model::{LockName, Namespace, Principal, WallTime};
+use crate::service::LockService;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum AuthCommand {
+    #[command(flatten)]
+    File(FileCommand),
+    /// Print the principal as which a node knows this client
+    Whoami,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum FileCommand {
     /// Make a file of rules with one principal that may do everything
     Init(InitOptions),
     /// Add a token of a principal to a file, and print it: no node can show it again
@@ -114,13 +124,21 @@ fn principal(text: &str) -> Result<Principal, String> {
     principal_name(text)
 }
 
-pub(in crate::cli) fn run(command: &AuthCommand, output: &Output) -> Result<u8, Failure> {
+/// Asks a node for the principal of this client.
+pub(in crate::cli) async fn whoami(client: &Client, output: &Output) -> Result<u8, Failure> {
+    let principal = client.service().whoami().await?;
+    output.answer(&serde_json::json!({ "principal": principal.as_str() }), || principal.to_string())?;
+    Ok(YES)
+}
+
+/// Runs a command about a file of rules, without a node.
+pub(in crate::cli) fn run(command: &FileCommand, output: &Output) -> Result<u8, Failure> {
     match command {
-        AuthCommand::Init(options) => init(options, output),
-        AuthCommand::Token(options) => token(options, output),
-        AuthCommand::Revoke(options) => revoke(options, output),
-        AuthCommand::Check(options) if options.can.is_empty() => list(options, output),
-        AuthCommand::Check(options) => can(options, output),
+        FileCommand::Init(options) => init(options, output),
+        FileCommand::Token(options) => token(options, output),
+        FileCommand::Revoke(options) => revoke(options, output),
+        FileCommand::Check(options) if options.can.is_empty() => list(options, output),
+        FileCommand::Check(options) => can(options, output),
     }
 }
 
@@ -325,9 +343,9 @@ mod tests {
     fn made(folder: &Path) -> (PathBuf, String) {
         let (file, out) = (folder.join("auth.toml"), folder.join("ops.token"));
         let admin = principal("ops").expect("a name");
-        run(&AuthCommand::Init(InitOptions { file: file.clone(), admin: admin.clone() }), &output()).expect("made");
+        run(&FileCommand::Init(InitOptions { file: file.clone(), admin: admin.clone() }), &output()).expect("made");
         let options = TokenOptions { file: file.clone(), principal: admin, expires: 7, out: Some(out.clone()) };
-        run(&AuthCommand::Token(options), &output()).expect("added");
+        run(&FileCommand::Token(options), &output()).expect("added");
         let secret = fs::read_to_string(out).expect("the secret");
         (file, secret.trim().to_owned())
     }
@@ -343,7 +361,7 @@ mod tests {
         assert!(text.contains(&hash.to_string()) && !text.contains(&secret), "{text}");
         let commented = format!("{text}# for the pipeline\n");
         fs::write(&file, commented).expect("written");
-        let revoked = |id: String| run(&AuthCommand::Revoke(RevokeOptions { file: file.clone(), id }), &output());
+        let revoked = |id: String| run(&FileCommand::Revoke(RevokeOptions { file: file.clone(), id }), &output());
         for wrong in ["", "0", "000000000000", &hash.id()[..11]] {
             let refused = revoked(wrong.to_owned()).expect_err(wrong);
             assert!(refused.detail.contains(&hash.id()), "{}", refused.detail);
@@ -353,7 +371,7 @@ mod tests {
         assert!(!text.contains(&hash.to_string()) && text.contains("# for the pipeline"), "{text}");
         assert!(revoked(hash.id()).is_err());
         let again = InitOptions { file, admin: principal("ops").expect("a name") };
-        assert!(run(&AuthCommand::Init(again), &output()).is_err(), "it would replace a file");
+        assert!(run(&FileCommand::Init(again), &output()).is_err(), "it would replace a file");
     }
 
     /// The answer says whether a principal may, by exit code and rule. A question about another one is an error.
@@ -366,14 +384,14 @@ mod tests {
         fs::write(&file, text).expect("written");
         let ask = |can: [&str; 3]| {
             let can = can.map(str::to_owned).to_vec();
-            run(&AuthCommand::Check(CheckOptions { file: file.clone(), can }), &output())
+            run(&FileCommand::Check(CheckOptions { file: file.clone(), can }), &output())
         };
         assert_eq!(ask(["ops", "admin", "prod/a"]), Ok(YES));
         assert_eq!((ask(["ci", "read", "prod/a"]), ask(["ops", "lock", "prod"])), (Ok(NO), Ok(YES)));
         for wrong in [["x", "read", "prod/a"], ["ops", "write", "prod/a"], ["ops", "read", "Prod/a"]] {
             assert_eq!(ask(wrong).expect_err("refused").exit(), 64, "{wrong:?}");
         }
-        assert_eq!(run(&AuthCommand::Check(CheckOptions { file, can: Vec::new() }), &output()), Ok(YES));
+        assert_eq!(run(&FileCommand::Check(CheckOptions { file, can: Vec::new() }), &output()), Ok(YES));
     }
 
     /// The lines of JSON have the fields that the manual lists.

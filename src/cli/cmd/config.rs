@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use crate::auth::Access;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::server::check_certificates;
@@ -36,6 +37,9 @@ struct ConfigChecked {
 pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
     let config = Config::from_file(&options.file)?;
     check_certificates(&config)?;
+    if let Some(rules) = &config.auth {
+        Access::from_file(rules)?;
+    }
     if output.json {
         let (file, cluster) = (options.file.display().to_string(), config.cluster.clone());
         let (node, members) = (config.node, config.members.len());

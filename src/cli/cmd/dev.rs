@@ -230,6 +230,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         rates: Rates::default(),
         tls: Tls::default(),
         http_hosts: Vec::new(),
+        auth: None,
         cluster: CLUSTER.to_owned(),
         node: id,
         data: Path::new(&options.dir).join(format!("n{id}")),

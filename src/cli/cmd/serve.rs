@@ -20,7 +20,8 @@ pub(in crate::cli) struct ServeOptions {
 }
 
 /// Runs the node until a signal: TERM and INT transfer leadership and stop the node, HUP reloads the log level, the
-/// rates of `[quota]` and the certificates. Also reads the certificates again from time to time.
+/// rates of `[quota]`, the certificates and the rules of `[auth]`. Also reads the files of certificates and rules again
+/// from time to time.
 pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
     logging::set_level(&config.log_level);
@@ -39,7 +40,7 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
             _ = term.recv() => break Ok(YES),
             _ = int.recv() => break Ok(YES),
             _ = hup.recv() => reload(options, &mut server),
-            _ = look.tick() => server.reload_certificates(),
+            _ = look.tick() => server.reload_files(),
             () = instruments.keep() => {}
         }
     };
@@ -51,13 +52,13 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
 }
 
 /// Reloads what can change while a node runs: its log level, the rates of namespaces, and the contents of the files of
-/// certificates. An invalid config changes nothing.
+/// certificates and rules. An invalid config changes nothing.
 fn reload(options: &ServeOptions, server: &mut Server) {
     match Config::from_file(&options.config) {
         Ok(config) => {
             logging::set_level(&config.log_level);
             server.node.set_rates(config.rates);
-            server.reload_certificates();
+            server.reload_files();
             tracing::info!(level = config.log_level, "reloaded the config");
         }
         Err(error) => tracing::warn!(%error, "the config was not reloaded"),

@@ -120,7 +120,7 @@ impl PortTls {
         };
         match shaken {
             Ok(Shaken::Tls(settings, stream)) => Some(self.protected(settings, *stream, admission, from)),
-            Ok(Shaken::Plain(stream)) => Some(Connection::new(Accepted::resume(stream, admission))),
+            Ok(Shaken::Plain(stream)) => Some(Connection::plain(Accepted::resume(stream, admission), from)),
             Ok(Shaken::Ended) => None,
             Err(refused) => {
                 self.report(from, &refused);
@@ -236,6 +236,12 @@ impl PortTls {
     }
 }
 
+fn plain(accepted: Accepted<TcpStream>) -> Connection {
+    let (stream, admission) = accepted.into_parts();
+    let from = stream.peer_addr().ok();
+    Connection::plain(Accepted::resume(stream, admission), from)
+}
+
 /// Returns the connections of a port. With TLS these are the ones whose handshakes succeeded. Slow handshakes do not
 /// delay others: as many as the port may have are performed at the same time.
 pub fn secured(
@@ -243,7 +249,7 @@ pub fn secured(
     tls: Option<PortTls>,
 ) -> BoxStream<'static, Connection> {
     match tls {
-        None => arrivals.map(Connection::new).boxed(),
+        None => arrivals.map(plain).boxed(),
         Some(tls) => {
             // With space for one more, the port goes on to accept connections, and closes those beyond its limit.
             let at_once = tls.0.port.limits().unproven + 1;

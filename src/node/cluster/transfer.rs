@@ -16,6 +16,11 @@ impl Node {
     /// Only a node that answered within two heartbeats and has the whole log is eligible: a transfer to a dead node
     /// would cost a full election.
     pub(in crate::node) async fn transfer_here(&self, to: u64) -> Result<(), ServiceError> {
+        let members = self.core.members();
+        if !members.contains_key(&to) {
+            let known: Vec<_> = members.keys().collect();
+            return Err(Invalid::new("node", format!("one of {known:?}"), to).into());
+        }
         if to == self.core.id {
             return Ok(());
         }

@@ -4,7 +4,8 @@ use tokio::sync::mpsc;
 
 use super::RemoteService;
 use super::endpoints::{self, Effect};
-use crate::rpc::convert::{Wire, error_from_status};
+use crate::model::Principal;
+use crate::rpc::convert::{Wire, error_from_status, not_understood};
 use crate::rpc::pb;
 use crate::service::{Download, MemberChange, ServiceError};
 
@@ -16,6 +17,15 @@ impl RemoteService {
             asked.map(|_| ()).map_err(|status| error_from_status(&status))
         };
         self.shared.endpoints.ask(Effect::Changes, change, ask).await
+    }
+
+    pub(super) async fn principal(&self) -> Result<Principal, ServiceError> {
+        let ask = |(), at| async move {
+            let asked = endpoints::admin(at).who_am_i(pb::WhoAmIRequest {}).await;
+            let principal = asked.map_err(|status| error_from_status(&status))?.into_inner().principal;
+            Principal::parse(&principal).map_err(not_understood)
+        };
+        self.shared.endpoints.ask(Effect::Reads, (), ask).await
     }
 
     /// Downloads a file at the speed of its reader, without a time limit.

@@ -6,15 +6,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
-use tonic::transport::Channel;
 
 use super::endpoints::Endpoints;
-use super::pin::{Found, PinnedChannel, Unfit, cluster_of};
+use super::pin::{Dialled, Found, PinnedChannel, Unfit, cluster_of};
 use crate::limits;
 use crate::service::ServiceError;
 
 /// A connection with the cluster of its node: `None` if that has no id yet.
-type Greeted = Result<(Channel, Option<u128>), Unfit>;
+type Greeted = Result<(Dialled, Option<u128>), Unfit>;
 
 impl Endpoints {
     /// Asks all endpoints for the cluster to accept. Once one has answered, the others have [`limits::CLUSTER_LOOK_MS`]
@@ -51,9 +50,9 @@ impl Endpoints {
         // One connection is enough until another one is needed.
         let first = found.iter().find(|(_, found)| *found == Ok(pinned));
         if let Some((address, _)) = first
-            && let Some(Ok((channel, _))) = greeted.remove(address)
+            && let Some(Ok((dialled, _))) = greeted.remove(address)
         {
-            self.keep(address, channel);
+            self.keep(address, dialled);
             self.prefer(address);
         }
         Ok(())
@@ -68,9 +67,9 @@ impl Endpoints {
         };
         self.cluster.note(address, &found);
         match greeted {
-            Ok((channel, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, channel)),
+            Ok((dialled, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, dialled)),
             // This node refuses calls that name a cluster until it belongs to that cluster.
-            Ok((channel, None)) => Ok(self.keep(address, channel)),
+            Ok((dialled, None)) => Ok(self.keep(address, dialled)),
             Ok((_, Some(cluster_id))) => Err(Unfit::Foreign(cluster_id)),
             Err(unfit) => Err(unfit),
         }
@@ -82,10 +81,10 @@ impl Endpoints {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let mut before = None;
         loop {
-            let channel = self.dial(address).await?;
-            let answered = timeout(longest, cluster_of(channel.clone())).await;
+            let dialled = self.dial(address).await?;
+            let answered = timeout(longest, cluster_of(dialled.channel.clone())).await;
             match (answered.map_err(|_| late())?, before) {
-                (Ok(cluster_id), _) => return Ok((channel, cluster_id)),
+                (Ok(cluster_id), _) => return Ok((dialled, cluster_id)),
                 (Err(why), None) => before = Some(why),
                 (Err(why), Some(_)) if self.is_plain() => {
                     return Err(Unfit::NoClientPort(format!("{why}; if it uses TLS, give --ca")));

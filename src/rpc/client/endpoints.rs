@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Sleep, sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
 
-use super::pin::{ClusterPin, PinnedChannel, Unfit, cause};
+use super::pin::{ClusterPin, Dialled, PinnedChannel, Unfit};
 use super::settings::RemoteSettings;
+use super::token_file;
 use crate::limits;
 use crate::model::Invalid;
-use crate::net::{CoalescingConnector, Connector, TlsConnector, TlsFiles, TlsRefusal};
+use crate::net::{Connector, TlsFiles};
 use crate::rpc::pb::admin_client::AdminClient;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::service::{LeaderHint, NotSent, ServiceError};
@@ -38,8 +39,9 @@ pub(super) struct Endpoints {
     /// Members that a node reported, in addition to the configured ones: members that joined later are found this way.
     learned: Mutex<Vec<String>>,
     pub(super) cluster: Arc<ClusterPin>,
-    tls: Option<Arc<TlsFiles>>,
-    connector: Option<Connector>,
+    pub(super) tls: Option<Arc<TlsFiles>>,
+    pub(super) auth_token_file: Option<PathBuf>,
+    pub(super) connector: Option<Connector>,
     pub(super) request_wait: Duration,
     /// Endpoint of the last answer, or the reported leader.
     preferred: Mutex<Option<String>>,
@@ -71,7 +73,19 @@ enum Step<T> {
 impl Endpoints {
     /// Checks the endpoints. Refuses addresses to which no connection can be made.
     pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
-        let RemoteSettings { endpoints: configured, cluster, on_left_out, tls, request_wait, connector } = settings;
+        let RemoteSettings {
+            endpoints: configured,
+            cluster,
+            on_left_out,
+            tls,
+            auth_token_file,
+            request_wait,
+            connector,
+        } = settings;
+        if let Some(path) = &auth_token_file {
+            let unfit = |why| Invalid::new("auth_token_file", "a file with a token", why);
+            token_file::read(path).map_err(unfit)?;
+        }
         if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
             let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);
             return Err(Invalid::new("endpoints", bound, configured.len()));
@@ -81,6 +95,7 @@ impl Endpoints {
             learned: Mutex::default(),
             cluster: Arc::new(ClusterPin::new(cluster, on_left_out)),
             tls: tls.map(Arc::new),
+            auth_token_file,
             connector,
             request_wait,
             preferred: Mutex::default(),
@@ -241,6 +256,7 @@ impl Endpoints {
                 | ServiceError::Invalid(_)
                 | ServiceError::Refused(_)
                 | ServiceError::Forbidden { .. }
+                | ServiceError::Unauthenticated { .. }
                 | ServiceError::EventsMissed { .. }
                 | ServiceError::Internal(_),
                 _,
@@ -318,8 +334,8 @@ impl Endpoints {
     }
 
     /// Stores a connection so that calls share it.
-    pub(super) fn keep(&self, address: &str, channel: Channel) -> PinnedChannel {
-        let channel = PinnedChannel::new(channel, address, Arc::clone(&self.cluster));
+    pub(super) fn keep(&self, address: &str, dialled: Dialled) -> PinnedChannel {
+        let channel = PinnedChannel::new(dialled, address, Arc::clone(&self.cluster));
         self.channels().insert(address.to_owned(), channel.clone());
         channel
     }
@@ -327,39 +343,6 @@ impl Endpoints {
     /// Whether the client dials TCP without TLS.
     pub(super) fn is_plain(&self) -> bool {
         self.tls.is_none() && self.connector.is_none()
-    }
-
-    /// Opens a new connection.
-    pub(super) async fn dial(&self, address: &str) -> Result<Channel, Unfit> {
-        let endpoint = self.endpoint(address).map_err(|error| Unfit::Unreached(cause(&error)))?;
-        let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
-        let connecting = async {
-            match (self.connector.clone(), self.tls.clone()) {
-                (Some(connector), _) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
-                (None, None) => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
-                (None, Some(files)) => {
-                    let tls = TlsConnector { files, below: CoalescingConnector::tcp().0 };
-                    endpoint.connect_with_connector(CoalescingConnector(tls)).await
-                }
-            }
-        };
-        let late = |_| Unfit::Unreached("no connection in time".to_owned());
-        timeout(longest, connecting).await.map_err(late)?.map_err(|error| match TlsRefusal::of(&error) {
-            Some(refusal) => Unfit::TlsRefused(refusal.clone()),
-            None => Unfit::Unreached(cause(&error)),
-        })
-    }
-
-    fn endpoint(&self, address: &str) -> Result<Endpoint, tonic::transport::Error> {
-        // The connector adds TLS.
-        Ok(Endpoint::from_shared(format!("http://{address}"))?
-            .connect_timeout(Duration::from_millis(limits::CONNECT_MS_MAX))
-            .http2_keep_alive_interval(Duration::from_millis(limits::KEEPALIVE_MS))
-            .keep_alive_timeout(Duration::from_millis(limits::KEEPALIVE_WAIT_MS))
-            .keep_alive_while_idle(true)
-            .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
-            .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES))
     }
 
     fn preferred(&self) -> MutexGuard<'_, Option<String>> {

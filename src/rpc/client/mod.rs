@@ -6,6 +6,7 @@
 
 mod admin;
 mod calls;
+mod dial;
 mod discovery;
 mod endpoints;
 mod hello;
@@ -17,6 +18,7 @@ mod standby;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod token_file;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +32,8 @@ use self::endpoints::{Effect, Endpoints};
 use self::stream::StreamHandle;
 use crate::limits;
 use crate::model::{
-    Attach, Claim, Command, Event, Invalid, Namespace, OpenSession, Outcome, Query, QueryReply, Refusal, RenewalTarget,
-    Reply, RequestId, SessionId,
+    Attach, Claim, Command, Event, Invalid, Namespace, OpenSession, Outcome, Principal, Query, QueryReply, Refusal,
+    RenewalTarget, Reply, RequestId, SessionId,
 };
 use crate::rpc::background::Tasks;
 use crate::rpc::convert::{Wire, command, error_from_status, not_understood};
@@ -282,5 +284,9 @@ impl LockService for RemoteService {
 
     async fn backup(&self) -> Result<Download, ServiceError> {
         self.download().await
+    }
+
+    async fn whoami(&self) -> Result<Principal, ServiceError> {
+        self.principal().await
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use tonic::body::Body;
+use tonic::codegen::http::header::AUTHORIZATION;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tonic::codegen::{BoxFuture, Service, StdError};
 use tonic::transport::Channel;
@@ -219,18 +220,25 @@ pub(super) fn cause(error: &dyn Error) -> String {
     innermost.to_string()
 }
 
+/// A new connection, and the header that proves the client on it.
+#[derive(Clone)]
+pub(super) struct Dialled {
+    pub(super) channel: Channel,
+    pub(super) token: Option<HeaderValue>,
+}
+
 /// A connection for calls to the accepted cluster. Each call names the cluster, and each answer is checked before any
 /// other part of it is decoded. An answer of another cluster counts as no answer: nothing was sent to the right one.
 #[derive(Clone)]
 pub(super) struct PinnedChannel {
-    channel: Channel,
+    dialled: Dialled,
     address: Arc<str>,
     pin: Arc<ClusterPin>,
 }
 
 impl PinnedChannel {
-    pub(super) fn new(channel: Channel, address: &str, pin: Arc<ClusterPin>) -> Self {
-        Self { channel, address: address.into(), pin }
+    pub(super) fn new(dialled: Dialled, address: &str, pin: Arc<ClusterPin>) -> Self {
+        Self { dialled, address: address.into(), pin }
     }
 
     /// Returns the cluster of its calls.
@@ -245,7 +253,7 @@ impl Service<Request<Body>> for PinnedChannel {
     type Future = BoxFuture<Response<Body>, StdError>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
-        self.channel.poll_ready(context).map_err(Into::into)
+        self.dialled.channel.poll_ready(context).map_err(Into::into)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
@@ -253,7 +261,10 @@ impl Service<Request<Body>> for PinnedChannel {
         if let Some((_, header)) = pin.pinned.get() {
             request.headers_mut().insert(CLUSTER, header.clone());
         }
-        let answering = self.channel.call(request);
+        if let Some(token) = &self.dialled.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
+        let answering = self.dialled.channel.call(request);
         Box::pin(async move {
             let response = answering.await?;
             match pin.check_answer(&address, response.headers()) {

@@ -1,5 +1,6 @@
 //! How a client reaches its cluster.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::net::{Connector, TlsFiles};
@@ -18,6 +19,9 @@ pub struct RemoteSettings {
     /// Files for TLS: the authority of the nodes, and the client's certificate if the nodes demand one. `None` for
     /// plain text. The files are read for each connection.
     pub tls: Option<TlsFiles>,
+    /// File with a token that proves the client's principal; `None` to show no token. It is read for each connection,
+    /// and the token is sent only with TLS or to this machine.
+    pub auth_token_file: Option<PathBuf>,
     /// Time limit for connecting and one request. It does not limit waits for locks.
     pub request_wait: Duration,
     /// Connector for another transport than TCP; `None` for TCP.
@@ -32,6 +36,7 @@ impl RemoteSettings {
             cluster: None,
             on_left_out: None,
             tls: None,
+            auth_token_file: None,
             request_wait: crate::service::REQUEST_WAIT,
             connector: None,
         }

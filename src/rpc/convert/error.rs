@@ -136,6 +136,7 @@ fn shortened(mut error: ServiceError) -> ServiceError {
         ServiceError::NotSent { why: NotSent::Unreachable(text), .. }
         | ServiceError::Unknown { why: text, .. }
         | ServiceError::Forbidden { why: text }
+        | ServiceError::Unauthenticated { why: text }
         | ServiceError::EventsMissed { why: text, .. }
         | ServiceError::Internal(text) => cut(text),
         ServiceError::Invalid(Invalid { field, bound, value }) => [field, bound, value].into_iter().for_each(cut),
@@ -171,8 +172,11 @@ pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     if causes(status).any(|cause| cause.is::<ConnectError>()) {
         return ServiceError::not_sent(NotSent::Unreachable(why));
     }
-    if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) {
+    if status.code() == Code::PermissionDenied {
         return ServiceError::Forbidden { why };
+    }
+    if status.code() == Code::Unauthenticated {
+        return ServiceError::Unauthenticated { why };
     }
     if matches!(status.code(), Code::Unimplemented | Code::InvalidArgument) {
         return ServiceError::Internal(format!("the node refused the call: {why}"));

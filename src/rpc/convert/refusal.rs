@@ -54,6 +54,7 @@ wire_oneof! {
         EventsMissed = MissedEvents { why, resume },
         Stopping,
         Internal(text),
+        Unauthenticated { why },
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Semaphore;
-use tonic::Status;
+use tonic::{Request, Status};
 
+use super::caller::for_caller;
 use super::claim::{CancelOnDrop, claimed, granted, may_have_happened, status, unexpected};
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
@@ -19,7 +20,7 @@ use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
-use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError, Source};
+use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
 
 /// Number of nodes that generate different request numbers.
 const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
@@ -69,9 +70,10 @@ impl<S: LockService> Calls<S> {
         Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn, node }
     }
 
-    /// Returns a handle for the calls of one source.
-    pub(super) fn of(&self, source: Source) -> Self {
-        Self { service: self.service.for_source(source), ..self.clone() }
+    /// Returns a handle for the caller of a request.
+    #[allow(clippy::result_large_err)] // The error type of tonic's handlers.
+    pub(super) fn of<T>(&self, request: &Request<T>) -> Result<Self, Status> {
+        Ok(Self { service: for_caller(&self.service, request)?, ..self.clone() })
     }
 
     /// Generates the number of a session's request whose program names none. Numbers grow with log time, so that the

@@ -31,6 +31,7 @@ pub(super) fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
             | ServiceError::Invalid(_)
             | ServiceError::Refused(_)
             | ServiceError::Forbidden { .. }
+            | ServiceError::Unauthenticated { .. }
             | ServiceError::EventsMissed { .. },
         ) => false,
     }

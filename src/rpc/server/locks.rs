@@ -11,18 +11,18 @@ use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::caller::for_caller;
 use super::calls::Calls;
 use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::{Invalid, LockKey, Query, QueryReply, QueryResult};
-use crate::net::ConnectionInfo;
 use crate::rpc::background::Tasks;
 use crate::rpc::convert::{Question, Wire, error_to_status, required};
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
-use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Source, Subscription};
+use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription};
 
 /// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
@@ -44,11 +44,6 @@ impl<S: LockService> Locks<S> {
         Self { service, info, stop, tasks, calls, streams: AtomicU64::new(0) }
     }
 
-    /// Returns the unary calls of the source of a request.
-    fn calls_of<T>(&self, request: &Request<T>) -> Calls<S> {
-        self.calls.of(source(request))
-    }
-
     /// Runs a call without a deadline until the node stops.
     async fn until_stopped<T>(&self, work: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Status> {
         let mut stop = self.stop.clone();
@@ -60,39 +55,45 @@ impl<S: LockService> Locks<S> {
     }
 
     /// Answers a query with a linearizable read.
-    async fn answered(&self, query: AskedQuery) -> Answers<pb::QueryReply> {
-        self.questioned(pb::QueryRequest { query: Some(query), ..Default::default() }).await
+    async fn answered<T>(&self, request: Request<T>, query: impl FnOnce(T) -> AskedQuery) -> Answers<pb::QueryReply> {
+        let service = for_caller(&self.service, &request)?;
+        let query = Some(query(request.into_inner()));
+        questioned(&service, pb::QueryRequest { query, ..Default::default() }).await
     }
+}
 
-    async fn questioned(&self, asked: pb::QueryRequest) -> Answers<pb::QueryReply> {
-        let question = Question::from_wire("question", asked);
-        let Question { query, freshness } = question.map_err(refused)?;
-        let answered = self.service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
-        Ok(Response::new(answered.to_wire()))
-    }
+async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Answers<pb::QueryReply> {
+    let question = Question::from_wire("question", asked);
+    let Question { query, freshness } = question.map_err(refused)?;
+    let answered = service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
+    Ok(Response::new(answered.to_wire()))
+}
 
-    /// Returns the state of a lock once it is free, or when the time is over. It is read again only after an event of
-    /// the lock.
-    async fn free(&self, lock: LockKey, longest: Option<Duration>) -> Result<QueryReply, ServiceError> {
-        let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
-        let subscription = || Subscription { scope: scope.clone(), after: None, cluster_id: None };
-        // The time starts now, and not with the first read.
-        let mut over = pin!(longest.map_or(Either::Right(pending()), |longest| Either::Left(sleep(longest))));
-        let mut events = self.service.subscribe(subscription()).await?;
-        loop {
-            let query = Query::Inspect { lock: lock.clone() };
-            let answered = self.service.query(query, Freshness::Linearizable).await?;
-            if matches!(&answered.answer, QueryResult::Lock(view) if view.free) {
-                return Ok(answered);
-            }
-            let missed = tokio::select! {
-                biased;
-                () = &mut over => return Ok(answered),
-                freed = may_be_free(&mut events, &lock) => !freed?,
-            };
-            if missed {
-                events = self.service.subscribe(subscription()).await?;
-            }
+/// Returns the state of a lock once it is free, or when the time is over. It is read again only after an event of
+/// the lock.
+async fn free<S: LockService>(
+    service: &S,
+    lock: LockKey,
+    longest: Option<Duration>,
+) -> Result<QueryReply, ServiceError> {
+    let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
+    let subscription = || Subscription { scope: scope.clone(), after: None, cluster_id: None };
+    // The time starts now, and not with the first read.
+    let mut over = pin!(longest.map_or(Either::Right(pending()), |longest| Either::Left(sleep(longest))));
+    let mut events = service.subscribe(subscription()).await?;
+    loop {
+        let query = Query::Inspect { lock: lock.clone() };
+        let answered = service.query(query, Freshness::Linearizable).await?;
+        if matches!(&answered.answer, QueryResult::Lock(view) if view.free) {
+            return Ok(answered);
+        }
+        let missed = tokio::select! {
+            biased;
+            () = &mut over => return Ok(answered),
+            freed = may_be_free(&mut events, &lock) => !freed?,
+        };
+        if missed {
+            events = service.subscribe(subscription()).await?;
         }
     }
 }
@@ -112,11 +113,6 @@ async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, Servic
 /// Waits until the node stops.
 async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stopped| *stopped).await;
-}
-
-/// Returns the source of a request: its connection.
-fn source<T>(request: &Request<T>) -> Source {
-    request.extensions().get().map_or(Source::InProcess, |info: &ConnectionInfo| Source::Connection(info.id()))
 }
 
 fn refused(invalid: Invalid) -> Status {
@@ -151,90 +147,94 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
-        let service = self.service.for_source(source(&request));
+        let service = for_caller(&self.service, &request)?;
         let stream = SessionStream::new(service, self.info.clone(), self.stop.clone(), outgoing);
         self.tasks.run(stream.run(self.streams.fetch_add(1, Ordering::Relaxed), request.into_inner()));
         Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
     }
 
     async fn open_session(&self, request: Request<pb::OpenSession>) -> Answers<pb::OpenSessionReply> {
-        self.calls_of(&request).open(request.into_inner()).await.map(Response::new)
+        self.calls.of(&request)?.open(request.into_inner()).await.map(Response::new)
     }
 
     async fn keep_alive(&self, request: Request<pb::KeepAliveRequest>) -> Answers<pb::KeepAliveReply> {
-        self.calls_of(&request).keep_alive(request.into_inner()).await.map(Response::new)
+        self.calls.of(&request)?.keep_alive(request.into_inner()).await.map(Response::new)
     }
 
     async fn acquire(&self, request: Request<pb::AcquireRequest>) -> Answers<pb::AcquireReply> {
-        self.calls_of(&request).acquire(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
+        self.calls.of(&request)?.acquire(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
     }
 
     async fn refresh(&self, request: Request<pb::RefreshRequest>) -> Answers<pb::KeepAliveReply> {
-        self.calls_of(&request).refresh(request.into_inner()).await.map(Response::new)
+        self.calls.of(&request)?.refresh(request.into_inner()).await.map(Response::new)
     }
 
     async fn release(&self, request: Request<pb::ReleaseRequest>) -> Answers<pb::Reply> {
-        self.calls_of(&request).release(request.into_inner()).await.map(Response::new)
+        self.calls.of(&request)?.release(request.into_inner()).await.map(Response::new)
     }
 
     async fn close_session(&self, request: Request<pb::CloseSession>) -> Answers<pb::Reply> {
-        self.calls_of(&request).answered(Asked::CloseSession(request.into_inner())).await.map(Response::new)
+        self.calls.of(&request)?.answered(Asked::CloseSession(request.into_inner())).await.map(Response::new)
     }
 
     async fn check(&self, request: Request<pb::TokenOf>) -> Answers<pb::QueryReply> {
-        self.answered(AskedQuery::Check(request.into_inner())).await
+        self.answered(request, AskedQuery::Check).await
     }
 
     async fn inspect(&self, request: Request<pb::LockKey>) -> Answers<pb::QueryReply> {
-        self.answered(AskedQuery::Inspect(request.into_inner())).await
+        self.answered(request, AskedQuery::Inspect).await
     }
 
     async fn list(&self, request: Request<pb::ListFilter>) -> Answers<pb::QueryReply> {
-        self.answered(AskedQuery::List(request.into_inner())).await
+        self.answered(request, AskedQuery::List).await
     }
 
     async fn explain(&self, request: Request<pb::About>) -> Answers<pb::QueryReply> {
-        self.answered(AskedQuery::Explain(request.into_inner())).await
+        self.answered(request, AskedQuery::Explain).await
     }
 
     async fn submit(&self, request: Request<pb::Command>) -> Answers<pb::Reply> {
-        let calls = self.calls_of(&request);
+        let calls = self.calls.of(&request)?;
         let asked = required("command", request.into_inner().command).map_err(refused)?;
         calls.submit(asked).await.map(Response::new)
     }
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
-        let service = self.service.for_source(source(&request));
+        let service = for_caller(&self.service, &request)?;
         let renewals = Wire::from_wire("renewals", request.into_inner().renewals).map_err(refused)?;
         let replies = service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::RenewReply { replies: replies.to_wire() }))
     }
 
     async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
+        let service = for_caller(&self.service, &request)?;
         let claim = ClaimRef::from_wire("claim", request.into_inner()).map_err(refused)?;
-        let reply = self.until_stopped(self.service.wait_outcome(claim)).await?;
+        let reply = self.until_stopped(service.wait_outcome(claim)).await?;
         Ok(Response::new(reply.to_wire()))
     }
 
     async fn query(&self, request: Request<pb::QueryRequest>) -> Answers<pb::QueryReply> {
-        self.questioned(request.into_inner()).await
+        questioned(&for_caller(&self.service, &request)?, request.into_inner()).await
     }
 
     async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
+        let service = for_caller(&self.service, &request)?;
         let lock = Wire::from_wire("lock", request.into_inner().lock).map_err(refused)?;
-        Ok(Response::new(token_stream(self.service.clone(), lock, self.stop.clone())))
+        Ok(Response::new(token_stream(service, lock, self.stop.clone())))
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
+        let service = for_caller(&self.service, &request)?;
         let subscription = Subscription::from_wire("watch", request.into_inner()).map_err(refused)?;
-        let events = self.until_stopped(self.service.subscribe(subscription)).await?;
+        let events = self.until_stopped(service.subscribe(subscription)).await?;
         Ok(Response::new(event_stream(events, self.stop.clone())))
     }
 
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {
+        let service = for_caller(&self.service, &request)?;
         let pb::WaitRequest { lock, wait_ms } = request.into_inner();
         let lock = Wire::from_wire("lock", lock).map_err(refused)?;
-        let waiting = self.free(lock, wait_ms.map(Duration::from_millis));
+        let waiting = free(&service, lock, wait_ms.map(Duration::from_millis));
         Ok(Response::new(self.until_stopped(waiting).await?.to_wire()))
     }
 }

@@ -1,6 +1,7 @@
 //! The gRPC server: all services with the limits of the transport, until the node stops.
 
 pub(in crate::rpc) mod admin;
+mod caller;
 mod calls;
 mod claim;
 pub(in crate::rpc) mod locks;
@@ -16,10 +17,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt};
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router};
 
 use self::admin::Admin;
+use self::caller::for_caller;
 use self::locks::Locks;
 use super::background::Tasks;
 use super::naming::Named;
@@ -72,6 +75,10 @@ pub async fn routes<S: LockService>(
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let of_principals = {
+        let service = service.clone();
+        move |request: tonic::Request<()>| for_caller(&service, &request).map(|_| request)
+    };
     let admin = AdminServer::new(Admin { service })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
@@ -83,12 +90,14 @@ pub async fn routes<S: LockService>(
     let reflection = reflected().build_v1()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let half_received = Arc::default();
+    let reflection = bounded(reflection, &cluster_id, &half_received);
+    let older_reflection = bounded(older_reflection, &cluster_id, &half_received);
     let router = bounded_server()
         .add_service(bounded(locks, &cluster_id, &half_received))
         .add_service(bounded(admin, &cluster_id, &half_received))
         .add_service(bounded(health_service, &cluster_id, &half_received))
-        .add_service(bounded(reflection, &cluster_id, &half_received))
-        .add_service(bounded(older_reflection, &cluster_id, &half_received));
+        .add_service(InterceptedService::new(reflection, of_principals.clone()))
+        .add_service(InterceptedService::new(older_reflection, of_principals));
     Ok(Routes { router, streams })
 }
 

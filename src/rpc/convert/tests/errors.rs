@@ -124,6 +124,7 @@ fn faults() -> Vec<ServiceError> {
         ServiceError::Unknown { why: text(), leader: leader() },
         ServiceError::Invalid(Invalid::new("lock", text(), long(1_000))),
         ServiceError::Forbidden { why: text() },
+        ServiceError::Unauthenticated { why: text() },
         ServiceError::EventsMissed { why: text(), resume: Position { index: u64::MAX, n: u32::MAX } },
         ServiceError::Stopping,
         ServiceError::Internal(text()),

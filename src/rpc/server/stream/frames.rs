@@ -161,9 +161,12 @@ impl<S: LockService> SessionStream<S> {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
             let mut after = None;
-            while let Ok(mut events) =
-                service.subscribe(Subscription { scope: Scope::SessionEnd(session), after, cluster_id: None }).await
-            {
+            loop {
+                let subscription = Subscription { scope: Scope::SessionEnd(session), after, cluster_id: None };
+                let mut events = match service.subscribe(subscription).await {
+                    Ok(events) => events,
+                    Err(error) => return over(error),
+                };
                 after = loop {
                     match events.next().await {
                         Ok(event) => {
@@ -174,13 +177,17 @@ impl<S: LockService> SessionStream<S> {
                             }
                         }
                         Err(ServiceError::EventsMissed { resume, .. }) => break Some(resume),
-                        Err(_) => return Done::EventsOver,
+                        Err(error) => return over(error),
                     }
                 };
             }
-            Done::EventsOver
         }));
     }
+}
+
+/// Returns what the end of a session's events means for its stream.
+fn over(error: ServiceError) -> Done {
+    if matches!(error, ServiceError::Unauthenticated { .. }) { Done::Denied(error) } else { Done::EventsOver }
 }
 
 fn only_one(replies: Vec<Reply>) -> Result<Reply, ServiceError> {

@@ -77,6 +77,8 @@ enum Done {
     SessionEnded { session: SessionId, reason: EndReason, why: Option<Reason> },
     /// The session's events cannot be read; its renewals will show its end.
     EventsOver,
+    /// The caller is no longer a principal of the cluster.
+    Denied(ServiceError),
     /// An event of a hold of the session; more may follow.
     HoldEvent { session: SessionId, event: Box<Event>, events: Events },
     /// Some events of the session's holds were missed.
@@ -93,6 +95,8 @@ enum StreamEnd {
     Unread(Box<Status>),
     /// The node stops, or another node leads now.
     Moved(Option<LeaderHint>),
+    /// The caller is no longer a principal of the cluster. Its session ends after its TTL, and not earlier.
+    Denied(Box<Status>),
 }
 
 impl<S: LockService> SessionStream<S> {
@@ -161,6 +165,7 @@ impl<S: LockService> SessionStream<S> {
             StreamEnd::Moved(leader) => (self.send_away(leader.as_ref()), false),
             StreamEnd::Refused(invalid) => (self.send(Err(error_to_status(&invalid.into()))), true),
             StreamEnd::Unread(status) => (self.send(Err(*status)), true),
+            StreamEnd::Denied(status) => (self.send(Err(*status)), false),
             StreamEnd::Broken => (Err(StreamEnd::Broken), true),
         };
         if last.is_ok() {
@@ -261,6 +266,7 @@ impl<S: LockService> SessionStream<S> {
                 self.follow_holds(session);
                 self.push(Body::HoldEventsMissed(pb::HoldEventsMissed {}))
             }
+            Done::Denied(error) => Err(StreamEnd::Denied(Box::new(error_to_status(&error)))),
             Done::SessionEnded { .. } | Done::HoldEvent { .. } | Done::HoldEventsMissed { .. } | Done::EventsOver => {
                 Ok(())
             }

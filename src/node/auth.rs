@@ -1,0 +1,59 @@
+//! The caller of a handle on a node, and the rules of a node with `[auth]`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::auth::{Access, AuthError, Who};
+use crate::service::Source;
+
+/// The caller of a handle, and where its calls come from.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    pub(super) source: Source,
+    pub(super) who: Who,
+}
+
+/// The rules of a node with `[auth]`, as last read from their file.
+#[derive(Debug)]
+pub(super) struct Auth {
+    path: PathBuf,
+    access: watch::Sender<Arc<Access>>,
+}
+
+impl Auth {
+    /// Reads the file of rules.
+    pub(super) fn open(path: PathBuf) -> Result<Self, AuthError> {
+        let access = Access::from_file(&path)?;
+        Ok(Self { path, access: watch::Sender::new(Arc::new(access)) })
+    }
+
+    /// Reads the file again. Returns whether the rules are others now.
+    pub(super) fn reload(&self) -> Result<bool, AuthError> {
+        let read = Arc::new(Access::from_file(&self.path)?);
+        Ok(self.access.send_if_modified(|access| {
+            let changed = *access != read;
+            *access = read;
+            changed
+        }))
+    }
+
+    /// Returns the current rules.
+    pub(super) fn rules(&self) -> Arc<Access> {
+        Arc::clone(&self.access.borrow())
+    }
+
+    /// Returns a receiver that shows each change of the rules from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<Arc<Access>> {
+        self.access.subscribe()
+    }
+}
+
+/// Waits until the rules change, or permanently without rules.
+pub(super) async fn changed(rules: &mut Option<watch::Receiver<Arc<Access>>>) {
+    let Some(rules) = rules else { return std::future::pending().await };
+    if rules.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,160 @@
+//! The callers of a node with `[auth]`: the principal of each, and what it may watch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Node;
+use super::auth::{Auth, Caller};
+use super::judge::Judge;
+use crate::auth::{Access, AuthError, ClusterRight, On, Right, Who, principal_name};
+use crate::limits;
+use crate::machine::Machine;
+use crate::model::{Event, Invalid, Principal, SessionId};
+use crate::service::{Events, Scope, ServiceError};
+
+/// What the caller of a subscription may see of its events.
+enum Sight {
+    /// Every event passes.
+    All,
+    /// Events of locks and of the cluster, and those of sessions with the right to read all names.
+    Prefix,
+    /// Events of a session, if it turns out to be the caller's.
+    OfSession(SessionId, Option<bool>),
+}
+
+impl Node {
+    /// Returns a handle for calls of a principal. They are checked like those of a remote caller that has proven to be
+    /// that principal. A node without `[auth]` refuses none of them.
+    ///
+    /// # Errors
+    /// The name is not one that a principal can have.
+    pub fn service_as(&self, principal: &str) -> Result<Self, Invalid> {
+        let refused = |bound| Invalid::new("principal", bound, format!("{principal:?}"));
+        let who = Who::Proven(principal_name(principal).map_err(refused)?);
+        Ok(Self { caller: Caller { who, source: self.caller.source }, ..self.clone() })
+    }
+
+    /// Reads the file of `[auth]` again. Calls are judged by it from now on, and so are open subscriptions and waits.
+    ///
+    /// # Errors
+    /// The file cannot be used. Then nothing changes.
+    pub fn reload_auth(&self) -> Result<(), AuthError> {
+        let Some(auth) = &self.core.auth else { return Ok(()) };
+        if auth.reload()? {
+            tracing::info!(node = self.core.id, digest = auth.rules().digest(), "the rules have changed");
+        }
+        Ok(())
+    }
+
+    /// Returns a receiver that shows each change of the rules; `None` without `[auth]`.
+    pub(super) fn rules(&self) -> Option<watch::Receiver<Arc<Access>>> {
+        self.core.auth.as_ref().map(Auth::changes)
+    }
+
+    /// Returns the judge of the calls on this handle; `None` without `[auth]`.
+    ///
+    /// # Errors
+    /// The caller is not, or no longer, a principal.
+    pub(super) fn judge(&self) -> Result<Option<Judge>, ServiceError> {
+        let Some(auth) = &self.core.auth else { return Ok(None) };
+        let access = auth.rules();
+        let principal = access.principal(&self.caller.who, self.core.clock.wall())?;
+        Ok(Some(Judge { access, principal }))
+    }
+
+    /// Returns the principal under which a node without `[auth]` records a call: one that another node has proven, or
+    /// that the application names.
+    pub(super) fn named(&self) -> Option<&Principal> {
+        match &self.caller.who {
+            Who::Proven(name) => Some(name),
+            Who::Local | Who::Anonymous | Who::Token(_) | Who::Certificate(_) => None,
+        }
+    }
+
+    /// Refuses a caller without this right on the cluster.
+    pub(super) fn needs(&self, right: ClusterRight) -> Result<(), ServiceError> {
+        self.judge()?.map_or(Ok(()), |judge| Ok(judge.access.need_cluster(&judge.principal, right)?))
+    }
+
+    /// Returns those of the events that the caller may see. They end with an error as soon as the caller may no longer
+    /// see them, because of another file of rules or the end of its token.
+    pub(super) fn watched(&self, scope: Scope, events: impl FnOnce() -> Events) -> Result<Events, ServiceError> {
+        let Some(auth) = &self.core.auth else { return Ok(events()) };
+        let mut changes = auth.changes();
+        self.may_watch(&scope)?;
+        let (mut events, (sender, watched)) = (events(), Events::channel(limits::EVENTS_WATCHED_MAX));
+        let node = self.clone();
+        self.spawn(async move {
+            let mut sight = match &scope {
+                Scope::Namespace { .. } => Sight::Prefix,
+                Scope::Session(session) => Sight::OfSession(*session, None),
+                // Only the end, and events of holds: their subscribers have proven the session.
+                Scope::SessionEnd(_) | Scope::Holds(_) => Sight::All,
+            };
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    () = sender.closed() => return,
+                    refused = node.refused(&scope, &mut changes) => Err(refused),
+                    next = events.next() => next,
+                };
+                if next.as_ref().is_ok_and(|event| !node.may_see(event, &mut sight)) {
+                    continue;
+                }
+                let last = next.is_err();
+                if !sender.send(next).await || last {
+                    return;
+                }
+            }
+        });
+        Ok(watched)
+    }
+
+    /// Waits until the caller may no longer watch this, and returns why.
+    async fn refused(&self, scope: &Scope, changes: &mut watch::Receiver<Arc<Access>>) -> ServiceError {
+        loop {
+            let left = self.judge().ok().flatten().and_then(|judge| judge.access.ends(&self.caller.who));
+            let left_ms = left.map_or(u64::MAX, |end| end.0.saturating_sub(self.core.clock.wall().0));
+            // Time on the wall may jump, so a long wait is divided.
+            let pause = Duration::from_millis(left_ms.saturating_add(1).min(limits::AUTH_CHECK_MS));
+            let looked = if left.is_some() {
+                tokio::time::timeout(pause, changes.changed()).await.unwrap_or(Ok(()))
+            } else {
+                changes.changed().await
+            };
+            if looked.is_err() {
+                return ServiceError::Stopping;
+            }
+            if let Err(refused) = self.may_watch(scope) {
+                return refused;
+            }
+        }
+    }
+
+    fn may_watch(&self, scope: &Scope) -> Result<(), ServiceError> {
+        let Some(judge) = self.judge()? else { return Ok(()) };
+        match scope {
+            Scope::Namespace { namespace, prefix } => {
+                Ok(judge.access.need(&judge.principal, Right::Read, namespace, On::Prefix(prefix))?)
+            }
+            // Another's session gets the answer of an unknown one: no event.
+            Scope::Session(_) | Scope::SessionEnd(_) | Scope::Holds(_) => Ok(()),
+        }
+    }
+
+    fn may_see(&self, event: &Event, sight: &mut Sight) -> bool {
+        let Ok(Some(judge)) = self.judge() else { return false };
+        match (sight, &event.namespace) {
+            (Sight::All, _) => true,
+            (Sight::Prefix, Some(namespace)) if event.subject.lock().is_none() => judge.reads_all(namespace),
+            (Sight::Prefix, _) => true,
+            (Sight::OfSession(session, seen), _) => {
+                let known = |machine: &Machine| machine.session_owner(*session).map(|owner| judge.sees(owner));
+                *seen = seen.or_else(|| self.core.consensus.machine(known));
+                seen.unwrap_or_default()
+            }
+        }
+    }
+}

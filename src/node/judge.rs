@@ -1,0 +1,313 @@
+//! What each call needs, and whether its principal has it. A command, query or renewal without a rule here does not
+//! compile.
+//!
+//! *Own* is what the same principal made. What a caller without a principal made is proven by its handle alone, so that
+//! `[auth]` can be switched on while clients work. The right to administer a name passes for own. Another's gets the
+//! answer of an unknown one.
+
+use std::sync::Arc;
+
+use crate::auth::{Access, ClusterRight, Denied, On, Right};
+use crate::machine::Machine;
+use crate::model::{
+    About, Acquire, Alter, Alteration, Claim, Command, DocumentCommand, EndReason, Explanation, Grab, LockKey,
+    LockName, Manage, Managing, Namespace, Outcome, Parent, Principal, Query, QueryResult, Refusal, RenewalTarget,
+    SessionId, WhichDocuments,
+};
+
+/// The rules, and the principal of a call.
+pub(super) struct Judge {
+    pub(super) access: Arc<Access>,
+    pub(super) principal: Principal,
+}
+
+/// What a check returns: an answer for a caller that must not learn more, or nothing if the call may be executed.
+type Judged<T> = Result<Option<T>, Denied>;
+
+impl Judge {
+    fn need(&self, right: Right, lock: &LockKey) -> Result<(), Denied> {
+        self.access.need(&self.principal, right, &lock.namespace, On::Name(lock.name.as_str()))
+    }
+
+    fn need_all(&self, right: Right, namespace: &Namespace) -> Result<(), Denied> {
+        self.access.need(&self.principal, right, namespace, On::All)
+    }
+
+    fn has(&self, right: Right, lock: &LockKey) -> bool {
+        self.access.has(&self.principal, right, &lock.namespace, On::Name(lock.name.as_str()))
+    }
+
+    /// Whether the caller may act on what this principal made at a lock, with the right handle.
+    fn owns(&self, lock: &LockKey, owner: &Principal) -> bool {
+        *owner == self.principal || owner.is_anonymous() || self.has(Right::Admin, lock)
+    }
+
+    fn owns_session(&self, (namespace, owner): (&Namespace, &Principal)) -> bool {
+        let administers = || self.access.has(&self.principal, Right::Admin, namespace, On::All);
+        *owner == self.principal || owner.is_anonymous() || administers()
+    }
+
+    /// Whether the caller may read all names in a namespace, and so its sessions.
+    pub(super) fn reads_all(&self, namespace: &Namespace) -> bool {
+        self.access.has(&self.principal, Right::Read, namespace, On::All)
+    }
+
+    /// Whether the caller may see what a session does, which its id alone does not prove.
+    pub(super) fn sees(&self, (namespace, owner): (&Namespace, &Principal)) -> bool {
+        *owner == self.principal || self.reads_all(namespace)
+    }
+
+    /// Refuses another's session like an unknown one.
+    pub(super) fn session(&self, machine: &Machine, session: SessionId) -> Option<Refusal> {
+        machine.session_owner(session).filter(|owner| !self.owns_session(*owner)).map(|_| unknown(session))
+    }
+
+    /// Judges a command: the answer if it must not be executed.
+    pub(super) fn command(&self, machine: &Machine, command: &Command) -> Judged<Outcome> {
+        let session = |session| Ok(self.session(machine, session).map(Outcome::Refused));
+        match command {
+            Command::OpenSession(open) => {
+                self.access.need(&self.principal, Right::Lock, &open.namespace, On::Any)?;
+                let known = machine.session_of(&open.namespace, &open.handle);
+                let another = known.filter(|session| self.session(machine, *session).is_some());
+                Ok(another.map(|session| Outcome::Refused(Refusal::AlreadyOpen { session })))
+            }
+            Command::Attach(attach) => session(attach.session),
+            Command::Disconnected { session: id, .. } | Command::CloseSession { session: id, .. } => session(*id),
+            Command::Acquire(acquire) => self.acquire(machine, acquire),
+            Command::Cancel { request } => session(request.session),
+            Command::Release(release) => session(release.request.session),
+            Command::TakeLease(take) => self.need(Right::Lock, &take.lock).map(|()| None),
+            Command::CancelTake { lock, take, .. } => {
+                let owner = machine.take_owner(lock, *take);
+                if owner.is_some_and(|owner| self.owns(lock, owner)) {
+                    return Ok(None);
+                }
+                // The cancel of an unknown take uses up its id.
+                self.need(Right::Lock, lock)?;
+                Ok(owner.map(|_| Outcome::Withdrawn))
+            }
+            Command::DropLease { lock, handle } => Ok(self.lease(machine.lease_owner(lock, handle), lock)),
+            Command::Alter(alter) => self.alter(machine, alter),
+            Command::Manage(manage) => self.manage(machine, manage).map(|()| None),
+            Command::Document(document) => self.document(machine, document),
+            Command::EndSession(end) => self.need_all(Right::Admin, &end.namespace).map(|()| None),
+            Command::ChangeSetting(_) => {
+                self.access.need_cluster(&self.principal, ClusterRight::Operate).map(|()| None)
+            }
+            Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure { .. }
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => Err(Denied::Forbidden("only a node makes this command".to_owned())),
+        }
+    }
+
+    fn acquire(&self, machine: &Machine, acquire: &Acquire) -> Judged<Outcome> {
+        let session = acquire.request.session;
+        if let Some(refusal) = self.session(machine, session) {
+            return Ok(Some(Outcome::Refused(refusal)));
+        }
+        // An ended session is answered with its end.
+        let Some(namespace) = machine.namespace_of(session) else { return Ok(None) };
+        for name in acquire.locks.keys() {
+            self.access.need(&self.principal, Right::Lock, namespace, On::Name(name.as_str()))?;
+        }
+        self.parent(machine, acquire.choices().parent.as_ref())?;
+        Ok(None)
+    }
+
+    /// Refuses a parent that is not the caller's own session: its wait could be made to look like part of a deadlock.
+    fn parent(&self, machine: &Machine, parent: Option<&Parent>) -> Result<(), Denied> {
+        let Some(parent) = parent else { return Ok(()) };
+        let own = match machine.session_owner(parent.session) {
+            Some((_, owner)) => *owner == self.principal || self.principal.is_local(),
+            None => machine.was_opened(parent.session),
+        };
+        if own { Ok(()) } else { Err(Denied::Forbidden("a parent must be a session of your own".to_owned())) }
+    }
+
+    fn alter(&self, machine: &Machine, alter: &Alter) -> Judged<Outcome> {
+        let session = alter.request.session;
+        if let Some(refusal) = self.session(machine, session) {
+            return Ok(Some(Outcome::Refused(refusal)));
+        }
+        let Some(namespace) = machine.namespace_of(session) else { return Ok(None) };
+        let lock = LockKey { namespace: namespace.clone(), name: alter.name.clone() };
+        match &alter.what {
+            Alteration::Downgrade { .. } | Alteration::ReturnPermits { .. } => Ok(None),
+            Alteration::Upgrade { .. } | Alteration::SetValue { .. } => self.need(Right::Lock, &lock).map(|()| None),
+            Alteration::Resume { token, .. } => {
+                self.need(Right::Lock, &lock)?;
+                Ok(self.lease(machine.hold_owner(&lock, *token), &lock))
+            }
+        }
+    }
+
+    /// Answers as for an unknown lease if another principal has it.
+    fn lease(&self, owner: Option<&Principal>, lock: &LockKey) -> Option<Outcome> {
+        let another = owner.is_some_and(|owner| !self.owns(lock, owner));
+        another.then(|| Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
+    }
+
+    fn manage(&self, machine: &Machine, Manage { lock, what }: &Manage) -> Result<(), Denied> {
+        match what {
+            Managing::SetLimit { .. } | Managing::RemoveLimit | Managing::BreakHold { .. } => {
+                self.need(Right::Admin, lock)
+            }
+            Managing::Ask { .. } => self.need(Right::Lock, lock),
+            Managing::HandOver { token, .. } => {
+                let own = machine.hold_owner(lock, *token) == Some(&self.principal);
+                self.need(if own { Right::Lock } else { Right::Admin }, lock)
+            }
+        }
+    }
+
+    fn document(&self, machine: &Machine, document: &DocumentCommand) -> Judged<Outcome> {
+        match document {
+            DocumentCommand::Grab(Grab { lock, seen, .. }) => {
+                let held = seen.and_then(|seen| machine.take_owner(lock, seen.take()));
+                let another = held.is_some_and(|owner| !self.owns(lock, owner));
+                self.need(if another { Right::Admin } else { Right::Lock }, lock).map(|()| None)
+            }
+            DocumentCommand::Unlock { namespace, ts, name: Some(name) } => {
+                let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
+                let owner = machine.take_owner(&lock, ts.take()).cloned();
+                let owners = owner.map(|owner| (name.clone(), owner)).into_iter().collect();
+                self.unlock(namespace, On::Name(name.as_str()), owners)
+            }
+            DocumentCommand::Unlock { namespace, ts, name: None } => {
+                self.unlock(namespace, On::All, machine.owners_of_stamp(namespace, *ts))
+            }
+            DocumentCommand::UnlockAll { namespace, process, .. } => {
+                self.need_all(Right::Lock, namespace)?;
+                self.unlock(namespace, On::All, machine.owners_of_process(namespace, process.as_str()))
+            }
+            DocumentCommand::Ping { namespace, .. } | DocumentCommand::StopPing { namespace, .. } => {
+                self.need_all(Right::Lock, namespace).map(|()| None)
+            }
+            DocumentCommand::RemoveExpired { lock, .. } | DocumentCommand::Confirm { lock, .. } => {
+                self.need(Right::Lock, lock).map(|()| None)
+            }
+            DocumentCommand::SwapValue { lock, handle, .. } => {
+                self.need(Right::Lock, lock)?;
+                Ok(self.lease(machine.lease_owner(lock, handle), lock))
+            }
+        }
+    }
+
+    /// Passes if all of these documents are the caller's own, and answers as if there were none if one is not. Without
+    /// any, the command uses up a `ts`, or waits for the log, and so needs a right.
+    fn unlock(&self, namespace: &Namespace, on: On<'_>, owners: Vec<(LockName, Principal)>) -> Judged<Outcome> {
+        let own = |(name, owner): &(LockName, Principal)| {
+            self.owns(&LockKey { namespace: namespace.clone(), name: name.clone() }, owner)
+        };
+        let all_own = owners.iter().all(own);
+        if all_own && !owners.is_empty() {
+            return Ok(None);
+        }
+        self.access.need(&self.principal, Right::Lock, namespace, on)?;
+        Ok((!all_own).then_some(Outcome::Freed { locks: 0 }))
+    }
+
+    /// Judges a renewal: the refusal if it must not be executed.
+    pub(super) fn renewal(&self, machine: &Machine, target: &RenewalTarget) -> Option<Refusal> {
+        match target {
+            RenewalTarget::Session(session) | RenewalTarget::Hold { session, .. } => self.session(machine, *session),
+            RenewalTarget::Lease { lock, handle, .. } => {
+                let another = machine.lease_owner(lock, handle).is_some_and(|owner| !self.owns(lock, owner));
+                another.then(|| Refusal::NotHeld { lock: lock.clone() })
+            }
+        }
+    }
+
+    /// Judges a query: the answer if it must not be executed.
+    pub(super) fn query(&self, machine: &Machine, query: &Query) -> Judged<QueryResult> {
+        match query {
+            Query::Check { lock, .. } | Query::Inspect { lock } | Query::Tokens { lock } => {
+                self.need(Right::Read, lock)?;
+            }
+            Query::WouldBreak { lock, .. } => self.need(Right::Admin, lock)?,
+            Query::List(filter) => {
+                self.access.need(&self.principal, Right::Read, &filter.namespace, On::Prefix(&filter.prefix))?;
+            }
+            Query::History { namespace, lock: Some(name), .. }
+            | Query::Documents { namespace, which: WhichDocuments::Named(name), .. } => {
+                self.access.need(&self.principal, Right::Read, namespace, On::Name(name.as_str()))?;
+            }
+            Query::Sessions { namespace, .. }
+            | Query::History { namespace, lock: None, .. }
+            | Query::Documents { namespace, which: WhichDocuments::After(_) | WhichDocuments::Stamped(_), .. }
+            | Query::Pings { namespace, .. } => self.need_all(Right::Read, namespace)?,
+            Query::Claim { claim: Claim::Request(request), .. } => {
+                let hidden = self.hides(machine, request.session).then(|| unknown(request.session));
+                let claim =
+                    |refusal| QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), recalled: Vec::new() };
+                return Ok(hidden.map(claim));
+            }
+            Query::Claim { claim: Claim::Lease(take), lock: Some(lock) } => {
+                if machine.take_owner(lock, *take).is_none_or(|owner| *owner != self.principal) {
+                    self.need(Right::Read, lock)?;
+                }
+            }
+            Query::Claim { claim: Claim::Lease(_), lock: None } => {}
+            Query::Explain(About::Lock(lock)) => self.need(Right::Read, lock)?,
+            Query::Explain(About::Session(session)) => return Ok(self.unexplained(machine, *session)),
+            Query::Explain(About::Request(request)) => return Ok(self.unexplained(machine, request.session)),
+            // Every principal may know how large the state is.
+            Query::Totals => {}
+        }
+        Ok(None)
+    }
+
+    fn unexplained(&self, machine: &Machine, session: SessionId) -> Option<QueryResult> {
+        self.hides(machine, session).then(|| QueryResult::Explained(Explanation::default()))
+    }
+
+    /// Whether the caller must not learn that this session exists.
+    fn hides(&self, machine: &Machine, session: SessionId) -> bool {
+        machine
+            .session_owner(session)
+            .is_some_and(|(namespace, owner)| !self.sees((namespace, owner)) && !owner.is_anonymous())
+    }
+
+    /// Removes from an outcome what it says about names that the caller may not read.
+    pub(super) fn veil(&self, outcome: &mut Outcome) {
+        let Outcome::Refused(refusal) = outcome else { return };
+        if let Refusal::HeldByOther { lock, .. } = refusal
+            && !self.has(Right::Read, lock)
+        {
+            *refusal = Refusal::NotHeld { lock: lock.clone() };
+        }
+        if let Refusal::Deadlock { cycle } = refusal {
+            cycle.retain(|link| self.has(Right::Read, &link.lock));
+        }
+    }
+
+    /// Returns a refusal without what it says about names that the caller may not read.
+    pub(super) fn veiled(&self, refusal: Refusal) -> Refusal {
+        let mut outcome = Outcome::Refused(refusal.clone());
+        self.veil(&mut outcome);
+        if let Outcome::Refused(veiled) = outcome { veiled } else { refusal }
+    }
+
+    /// Removes from an answer what it says about names that the caller may not read.
+    pub(super) fn veil_answer(&self, answer: &mut QueryResult) {
+        if let QueryResult::Claim { outcome: Some(outcome), .. } = answer {
+            self.veil(outcome);
+        }
+        let QueryResult::Explained(Explanation { chain, freed_by, more }) = answer else { return };
+        let count =
+            |chain: &[crate::model::ExplainedWait]| chain.iter().map(|wait| wait.waits_for.len()).sum::<usize>();
+        let before = (chain.len(), freed_by.len(), count(chain));
+        chain.retain(|wait| self.has(Right::Read, &wait.lock));
+        chain.iter_mut().for_each(|wait| wait.waits_for.retain(|obstacle| self.has(Right::Read, &obstacle.lock)));
+        freed_by.retain(|obstacle| self.has(Right::Read, &obstacle.lock));
+        *more |= before != (chain.len(), freed_by.len(), count(chain));
+    }
+}
+
+/// The refusal of a session that does not exist.
+fn unknown(session: SessionId) -> Refusal {
+    Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }
+}

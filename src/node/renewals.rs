@@ -1,0 +1,76 @@
+//! Renewals on the leader: those that it refuses at once need no place in the log.
+
+use super::Node;
+use super::judge::Judge;
+use super::proof::shown;
+use super::proposer::queue::Now;
+use super::service::{answered, refused, veiled};
+use crate::model::Reply;
+use crate::service::{RenewalCall, ServiceError};
+
+impl Node {
+    /// Renews sessions and leases on this node, which leads.
+    pub(super) async fn renew_here(
+        &self,
+        judge: Option<&Judge>,
+        mut renewals: Vec<RenewalCall>,
+    ) -> Result<Vec<Reply>, ServiceError> {
+        let mut refused = self.refused_renewals(judge, &renewals);
+        if !refused.is_empty() {
+            // This state may be old, and what it lacks may exist.
+            self.confirm_leadership().await?;
+            refused = self.refused_renewals(judge, &renewals);
+        }
+        leave_out(&mut renewals, &refused);
+        let (applied, timed) =
+            self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
+        let now = || Now { instant: self.core.clock.now(), applied, timed };
+        let waiting = self.core.queue.renewals(self.caller.source, renewals, now).map_err(|why| self.not_sent(why))?;
+        let mut replies = Vec::with_capacity(waiting.len());
+        for reply in waiting {
+            match veiled(judge, answered(reply).await) {
+                Ok(reply) => replies.push(reply),
+                // Some renewals were applied before, so the error must not say that the whole list was not sent.
+                Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
+                    return Err(ServiceError::unknown("only a part of the renewals was applied"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // Inserted in ascending order of their places, so that every earlier reply is present by then.
+        refused.into_iter().for_each(|(place, reply)| replies.insert(place, reply));
+        Ok(replies)
+    }
+
+    /// Returns the refusals of the renewals with an invalid proof or of another principal's target, and of those that
+    /// this state refuses because their targets do not exist, with their places. They must not stop the other renewals,
+    /// and need no place in the log.
+    fn refused_renewals(&self, judge: Option<&Judge>, renewals: &[RenewalCall]) -> Vec<(usize, Reply)> {
+        self.core.consensus.machine(|machine| {
+            let disproved = |call: &RenewalCall| {
+                let (session, handle, namespace) = shown(call.target.session(), &call.proof)?;
+                machine.proves(session, handle, namespace).err()
+            };
+            let anothers = |call: &RenewalCall| judge?.renewal(machine, &call.target);
+            let refusal = |call: &RenewalCall| {
+                let refusal = anothers(call).or_else(|| disproved(call));
+                let refusal = refusal.or_else(|| machine.refuses_renewal(&call.target))?;
+                Some(match judge {
+                    Some(judge) => judge.veiled(refusal),
+                    None => refusal,
+                })
+            };
+            let calls = renewals.iter().enumerate();
+            calls.filter_map(|(place, call)| Some((place, refused(machine, refusal(call)?)))).collect()
+        })
+    }
+}
+
+/// Removes the renewals at the places of these refusals, which are in ascending order.
+fn leave_out(renewals: &mut Vec<RenewalCall>, refused: &[(usize, Reply)]) {
+    let (mut places, mut refused) = (0.., refused.iter().map(|(place, _)| *place).peekable());
+    renewals.retain(|_| {
+        let place = places.next();
+        refused.next_if(|refused| Some(*refused) == place).is_none()
+    });
+}

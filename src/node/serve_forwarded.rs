@@ -1,0 +1,77 @@
+//! Calls that other nodes forward to this one.
+
+use std::time::Duration;
+
+use super::auth::Caller;
+use super::forward::{Forward, Forwarded};
+use super::service::{answered, veiled};
+use super::{Node, validate};
+use crate::auth::{ClusterRight, Who};
+use crate::limits;
+use crate::model::Principal;
+use crate::service::{NotSent, ServiceError};
+
+impl Node {
+    /// Serves a call that another node forwarded. If this node does not lead, it refuses the call; it forwards the call
+    /// again only if the call waited here during a transfer of leadership.
+    pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
+        if let Forward::As { principal, call } = forward {
+            return self.serve_as(principal, &call).await;
+        }
+        let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
+        if !(anywhere || self.serves().await) {
+            let leader = self.core.leader_hint();
+            return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
+        }
+        self.served(forward).await.unwrap_or_else(Forwarded::Error)
+    }
+
+    async fn served(&self, forward: Forward) -> Result<Forwarded, ServiceError> {
+        let judge = match &forward {
+            // Nodes ask each other, and show no caller.
+            Forward::Hello | Forward::Digests => None,
+            Forward::Submit(_)
+            | Forward::Renew(_)
+            | Forward::Settled { .. }
+            | Forward::Query(_)
+            | Forward::Status
+            | Forward::As { .. } => self.judge()?,
+            Forward::Transfer(_) | Forward::RaiseFeatures(_) | Forward::ChangeMembers(_) => {
+                self.needs(ClusterRight::Operate)?;
+                None
+            }
+        };
+        let judge = judge.as_ref();
+        match forward {
+            Forward::Submit(call) => {
+                validate::check(&call)?;
+                veiled(judge, answered(self.propose_judged(judge, *call)?).await).map(Forwarded::Reply)
+            }
+            Forward::Renew(renewals) => self.renew_here(judge, renewals).await.map(Forwarded::Replies),
+            Forward::Settled { claim, wait_ms } => {
+                let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
+                self.wait_outcome_here(&claim, wait).await.map(Forwarded::Reply)
+            }
+            Forward::Query(query) => self.query_here(judge, &query).await.map(Forwarded::QueryReply),
+            Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
+            Forward::Status => Ok(Forwarded::Status(self.status_here())),
+            Forward::RaiseFeatures(to) => self.raise_features_here(to).await.map(|()| Forwarded::FeaturesRaised),
+            Forward::ChangeMembers(change) => {
+                self.change_members_here(change).await.map(|()| Forwarded::MembersChanged)
+            }
+            Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
+            Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
+            Forward::As { .. } => Err(ServiceError::Internal("a call of two principals".to_owned())),
+        }
+    }
+
+    /// Serves the call of a principal that another node has proven. This node decides by its own rules.
+    async fn serve_as(&self, principal: Principal, call: &[u8]) -> Forwarded {
+        let caller = Caller { source: self.caller.source, who: Who::Proven(principal) };
+        match Forward::decode(call) {
+            Ok(Forward::As { .. }) => Forwarded::Error(ServiceError::Internal("a call of two principals".to_owned())),
+            Ok(call) => Box::pin(Self { caller, ..self.clone() }.serve_forwarded(call)).await,
+            Err(why) => Forwarded::Error(ServiceError::Internal(why)),
+        }
+    }
+}

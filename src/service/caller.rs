@@ -1,0 +1,31 @@
+//! How a request shows its caller.
+
+use crate::auth::{TokenHash, Who};
+use crate::model::Principal;
+use crate::net::{CertificateName, ConnectionInfo, Role};
+use crate::service::ServiceError;
+
+/// Returns what a request shows about its caller: the token in its header `authorization`, or else the certificate of
+/// its connection.
+///
+/// # Errors
+/// The header has no token, or the token was sent in plain text from another machine, so that others may know it.
+pub fn who_calls(authorization: Option<&[u8]>, connection: Option<&ConnectionInfo>) -> Result<Who, ServiceError> {
+    let Some(header) = authorization else {
+        let name = connection.and_then(|connection| connection.proven.as_deref());
+        return Ok(match name {
+            Some(CertificateName { role: Role::Client(name), .. }) => match Principal::parse(name) {
+                Ok(name) => Who::Certificate(name),
+                Err(_) => Who::Anonymous,
+            },
+            Some(CertificateName { role: Role::Node(_), .. }) | None => Who::Anonymous,
+        });
+    };
+    let refused = |why: &str| ServiceError::Unauthenticated { why: why.to_owned() };
+    if connection.is_none_or(|connection| connection.exposed) {
+        return Err(refused("the token was sent in plain text, and others may know it now: revoke it, and use TLS"));
+    }
+    let token = std::str::from_utf8(header).ok().and_then(|header| header.strip_prefix("Bearer "));
+    let hash = token.and_then(|token| TokenHash::of(token).ok());
+    hash.map(Who::Token).ok_or_else(|| refused("the token is not known"))
+}

@@ -1,0 +1,141 @@
+//! Principals and their rights: what each operation needs, and what belongs to another principal.
+
+mod own;
+mod reload;
+mod table;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use lockkeeper::auth::{TokenHash, Who, new_token};
+use lockkeeper::model::{
+    Command, Handle, Instance, LockKey, LockName, Metadata, Namespace, OpenSession, Outcome, SessionId,
+};
+use lockkeeper::node::Node;
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::service::{Call, LockService, Proof, ServiceError, Source};
+use lockkeeper::testing::{Cluster, ClusterOptions};
+
+use crate::suite::POLL;
+
+/// A cluster whose nodes have the same file of rules.
+struct Guarded {
+    cluster: Cluster,
+    folder: tempfile::TempDir,
+}
+
+fn rules_with(tokens: &str) -> String {
+    let roles = ["read", "lock", "admin"].map(|right| {
+        format!(
+            "[[role]]\nname = \"{right}\"\nrules = [{{ namespace = \"prod\", prefix = \"a/\", right = \"{right}\" }}]\n\
+             [[role]]\nname = \"{right}-all\"\nrules = [{{ namespace = \"prod\", right = \"{right}\" }}]\n"
+        )
+    });
+    let cluster = ["metrics", "backup", "operate"]
+        .map(|right| format!("[[role]]\nname = \"{right}\"\ncluster = [\"{right}\"]\n"));
+    let named = ["read", "lock", "admin", "read-all", "lock-all", "admin-all", "metrics", "backup", "operate"];
+    let principal = |name: &str, roles: &str| format!("[[principal]]\nname = \"{name}\"\nroles = [{roles}]\n");
+    let mut text = format!("version = 1\n{}{}", roles.concat(), cluster.concat());
+    named.iter().for_each(|name| text += &principal(name, &format!("\"{name}\"")));
+    text += &principal("none", "");
+    text += &principal("other", "\"lock-all\"");
+    text += &principal("anonymous", "\"lock-all\"");
+    text + tokens
+}
+
+impl Guarded {
+    /// Starts this number of nodes. A single one has no elections.
+    async fn start(nodes: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("auth.toml");
+        write(&file, &rules_with(""));
+        let options = ClusterOptions { nodes, auth: Some(file), ..ClusterOptions::default() };
+        let cluster = Cluster::start_with(options).await.expect("a cluster");
+        cluster.leader().await;
+        Self { cluster, folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("auth.toml")
+    }
+
+    /// Replaces the rules of all nodes.
+    fn reload(&self, text: &str) {
+        write(&self.file(), text);
+        self.cluster.nodes().iter().for_each(|node| node.reload_auth().expect("good rules"));
+    }
+
+    /// Makes a token of a principal, which the rules do not have yet, and its entry.
+    fn token(&self, principal: &str, number: u128) -> (RemoteService, String) {
+        let token = new_token([7, number]);
+        let path = self.folder.path().join(format!("{principal}.token"));
+        write(&path, &token);
+        let hash = TokenHash::of(&token).expect("a token");
+        let settings = RemoteSettings { auth_token_file: Some(path), ..RemoteSettings::new(self.cluster.endpoints()) };
+        let entry = format!(
+            "[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"2099-01-01T00:00:00Z\"\n"
+        );
+        (RemoteService::new(settings).expect("settings"), entry)
+    }
+}
+
+fn write(path: &std::path::Path, text: &str) {
+    fs::write(path, text).expect("written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("set");
+}
+
+fn namespace() -> Namespace {
+    Namespace::parse("prod").expect("legal")
+}
+
+fn key(name: &str) -> LockKey {
+    LockKey { namespace: namespace(), name: LockName::parse(name).expect("legal") }
+}
+
+fn named(node: &Node, principal: &str) -> Node {
+    node.service_as(principal).expect("a principal")
+}
+
+/// Returns a handle for a caller that shows nothing.
+fn stranger(node: &Node) -> Node {
+    node.for_caller(Source::Connection(1), || Ok(Who::Anonymous)).expect("a principal")
+}
+
+/// Opens a session, and returns its id and handle.
+async fn open(node: &Node, secret: u128) -> (SessionId, Handle) {
+    let handle = Handle::from_random(secret);
+    let open = OpenSession {
+        namespace: namespace(),
+        handle: handle.clone(),
+        instance: Instance(1),
+        ttl_ms: 60_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+        accepts_hand_over: false,
+    };
+    let reply = sent(|| node.submit(Call::new(Command::OpenSession(open.clone())))).await.expect("opened");
+    let Outcome::Opened { session, .. } = reply.outcome else { panic!("{reply:?}") };
+    (session, handle)
+}
+
+/// Submits a command with the proof of a session.
+async fn submit(node: &Node, handle: &Handle, command: Command) -> Result<Outcome, ServiceError> {
+    let proof = Proof::Handle { handle: handle.clone(), namespace: namespace() };
+    let call = Call { proof, ..Call::new(command) };
+    sent(|| node.submit(call.clone())).await.map(|reply| reply.outcome)
+}
+
+/// Repeats a call while no node leads, as it may happen on a slow machine.
+async fn sent<T, F: Future<Output = Result<T, ServiceError>>>(call: impl Fn() -> F) -> Result<T, ServiceError> {
+    loop {
+        match call().await {
+            Err(ServiceError::NotSent { .. } | ServiceError::Unknown { .. }) => tokio::time::sleep(POLL).await,
+            answered => return answered,
+        }
+    }
+}
+
+fn is_forbidden<T: std::fmt::Debug>(answered: &Result<T, ServiceError>) -> bool {
+    matches!(answered, Err(ServiceError::Forbidden { .. }))
+}

@@ -1,0 +1,242 @@
+//! What belongs to another principal gets the answer of what does not exist, even with the right handle.
+
+use lockkeeper::model::{
+    About, Acquire, Claim, Command, DocumentCommand, DocumentId, EndReason, Explanation, Extras, Grab, Handle,
+    LeaseRequestId, Metadata, Mode, Outcome, Owner, Parent, Patience, ProcessId, Query, QueryResult, Refusal, Release,
+    RenewalTarget, RequestId, SessionClose, SessionId, TakeLease,
+};
+use lockkeeper::node::Node;
+use lockkeeper::service::{
+    Call, ClaimRef, Freshness, LockService, Proof, RenewalCall, Scope, ServiceError, Subscription,
+};
+
+use super::{Guarded, is_forbidden, key, named, namespace, open, sent, stranger, submit};
+
+fn unknown(session: SessionId) -> Refusal {
+    Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }
+}
+
+fn acquire(session: SessionId, number: u64, name: &str, parent: Option<Parent>) -> Command {
+    let extras = parent.map(|parent| Box::new(Extras { parent: Some(parent), ..Extras::default() }));
+    Command::Acquire(Acquire {
+        request: RequestId { session, number },
+        answered_below: 0,
+        locks: (key(name).name, Mode::Exclusive.into()).into(),
+        owner: Some(Owner::parse("o").expect("legal")),
+        patience: Patience::Try,
+        metadata: Metadata::default(),
+        lease_ms: None,
+        extras,
+    })
+}
+
+async fn holders(node: &Node, name: &str) -> usize {
+    let service = node.service();
+    let inspected = sent(|| service.query(Query::Inspect { lock: key(name) }, Freshness::Linearizable)).await;
+    let QueryResult::Lock(view) = inspected.expect("inspected").answer else { panic!("another answer") };
+    view.holders.len()
+}
+
+/// Another's session is unknown to every command and renewal, even with the right handle. A principal that may
+/// administer its namespace passes.
+#[tokio::test]
+async fn anothers_session_is_unknown() {
+    let guarded = Guarded::start(3).await;
+    for node in [guarded.cluster.leader().await, guarded.cluster.follower().await] {
+        let (session, handle) = open(&named(&node, "lock-all"), u128::from(node.id())).await;
+        let name = format!("a/{}", node.id());
+        let granted = submit(&named(&node, "lock-all"), &handle, acquire(session, 1, &name, None)).await;
+        let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
+        let request = |number| RequestId { session, number };
+        let release =
+            |number| Release { request: request(number), answered_below: 0, name: key(&name).name, token: grant.token };
+        let thief = named(&node, "other");
+        for command in [
+            Command::Release(release(2)),
+            Command::Cancel { request: request(1) },
+            Command::CloseSession { session, end: SessionClose::Done },
+            acquire(session, 3, "a/other", None),
+        ] {
+            for shown in [&handle, &Handle::from_random(9)] {
+                let answered = submit(&thief, shown, command.clone()).await;
+                assert_eq!(answered, Ok(Outcome::Refused(unknown(session))), "{command:?}");
+            }
+        }
+        let renewal = || {
+            let (target, handle) = (RenewalTarget::Session(session), handle.clone());
+            vec![RenewalCall { target, proof: Proof::Handle { handle, namespace: namespace() }, attempt: 1 }]
+        };
+        let renewed = sent(|| thief.renew(renewal())).await.expect("answered").remove(0).outcome;
+        assert_eq!(renewed, Outcome::Refused(unknown(session)));
+        let owner = named(&node, "lock-all");
+        let owner = sent(|| owner.renew(renewal())).await.expect("answered").remove(0).outcome;
+        assert!(matches!(owner, Outcome::Renewed { .. }), "{owner:?}");
+        let instance_taken = open_again(&thief, &handle).await;
+        assert!(matches!(instance_taken, Outcome::Refused(Refusal::AlreadyOpen { .. })), "{instance_taken:?}");
+        assert_eq!(holders(&node, &name).await, 1);
+        let admin = submit(&named(&node, "admin-all"), &handle, Command::Release(release(4))).await;
+        assert_eq!(admin, Ok(Outcome::Released { left: 0 }));
+    }
+}
+
+async fn open_again(node: &Node, handle: &Handle) -> Outcome {
+    let open = lockkeeper::model::OpenSession {
+        namespace: namespace(),
+        handle: handle.clone(),
+        instance: lockkeeper::model::Instance(1),
+        ttl_ms: 60_000,
+        disconnect_grace_ms: None,
+        metadata: Metadata::default(),
+        accepts_hand_over: false,
+    };
+    sent(|| node.submit(Call::new(Command::OpenSession(open.clone())))).await.expect("answered").outcome
+}
+
+/// What a caller without a principal made is proven by its handle alone, so that `[auth]` can be switched on.
+#[tokio::test]
+async fn handles_prove_what_has_no_principal() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (session, handle) = open(&stranger(&leader), 1).await;
+    let granted = submit(&stranger(&leader), &handle, acquire(session, 1, "a/1", None)).await;
+    let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
+    let name = key("a/1").name;
+    let release = Release { request: RequestId { session, number: 2 }, answered_below: 0, name, token: grant.token };
+    let none = named(&leader, "none");
+    let wrong = submit(&none, &Handle::from_random(9), Command::Release(release.clone())).await;
+    assert_eq!(wrong, Err(ServiceError::Refused(Refusal::WrongHandle)));
+    assert_eq!(submit(&none, &handle, Command::Release(release)).await, Ok(Outcome::Released { left: 0 }));
+}
+
+/// Another's lease is unknown, and an answer names no holder of a lock that the caller may not read.
+#[tokio::test]
+async fn anothers_lease_is_unknown() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (handle, take) = (Handle::from_random(5), LeaseRequestId(5));
+    let taken = TakeLease {
+        lock: key("b/1"),
+        take,
+        handle: handle.clone(),
+        access: Mode::Exclusive.into(),
+        lease_ms: 60_000,
+        patience: Patience::Try,
+        metadata: Metadata::default(),
+    };
+    let owner = named(&leader, "lock-all");
+    owner.submit(Call::new(Command::TakeLease(taken))).await.expect("taken");
+    let not_held = || Outcome::Refused(Refusal::NotHeld { lock: key("b/1") });
+    let renewal = |handle: &Handle| {
+        let target = RenewalTarget::Lease { lock: key("b/1"), handle: handle.clone(), lease_ms: 60_000 };
+        vec![RenewalCall { target, proof: Proof::Trusted, attempt: 1 }]
+    };
+    for shown in [handle.clone(), Handle::from_random(9)] {
+        // This principal may not even read the name.
+        let thief = named(&leader, "lock");
+        let drop = Command::DropLease { lock: key("b/1"), handle: shown.clone() };
+        assert_eq!(thief.submit(Call::new(drop)).await.map(|reply| reply.outcome), Ok(not_held()));
+        assert_eq!(thief.renew(renewal(&shown)).await.expect("answered").remove(0).outcome, not_held());
+    }
+    let cancel = || Call::new(Command::CancelTake { lock: key("b/1"), take, handle: handle.clone() });
+    assert!(is_forbidden(&named(&leader, "lock").submit(cancel()).await));
+    let withdrawn = named(&leader, "other").submit(cancel()).await.map(|reply| reply.outcome);
+    assert_eq!((withdrawn, holders(&leader, "b/1").await), (Ok(Outcome::Withdrawn), 1));
+    owner.submit(cancel()).await.expect("cancelled");
+    assert_eq!(holders(&leader, "b/1").await, 0);
+}
+
+/// H-15: the `ts` of a document and the name of its process are public, and free or overtake only one's own document.
+#[tokio::test]
+async fn documents_have_owners() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (ts, process) = (DocumentId([7; 12]), ProcessId::parse("p").expect("legal"));
+    let grab = |ts: DocumentId, seen| {
+        let metadata = Metadata { process: "p".into(), ..Metadata::default() };
+        Command::Document(DocumentCommand::Grab(Grab {
+            lock: key("a/1"),
+            ts,
+            metadata,
+            term: None,
+            prepare: false,
+            seen,
+        }))
+    };
+    let submitted = async |principal: &str, command: Command| {
+        named(&leader, principal).submit(Call::new(command)).await.map(|reply| reply.outcome)
+    };
+    let granted = submitted("lock-all", grab(ts, None)).await;
+    assert!(matches!(granted, Ok(Outcome::Granted(_))), "{granted:?}");
+    let unlock = |name| Command::Document(DocumentCommand::Unlock { namespace: namespace(), ts, name });
+    let process = DocumentCommand::UnlockAll { namespace: namespace(), process, term: None };
+    for command in [unlock(Some(key("a/1").name)), unlock(None), Command::Document(process.clone())] {
+        assert_eq!(submitted("other", command.clone()).await, Ok(Outcome::Freed { locks: 0 }), "{command:?}");
+    }
+    assert!(is_forbidden(&submitted("other", grab(DocumentId([8; 12]), Some(ts))).await));
+    assert_eq!(holders(&leader, "a/1").await, 1);
+    let overtaken = submitted("admin", grab(DocumentId([8; 12]), Some(ts))).await;
+    assert!(matches!(overtaken, Ok(Outcome::Granted(_))), "{overtaken:?}");
+    assert_eq!(submitted("lock-all", Command::Document(process.clone())).await, Ok(Outcome::Freed { locks: 0 }));
+    assert_eq!(submitted("admin-all", Command::Document(process)).await, Ok(Outcome::Freed { locks: 1 }));
+}
+
+/// H-13, X-21: a request may name only a session of its own principal as parent: its waits would otherwise look like
+/// part of a deadlock to others.
+#[tokio::test]
+async fn a_parent_is_ones_own() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (victim, _) = open(&named(&leader, "lock-all"), 1).await;
+    let (session, handle) = open(&named(&leader, "other"), 2).await;
+    let (older, _) = open(&named(&leader, "other"), 3).await;
+    let parent = |session| Some(Parent { session, owner: Owner::parse("o").expect("legal") });
+    let other = named(&leader, "other");
+    // The next sessions get the next ids, which a victim may have soon.
+    let next = SessionId::new(older.epoch(), older.counter() + 1);
+    for (foreign, number) in [(victim, 1), (next, 2)] {
+        let refused = submit(&other, &handle, acquire(session, number, "a/1", parent(foreign))).await;
+        let text = refused.expect_err("refused").to_string();
+        assert!(text.ends_with("a parent must be a session of your own"), "{text}");
+    }
+    let granted = submit(&other, &handle, acquire(session, 3, "a/1", parent(older))).await;
+    assert!(matches!(granted, Ok(Outcome::Granted(_))), "{granted:?}");
+}
+
+/// H-14, X-21: the id of a session opens nothing in a namespace that the caller may not read.
+#[tokio::test]
+async fn an_id_opens_no_namespace() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (session, handle) = open(&named(&leader, "lock-all"), 1).await;
+    let request = RequestId { session, number: 1 };
+    submit(&named(&leader, "lock-all"), &handle, acquire(session, 1, "a/1", None)).await.expect("granted");
+    let thief = named(&leader, "lock");
+    let claim = |lock| Query::Claim { lock, claim: Claim::Request(request) };
+    let unseen = || QueryResult::Claim { outcome: Some(Outcome::Refused(unknown(session))), recalled: Vec::new() };
+    let nothing = || QueryResult::Explained(Explanation::default());
+    for (query, answer) in [
+        (claim(None), unseen()),
+        (claim(Some(key("a/1"))), unseen()),
+        (Query::Explain(About::Session(session)), nothing()),
+        (Query::Explain(About::Request(request)), nothing()),
+    ] {
+        for freshness in [Freshness::Stale, Freshness::Linearizable] {
+            let answered = thief.query(query.clone(), freshness).await.expect("answered").answer;
+            assert_eq!(answered, answer, "{query:?}");
+        }
+    }
+    let claim = ClaimRef { lock: key("a/1"), claim: Claim::Request(request) };
+    assert_eq!(thief.wait_outcome(claim).await.expect("answered").outcome, Outcome::Refused(unknown(session)));
+    // Without principals, the namespace that a caller names must be the session's.
+    let elsewhere = lockkeeper::model::LockKey { namespace: lockkeeper::model::Namespace::default(), ..key("a/1") };
+    let query = Query::Claim { lock: Some(elsewhere), claim: Claim::Request(request) };
+    assert_eq!(leader.service().query(query, Freshness::Stale).await.expect("answered").answer, unseen());
+
+    let subscription = || Subscription { scope: Scope::Session(session), after: None, cluster_id: None };
+    let mut hidden = thief.subscribe(subscription()).await.expect("subscribed");
+    let mut seen = named(&leader, "lock-all").subscribe(subscription()).await.expect("subscribed");
+    submit(&named(&leader, "lock-all"), &handle, acquire(session, 2, "a/2", None)).await.expect("granted");
+    seen.next().await.expect("an event");
+    let waited = tokio::time::timeout(std::time::Duration::from_millis(200), hidden.next()).await;
+    assert!(waited.is_err(), "{waited:?}");
+}

@@ -1,0 +1,126 @@
+//! Changes of the rules while clients work: what is refused at once, and what is kept.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::client::{Client, ClientError};
+use lockkeeper::model::{Query, QueryResult};
+use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::service::{ErrorCode, Freshness, LockService, Scope, ServiceError, Subscription};
+
+use super::{Guarded, key, named, namespace, rules_with};
+
+fn client(service: RemoteService) -> Client<RemoteService> {
+    Client::new(service).namespace(namespace())
+}
+
+/// A client is the principal of its token. Without one it has only what the rules give to a caller without a proof, and
+/// a token that is not known is refused.
+#[tokio::test]
+async fn tokens_prove_principals() {
+    let guarded = Guarded::start(1).await;
+    let ((reader, entry), (unknown, _)) = (guarded.token("read", 1), guarded.token("lock", 2));
+    guarded.reload(&rules_with(&entry));
+    let reader = client(reader);
+    reader.inspect("a/1").await.expect("permitted");
+    let refused = reader.inspect("b").await.expect_err("refused");
+    assert_eq!(refused.word(), ErrorCode::NotPermitted);
+    assert!(refused.to_string().contains("principal \"read\" has no right to read \"b\" in namespace \"prod\""));
+    let refused = client(unknown).inspect("a/1").await.expect_err("refused");
+    assert_eq!((refused.word(), refused.word().row().exit), (ErrorCode::Unauthenticated, 77));
+    assert!(refused.to_string().contains("the token is not known"), "{refused}");
+    let bare = || RemoteService::new(RemoteSettings::new(guarded.cluster.endpoints())).expect("settings");
+    client(bare()).inspect("b").await.expect("anonymous may lock all names");
+    guarded.reload(&rules_with(&entry).replace("name = \"anonymous\"", "name = \"other-name\""));
+    let refused = client(bare()).inspect("b").await.expect_err("refused");
+    assert!(refused.to_string().contains("no proof of who you are: send a client certificate"), "{refused}");
+}
+
+/// when a token is revoked, its next calls are refused, and its streams of events and waits end. Its session is
+/// not reported as disconnected and lives for its TTL; then the next waiter gets the lock.
+#[tokio::test]
+async fn a_revoked_token_is_refused_and_its_session_ends_in_time() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (service, entry) = guarded.token("lock-all", 1);
+    guarded.reload(&rules_with(&entry));
+    let ttl = Duration::from_secs(3);
+    let session = client(service.clone()).session().ttl(ttl).open().await.expect("opened");
+    let grace = Duration::from_secs(1);
+    let brief = client(service.clone()).session().ttl(ttl).disconnect_grace(grace).open().await.expect("opened");
+    let guard = session.lock("a/1").acquire().await.expect("free");
+    let other = Client::new(named(&leader, "other")).namespace(namespace());
+    let waiter = other.clone();
+    let waiting = tokio::spawn(async move {
+        let guard = waiter.lock("a/1").acquire().await.expect("the next");
+        (Instant::now(), guard)
+    });
+    let scope = Scope::Namespace { namespace: namespace(), prefix: String::new() };
+    let mut events =
+        service.subscribe(Subscription { scope, after: None, cluster_id: None }).await.expect("subscribed");
+    let free = {
+        let client = client(service.clone());
+        tokio::spawn(async move { client.wait_free("a/1").await })
+    };
+    while holders_and_waiters(&other).await != (1, 1) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    let revoked = Instant::now();
+    guarded.reload(&rules_with(""));
+    let ended = loop {
+        if let Err(error) = events.next().await {
+            break error;
+        }
+    };
+    assert!(matches!(ended, ServiceError::Unauthenticated { .. }), "{ended}");
+    let waited = free.await.expect("a task").expect_err("refused");
+    assert_eq!(waited.word(), ErrorCode::Unauthenticated, "{waited}");
+    let refused = client(service).inspect("a/1").await.expect_err("refused");
+    assert_eq!(refused.word(), ErrorCode::Unauthenticated, "{refused}");
+    assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
+
+    let sessions = Query::Sessions { namespace: namespace(), after: None, rows: 0 };
+    let listed = leader.service().query(sessions, Freshness::Linearizable).await.expect("listed").answer;
+    let QueryResult::Sessions(page) = listed else { panic!("another answer") };
+    assert!(page.rows.iter().all(|session| !session.disconnected), "{:?}", page.rows);
+    let (granted, next) =
+        tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("granted").expect("a task");
+    let after = granted - revoked;
+    assert!(Duration::from_secs(1) < after && after < ttl + Duration::from_secs(5), "{after:?}");
+    drop((guard, next, brief));
+}
+
+async fn holders_and_waiters<S: LockService>(client: &Client<S>) -> (usize, usize) {
+    let view = client.inspect("a/1").await.expect("inspected").value;
+    (view.holders.len(), view.waiters.len())
+}
+
+/// A narrowed rule refuses new locks. What is held is renewed and given back.
+#[tokio::test]
+async fn a_narrowed_rule_keeps_what_is_held() {
+    let guarded = Guarded::start(1).await;
+    let (service, entry) = guarded.token("lock-all", 1);
+    guarded.reload(&rules_with(&entry));
+    let ttl = Duration::from_secs(3);
+    let session = client(service.clone()).session().ttl(ttl).open().await.expect("opened");
+    let guard = session.lock("a/1").acquire().await.expect("free");
+    let narrowed =
+        rules_with(&entry).replace("name = \"lock-all\"\nroles = [\"lock-all\"]", "name = \"lock-all\"\nroles = []");
+    guarded.reload(&narrowed);
+    let refused = session.lock("a/2").acquire().await.map(drop).expect_err("refused");
+    assert!(matches!(refused, ClientError::Service(ServiceError::Forbidden { .. })), "{refused}");
+    tokio::time::sleep(2 * ttl).await;
+    guard.release().await.expect("given back");
+}
+
+/// A file that cannot be used changes nothing.
+#[tokio::test]
+async fn bad_rules_change_nothing() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    super::write(&guarded.file(), "version = 1\n[[principal]]\n");
+    let refused = leader.reload_auth().expect_err("refused").to_string();
+    assert!(refused.contains("auth.toml:2: missing field"), "{refused}");
+    let query = Query::Inspect { lock: key("a/1") };
+    named(&leader, "read").query(query, Freshness::Stale).await.expect("still permitted");
+}
