@@ -84,7 +84,7 @@ const fn lists(message: &str) -> &'static [List] {
                 ]
             }
         }
-        b"StatusReply" => const { &[list("nodes", &[8], MEMBERS_MAX)] },
+        b"StatusReply" => const { &[list("nodes", &[8], MEMBERS_MAX), list("warnings", &[16], LIST_ELEMENTS_MAX)] },
         _ => &[],
     }
 }

@@ -251,7 +251,7 @@ pub fn secured(
     match tls {
         None => arrivals.map(plain).boxed(),
         Some(tls) => {
-            // With space for one more, the port goes on to accept connections, and closes those beyond its limit.
+            // With space for one more, the port continues to accept connections, and closes those beyond its limit.
             let at_once = tls.0.port.limits().unproven + 1;
             let accepting = arrivals.map(move |stream| tls.clone().accept(stream));
             accepting.buffer_unordered(at_once).filter_map(std::future::ready).boxed()
