@@ -55,6 +55,8 @@ pub struct Config {
     /// File of principals and rules; `None` if every caller may do everything. A relative path starts at the working
     /// directory.
     pub auth: Option<PathBuf>,
+    /// The audit log; `None` writes none.
+    pub audit: Option<PathBuf>,
 }
 
 /// The addresses on which a node listens.

@@ -53,6 +53,8 @@ pub struct Connection {
     end: Option<End>,
     /// Whether others may read what is sent.
     exposed: bool,
+    /// Address of the other side, if it is known.
+    from: Option<SocketAddr>,
 }
 
 type End = Pin<Box<dyn Future<Output = io::Error> + Send>>;
@@ -66,12 +68,12 @@ impl Connection {
     /// Creates a connection over TCP in plain text, which others may read unless both sides are on this machine.
     fn plain(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, from: Option<SocketAddr>) -> Self {
         let exposed = from.is_none_or(|from| !from.ip().to_canonical().is_loopback());
-        Self { exposed, ..Self::new(stream) }
+        Self { exposed, from, ..Self::new(stream) }
     }
 
     /// Creates a connection whose other side has proven its name.
     pub fn proven(name: Option<CertificateName>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self { stream: Box::new(stream), proven: name.map(Arc::new), exposed: false, end: None }
+        Self { stream: Box::new(stream), proven: name.map(Arc::new), exposed: false, from: None, end: None }
     }
 
     /// Returns this connection, whose reads fail as soon as a future completes, with its error.
@@ -83,7 +85,7 @@ impl Connection {
 impl Connected for Connection {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        ConnectionInfo::new(self.proven.clone(), self.exposed)
+        ConnectionInfo::new(self.proven.clone(), self.exposed, self.from)
     }
 }
 

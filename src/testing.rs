@@ -80,11 +80,13 @@ pub struct ClusterOptions {
     pub clock: Option<Arc<dyn Clock>>,
     /// File of principals and rules, the same for all nodes; without one, every caller may do everything.
     pub auth: Option<PathBuf>,
+    /// Directory of the audit logs, in which that of node 1 is `n1.jsonl`; without one, none are written.
+    pub audit: Option<PathBuf>,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { nodes: 3, directory: None, clock: None, auth: None }
+        Self { nodes: 3, directory: None, clock: None, auth: None, audit: None }
     }
 }
 
@@ -97,7 +99,7 @@ impl Cluster {
 
     /// Starts a cluster with the timing for loopback.
     pub async fn start_with(options: ClusterOptions) -> Result<Self, OpenNodeError> {
-        let ClusterOptions { nodes, directory, clock, auth } = options;
+        let ClusterOptions { nodes, directory, clock, auth, audit } = options;
         let sockets = (0..nodes).map(|_| Ok((listener()?, listener()?))).collect::<std::io::Result<Vec<_>>>()?;
         let mut members = BTreeMap::new();
         for (id, (client, peer)) in (1..).zip(&sockets) {
@@ -122,6 +124,7 @@ impl Cluster {
                 tls: crate::config::Tls::default(),
                 http_hosts: Vec::new(),
                 auth: auth.clone(),
+                audit: audit.as_ref().map(|directory| directory.join(format!("n{id}.jsonl"))),
             };
             let mut options =
                 NodeOptions { ephemeral: directory.is_none(), peer_listener: Some(peer), ..NodeOptions::default() };

@@ -35,6 +35,7 @@ use rustix::fs::Mode;
 use tokio::runtime::Runtime;
 
 use args::Common;
+use cmd::audit::AuditCommand;
 use cmd::auth::AuthCommand;
 use cmd::config::ConfigCommand;
 use connect::{Client, connect};
@@ -114,6 +115,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     match options.command {
         Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
         Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
+        Command::Audit(AuditCommand::Verify(file)) => cmd::audit::verify(&file, output),
         Command::Certs(options) => cmd::certs::run(&options, output),
         Command::Auth(AuthCommand::Whoami) => ask(common, async |at| cmd::auth::whoami(at, output).await),
         Command::Auth(AuthCommand::File(command)) => cmd::auth::run(&command, output),

@@ -8,6 +8,7 @@ use super::args::Common;
 use super::bench::BenchOptions;
 use super::cmd::acquire::AcquireOptions;
 use super::cmd::ask::AskOptions;
+use super::cmd::audit::AuditCommand;
 use super::cmd::auth::AuthCommand;
 use super::cmd::backup::BackupOptions;
 use super::cmd::break_hold::BreakOptions;
@@ -147,6 +148,9 @@ pub(super) enum Command {
     /// Make and check a file of principals and rules, add and remove tokens
     #[command(subcommand)]
     Auth(AuthCommand),
+    /// Check the audit log of a node
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Measure this cluster
     Bench(BenchOptions),
     /// Check configuration files

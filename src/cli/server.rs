@@ -113,7 +113,13 @@ impl Server {
         let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
         let node = Node::open_with(config, options).await.map_err(|error| {
-            let in_config = matches!(error, OpenNodeError::Tls(_) | OpenNodeError::Exposed(_) | OpenNodeError::Auth(_));
+            let in_config = matches!(
+                error,
+                OpenNodeError::Tls(_)
+                    | OpenNodeError::Exposed(_)
+                    | OpenNodeError::Auth(_)
+                    | OpenNodeError::Audit { .. }
+            );
             let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
             Failure { says_next: true, ..Failure::new(word, error.to_string()) }
         })?;

@@ -40,6 +40,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         tls,
         http_hosts: http_hosts(&draft)?,
         auth,
+        audit: draft.audit.as_ref().map(|at| PathBuf::from(&at.value)),
         members,
     })
 }

@@ -33,6 +33,7 @@ pub(super) struct Draft {
     pub(super) tls: DraftTls,
     pub(super) http_hosts: Vec<At<String>>,
     pub(super) auth: Option<At<String>>,
+    pub(super) audit: Option<At<String>>,
 }
 
 #[derive(Debug)]
@@ -63,6 +64,7 @@ struct File {
     http: FileHttp,
     #[serde(default)]
     auth: Option<FileAuth>,
+    audit: Option<FileAudit>,
     #[serde(default)]
     quota: FileQuota,
 }
@@ -126,8 +128,15 @@ struct FileAuth {
     file: Spanned<String>,
 }
 
+/// As with `[auth]`, the file is required.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileAudit {
+    file: Spanned<String>,
+}
+
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 17] = [
+pub(super) const SCALARS: [&str; 18] = [
     "cluster",
     "peers_id",
     "node",
@@ -145,6 +154,7 @@ pub(super) const SCALARS: [&str; 17] = [
     "tls.key",
     "tls.refuse",
     "auth.file",
+    "audit.file",
 ];
 
 impl Draft {
@@ -172,6 +182,7 @@ impl Draft {
             tls: DraftTls::new(file.tls, &source),
             http_hosts: file.http.hosts.into_iter().map(|value| source.at(value)).collect(),
             auth: file.auth.map(|auth| source.at(auth.file)),
+            audit: file.audit.map(|audit| source.at(audit.file)),
         })
     }
 
@@ -234,6 +245,7 @@ impl Draft {
             "tls.key" => &mut self.tls.files.key,
             "tls.refuse" => &mut self.tls.files.refuse,
             "auth.file" => &mut self.auth,
+            "audit.file" => &mut self.audit,
             other => return Err(ConfigError::new(&at.place, format!("there is no setting {other}"), "unset it")),
         };
         *slot = Some(at);

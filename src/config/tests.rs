@@ -265,7 +265,9 @@ fn the_page_has_every_key() {
                     }
                 }
             }
-            "auth" => keys.extend(keys_of("[auth]").into_iter().map(|of| format!("auth.{of}"))),
+            "auth" | "audit" => {
+                keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
+            }
             "tls" => {
                 for of in keys_of("[tls]") {
                     if ["client", "peer", "http"].contains(&of.as_str()) {

@@ -162,7 +162,7 @@ async fn metrics<S: LockService>(
     headers: HeaderMap,
 ) -> Response {
     let shown = || who_calls(headers.get(header::AUTHORIZATION).map(|shown| shown.as_bytes()), Some(&connection));
-    let caller = port.service.for_caller(Source::Connection(connection.id()), shown);
+    let caller = port.service.for_caller(Source::Connection(connection.id()), connection.from, shown);
     if let Err(error) = caller.and_then(|caller| caller.permits(ClusterRight::Metrics)) {
         let status = StatusCode::from_u16(error.word().row().http).unwrap_or(StatusCode::FORBIDDEN);
         let demand = [(header::WWW_AUTHENTICATE, "Bearer")];

@@ -12,3 +12,9 @@ pub const AUTH_FILE_BYTES_MAX: u64 = 1 << 20;
 pub const AUTH_CHECK_MS: u64 = 5_000;
 /// Events that wait for the reader of a subscription behind the check of its rights.
 pub const EVENTS_WATCHED_MAX: usize = 16;
+/// Refusals in the audit log in one second, each of another source. The others are only counted.
+pub const AUDIT_REFUSALS_A_SECOND: usize = 20;
+/// Time in which the refusals of one source share a line in the audit log.
+pub const AUDIT_SECOND_MS: u64 = 1_000;
+/// Time between two log lines with the number and the hash of the audit log's last line.
+pub const AUDIT_END_LOG_MS: u64 = 60_000;

@@ -127,7 +127,7 @@ impl<S> Accepted<S> {
 impl<S> Connected for Accepted<S> {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        ConnectionInfo::new(None, true)
+        ConnectionInfo::new(None, true, None)
     }
 }
 

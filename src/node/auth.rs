@@ -1,5 +1,6 @@
 //! The caller of a handle on a node, and the rules of a node with `[auth]`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ use crate::service::Source;
 pub(super) struct Caller {
     pub(super) source: Source,
     pub(super) who: Who,
+    /// Address of the caller; `None` for the application itself, and for calls that another node forwards.
+    pub(super) from: Option<SocketAddr>,
 }
 
 /// The rules of a node with `[auth]`, as last read from their file.

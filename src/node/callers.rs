@@ -33,7 +33,7 @@ impl Node {
     pub fn service_as(&self, principal: &str) -> Result<Self, Invalid> {
         let refused = |bound| Invalid::new("principal", bound, format!("{principal:?}"));
         let who = Who::Proven(principal_name(principal).map_err(refused)?);
-        Ok(Self { caller: Caller { who, source: self.caller.source }, ..self.clone() })
+        Ok(Self { caller: Caller { who, ..self.caller.clone() }, ..self.clone() })
     }
 
     /// Reads the file of `[auth]` again. Calls are judged by it from now on, and so are open subscriptions and waits.
@@ -44,6 +44,7 @@ impl Node {
         let Some(auth) = &self.core.auth else { return Ok(()) };
         if auth.reload()? {
             tracing::info!(node = self.core.id, digest = auth.rules().digest(), "the rules have changed");
+            self.audit_own("reload-rules");
         }
         Ok(())
     }
@@ -75,7 +76,8 @@ impl Node {
 
     /// Refuses a caller without this right on the cluster.
     pub(super) fn needs(&self, right: ClusterRight) -> Result<(), ServiceError> {
-        self.judge()?.map_or(Ok(()), |judge| Ok(judge.access.need_cluster(&judge.principal, right)?))
+        let Some(judge) = self.judge()? else { return Ok(()) };
+        judge.access.need_cluster(&judge.principal, right).map_err(|denied| self.noted("operate", denied.into()))
     }
 
     /// Returns those of the events that the caller may see. They end with an error as soon as the caller may no longer
@@ -83,7 +85,7 @@ impl Node {
     pub(super) fn watched(&self, scope: Scope, events: impl FnOnce() -> Events) -> Result<Events, ServiceError> {
         let Some(auth) = &self.core.auth else { return Ok(events()) };
         let mut changes = auth.changes();
-        self.may_watch(&scope)?;
+        self.may_watch(&scope).map_err(|error| self.noted("watch", error))?;
         let (mut events, (sender, watched)) = (events(), Events::channel(limits::EVENTS_WATCHED_MAX));
         let node = self.clone();
         self.spawn(async move {

@@ -15,6 +15,7 @@ use super::proposer::queue::ProposalQueue;
 use super::proposer::replies::DecidedReplies;
 use super::rate_limit::RateLimits;
 use super::wrong_handles::WrongHandles;
+use crate::audit::AuditLog;
 use crate::clock::{Clock, Instant};
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings, DigestClaim};
@@ -51,6 +52,8 @@ pub(super) struct Core {
     pub(super) warnings: Mutex<Vec<String>>,
     /// Principals and rules; `None` if all callers may do everything.
     pub(super) auth: Option<Auth>,
+    /// Where acts of operators and refused callers are written.
+    pub(super) audit: Option<AuditLog>,
     /// The leader, for the servers on top of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Addresses of the members for clients, for the servers on top of this node.

@@ -158,7 +158,7 @@ impl Node {
                 }
             };
             match forwarded {
-                Ok(bytes) => return answered(Forwarded::decode(&bytes)?),
+                Ok(bytes) => return answered(Forwarded::decode(&bytes)?).map_err(|error| self.noted("call", error)),
                 // The leader is gone and never received this call: send it to the next leader as soon as there is one.
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => gone = Some(leader),
                 // A read changes nothing, so it may be repeated after any error.
@@ -206,7 +206,7 @@ pub(super) async fn forward_unsent(node: Node) {
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
         for Waiting { what: Submission { principal, since, command }, answer, .. } in node.core.queue.take_unsent() {
-            let caller = Caller { source: node.caller.source, who: Who::Proven(principal.clone()) };
+            let caller = Caller { who: Who::Proven(principal.clone()), ..node.caller.clone() };
             let call = Call { principal, proof: Proof::Trusted, age_ms: 0, since, command };
             let node = Node { caller, ..node.clone() };
             node.clone().spawn(async move {

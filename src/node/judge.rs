@@ -25,7 +25,7 @@ pub(super) struct Judge {
 type Judged<T> = Result<Option<T>, Denied>;
 
 impl Judge {
-    fn need(&self, right: Right, lock: &LockKey) -> Result<(), Denied> {
+    pub(super) fn need(&self, right: Right, lock: &LockKey) -> Result<(), Denied> {
         self.access.need(&self.principal, right, &lock.namespace, On::Name(lock.name.as_str()))
     }
 

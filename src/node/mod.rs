@@ -8,6 +8,7 @@
 //!             └──────── claim waiters, events ◄── raft callbacks ◄──┘
 //! ```
 
+mod audited;
 mod auth;
 pub mod backup;
 mod buckets;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::audited;
 use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
 use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
@@ -16,6 +18,7 @@ use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
 use super::wrong_handles::WrongHandles;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
+use crate::audit::AuditLog;
 use crate::auth::{AuthError, Who};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, ConfigError, Protection, TlsMode};
@@ -121,6 +124,14 @@ pub enum OpenNodeError {
     /// The file of rules cannot be used; the text names the file, the line and the fix.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// The audit log cannot be opened.
+    #[error("the audit log {} cannot be opened: {error}; check the path and its owner", path.display())]
+    Audit {
+        /// Path of the log.
+        path: PathBuf,
+        /// Why it cannot be opened.
+        error: io::Error,
+    },
     /// The threads of the runtime cannot be started.
     #[error("cannot start threads: {0}")]
     Runtime(#[from] io::Error),
@@ -164,12 +175,14 @@ impl Node {
             config.tls.peer.check("peer", config.listen.peer, &format!("node {}", config.node))?;
         }
         let auth = config.auth.clone().map(Auth::open).transpose()?;
+        let audit = config.audit.as_deref().map(|path| open_audit(path, config.node, &options.clock)).transpose()?;
+        let guards = Guards { auth, audit };
         let tasks = Arc::new(Tasks::start(options.own_runtime, config.node)?);
         let runtime = tasks.handle.clone();
         let fresh = options.ephemeral.then(|| MemoryDisk::new(options.clock.random_u128()));
         let memory = options.memory.or(fresh);
         let (clock, upkeep) = (options.clock, options.upkeep);
-        let opening = runtime.spawn(open_here(config, auth, clock, upkeep, memory, network, Arc::clone(&tasks)));
+        let opening = runtime.spawn(open_here(config, guards, clock, upkeep, memory, network, Arc::clone(&tasks)));
         opening.await.map_err(io::Error::other)?
     }
 }
@@ -227,9 +240,19 @@ impl Tasks {
     }
 }
 
+/// What decides about callers, and what records them.
+struct Guards {
+    auth: Option<Auth>,
+    audit: Option<AuditLog>,
+}
+
+fn open_audit(path: &Path, node: u64, clock: &Arc<dyn Clock>) -> Result<AuditLog, OpenNodeError> {
+    AuditLog::open(path, node, Arc::clone(clock)).map_err(|error| OpenNodeError::Audit { path: path.to_owned(), error })
+}
+
 async fn open_here(
     config: Config,
-    auth: Option<Auth>,
+    guards: Guards,
     clock: Arc<dyn Clock>,
     upkeep: Upkeep,
     memory: Option<MemoryDisk>,
@@ -263,7 +286,7 @@ async fn open_here(
     let hooks = hooks(&shared, &tasks);
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announcements::own(&config, settings.disk);
-    let node = assemble((config, auth), settings, announcement, clock, shared, consensus, tasks);
+    let node = assemble((config, guards), settings, announcement, clock, shared, consensus, tasks);
     node.core.queue.set_renewals_an_entry_max(upkeep.renewals_an_entry_max);
     node.spawn(serve_peers(node.clone(), incoming));
     if let Some(why) = watchdog::unfit(&node) {
@@ -305,7 +328,7 @@ async fn open_directory(
 }
 
 fn assemble(
-    (config, auth): (Config, Option<Auth>),
+    (config, Guards { auth, audit }): (Config, Guards),
     settings: RaftSettings,
     announcement: Announcement,
     clock: Arc<dyn Clock>,
@@ -337,6 +360,7 @@ fn assemble(
         wrong_handles: WrongHandles::default(),
         warnings: Mutex::default(),
         auth,
+        audit,
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),
@@ -344,7 +368,7 @@ fn assemble(
     });
     // A node is assembled once, so the slot is empty.
     shared.core.set(Arc::downgrade(&core)).ok();
-    let caller = Caller { source: Source::InProcess, who: Who::Local };
+    let caller = Caller { source: Source::InProcess, who: Who::Local, from: None };
     let node = Node { core: Arc::clone(&core), tasks, caller };
     node.spawn(proposer::run(Arc::clone(&core), core.stop.subscribe()));
     node.spawn(leadership::publish(node.clone()));
@@ -352,6 +376,7 @@ fn assemble(
     node.spawn(watchdog::run(node.clone()));
     node.spawn(announcements::keep(node.clone()));
     node.spawn(consistency::compare(node.clone()));
+    node.spawn(audited::keep(node.clone()));
     node
 }
 

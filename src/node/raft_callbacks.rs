@@ -40,7 +40,7 @@ impl Hooks for RaftCallbacks {
     fn forwarded(&self, sender: u64, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
         let core = self.shared.core.get().and_then(Weak::upgrade);
         // Without another proof, a call of another node is one that it serves for a caller that proves nothing.
-        let caller = Caller { source: Source::Node(sender), who: Who::Anonymous };
+        let caller = Caller { source: Source::Node(sender), who: Who::Anonymous, from: None };
         let node = core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks, caller });
         Box::pin(async move {
             let forward = Forward::decode(&payload)?;

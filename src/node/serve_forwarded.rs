@@ -67,7 +67,7 @@ impl Node {
 
     /// Serves the call of a principal that another node has proven. This node decides by its own rules.
     async fn serve_as(&self, principal: Principal, call: &[u8]) -> Forwarded {
-        let caller = Caller { source: self.caller.source, who: Who::Proven(principal) };
+        let caller = Caller { who: Who::Proven(principal), ..self.caller.clone() };
         match Forward::decode(call) {
             Ok(Forward::As { .. }) => Forwarded::Error(ServiceError::Internal("a call of two principals".to_owned())),
             Ok(call) => Box::pin(Self { caller, ..self.clone() }.serve_forwarded(call)).await,

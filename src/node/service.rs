@@ -1,9 +1,12 @@
 //! The lock service of a node: answered in-process on the leader, and forwarded to the leader by other nodes.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use tokio::sync::oneshot;
 
+use super::audited::Act;
 use super::auth::{Caller, changed};
 use super::forward::{Forward, Forwarded, unexpected};
 use super::judge::Judge;
@@ -26,11 +29,14 @@ impl LockService for Node {
     fn for_caller(
         &self,
         source: Source,
+        from: Option<SocketAddr>,
         who: impl FnOnce() -> Result<Who, ServiceError>,
     ) -> Result<Self, ServiceError> {
-        let who = if self.knows_callers() { who()? } else { Who::Anonymous };
-        let node = Self { caller: Caller { source, who }, ..self.clone() };
-        node.judge()?;
+        let mut node = Self { caller: Caller { source, who: Who::Anonymous, from }, ..self.clone() };
+        if self.knows_callers() {
+            node.caller.who = who().map_err(|error| node.noted("login", error))?;
+            node.judge().map_err(|error| node.noted("login", error))?;
+        }
         Ok(node)
     }
 
@@ -46,26 +52,13 @@ impl LockService for Node {
         self.needs(right)
     }
 
-    #[expect(
-        clippy::manual_async_fn,
-        reason = "the future of an async fn holds its argument twice: as argument and as variable"
-    )]
-    fn submit(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
-        async move {
-            let judge = self.judge()?;
-            validate::check(&call)?;
-            match self.limit_guesses(self.provable(judge.as_ref(), shown_by(&call))) {
-                // The refusal of an attach is a reply, as from the machine.
-                Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {
-                    return Ok(self.core.consensus.machine(|machine| refused(machine, refusal)));
-                }
-                guessed => replace_proof(&mut call.proof, guessed?),
+    fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
+        match self.core.audit.as_ref().and_then(|_| Act::of(&call.command)) {
+            None => Either::Left(self.submit_judged(call)),
+            Some(act) => {
+                let permitted = self.permits_act(&act, &call.command);
+                Either::Right(Box::pin(self.audited(act, permitted, self.submit_judged(call))))
             }
-            if self.serves().await {
-                return veiled(judge.as_ref(), answered(self.propose_judged(judge.as_ref(), call)?).await);
-            }
-            // Boxed, so that the future of a call that is served here reserves no space for forwarding.
-            Box::pin(self.submit_to_leader(call)).await
         }
     }
 
@@ -156,51 +149,88 @@ impl LockService for Node {
     }
 
     async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        if self.leads() {
-            self.needs(ClusterRight::Operate)?;
-            return self.transfer_here(to).await;
-        }
-        let Forwarded::Transferred =
-            self.send_to_leader(Forward::Transfer(to), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
-        else {
-            return Err(unexpected());
-        };
-        Ok(())
+        let act = Act::new("transfer", [("to", to.to_string())]);
+        self.audited(act, self.needs(ClusterRight::Operate), async {
+            if self.leads() {
+                self.needs(ClusterRight::Operate)?;
+                return self.transfer_here(to).await;
+            }
+            let wait_ms = Some(limits::MEMBERSHIP_WAIT_MS_MAX);
+            let Forwarded::Transferred = self.send_to_leader(Forward::Transfer(to), wait_ms).await? else {
+                return Err(unexpected());
+            };
+            Ok(())
+        })
+        .await
     }
 
     async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
-        if self.leads() {
-            self.needs(ClusterRight::Operate)?;
-            return self.change_members_here(change).await;
-        }
-        let Forwarded::MembersChanged =
-            self.send_to_leader(Forward::ChangeMembers(change), Some(limits::MEMBERSHIP_WAIT_MS_MAX)).await?
-        else {
-            return Err(unexpected());
-        };
-        Ok(())
+        let act = Act::of_members(&change);
+        self.audited(act, self.needs(ClusterRight::Operate), async {
+            if self.leads() {
+                self.needs(ClusterRight::Operate)?;
+                return self.change_members_here(change).await;
+            }
+            let wait_ms = Some(limits::MEMBERSHIP_WAIT_MS_MAX);
+            let Forwarded::MembersChanged = self.send_to_leader(Forward::ChangeMembers(change), wait_ms).await? else {
+                return Err(unexpected());
+            };
+            Ok(())
+        })
+        .await
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {
-        self.needs(ClusterRight::Backup)?;
-        // This node decides about the whole backup, the read at the leader included.
-        let caller = Caller { source: self.caller.source, who: Who::Local };
-        Ok(Self { caller, ..self.clone() }.backup_here())
+        self.audited(Act::new("backup", []), self.needs(ClusterRight::Backup), async {
+            self.needs(ClusterRight::Backup)?;
+            // This node decides about the whole backup, the read at the leader included.
+            let caller = Caller { who: Who::Local, ..self.caller.clone() };
+            Ok(Self { caller, ..self.clone() }.backup_here())
+        })
+        .await
     }
 
     async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        if self.leads() {
-            self.needs(ClusterRight::Operate)?;
-            return self.raise_features_here(to).await;
-        }
-        let Forwarded::FeaturesRaised = self.send_to_leader(Forward::RaiseFeatures(to), None).await? else {
-            return Err(unexpected());
-        };
-        Ok(())
+        let act = Act::new("raise-features", [("to", to.to_string())]);
+        self.audited(act, self.needs(ClusterRight::Operate), async {
+            if self.leads() {
+                self.needs(ClusterRight::Operate)?;
+                return self.raise_features_here(to).await;
+            }
+            let Forwarded::FeaturesRaised = self.send_to_leader(Forward::RaiseFeatures(to), None).await? else {
+                return Err(unexpected());
+            };
+            Ok(())
+        })
+        .await
     }
 }
 
 impl Node {
+    /// Serves a command of a caller here or at the leader.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an async fn holds its argument twice: as argument and as variable"
+    )]
+    fn submit_judged(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
+        async move {
+            let judge = self.judge()?;
+            validate::check(&call)?;
+            match self.limit_guesses(self.provable(judge.as_ref(), shown_by(&call))) {
+                // The refusal of an attach is a reply, as from the machine.
+                Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {
+                    return Ok(self.core.consensus.machine(|machine| refused(machine, refusal)));
+                }
+                guessed => replace_proof(&mut call.proof, guessed?),
+            }
+            if self.serves().await {
+                return veiled(judge.as_ref(), answered(self.propose_judged(judge.as_ref(), call)?).await);
+            }
+            // Boxed, so that the future of a call that is served here reserves no space for forwarding.
+            Box::pin(self.submit_to_leader(call)).await
+        }
+    }
+
     /// Puts a command of this node itself through the log.
     pub(super) async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
         answered(self.propose_here(call)?).await
@@ -222,7 +252,8 @@ impl Node {
         let hidden = self.core.consensus.machine(|machine| {
             let outcome = judge.command(machine, &call.command)?;
             Ok::<_, Denied>(outcome.map(|outcome| Reply::new(machine.applied(), machine.now(), outcome)))
-        })?;
+        });
+        let hidden = hidden.map_err(|denied| self.noted("command", denied.into()))?;
         if let Some(reply) = hidden {
             let (answer, reply_to) = oneshot::channel();
             answer.send(Ok(reply)).ok();
@@ -309,7 +340,8 @@ impl Node {
     fn read(&self, judge: Option<&Judge>, query: &Query) -> Result<QueryReply, ServiceError> {
         self.core.consensus.machine(|machine| {
             let Some(judge) = judge else { return Ok(machine.query(query)) };
-            let Some(answer) = judge.query(machine, query)? else {
+            let judged = judge.query(machine, query).map_err(|denied| self.noted("query", denied.into()))?;
+            let Some(answer) = judged else {
                 let mut reply = machine.query(query);
                 judge.veil_answer(&mut reply.answer);
                 return Ok(reply);

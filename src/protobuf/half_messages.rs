@@ -278,7 +278,7 @@ mod tests {
         let connections = HALF_MESSAGES_BYTES_MAX / HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX;
         let mut open = Vec::new();
         for connection in 0..=connections {
-            let info = ConnectionInfo::new(None, false);
+            let info = ConnectionInfo::new(None, false, None);
             for number in 0..=of_one {
                 let (client, mut body) = request(&mut service, &info).await;
                 client.send(half.clone()).expect("open");
@@ -291,7 +291,7 @@ mod tests {
             }
         }
         // A request that ends makes space, and so does a message that is whole.
-        let info = ConnectionInfo::new(None, false);
+        let info = ConnectionInfo::new(None, false, None);
         drop(open.pop());
         let (client, mut body) = request(&mut service, &info).await;
         client.send(half.clone()).expect("open");
@@ -311,7 +311,7 @@ mod tests {
     async fn a_message_arrives_in_time() {
         let mut service = service();
         let longest = Duration::from_millis(MESSAGE_MS_MAX);
-        let (client, mut body) = request(&mut service, &ConnectionInfo::new(None, false)).await;
+        let (client, mut body) = request(&mut service, &ConnectionInfo::new(None, false, None)).await;
         let bytes = [message(0), message(9), message(300)].concat();
         let boundaries = [0, PREFIX_BYTES, 2 * PREFIX_BYTES + 9, bytes.len()];
         for (at, byte) in bytes.iter().enumerate() {

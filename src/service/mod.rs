@@ -16,6 +16,7 @@ mod server_info;
 mod status;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -43,14 +44,15 @@ pub trait LockService: Clone + Send + Sync + 'static {
     /// outcome.
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send;
 
-    /// Returns a handle on the same service for the calls of one caller, which come from one source. A service that
-    /// treats all callers alike returns a clone, and does not ask who calls.
+    /// Returns a handle on the same service for the calls of one caller, which come from one source. `from` is the
+    /// address of the caller. A service that treats all callers alike returns a clone, and does not ask who calls.
     ///
     /// # Errors
     /// [`ServiceError::Unauthenticated`] if the service knows its callers, and this one does not prove who it is.
     fn for_caller(
         &self,
         _source: Source,
+        _from: Option<SocketAddr>,
         _who: impl FnOnce() -> Result<Who, ServiceError>,
     ) -> Result<Self, ServiceError> {
         Ok(self.clone())

@@ -27,7 +27,7 @@ async fn applied(node: &Node, freshness: Freshness) -> u64 {
 
 /// Returns a handle for the calls of one connection.
 fn of(node: &Node, connection: u64) -> Node {
-    node.for_caller(Source::Connection(connection), || Ok(Who::Anonymous)).expect("a caller")
+    node.for_caller(Source::Connection(connection), None, || Ok(Who::Anonymous)).expect("a caller")
 }
 
 async fn open(leader: &Node) -> Session<Node> {

@@ -100,6 +100,7 @@ fn config(index: usize) -> Config {
         tls: Tls::default(),
         http_hosts: Vec::new(),
         auth: None,
+        audit: None,
     }
 }
 

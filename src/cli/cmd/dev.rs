@@ -231,6 +231,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         tls: Tls::default(),
         http_hosts: Vec::new(),
         auth: None,
+        audit: None,
         cluster: CLUSTER.to_owned(),
         node: id,
         data: Path::new(&options.dir).join(format!("n{id}")),

@@ -3,6 +3,7 @@
 pub(super) mod acquire;
 pub(super) mod ask;
 pub(super) mod auth;
+pub(super) mod audit;
 pub(super) mod backup;
 pub(super) mod break_hold;
 pub(super) mod certs;

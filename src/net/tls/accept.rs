@@ -140,7 +140,7 @@ impl PortTls {
         let chain = stream.get_ref().1.peer_certificates().map(<[CertificateDer<'static>]>::to_vec);
         let own = chain.as_ref().and_then(|chain| chain.first());
         let (name, shown) = (own.and_then(CertificateName::of), own.map(shown));
-        let connection = Connection::proven(name, Accepted::resume(stream, admission));
+        let connection = Connection { from, ..Connection::proven(name, Accepted::resume(stream, admission)) };
         let (Some(chain), Some(shown)) = (chain, shown) else { return connection };
         connection.until(async move {
             let error = not_accepted(settings, move |settings, now| settings.check(&chain, now)).await;

@@ -15,5 +15,7 @@ pub(in crate::rpc) fn for_caller<S: LockService, T>(service: &S, request: &Reque
         let header = request.metadata().get("authorization").map(|header| header.as_bytes());
         who_calls(header, connection)
     };
-    service.for_caller(source, shown).map_err(|error| error_to_status(&error))
+    service
+        .for_caller(source, connection.and_then(|connection| connection.from), shown)
+        .map_err(|error| error_to_status(&error))
 }

@@ -1,5 +1,6 @@
 //! Principals and their rights: what each operation needs, and what belongs to another principal.
 
+mod audit;
 mod own;
 mod reload;
 mod table;
@@ -50,7 +51,8 @@ impl Guarded {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("auth.toml");
         write(&file, &rules_with(""));
-        let options = ClusterOptions { nodes, auth: Some(file), ..ClusterOptions::default() };
+        let audit = Some(folder.path().to_owned());
+        let options = ClusterOptions { nodes, auth: Some(file), audit, ..ClusterOptions::default() };
         let cluster = Cluster::start_with(options).await.expect("a cluster");
         cluster.leader().await;
         Self { cluster, folder }
@@ -99,7 +101,7 @@ fn named(node: &Node, principal: &str) -> Node {
 
 /// Returns a handle for a caller that shows nothing.
 fn stranger(node: &Node) -> Node {
-    node.for_caller(Source::Connection(1), || Ok(Who::Anonymous)).expect("a principal")
+    node.for_caller(Source::Connection(1), None, || Ok(Who::Anonymous)).expect("a principal")
 }
 
 /// Opens a session, and returns its id and handle.

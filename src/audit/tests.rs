@@ -1,0 +1,84 @@
+//! Tests of the audit log: what a changed file shows, and what a flood of refusals writes.
+
+use std::fs;
+
+use super::*;
+use crate::clock::ManualClock;
+
+fn record(act: &'static str) -> AuditRecord {
+    let facts = BTreeMap::from([("lock", "a \"b\"\n".to_owned())]);
+    AuditRecord { act, phase: Phase::Asked, principal: "ops".to_owned(), from: Some("10.0.0.9:1".to_owned()), facts }
+}
+
+fn log(folder: &tempfile::TempDir) -> (AuditLog, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(1));
+    (AuditLog::open(&folder.path().join("audit.jsonl"), 1, clock.clone()).expect("a file"), clock)
+}
+
+fn proof(text: &str) -> Result<AuditProof, AuditFlaw> {
+    verify(text.as_bytes()).expect("read")
+}
+
+/// A log continues after a restart, and after a line that a crash has cut. A name with quotes and line ends stays in
+/// one line.
+#[test]
+fn a_log_continues_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    log(&folder).0.write(&record("break")).expect("written");
+    let path = folder.path().join("audit.jsonl");
+    fs::OpenOptions::new().append(true).open(&path).expect("opened").write_all(b"{\"seq\":\"2\",").expect("written");
+    let (again, _) = log(&folder);
+    again.write(&record("transfer")).expect("written");
+    let text = fs::read_to_string(&path).expect("read");
+    let (lines, hash) = again.end();
+    assert_eq!(proof(&text), Ok(AuditProof { lines, hash, cut: vec![2] }));
+    assert_eq!((lines, text.lines().count()), (3, 3));
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&last["act"], &last["lock"], &last["seq"]), (&"transfer".into(), &"a \"b\"\n".into(), &"3".into()));
+}
+
+/// X-26: a changed, removed, repeated or swapped line is found and named. A removed end does not have the number and
+/// the hash that the node's log has.
+#[test]
+fn a_changed_log_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = log(&folder);
+    for _ in 0..5 {
+        log.write(&record("break")).expect("written");
+    }
+    let text = fs::read_to_string(log.path()).expect("read");
+    let lines: Vec<_> = text.lines().collect();
+    let flaw = |lines: &[&str]| proof(&lines.join("\n")).expect_err("a flaw").to_string();
+    let changed = lines[1].replace("ops", "dev");
+    assert_eq!(flaw(&[lines[0], &changed, lines[2]]), "line 3: the line before it was changed");
+    assert_eq!(
+        flaw(&[lines[0], lines[2], lines[3]]),
+        "line 2: its number is 3: lines before it are missing, or were added"
+    );
+    assert_eq!(flaw(&lines[1..]), "line 1: its number is 2: lines before it are missing, or were added");
+    assert_eq!(flaw(&[lines[0], lines[0]]), "line 2: its number is 1: lines before it are missing, or were added");
+    assert_eq!(flaw(&["nothing", lines[1]]), "line 2: the line before it was changed");
+    let cut = proof(&lines[..4].join("\n")).expect("the rest is whole");
+    assert_ne!((cut.lines, cut.hash), log.end());
+}
+
+/// X-26: one source writes one refusal a second, all sources few, and the next line counts the others.
+#[test]
+fn a_flood_of_refusals_writes_few_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, clock) = log(&folder);
+    let refuse = |principal: &str| {
+        let refused = AuditRecord { principal: principal.to_owned(), phase: Phase::Refused, ..record("acquire") };
+        log.write_refusal(refused).expect("written");
+    };
+    (0..100).for_each(|_| refuse("one"));
+    assert_eq!(log.end().0, 1);
+    (0..100).for_each(|source| refuse(&source.to_string()));
+    assert_eq!(log.end().0, AUDIT_REFUSALS_A_SECOND as u64);
+    clock.advance(Duration::from_millis(AUDIT_SECOND_MS));
+    refuse("one");
+    let text = fs::read_to_string(log.path()).expect("read");
+    let left_out = text.lines().filter_map(|line| line.split("refusals_left_out\":\"").nth(1)?.split('"').next());
+    let left_out = left_out.map(|count| count.parse::<usize>().expect("a number"));
+    assert_eq!(left_out.sum::<usize>(), 200 - AUDIT_REFUSALS_A_SECOND);
+}

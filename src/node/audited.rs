@@ -1,0 +1,214 @@
+//! What a node writes to its audit log: acts of operators, and refused callers. The node that a caller has reached
+//! writes, not the leader that executes.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use super::Node;
+use crate::audit::{AuditRecord, Phase};
+use crate::auth::{Right, Who};
+use crate::limits;
+use crate::model::{Command, EndSession, LockKey, Manage, Managing, Outcome, Reply, Setting};
+use crate::service::{MemberChange, ServiceError, Source};
+
+/// What an act is about, see [`AuditRecord::facts`].
+pub(super) type Facts = BTreeMap<&'static str, String>;
+
+/// An act that the log names.
+pub(super) struct Act {
+    name: &'static str,
+    facts: Facts,
+}
+
+impl Act {
+    pub(super) fn new<const N: usize>(name: &'static str, facts: [(&'static str, String); N]) -> Self {
+        Self { name, facts: facts.into() }
+    }
+
+    /// Returns the act of a command; `None` if the history of its locks suffices. A new command must be sorted here.
+    pub(super) fn of(command: &Command) -> Option<Self> {
+        match command {
+            Command::Manage(manage) => Self::of_operator(manage),
+            Command::EndSession(EndSession { namespace, session, why }) => {
+                let facts = [("session", session.to_string()), ("why", why.as_str().to_owned())];
+                Some(Self::new("end-session", facts).with("namespace", namespace))
+            }
+            Command::ChangeSetting(Setting::TtlMax(ms)) => {
+                Some(Self::new("settings", [("ttl_ms_max", ms.to_string())]))
+            }
+            Command::OpenSession(_)
+            | Command::Attach(_)
+            | Command::Disconnected { .. }
+            | Command::CloseSession { .. }
+            | Command::Acquire(_)
+            | Command::Cancel { .. }
+            | Command::Release(_)
+            | Command::TakeLease(_)
+            | Command::CancelTake { .. }
+            | Command::DropLease { .. }
+            | Command::Alter(_)
+            | Command::Document(_)
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure { .. }
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => None,
+        }
+    }
+
+    fn of_operator(Manage { lock, what }: &Manage) -> Option<Self> {
+        let act = match what {
+            Managing::SetLimit { limit } => Self::new("set-limit", [("limit", limit.to_string())]),
+            Managing::RemoveLimit => Self::new("remove-limit", []),
+            Managing::BreakHold { token, why } => {
+                Self::new("break", [("token", token.to_string()), ("why", why.as_str().to_owned())])
+            }
+            Managing::HandOver { token, to } => {
+                Self::new("hand-over", [("token", token.to_string()), ("to", to.to_string())])
+            }
+            Managing::Ask { .. } => return None,
+        };
+        let LockKey { namespace, name } = lock;
+        Some(act.with("namespace", namespace).with("lock", name))
+    }
+
+    pub(super) fn of_members(change: &MemberChange) -> Self {
+        match change {
+            MemberChange::Add { node, client, peer } => Self::new(
+                "member-add",
+                [("of_node", node.to_string()), ("client", client.clone()), ("peer", peer.clone())],
+            ),
+            MemberChange::Promote { node, instead_of } => {
+                let act = Self::new("member-promote", [("of_node", node.to_string())]);
+                if let Some(other) = instead_of { act.with("instead_of", other) } else { act }
+            }
+            MemberChange::Remove { node } => Self::new("member-remove", [("of_node", node.to_string())]),
+        }
+    }
+
+    fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.facts.insert(name, value.to_string());
+        self
+    }
+}
+
+/// What the log says about a result: an error, or what the machine refused.
+pub(super) trait ActResult {
+    /// Returns the refusal; `None` if the act was executed.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+}
+
+impl ActResult for Reply {
+    fn refusal(&self) -> Option<String> {
+        if let Outcome::Refused(refusal) = &self.outcome { Some(refusal.to_string()) } else { None }
+    }
+}
+impl ActResult for () {}
+impl ActResult for crate::service::Download {}
+
+impl Node {
+    /// Executes an act between two lines of the audit log: what the caller asks for, and the result. A caller that the
+    /// rules of this node do not permit the act is only noted, so that it cannot fill the log.
+    ///
+    /// # Errors
+    /// The act failed, or it was not executed because the log cannot be written.
+    pub(super) async fn audited<T: ActResult>(
+        &self,
+        act: Act,
+        permitted: Result<(), ServiceError>,
+        executing: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Result<T, ServiceError> {
+        let Some(log) = &self.core.audit else { return executing.await };
+        permitted?;
+        let mut record = self.record(act, Phase::Asked);
+        log.write(&record).map_err(|error| {
+            let path = log.path().display();
+            ServiceError::Internal(format!("{path} cannot be written: {error}; nothing was done"))
+        })?;
+        let executed = executing.await;
+        let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), ActResult::refusal);
+        record.phase = if refusal.is_none() { Phase::Done } else { Phase::Refused };
+        record.facts.extend(refusal.map(|refusal| ("result", refusal)));
+        if let Err(error) = log.write(&record) {
+            tracing::error!(node = self.core.id, %error, act = record.act, "the result is missing in the audit log");
+        }
+        executed
+    }
+
+    /// Whether the rules of this node permit the command of an act. The leader judges it again.
+    pub(super) fn permits_act(&self, act: &Act, command: &Command) -> Result<(), ServiceError> {
+        let permitted = self.judge().and_then(|judge| {
+            let Some(judge) = judge else { return Ok(()) };
+            if let Command::Manage(Manage { lock, what: Managing::HandOver { .. } }) = command {
+                // Whether the hold is the caller's own, only the leader knows for sure.
+                return Ok(judge.need(Right::Lock, lock)?);
+            }
+            Ok(self.core.consensus.machine(|machine| judge.command(machine, command)).map(drop)?)
+        });
+        permitted.map_err(|error| self.noted(act.name, error))
+    }
+
+    /// Writes that a caller of this node was refused, unless the same caller was in the last second. Returns the error.
+    pub(super) fn noted(&self, act: &'static str, error: ServiceError) -> ServiceError {
+        let refused = matches!(error, ServiceError::Forbidden { .. } | ServiceError::Unauthenticated { .. });
+        // Another node writes about its own callers.
+        let from_here = matches!(self.caller.source, Source::Connection(_));
+        if let Some(log) = self.core.audit.as_ref().filter(|_| refused && from_here) {
+            let record = self.record(Act::new(act, [("result", error.to_string())]), Phase::Refused);
+            if let Err(error) = log.write_refusal(record) {
+                tracing::error!(node = self.core.id, %error, "a refusal is missing in the audit log");
+            }
+        }
+        error
+    }
+
+    /// Writes an act of the node itself.
+    pub(super) fn audit_own(&self, act: &'static str) {
+        let Some(log) = &self.core.audit else { return };
+        let rules = self.core.auth.as_ref().map(|auth| auth.rules().digest());
+        let mut record = self.record(Act::new(act, []), Phase::Done);
+        record.facts.extend(rules.map(|digest| ("rules", digest)));
+        if let Err(error) = log.write(&record) {
+            tracing::error!(node = self.core.id, %error, act, "a line is missing in the audit log");
+        }
+    }
+
+    fn record(&self, Act { name, mut facts }: Act, phase: Phase) -> AuditRecord {
+        if let Who::Token(hash) = &self.caller.who {
+            facts.insert("proof", format!("token {}", hash.id()));
+        }
+        let who = match self.judge() {
+            Ok(Some(judge)) => judge.principal.to_string(),
+            Ok(None) => "local".to_owned(),
+            Err(_) => "unknown".to_owned(),
+        };
+        let from = self.caller.from.map(|from| from.to_string());
+        AuditRecord { act: name, phase, principal: who, from, facts }
+    }
+}
+
+/// Writes the start and the stop of the node to its audit log. Names the end of that log in the node's own log from
+/// time to time, so that a removed end shows.
+pub(super) async fn keep(node: Node) {
+    let Some(log) = &node.core.audit else { return };
+    node.audit_own("start");
+    let (mut stop, mut named) = (node.core.stop.subscribe(), 0);
+    loop {
+        let pause = Duration::from_millis(limits::AUDIT_END_LOG_MS);
+        let stopped = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await.is_ok();
+        if stopped {
+            node.audit_own("stop");
+        }
+        let (lines, hash) = log.end();
+        if lines != named {
+            tracing::info!(node = node.core.id, lines, hash, "the end of the audit log");
+            named = lines;
+        }
+        if stopped {
+            return;
+        }
+    }
+}
