@@ -105,6 +105,8 @@ async fn a_new_leader_sends_few_guesses() {
     }
     let an_entry = (cluster.lossy.bytes() - before) / 2_000;
     let to = leader % 3 + 1;
+    let mut views = cluster.node(leader).watch();
+    soon(views.wait_for(|view| view.can_take_over(to, Duration::from_millis(100)))).await.unwrap();
     let before = cluster.lossy.bytes();
     cluster.node(leader).transfer(to).await.unwrap();
     cluster.propose(1_001).await;

@@ -1,4 +1,4 @@
-//! Connections that lose everything to and from one node while it is partitioned, are reset, or are refused, and count
+//! Connections that wait while one of their nodes is partitioned, that are reset, or that are refused, and that count
 //! the bytes that are sent.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Lossy {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let reset = self.resets.subscribe();
-        Ok(Link { lossy: self.clone(), reset: Box::pin(was_reset(reset)), stream, from, to })
+        Ok(Link { lossy: self.clone(), reset: Box::pin(was_reset(reset)), restored: None, stream, from, to })
     }
 
     /// Bytes that nodes have sent to each other, without the answers.
@@ -109,18 +109,32 @@ fn concerns(cut: Option<u64>, from: u64, to: u64) -> bool {
     cut.is_some_and(|node| node == from || node == to)
 }
 
-/// A stream that, while its link is cut, drops what is written and what arrives, and that ends when it is reset.
+/// A stream that waits while its link is cut, as TCP does, and that ends when it is reset.
 pub(super) struct Link {
     lossy: Lossy,
     reset: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Completes when the link is restored.
+    restored: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stream: TcpStream,
     from: u64,
     to: u64,
 }
 
 impl Link {
-    fn is_cut(&self) -> bool {
-        concerns(*self.lossy.cut.borrow(), self.from, self.to)
+    /// Whether the link is cut. If it is, the task is woken when the link is restored.
+    fn is_cut(&mut self, cx: &mut Context<'_>) -> bool {
+        let (from, to, mut cut) = (self.from, self.to, self.lossy.cut.subscribe());
+        if !concerns(*cut.borrow(), from, to) {
+            self.restored = None;
+            return false;
+        }
+        // Readers and writers of a stream are in the same task.
+        let mut restored = Box::pin(async move {
+            cut.wait_for(|cut| !concerns(*cut, from, to)).await.expect("the sender exists");
+        });
+        let waits = restored.as_mut().poll(cx).is_pending();
+        self.restored = Some(restored);
+        waits
     }
 }
 
@@ -129,22 +143,17 @@ impl AsyncRead for Link {
         if self.reset.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        let before = buf.filled().len();
-        loop {
-            let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-            let came = buf.filled().len() > before;
-            if !(self.is_cut() && came && read.is_ready()) {
-                return read;
-            }
-            buf.set_filled(before);
+        if self.is_cut(cx) {
+            return Poll::Pending;
         }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Link {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.is_cut() {
-            return Poll::Ready(Ok(buf.len()));
+        if self.is_cut(cx) {
+            return Poll::Pending;
         }
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = written {

@@ -151,9 +151,15 @@ impl Cluster {
         self.running.insert(node, Running { consensus, stop: Some(stop), server, runtime: Some(runtime) });
     }
 
-    /// Ends a node like a process that is killed: all its tasks stop, and all its sockets close.
+    /// Ends a node like a process that is killed: when this returns, all its tasks have stopped, and all its sockets are
+    /// closed.
     fn kill(&mut self, node: u64) {
-        drop(self.running.remove(&node).unwrap());
+        let mut running = self.running.remove(&node).unwrap();
+        let runtime = running.runtime.take().unwrap();
+        // A thread of a runtime must not wait for another runtime.
+        let stopping = std::thread::spawn(move || runtime.shutdown_timeout(Duration::from_secs(10)));
+        stopping.join().unwrap();
+        drop(running);
         let (_, state) = &self.storages[&node];
         state.crash();
     }
