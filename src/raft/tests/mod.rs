@@ -151,8 +151,8 @@ impl Cluster {
         self.running.insert(node, Running { consensus, stop: Some(stop), server, runtime: Some(runtime) });
     }
 
-    /// Ends a node like a process that is killed: when this returns, all its tasks have stopped, and all its sockets are
-    /// closed.
+    /// Ends a node like a process that is killed: when this returns, all its tasks have stopped, and all its sockets
+    /// are closed.
     fn kill(&mut self, node: u64) {
         let mut running = self.running.remove(&node).unwrap();
         let runtime = running.runtime.take().unwrap();
