@@ -52,8 +52,8 @@ fn every_error_is_an_object_under_json() {
                 .is_some_and(|detail| !detail.contains("see --help") || wrong.len() == 1 || wrong[0] == "member")
         );
     }
-    let unsafe_setting = alone(&["status", "--json"]).env("LOCKKEEPER_AUTH_TOKEN_FILE", "token").output().unwrap();
-    assert!(errors(&unsafe_setting)["detail"].as_str().unwrap().contains("has no tokens"));
+    let no_token = alone(&["status", "--json"]).env("LOCKKEEPER_AUTH_TOKEN_FILE", "/nonexistent").output().unwrap();
+    assert!(errors(&no_token)["detail"].as_str().unwrap().contains("/nonexistent cannot be read"));
     let without_authority = alone(&["status", "--json", "--cert", "a.pem", "--key", "a.key"]).output().unwrap();
     assert!(errors(&without_authority)["detail"].as_str().unwrap().contains("give --ca"));
     let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
