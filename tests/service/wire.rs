@@ -323,7 +323,9 @@ async fn a_session_is_refused_in_another_namespace() {
     let claim = || Some(pb::Claim { who: Some(pb::claim::Who::Request(pb::RequestId { session, number: request })) });
     let elsewhere = pb::LockKey { namespace: "billing".to_owned(), name: lock.clone() };
     let asked = pb::WaitOutcomeRequest { lock: Some(elsewhere), claim: claim() };
-    refusals.push(("wait_outcome", decided(locks.wait_outcome(asked).await).map(drop)));
+    // This call proves no session, so its answer does not say where the session is.
+    let unproven = decided(locks.wait_outcome(asked).await).map(drop).expect_err("another namespace");
+    assert!(unproven.contains("has ended") && !unproven.contains("default"), "{unproven}");
 
     for (call, refused) in refusals {
         let text = refused.expect_err(call);
