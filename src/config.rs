@@ -167,6 +167,7 @@ impl Config {
     }
 
     /// Returns the host names under which the HTTP listener is reached.
+    #[cfg(feature = "cli")]
     pub(crate) fn hosts(&self) -> impl Iterator<Item = String> {
         let addresses = self.members.values().flat_map(|member| [&member.client, &member.peer]);
         let of_members = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
