@@ -72,7 +72,7 @@ async fn refused_callers_are_audited() {
         assert!(is_forbidden(&service.submit(Call::new(limit())).await));
         assert!(is_forbidden(&service.transfer(1).await));
     }
-    let (unknown, _) = guarded.token("nobody", 2);
+    let (unknown, _) = guarded.token("unlisted", 2);
     unknown.whoami().await.expect_err("no such token");
     let lines = lines(&guarded);
     let refused: Vec<_> = lines.iter().filter(|line| line["phase"] == "refused").collect();
