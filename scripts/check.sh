@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 
 usage() { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 
+export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/rustc-tests.sh
 current="" begun=0 durations=()
 finish() { if [ -n "$current" ]; then durations+=("$(printf '%5d s  %s' $((SECONDS - begun)) "$current")"); fi; }
 step() {
