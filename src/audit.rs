@@ -1,88 +1,36 @@
 //! The audit log: what operators did, and which callers were refused. One JSON line for each act, in a file of the node.
 //! Each line has the hash of the line before it, so that a changed or missing line shows.
 //!
+//! A full file gets the extension `.1`, and those before it the next numbers; a few are kept. The chain continues in the
+//! new file, whose first line is the act `continue`.
+//!
 //! Knows: clock, limits. Never: the rights of callers, sockets.
 
 mod chain;
+mod file;
+mod record;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::Serialize;
-
-pub use self::chain::{AuditFlaw, AuditProof, verify};
-use self::chain::{hash, last_of};
+pub use self::chain::{AuditFlaw, AuditProof, first_of, verify};
+use self::file::LogFile;
+pub use self::record::{AuditRecord, Phase};
 use crate::clock::{Clock, Instant};
 use crate::limits::{AUDIT_REFUSALS_A_SECOND, AUDIT_SECOND_MS};
-
-/// One act of a caller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AuditRecord {
-    /// What the caller does, such as `break`.
-    pub act: &'static str,
-    /// How far the act is.
-    pub phase: Phase,
-    /// Principal of the caller.
-    pub principal: String,
-    /// Address of the caller; `None` for the application that embeds the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// What the act is about, such as the lock, and its result. Contains no secrets.
-    #[serde(flatten)]
-    pub facts: BTreeMap<&'static str, String>,
-}
-
-/// How far an act is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// The caller asked, and the node executes the act only after this line is written.
-    Asked,
-    /// The act was executed. Its result is among the facts.
-    Done,
-    /// The act was refused, or its result is an error.
-    Refused,
-}
-
-/// A line of the file.
-#[derive(Serialize)]
-struct Line<'a> {
-    /// Number of the line in the file, from 1.
-    seq: String,
-    /// Time of the node's wall clock.
-    at: String,
-    node: u64,
-    #[serde(flatten)]
-    record: &'a AuditRecord,
-    /// Hash of the line before, without its end; of nothing in the first line.
-    prev: &'a str,
-}
 
 /// The audit log of one node.
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
-    node: u64,
     clock: Arc<dyn Clock>,
-    end: Mutex<End>,
+    file: Mutex<LogFile>,
     refusals: Mutex<Refusals>,
-}
-
-/// The end of the file.
-#[derive(Debug)]
-struct End {
-    file: File,
-    /// Number of lines.
-    lines: u64,
-    /// Hash of the last line.
-    hash: String,
 }
 
 /// The refusals of the current second. A flood of them must not fill the disk.
@@ -100,17 +48,8 @@ impl AuditLog {
     /// # Errors
     /// The file cannot be read or written.
     pub fn open(path: &Path, node: u64, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
-        }
-        let last = last_of(&file)?;
-        if !last.ended {
-            // The node ended while it wrote this line.
-            file.write_all(b"\n")?;
-        }
-        let end = Mutex::new(End { file, lines: last.lines, hash: last.hash });
-        Ok(Self { path: path.to_owned(), node, clock, end, refusals: Mutex::default() })
+        let file = Mutex::new(LogFile::open(path, node, &at(&*clock))?);
+        Ok(Self { path: path.to_owned(), clock, file, refusals: Mutex::default() })
     }
 
     /// Returns the path of the file.
@@ -120,11 +59,11 @@ impl AuditLog {
     }
 
     /// Returns the number of lines and the hash of the last one. A reader who keeps both elsewhere finds out whether
-    /// the end of the file was removed.
+    /// the end of the log was removed.
     #[must_use]
     pub fn end(&self) -> (u64, String) {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        (end.lines, end.hash.clone())
+        let file = self.file();
+        (file.lines, file.hash.clone())
     }
 
     /// Adds a line. It survives the end of the process.
@@ -132,21 +71,11 @@ impl AuditLog {
     /// # Errors
     /// The line cannot be written. Then the act must not be executed.
     pub fn write(&self, record: &AuditRecord) -> io::Result<()> {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = UNIX_EPOCH + Duration::from_millis(self.clock.wall().0);
-        let line = Line {
-            seq: (end.lines + 1).to_string(),
-            at: humantime::format_rfc3339_millis(at).to_string(),
-            node: self.node,
-            record,
-            prev: &end.hash,
-        };
-        let mut text = serde_json::to_string(&line)?;
-        let hash = hash(text.as_bytes());
-        text.push('\n');
-        end.file.write_all(text.as_bytes())?;
-        (end.lines, end.hash) = (end.lines + 1, hash);
-        Ok(())
+        self.file().append(record, &at(&*self.clock))
+    }
+
+    fn file(&self) -> MutexGuard<'_, LogFile> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a line about a refusal: at most one a second for each source, and few in all. The next line contains the
@@ -155,7 +84,10 @@ impl AuditLog {
     /// # Errors
     /// The line cannot be written.
     pub fn write_refusal(&self, mut record: AuditRecord) -> io::Result<()> {
-        let source = format!("{} {}", record.principal, record.from.as_deref().unwrap_or_default());
+        let from = record.from.as_deref().unwrap_or_default();
+        // Each connection of a host has another port.
+        let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
+        let source = format!("{} {host}", record.principal);
         let Some(unwritten) = self.admit(source) else { return Ok(()) };
         if unwritten != 0 {
             record.facts.insert("refusals_left_out", unwritten.to_string());
@@ -177,4 +109,9 @@ impl AuditLog {
         }
         Some(std::mem::take(&mut refusals.unwritten))
     }
+}
+
+/// Returns the wall clock's time as a line has it.
+fn at(clock: &dyn Clock) -> String {
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(clock.wall().0)).to_string()
 }

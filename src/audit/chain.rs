@@ -5,15 +5,20 @@ use std::io::{self, BufRead, BufReader, Read};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+/// The act in the first line of a file that continues a full one.
+pub(super) const CONTINUE: &str = "continue";
+
 /// What the chain needs of a line.
 #[derive(Deserialize)]
 struct Link {
     seq: String,
+    act: String,
     prev: String,
 }
 
 /// The last line of a file.
 pub(super) struct Last {
+    /// Number of the line in the log.
     pub(super) lines: u64,
     pub(super) hash: String,
     /// Whether the line is complete.
@@ -23,7 +28,9 @@ pub(super) struct Last {
 /// A log whose lines are all there and unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditProof {
-    /// Number of lines.
+    /// Number of the first line. The lines before it are in files that were not checked.
+    pub first: u64,
+    /// Number of the last line.
     pub lines: u64,
     /// Hash of the last line. If it is the one that the node's log names for this number, the end is complete, too.
     pub hash: String,
@@ -48,32 +55,47 @@ pub(super) fn hash(line: &[u8]) -> String {
 
 pub(super) fn last_of(file: impl Read) -> io::Result<Last> {
     let mut last = Last { lines: 0, hash: hash(b""), ended: true };
-    for_each_line(file, |number, line, ended| {
-        last = Last { lines: number, hash: hash(line), ended };
-        Ok(())
+    for_each_line(file, |line, ended| {
+        // A line that was cut follows the one before it.
+        let number = serde_json::from_slice::<Link>(line).ok().and_then(|link| link.seq.parse().ok());
+        last = Last { lines: number.unwrap_or(last.lines + 1), hash: hash(line), ended };
     })?;
     Ok(last)
 }
 
-/// Checks the chain of a file.
+/// Returns the number of the first line in a file; 1 if it has none.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn first_of(file: impl Read) -> io::Result<u64> {
+    let mut line = Vec::new();
+    BufReader::new(file).read_until(b'\n', &mut line)?;
+    Ok(serde_json::from_slice::<Link>(&line).ok().and_then(|link| link.seq.parse().ok()).unwrap_or(1))
+}
+
+/// Checks the chain of one or more files, one after another.
 ///
 /// # Errors
 /// The file cannot be read, or [`AuditFlaw`] as the inner error.
 pub fn verify(file: impl Read) -> io::Result<Result<AuditProof, AuditFlaw>> {
-    let mut proof = AuditProof { lines: 0, hash: hash(b""), cut: Vec::new() };
+    let mut proof = AuditProof { first: 1, lines: 0, hash: hash(b""), cut: Vec::new() };
     let mut found = None;
-    for_each_line(file, |number, line, _| {
+    for_each_line(file, |line, _| {
         if found.is_none() {
-            found = flaw(number, line, &mut proof).map(|what| AuditFlaw { line: number, what });
+            found = flaw(line, &mut proof).map(|what| AuditFlaw { line: proof.lines + 1, what });
         }
-        Ok(())
     })?;
     Ok(found.map_or(Ok(proof), Err))
 }
 
 /// Returns what is wrong with the next line.
-fn flaw(number: u64, line: &[u8], proof: &mut AuditProof) -> Option<String> {
+fn flaw(line: &[u8], proof: &mut AuditProof) -> Option<String> {
+    let mut number = proof.lines + 1;
     match serde_json::from_slice::<Link>(line) {
+        Ok(link) if proof.lines == 0 && link.act == CONTINUE => {
+            number = link.seq.parse().unwrap_or(number);
+            proof.first = number;
+        }
         Ok(link) if link.seq != number.to_string() => {
             return Some(format!("its number is {}: lines before it are missing, or were added", link.seq));
         }
@@ -86,15 +108,14 @@ fn flaw(number: u64, line: &[u8], proof: &mut AuditProof) -> Option<String> {
     None
 }
 
-fn for_each_line(file: impl Read, mut each: impl FnMut(u64, &[u8], bool) -> io::Result<()>) -> io::Result<()> {
+fn for_each_line(file: impl Read, mut each: impl FnMut(&[u8], bool)) -> io::Result<()> {
     let (mut file, mut line) = (BufReader::new(file), Vec::new());
-    for number in 1.. {
+    loop {
         line.clear();
         if file.read_until(b'\n', &mut line)? == 0 {
-            break;
+            return Ok(());
         }
         let ended = line.pop_if(|last| *last == b'\n').is_some();
-        each(number, &line, ended)?;
+        each(&line, ended);
     }
-    Ok(())
 }

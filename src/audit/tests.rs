@@ -1,9 +1,12 @@
 //! Tests of the audit log: what a changed file shows, and what a flood of refusals writes.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::limits::{AUDIT_FILE_BYTES_MAX, AUDIT_FILES_KEPT};
 
 fn record(act: &'static str) -> AuditRecord {
     let facts = BTreeMap::from([("lock", "a \"b\"\n".to_owned())]);
@@ -31,10 +34,40 @@ fn a_log_continues_after_a_restart() {
     again.write(&record("transfer")).expect("written");
     let text = fs::read_to_string(&path).expect("read");
     let (lines, hash) = again.end();
-    assert_eq!(proof(&text), Ok(AuditProof { lines, hash, cut: vec![2] }));
+    assert_eq!(proof(&text), Ok(AuditProof { first: 1, lines, hash, cut: vec![2] }));
     assert_eq!((lines, text.lines().count()), (3, 3));
     let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
     assert_eq!((&last["act"], &last["lock"], &last["seq"]), (&"transfer".into(), &"a \"b\"\n".into(), &"3".into()));
+}
+
+/// A full file gets a number, few are kept, and the chain continues in the new one, also after a crash between the two.
+/// A file whose first lines were removed is not taken for one that continues another.
+#[test]
+fn a_full_file_is_followed_by_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("audit.jsonl");
+    let text = |number: usize| fs::read_to_string(folder.path().join(format!("audit.jsonl.{number}"))).expect("read");
+    let (full, _) = log(&folder);
+    for _ in 0..AUDIT_FILES_KEPT + 2 {
+        full.write(&record("break")).expect("written");
+        full.file().bytes = AUDIT_FILE_BYTES_MAX;
+    }
+    full.write(&record("break")).expect("written");
+    let files: Vec<_> = (1..=AUDIT_FILES_KEPT).rev().map(text).chain(fs::read_to_string(&path)).collect();
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), AUDIT_FILES_KEPT + 1);
+    let (lines, hash) = full.end();
+    assert_eq!(proof(&files.concat()), Ok(AuditProof { first: 4, lines, hash, cut: vec![] }));
+    assert_eq!(first_of(files[1].as_bytes()).expect("read"), 6);
+    assert_eq!(proof(&files[2..].concat()).expect("whole").first, 8);
+    let missing = proof(&[&*files[2], &files[4]].concat()).expect_err("a file is missing").to_string();
+    assert_eq!(missing, "line 10: its number is 12: lines before it are missing, or were added");
+    let later = files[2].split_once('\n').expect("lines").1;
+    assert_eq!(proof(later).expect_err("no begin").line, 1);
+    fs::rename(&path, folder.path().join("audit.jsonl.1")).expect("renamed");
+    let (again, _) = log(&folder);
+    assert_eq!(again.end().0, lines + 1);
+    let all = text(1) + &fs::read_to_string(&path).expect("read");
+    assert_eq!(proof(&all).expect("whole").lines, lines + 1);
 }
 
 /// a changed, removed, repeated or swapped line is found and named. A removed end does not have the number and

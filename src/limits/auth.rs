@@ -16,5 +16,9 @@ pub const EVENTS_WATCHED_MAX: usize = 16;
 pub const AUDIT_REFUSALS_A_SECOND: usize = 20;
 /// Time in which the refusals of one source share a line in the audit log.
 pub const AUDIT_SECOND_MS: u64 = 1_000;
+/// Size at which a file of the audit log is full.
+pub const AUDIT_FILE_BYTES_MAX: u64 = 64 << 20;
+/// Full files of the audit log that a node keeps.
+pub const AUDIT_FILES_KEPT: usize = 10;
 /// Time between two log lines with the number and the hash of the audit log's last line.
 pub const AUDIT_END_LOG_MS: u64 = 60_000;

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::lease::KnownLease;
 use crate::model::{
-    DocumentId, FencingToken, Handle, LeaseRequestId, LockKey, LockName, Namespace, Principal, SessionId,
+    DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace, Principal, SessionId,
 };
 use crate::state::Holder;
 
@@ -50,24 +50,39 @@ impl Machine {
         }
     }
 
-    /// The names and principals of all held documents with this `ts`.
-    pub fn owners_of_stamp(&self, namespace: &Namespace, ts: DocumentId) -> Vec<(LockName, Principal)> {
-        let names = self.state.index.documents.stamped(namespace, ts, &LockName::least());
-        let held = |name: &LockName| {
-            let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
-            Some((name.clone(), self.take_owner(&lock, ts.take())?.clone()))
+    /// The names and principals of the held documents that this command would overtake or unlock.
+    pub fn owners_of_documents(&self, command: &DocumentCommand) -> Vec<(LockKey, Principal)> {
+        let of_take = |lock: LockKey, take| {
+            let owner = self.take_owner(&lock, take).cloned();
+            owner.map(|owner| (lock, owner))
         };
-        names.filter_map(held).collect()
-    }
-
-    /// The names and principals of all documents that a process holds.
-    pub fn owners_of_process(&self, namespace: &Namespace, process: &str) -> Vec<(LockName, Principal)> {
-        let held = self.state.index.documents.held_by(namespace, process);
-        let owner = |(name, token): (&LockName, &FencingToken)| {
-            let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
-            let holder: &Holder = self.state.holder(&lock, *token)?;
-            Some((name.clone(), holder.request.principal.clone()))
-        };
-        held.into_iter().flatten().filter_map(owner).collect()
+        let key = |namespace: &Namespace, name: &LockName| LockKey { namespace: namespace.clone(), name: name.clone() };
+        match command {
+            DocumentCommand::Grab(Grab { lock, seen: Some(seen), .. }) => {
+                of_take(lock.clone(), seen.take()).into_iter().collect()
+            }
+            DocumentCommand::Unlock { namespace, ts, name: Some(name) } => {
+                of_take(key(namespace, name), ts.take()).into_iter().collect()
+            }
+            DocumentCommand::Unlock { namespace, ts, name: None } => {
+                let stamped = self.state.index.documents.stamped(namespace, *ts, &LockName::least());
+                stamped.filter_map(|name| of_take(key(namespace, name), ts.take())).collect()
+            }
+            DocumentCommand::UnlockAll { namespace, process, .. } => {
+                let held = self.state.index.documents.held_by(namespace, process.as_str());
+                let owned = held.into_iter().flatten().map(|(name, token)| (key(namespace, name), *token));
+                let owner = |(lock, token)| {
+                    let holder: &Holder = self.state.holder(&lock, token)?;
+                    Some((lock, holder.request.principal.clone()))
+                };
+                owned.filter_map(owner).collect()
+            }
+            DocumentCommand::Grab(Grab { seen: None, .. })
+            | DocumentCommand::Ping { .. }
+            | DocumentCommand::StopPing { .. }
+            | DocumentCommand::RemoveExpired { .. }
+            | DocumentCommand::SwapValue { .. }
+            | DocumentCommand::Confirm { .. } => Vec::new(),
+        }
     }
 }

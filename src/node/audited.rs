@@ -9,7 +9,8 @@ use super::Node;
 use crate::audit::{AuditRecord, Phase};
 use crate::auth::{Right, Who};
 use crate::limits;
-use crate::model::{Command, EndSession, LockKey, Manage, Managing, Outcome, Reply, Setting};
+use crate::model::{Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Reply, Setting};
+use crate::net::PortTls;
 use crate::service::{MemberChange, ServiceError, Source};
 
 /// What an act is about, see [`AuditRecord::facts`].
@@ -138,6 +139,17 @@ impl Node {
         executed
     }
 
+    /// Returns the act of a caller's command; `None` if the history of its locks suffices.
+    pub(super) fn act_of(&self, command: &Command) -> Option<Act> {
+        self.core.audit.as_ref()?;
+        let Command::Document(document) = command else { return Act::of(command) };
+        let judge = self.judge().ok()??;
+        let LockKey { namespace, name } =
+            self.core.consensus.machine(|machine| judge.anothers_document(machine, document))?;
+        let act = if matches!(document, DocumentCommand::Grab(_)) { "overtake" } else { "unlock" };
+        Some(Act::new(act, [("lock", name.to_string()), ("namespace", namespace.to_string())]))
+    }
+
     /// Whether the rules of this node permit the command of an act. The leader judges it again.
     pub(super) fn permits_act(&self, act: &Act, command: &Command) -> Result<(), ServiceError> {
         let permitted = self.judge().and_then(|judge| {
@@ -165,10 +177,23 @@ impl Node {
         error
     }
 
+    /// Writes each connection that this port refuses from now on, because of its certificate or without TLS.
+    pub fn audit_port(&self, tls: &PortTls) {
+        let (Some(log), node) = (self.core.audit.clone(), self.core.id) else { return };
+        tls.on_refusal(move |port, from, why| {
+            let facts = BTreeMap::from([("port", port.to_owned()), ("result", why.to_owned())]);
+            let from = from.map(|from| from.to_string());
+            let record = AuditRecord { from, facts, ..AuditRecord::new("connect", Phase::Refused, "unknown") };
+            if let Err(error) = log.write_refusal(record) {
+                tracing::error!(node, %error, "a refusal is missing in the audit log");
+            }
+        });
+    }
+
     /// Writes an act of the node itself.
     pub(super) fn audit_own(&self, act: &'static str) {
         let Some(log) = &self.core.audit else { return };
-        let rules = self.core.auth.as_ref().map(|auth| auth.rules().digest());
+        let rules = self.core.auth.as_ref().map(|auth| format!("{:016x}", auth.rules().digest()));
         let mut record = self.record(Act::new(act, []), Phase::Done);
         record.facts.extend(rules.map(|digest| ("rules", digest)));
         if let Err(error) = log.write(&record) {
@@ -195,6 +220,9 @@ impl Node {
 pub(super) async fn keep(node: Node) {
     let Some(log) = &node.core.audit else { return };
     node.audit_own("start");
+    if let Some(certificates) = &node.core.shared.certificates {
+        node.audit_port(&certificates.port);
+    }
     let (mut stop, mut named) = (node.core.stop.subscribe(), 0);
     loop {
         let pause = Duration::from_millis(limits::AUDIT_END_LOG_MS);

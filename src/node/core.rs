@@ -34,7 +34,7 @@ pub(super) struct Core {
     pub(super) founders: BTreeMap<u64, Member>,
     pub(super) settings: ClusterSettings,
     pub(super) election_max: Duration,
-    /// What this node reports about itself to the other members.
+    /// What this node reports about itself to the other members, without its rules, which may change.
     pub(super) announcement: Announcement,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) consensus: Consensus,
@@ -53,7 +53,7 @@ pub(super) struct Core {
     /// Principals and rules; `None` if all callers may do everything.
     pub(super) auth: Option<Auth>,
     /// Where acts of operators and refused callers are written.
-    pub(super) audit: Option<AuditLog>,
+    pub(super) audit: Option<Arc<AuditLog>>,
     /// The leader, for the servers on top of this node.
     pub(super) leader: watch::Sender<Option<LeaderHint>>,
     /// Addresses of the members for clients, for the servers on top of this node.

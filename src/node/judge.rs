@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::auth::{Access, ClusterRight, Denied, On, Right};
 use crate::machine::Machine;
 use crate::model::{
-    About, Acquire, Alter, Alteration, Claim, Command, DocumentCommand, EndReason, Explanation, Grab, LockKey,
-    LockName, Manage, Managing, Namespace, Outcome, Parent, Principal, Query, QueryResult, Refusal, RenewalTarget,
-    SessionId, WhichDocuments,
+    About, Acquire, Alter, Alteration, Claim, Command, DocumentCommand, EndReason, Explanation, Grab, LockKey, Manage,
+    Managing, Namespace, Outcome, Parent, Principal, Query, QueryResult, Refusal, RenewalTarget, SessionId,
+    WhichDocuments,
 };
 
 /// The rules, and the principal of a call.
@@ -164,24 +164,19 @@ impl Judge {
     }
 
     fn document(&self, machine: &Machine, document: &DocumentCommand) -> Judged<Outcome> {
+        let owners = || machine.owners_of_documents(document);
         match document {
-            DocumentCommand::Grab(Grab { lock, seen, .. }) => {
-                let held = seen.and_then(|seen| machine.take_owner(lock, seen.take()));
-                let another = held.is_some_and(|owner| !self.owns(lock, owner));
+            DocumentCommand::Grab(Grab { lock, .. }) => {
+                let another = owners().iter().any(|(_, owner)| !self.owns(lock, owner));
                 self.need(if another { Right::Admin } else { Right::Lock }, lock).map(|()| None)
             }
-            DocumentCommand::Unlock { namespace, ts, name: Some(name) } => {
-                let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
-                let owner = machine.take_owner(&lock, ts.take()).cloned();
-                let owners = owner.map(|owner| (name.clone(), owner)).into_iter().collect();
-                self.unlock(namespace, On::Name(name.as_str()), owners)
+            DocumentCommand::Unlock { namespace, name, .. } => {
+                let on = name.as_ref().map_or(On::All, |name| On::Name(name.as_str()));
+                self.unlock(namespace, on, &owners())
             }
-            DocumentCommand::Unlock { namespace, ts, name: None } => {
-                self.unlock(namespace, On::All, machine.owners_of_stamp(namespace, *ts))
-            }
-            DocumentCommand::UnlockAll { namespace, process, .. } => {
+            DocumentCommand::UnlockAll { namespace, .. } => {
                 self.need_all(Right::Lock, namespace)?;
-                self.unlock(namespace, On::All, machine.owners_of_process(namespace, process.as_str()))
+                self.unlock(namespace, On::All, &owners())
             }
             DocumentCommand::Ping { namespace, .. } | DocumentCommand::StopPing { namespace, .. } => {
                 self.need_all(Right::Lock, namespace).map(|()| None)
@@ -196,13 +191,17 @@ impl Judge {
         }
     }
 
+    /// Returns the first document of another principal that this command would overtake or unlock with a right.
+    pub(super) fn anothers_document(&self, machine: &Machine, document: &DocumentCommand) -> Option<LockKey> {
+        let owners = machine.owners_of_documents(document);
+        let (lock, _) = owners.into_iter().find(|(_, owner)| *owner != self.principal && !owner.is_anonymous())?;
+        matches!(self.document(machine, document), Ok(None)).then_some(lock)
+    }
+
     /// Passes if all of these documents are the caller's own, and answers as if there were none if one is not. Without
     /// any, the command uses up a `ts`, or waits for the log, and so needs a right.
-    fn unlock(&self, namespace: &Namespace, on: On<'_>, owners: Vec<(LockName, Principal)>) -> Judged<Outcome> {
-        let own = |(name, owner): &(LockName, Principal)| {
-            self.owns(&LockKey { namespace: namespace.clone(), name: name.clone() }, owner)
-        };
-        let all_own = owners.iter().all(own);
+    fn unlock(&self, namespace: &Namespace, on: On<'_>, owners: &[(LockKey, Principal)]) -> Judged<Outcome> {
+        let all_own = owners.iter().all(|(lock, owner)| self.owns(lock, owner));
         if all_own && !owners.is_empty() {
             return Ok(None);
         }

@@ -360,7 +360,7 @@ fn assemble(
         wrong_handles: WrongHandles::default(),
         warnings: Mutex::default(),
         auth,
-        audit,
+        audit: audit.map(Arc::new),
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),
         stop: watch::Sender::new(false),

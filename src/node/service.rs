@@ -53,7 +53,7 @@ impl LockService for Node {
     }
 
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
-        match self.core.audit.as_ref().and_then(|_| Act::of(&call.command)) {
+        match self.act_of(&call.command) {
             None => Either::Left(self.submit_judged(call)),
             Some(act) => {
                 let permitted = self.permits_act(&act, &call.command);

@@ -1,6 +1,7 @@
 //! `audit`: checks the audit log of a node.
 
 use std::fs::File;
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -13,19 +14,23 @@ use crate::cli::output::Output;
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum AuditCommand {
     /// Check that no line was changed, removed or added
-    Verify(AuditFile),
+    Verify(AuditFiles),
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct AuditFile {
-    /// The file under [audit] of the node's configuration
-    file: PathBuf,
+pub(in crate::cli) struct AuditFiles {
+    /// The file under [audit] of the node's configuration, and full files before it, in any order
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
 }
 
 /// The JSON line.
 #[derive(Debug, Default, Serialize)]
 struct Verified {
     verified: bool,
+    /// Number of the first line.
+    first: Option<u64>,
+    /// Number of the last line.
     lines: Option<u64>,
     /// Hash of the last line.
     hash: Option<String>,
@@ -36,13 +41,22 @@ struct Verified {
     flaw: Option<String>,
 }
 
-/// Checks the chain of a file. Returns exit code 1 if it is broken.
-pub(in crate::cli) fn verify(options: &AuditFile, output: &Output) -> Result<u8, Failure> {
-    let unread = |error: std::io::Error| Failure::usage(format!("{}: {error}", options.file.display()));
-    match File::open(&options.file).and_then(audit::verify).map_err(unread)? {
+/// Checks the chain of the files. Returns exit code 1 if it is broken.
+pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8, Failure> {
+    let unread = |path: &PathBuf, error: io::Error| Failure::usage(format!("{}: {error}", path.display()));
+    let mut files = Vec::new();
+    for path in &options.files {
+        let first = File::open(path).and_then(audit::first_of).map_err(|error| unread(path, error))?;
+        files.push((first, File::open(path).map_err(|error| unread(path, error))?));
+    }
+    files.sort_by_key(|(first, _)| *first);
+    let all =
+        files.into_iter().fold(Box::new(io::empty()) as Box<dyn Read>, |all, (_, file)| Box::new(all.chain(file)));
+    match audit::verify(all).map_err(|error| Failure::usage(format!("the files cannot be read: {error}")))? {
         Ok(proof) => {
-            let (lines, hash, cut) = (Some(proof.lines), Some(proof.hash.clone()), proof.cut.clone());
-            let found = Verified { verified: true, lines, hash, cut, ..Verified::default() };
+            let (first, lines) = (Some(proof.first), Some(proof.lines));
+            let (hash, cut) = (Some(proof.hash.clone()), proof.cut.clone());
+            let found = Verified { verified: true, first, lines, hash, cut, ..Verified::default() };
             output.answer(&found, || praise(&proof))?;
             Ok(YES)
         }
@@ -59,8 +73,14 @@ fn praise(proof: &audit::AuditProof) -> String {
         0 => String::new(),
         cut => format!(" {cut} of them were cut because the node ended."),
     };
+    let before = match proof.first {
+        1 => String::new(),
+        first => format!(" Those before line {first} are in files that were not named."),
+    };
+    let lines = proof.lines + 1 - proof.first;
+    let hash = &proof.hash;
     format!(
-        "{} lines are whole.{cut} The last hash is {}. The end is complete if the node's log names the same.",
-        proof.lines, proof.hash
+        "{lines} lines are whole.{before}{cut} The last hash is {hash}. The end is complete if the node's log names the \
+         same."
     )
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -43,7 +43,11 @@ struct Shared {
     /// Earliest time of the next handshake, on the port for the other nodes.
     next: Mutex<Option<TokioInstant>>,
     log: Mutex<RefusalLog>,
+    on_refusal: OnceLock<OnRefusal>,
 }
+
+/// Gets the name of the port, the address of the other side, and the reason.
+type OnRefusal = Box<dyn Fn(&'static str, Option<SocketAddr>, &str) + Send + Sync>;
 
 /// The result of a handshake that was not refused.
 enum Shaken {
@@ -86,7 +90,13 @@ impl PortTls {
     pub(super) fn new(port: Port, source: ServerFiles, allows_plain: bool) -> Result<Self, TlsError> {
         let settings = watch::Sender::new(Arc::new(source.settings(source.files.read()?, port)?));
         let (next, log) = (Mutex::default(), Mutex::default());
-        Ok(Self(Arc::new(Shared { port, source, settings, allows_plain, next, log })))
+        let on_refusal = OnceLock::new();
+        Ok(Self(Arc::new(Shared { port, source, settings, allows_plain, next, log, on_refusal })))
+    }
+
+    /// Calls `notify` with each connection that the port refuses from now on. Only the first call has an effect.
+    pub fn on_refusal(&self, notify: impl Fn(&'static str, Option<SocketAddr>, &str) + Send + Sync + 'static) {
+        self.0.on_refusal.set(Box::new(notify)).ok();
     }
 
     /// Reads the files again. If they have changed, new connections use them, and an open connection whose certificate
@@ -220,6 +230,9 @@ impl PortTls {
     fn report(&self, from: Option<SocketAddr>, refused: &str) {
         let port = self.0.port.name();
         super::refusals(port).increment(1);
+        if let Some(notify) = self.0.on_refusal.get() {
+            notify(port, from, refused);
+        }
         let skipped = {
             let mut log = self.0.log.lock().unwrap_or_else(PoisonError::into_inner);
             let now = TokioInstant::now();

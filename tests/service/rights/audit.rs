@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::*;
 
 /// Returns the lines of the only node, after a check of their chain.
-fn lines(guarded: &Guarded) -> Vec<Value> {
+pub(super) fn lines(guarded: &Guarded) -> Vec<Value> {
     let path = guarded.folder.path().join("n1.jsonl");
     let proof = audit::verify(File::open(&path).expect("a file")).expect("read");
     assert!(proof.is_ok(), "{proof:?}");

@@ -146,6 +146,7 @@ async fn anothers_lease_is_unknown() {
 }
 
 /// H-15: the `ts` of a document and the name of its process are public, and free or overtake only one's own document.
+/// With a right on those of others, the audit log has it.
 #[tokio::test]
 async fn documents_have_owners() {
     let guarded = Guarded::start(1).await;
@@ -178,6 +179,10 @@ async fn documents_have_owners() {
     assert!(matches!(overtaken, Ok(Outcome::Granted(_))), "{overtaken:?}");
     assert_eq!(submitted("lock-all", Command::Document(process.clone())).await, Ok(Outcome::Freed { locks: 0 }));
     assert_eq!(submitted("admin-all", Command::Document(process)).await, Ok(Outcome::Freed { locks: 1 }));
+    let lines = super::audit::lines(&guarded);
+    let done: Vec<_> = lines.iter().filter(|line| line["phase"] == "done" && line["lock"] == "a/1").collect();
+    let acts: Vec<_> = done.iter().map(|line| format!("{} {}", line["principal"], line["act"])).collect();
+    assert_eq!(acts, ["\"admin\" \"overtake\"", "\"admin-all\" \"unlock\""], "{lines:?}");
 }
 
 /// H-13, X-21: a request may name only a session of its own principal as parent: its waits would otherwise look like

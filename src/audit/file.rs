@@ -1,0 +1,121 @@
+//! The files of an audit log: the current one, to which lines are added, and the full ones before it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::chain::{CONTINUE, Last, hash, last_of};
+use super::record::{AuditRecord, Phase};
+use crate::limits::{AUDIT_FILE_BYTES_MAX, AUDIT_FILES_KEPT};
+
+/// A line of the file.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Number of the line in the log, from 1.
+    seq: String,
+    /// Time of the node's wall clock.
+    at: &'a str,
+    node: u64,
+    #[serde(flatten)]
+    record: &'a AuditRecord,
+    /// Hash of the line before, without its end; of nothing in the first line.
+    prev: &'a str,
+}
+
+/// The current file, and the end of the chain.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    node: u64,
+    file: File,
+    /// Size of the file.
+    pub(super) bytes: u64,
+    /// Number of lines in all files.
+    pub(super) lines: u64,
+    /// Hash of the last line.
+    pub(super) hash: String,
+}
+
+impl LogFile {
+    /// Opens the file to add lines at its end, or creates it for this user alone. `at` is the time of a line that
+    /// continues the file before.
+    pub(super) fn open(path: &Path, node: u64, at: &str) -> io::Result<Self> {
+        let mut file = append_to(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        let Last { lines, hash, ended } = last_of(&file)?;
+        if !ended {
+            // The node ended while it wrote this line.
+            file.write_all(b"\n")?;
+        }
+        let mut log = Self { path: path.to_owned(), node, file, bytes: metadata.len(), lines, hash };
+        let before = if log.bytes == 0 { File::open(log.older(1)) } else { Err(ErrorKind::NotFound.into()) };
+        match before {
+            // The node ended after the last file was full, and before this one had its first line.
+            Ok(before) => log.go_on(&last_of(before)?, at)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(log)
+    }
+
+    /// Adds a line, in a new file if the current one is full.
+    pub(super) fn append(&mut self, record: &AuditRecord, at: &str) -> io::Result<()> {
+        if AUDIT_FILE_BYTES_MAX <= self.bytes {
+            self.rotate(at)?;
+        }
+        self.append_here(record, at)
+    }
+
+    fn append_here(&mut self, record: &AuditRecord, at: &str) -> io::Result<()> {
+        let line = Line { seq: (self.lines + 1).to_string(), at, node: self.node, record, prev: &self.hash };
+        let mut text = serde_json::to_string(&line)?;
+        let hash = hash(text.as_bytes());
+        text.push('\n');
+        self.file.write_all(text.as_bytes())?;
+        self.bytes += text.len() as u64;
+        (self.lines, self.hash) = (self.lines + 1, hash);
+        Ok(())
+    }
+
+    /// Gives each full file the next number, and begins a new one.
+    fn rotate(&mut self, at: &str) -> io::Result<()> {
+        for number in (1..AUDIT_FILES_KEPT).rev() {
+            rename(&self.older(number), &self.older(number + 1))?;
+        }
+        rename(&self.path, &self.older(1))?;
+        self.file = append_to(&self.path)?;
+        self.bytes = 0;
+        let last = Last { lines: self.lines, hash: std::mem::take(&mut self.hash), ended: true };
+        self.go_on(&last, at)
+    }
+
+    /// Writes the first line of a file that continues another one.
+    fn go_on(&mut self, last: &Last, at: &str) -> io::Result<()> {
+        (self.lines, self.hash) = (last.lines, last.hash.clone());
+        self.append_here(&AuditRecord::new(CONTINUE, Phase::Done, "local"), at)
+    }
+
+    fn older(&self, number: usize) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)
+}
+
+/// Renames a file if there is one.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
+    }
+}
