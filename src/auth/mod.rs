@@ -47,7 +47,7 @@ pub enum Denied {
 pub struct Access {
     principals: BTreeMap<Principal, Grants>,
     tokens: BTreeMap<TokenHash, Token>,
-    digest: [u8; 32],
+    digest: u64,
 }
 
 /// What a principal may do, and how it proves itself besides its tokens.
@@ -97,13 +97,14 @@ impl Access {
     }
 
     fn new(principals: BTreeMap<Principal, Grants>, tokens: BTreeMap<TokenHash, Token>, text: &str) -> Self {
-        Self { principals, tokens, digest: Sha256::digest(text).into() }
+        let digest = Sha256::digest(text).iter().take(8).fold(0, |start, byte| start << 8 | u64::from(*byte));
+        Self { principals, tokens, digest }
     }
 
-    /// Returns the start of the SHA-256 of the file, by which operators compare the files of nodes.
+    /// Returns the start of the SHA-256 of the file, by which nodes and operators compare their files.
     #[must_use]
-    pub fn digest(&self) -> String {
-        self.digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// Returns the principal of a caller.

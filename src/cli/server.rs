@@ -124,7 +124,9 @@ impl Server {
             Failure { says_next: true, ..Failure::new(word, error.to_string()) }
         })?;
         let named = |port: Port, tls: &Option<PortTls>| tls.clone().map(|tls| (port.name(), tls));
-        let tls = [named(Port::Client, &client_tls), named(Port::Http, &http_tls)].into_iter().flatten().collect();
+        let tls: Vec<_> =
+            [named(Port::Client, &client_tls), named(Port::Http, &http_tls)].into_iter().flatten().collect();
+        tls.iter().for_each(|(_, tls)| node.audit_port(tls));
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let routes = rpc::routes(node.service(), node.info(), stopped.clone()).await;
@@ -161,6 +163,7 @@ impl Server {
     fn update_warnings(&mut self, unused: impl IntoIterator<Item = String>) {
         let mut warnings = self.exposed.clone();
         warnings.extend(unused);
+        warnings.extend(self.node.differing_rules());
         let now = SystemClock::new().wall().0 / 1_000;
         for (port, own) in self.certificates() {
             own.record(port);

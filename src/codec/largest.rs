@@ -223,6 +223,7 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
         features: u32::MAX,
         version: text(limits::VERSION_BYTES_MAX),
         http: Some(text(limits::ADDRESS_BYTES_MAX)),
+        rules: Some(u64::MAX),
     };
     let record = SessionRecord {
         namespace: lock().namespace,

@@ -120,6 +120,7 @@ fn samples_of_what_leaders_note() -> [Command; 2] {
             features: 3,
             version: "0.1.0".into(),
             http: Some("n2.example:7620".into()),
+            rules: Some(0xabcd),
         }),
         Command::RaiseFeatures(RaiseFeatures { to: 2, voters: [1, 2, 3].into() }),
     ]

@@ -24,6 +24,8 @@ pub struct Joining<'a> {
     pub timing_ms: Option<[u64; 3]>,
     /// Whether the cluster uses TLS; `None` if that is not known.
     pub tls: Option<bool>,
+    /// Whether the cluster's nodes judge their callers by a file of rules.
+    pub auth: bool,
 }
 
 impl Joining<'_> {
@@ -51,6 +53,9 @@ impl Joining<'_> {
             text.push_str(&timing(timing_ms));
         }
         text.push_str(&self.protection(listens));
+        if self.auth {
+            text.push_str("\n[auth]\nfile = \"auth.toml\"\n\n[audit]\nfile = \"audit.jsonl\"\n");
+        }
         text
     }
 
@@ -104,7 +109,8 @@ mod tests {
 
     fn read(member: &Member, timing_ms: Option<[u64; 3]>, tls: Option<bool>) -> Config {
         let data = Path::new("/var/lib/lockkeeper \"4\"");
-        let joining = Joining { cluster: "harbour", peers_id: 0xabc, node: 4, data, member, timing_ms, tls };
+        let auth = tls == Some(true);
+        let joining = Joining { cluster: "harbour", peers_id: 0xabc, node: 4, data, member, timing_ms, tls, auth };
         Config::from_toml("n4.toml", &joining.to_toml(), []).expect("a good config")
     }
 
@@ -119,6 +125,7 @@ mod tests {
         assert_eq!(config.listen.client.to_string(), "127.0.0.1:7604");
         let config = read(&member("n4.example"), Some([70, 200, 400]), Some(true));
         assert!(matches!(config.tls.peer, Protection::Tls { .. }));
+        assert_eq!((config.auth, config.audit), (Some("auth.toml".into()), Some("audit.jsonl".into())));
         assert_eq!((config.listen.peer.to_string(), config.timing.heartbeat_ms), ("0.0.0.0:7614".to_owned(), 70));
         assert_eq!(config.members[&4], member("n4.example"));
         let open = read(&member("n4.example"), None, Some(false)).tls.client;

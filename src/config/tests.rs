@@ -96,10 +96,13 @@ fn settings_that_would_be_ignored_are_refused() {
     refused("[quota]", "[quota]\nlocks = 5", "n1.toml:25: ", "unknown field `locks`");
 }
 
-/// Principals need a client port on which no other machine can read their tokens, even if it may be open otherwise.
+/// Principals need an audit log, and a client port on which no other machine can read their tokens, even if that port
+/// may be open otherwise.
 #[test]
-fn principals_need_a_protected_port() {
-    let auth = "[auth]\nfile = \"auth.toml\"\n";
+fn principals_need_a_protected_port_and_an_audit_log() {
+    let unaudited = "[auth]\nfile = \"auth.toml\"\n";
+    refused("[quota]", unaudited, "n1.toml:25: ", "[auth] is set and [audit] is not");
+    let auth = &format!("{unaudited}[audit]\nfile = \"audit.jsonl\"\n");
     assert_eq!(read(GOOD).unwrap().auth, None);
     assert_eq!(read(&format!("{GOOD}{auth}")).unwrap().auth, Some("auth.toml".into()));
     let open = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);

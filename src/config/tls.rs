@@ -112,12 +112,17 @@ pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, Config
     })
 }
 
-/// Returns the file of `[auth]`. Refuses it if clients would send their tokens in plain text over a network.
+/// Returns the file of `[auth]`. Refuses it without a file for the audit log, or if clients would send their tokens in
+/// plain text over a network.
 pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<Option<PathBuf>, ConfigError> {
     let Some(file) = &draft.auth else { return Ok(None) };
     if matches!(tls.client, Protection::Plain { .. }) && is_exposed(listen.client) {
         let problem = "[auth] is set and listen.client is reachable in plain text: tokens would be read on the way";
         return Err(ConfigError::new(&file.place, problem, "set ca, cert and key under [tls]"));
+    }
+    if draft.audit.is_none() {
+        let problem = "[auth] is set and [audit] is not: no file would show what operators did, and who was refused";
+        return Err(ConfigError::new(&file.place, problem, "add [audit] with file = \"audit.jsonl\""));
     }
     Ok(Some(PathBuf::from(&file.value)))
 }

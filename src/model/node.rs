@@ -19,6 +19,9 @@ pub struct Announcement {
     pub version: String,
     /// The address of its HTTP port as `host:port`, if it has one. At most [`limits::ADDRESS_BYTES_MAX`].
     pub http: Option<String>,
+    /// Digest of the rules by which the node judges its callers: the start of the SHA-256 of their file. `None` if the
+    /// node does not know its callers.
+    pub rules: Option<u64>,
 }
 
 impl Announcement {
@@ -51,6 +54,7 @@ mod tests {
             features: 1,
             version: "v".repeat(version),
             http: Some("h".repeat(http)),
+            rules: None,
         };
         let (version, http) = (limits::VERSION_BYTES_MAX, limits::ADDRESS_BYTES_MAX);
         assert!(told(version, http).checked().is_ok());

@@ -43,7 +43,11 @@ impl Node {
     pub fn reload_auth(&self) -> Result<(), AuthError> {
         let Some(auth) = &self.core.auth else { return Ok(()) };
         if auth.reload()? {
-            tracing::info!(node = self.core.id, digest = auth.rules().digest(), "the rules have changed");
+            tracing::info!(
+                node = self.core.id,
+                digest = format!("{:016x}", auth.rules().digest()),
+                "the rules have changed"
+            );
             self.audit_own("reload-rules");
         }
         Ok(())

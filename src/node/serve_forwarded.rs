@@ -60,7 +60,7 @@ impl Node {
                 self.change_members_here(change).await.map(|()| Forwarded::MembersChanged)
             }
             Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
-            Forward::Hello => Ok(Forwarded::Hello(self.core.announcement.clone())),
+            Forward::Hello => Ok(Forwarded::Hello(self.announcement())),
             Forward::As { .. } => Err(ServiceError::Internal("a call of two principals".to_owned())),
         }
     }

@@ -227,6 +227,7 @@ mod tests {
             features: 1,
             version: String::new(),
             http: None,
+            rules: None,
         };
         let commands = [1, 2].map(|node| Submission {
             principal: Principal::default(),

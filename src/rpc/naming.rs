@@ -1,6 +1,8 @@
 //! The headers that name a cluster. Every call, every answer and every error contains them, so that the receiver knows
 //! whether it came from the right cluster before it decodes any other part.
 //!
+//! A call of a web page is refused here, too: a browser adds the header `origin`, and a client does not.
+//!
 //! A call that names another cluster is refused here, before the service sees it. A call that names none is served:
 //! programs other than this crate's client may omit the header.
 //!
@@ -14,6 +16,7 @@ use futures_util::future::{Either, ready};
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codegen::http::header::ORIGIN;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
@@ -58,8 +61,13 @@ impl<S> Named<S> {
     }
 }
 
-/// Returns the refusal of a call for another cluster than this node's, or for a cluster while this node has no id yet.
+/// Returns the refusal of a call for another cluster than this node's, or for a cluster while this node has no id yet,
+/// or of a call that a web page makes.
 fn refused(headers: &HeaderMap, own: Option<&HeaderValue>) -> Option<Status> {
+    if headers.contains_key(ORIGIN) {
+        let why = "a web page may not call this port".to_owned();
+        return Some(error_to_status(&ServiceError::Forbidden { why }));
+    }
     let meant = headers.get(CLUSTER).filter(|meant| Some(*meant) != own)?;
     let Some(own) = own else { return Some(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))) };
     let bound = format!("{}, which this node belongs to", String::from_utf8_lossy(own.as_bytes()));
@@ -99,5 +107,21 @@ where
             response.headers_mut().insert(GROUP, GROUP_ID);
             Ok(response)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A browser adds the origin of its page to a call, also of a page from this port.
+    #[test]
+    fn calls_of_web_pages_are_refused() {
+        let mut headers = HeaderMap::new();
+        assert!(refused(&headers, None).is_none());
+        headers.insert(ORIGIN, HeaderValue::from_static("https://127.0.0.1:7601"));
+        let refusal = refused(&headers, None).expect("refused");
+        assert_eq!(refusal.code(), tonic::Code::PermissionDenied);
+        assert!(refusal.message().ends_with("a web page may not call this port"), "{refusal}");
     }
 }

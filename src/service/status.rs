@@ -64,6 +64,8 @@ pub struct NodeStatus {
     pub version: Option<String>,
     /// Highest feature level that the build supports; `None` before the cluster has learned it.
     pub features: Option<u32>,
+    /// Start of the SHA-256 of its file of rules; `None` if it has none, or before the cluster has learned it.
+    pub rules: Option<u64>,
 }
 
 /// Role of a member.

@@ -128,9 +128,10 @@ impl Cluster {
             let file = |name: String| self.folder.path().join("certs").join(name);
             let (ca, cert, key) =
                 (file("ca.pem".into()), file(format!("node-{node}.pem")), file(format!("node-{node}.key")));
-            let refuse = file("refused.txt".into());
+            let (refuse, audit) = (file("refused.txt".into()), self.folder.path().join(format!("audit-{node}.jsonl")));
             text += &format!(
-                "[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\nrefuse = {refuse:?}\n[tls.client]\nclient_cert = \"required\"\n"
+                "[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\nrefuse = {refuse:?}\n[tls.client]\nclient_cert = \"required\"\n\
+                 [audit]\nfile = {audit:?}\n"
             );
         } else {
             // Some tests use addresses other than loopback.

@@ -52,7 +52,8 @@ async fn a_cluster_with_tls_serves_only_its_clients() {
     assert!(!log.contains("PRIVATE KEY"), "{log}");
 }
 
-/// The listeners for clients, nodes and HTTP close a connection in plain text without an answer.
+/// The listeners for clients, nodes and HTTP close a connection in plain text without an answer. The log and the audit
+/// log name the first of them in a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_text_gets_no_answer() {
     let _turn = TURN.lock().await;
@@ -72,6 +73,11 @@ async fn plain_text_gets_no_answer() {
         assert!(began.elapsed() < PATIENCE, "no log line");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let audit = std::fs::read_to_string(cluster.folder().join("audit-1.jsonl")).expect("an audit log");
+    let refused: Vec<_> =
+        audit.lines().filter(|line| line.contains("\"act\":\"connect\",\"phase\":\"refused\"")).collect();
+    assert!(refused[0].contains("\"from\":\"127.0.0.1:") && refused[0].contains("\"port\":\"client\""), "{audit}");
+    assert!(refused[0].contains("sent plain text; this port requires TLS"), "{audit}");
 }
 
 /// X-03: while clients work, every certificate is renewed and the authority is replaced. No call fails, and no session

@@ -188,6 +188,7 @@ async fn add(client: &Client, common: &Common, options: AddOptions, output: &Out
         member: &member,
         timing_ms: Some(status.timing_ms),
         tls: Some(common.ca.is_some()),
+        auth: status.nodes.iter().any(|node| node.rules.is_some()),
     };
     let config = joining.to_toml();
     let line = AddedLine {

@@ -83,6 +83,7 @@ pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u
         member,
         timing_ms: None,
         tls: None,
+        auth: false,
     };
     let config = joining.to_toml();
     let line = RestoreLine {

@@ -40,6 +40,8 @@ struct Node {
     healthy: bool,
     version: Option<String>,
     features: Option<u32>,
+    /// Digest of the node's rules; the same on every node.
+    rules: Option<String>,
 }
 
 impl Cluster {
@@ -73,6 +75,7 @@ impl Node {
             healthy: node.healthy.unwrap_or(false),
             version: node.version.clone(),
             features: node.features,
+            rules: node.rules.map(|digest| format!("{digest:016x}")),
         }
     }
 }
@@ -155,6 +158,7 @@ mod tests {
             healthy: None,
             version: None,
             features: None,
+            rules: Some(0xab),
         };
         let status = Status {
             cluster: "harbour".into(),
@@ -178,7 +182,7 @@ mod tests {
             "cluster": "harbour", "cluster_id": "00000000000000000000000000000abc", "leader": null, "term": 4,
             "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
             "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
-                "version": null, "features": null}], "features": 1, "closed_ms": 8, "warnings": ["w"],
+                "version": null, "features": null, "rules": "00000000000000ab"}], "features": 1, "closed_ms": 8, "warnings": ["w"],
         });
         assert_eq!(value(&Cluster::new(&status)), expected);
     }

@@ -19,6 +19,7 @@ pub(in crate::node) fn own(config: &Config, disk: u128) -> Announcement {
         features: limits::FEATURE_LEVEL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         http: http(config),
+        rules: None,
     }
 }
 
@@ -62,9 +63,26 @@ pub(in crate::node) async fn keep(node: Node) {
 }
 
 impl Node {
+    /// Returns what this node announces now.
+    pub(in crate::node) fn announcement(&self) -> Announcement {
+        let rules = self.core.auth.as_ref().map(|auth| auth.rules().digest());
+        Announcement { rules, ..self.core.announcement.clone() }
+    }
+
+    /// Returns how the rules of other members differ from those of this node, one sentence for each member. The leader
+    /// judges most calls, so a difference shows when the leader changes.
+    #[must_use]
+    pub fn differing_rules(&self) -> Vec<String> {
+        let (own, members) = (self.announcement(), self.core.members());
+        self.core.consensus.machine(|machine| {
+            let others = machine.announcements().filter(|other| members.contains_key(&other.node));
+            others.filter_map(|other| difference(own.rules, other)).collect()
+        })
+    }
+
     fn next_request(&self) -> Duration {
-        let own = &self.core.announcement;
-        let announced = self.core.consensus.machine(|machine| machine.announced(own.node) == Some(own));
+        let own = self.announcement();
+        let announced = self.core.consensus.machine(|machine| machine.announced(own.node) == Some(&own));
         Duration::from_millis(if announced || !self.leads() { limits::WATCH_MS } else { limits::ANNOUNCE_AGAIN_MS })
     }
 
@@ -85,7 +103,7 @@ impl Node {
 
     async fn announcement_of(&self, voter: u64) -> Option<Announcement> {
         if voter == self.core.id {
-            return Some(self.core.announcement.clone());
+            return Some(self.announcement());
         }
         let wait = Duration::from_millis(limits::ANNOUNCE_WAIT_MS);
         let bytes = self.core.consensus.forward(voter, Forward::Hello.encode(), wait).await.ok()?;
@@ -97,6 +115,22 @@ impl Node {
                 None
             }
         }
+    }
+}
+
+/// Returns how the rules of another node differ from those of this node.
+fn difference(own: Option<u64>, other: &Announcement) -> Option<String> {
+    let node = other.node;
+    match (own, other.rules) {
+        (Some(own), Some(of_other)) if own != of_other => Some(format!(
+            "the rules of node {node} differ from this node's ({of_other:016x}, here {own:016x}): \
+             copy one file to every node"
+        )),
+        (Some(_), None) => {
+            Some(format!("node {node} has no [auth], and permits everything while it leads: set it there"))
+        }
+        (None, Some(_)) => Some(format!("node {node} has [auth], and this node permits everything: set it here")),
+        (Some(_), Some(_)) | (None, None) => None,
     }
 }
 

@@ -73,6 +73,7 @@ impl Node {
                 healthy: if itself { Some(view.fatal.is_none()) } else { leads.then_some(heard) },
                 version: announcement.map(|own| own.version.clone()),
                 features: announcement.map(|own| own.features),
+                rules: announcement.and_then(|own| own.rules),
             }
         });
         Status {

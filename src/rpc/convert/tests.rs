@@ -380,6 +380,7 @@ fn sample_status() -> Status {
         healthy: (id > 1).then_some(id > 2),
         version: (id > 1).then(|| "0.1.0".to_owned()),
         features: (id > 1).then_some(2),
+        rules: (id > 1).then_some(3),
     };
     Status {
         cluster: "harbour".to_owned(),

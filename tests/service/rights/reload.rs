@@ -8,6 +8,7 @@ use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{ErrorCode, Freshness, LockService, Scope, ServiceError, Subscription};
 
 use super::{Guarded, key, named, namespace, rules_with};
+use crate::suite::{PATIENT, POLL};
 
 fn client(service: RemoteService) -> Client<RemoteService> {
     Client::new(service).namespace(namespace())
@@ -123,4 +124,36 @@ async fn bad_rules_change_nothing() {
     assert!(refused.contains("auth.toml:2: missing field"), "{refused}");
     let query = Query::Inspect { lock: key("a/1") };
     named(&leader, "read").query(query, Freshness::Stale).await.expect("still permitted");
+}
+
+/// if the rules of one node differ, the status of the cluster and the warnings of every node show it.
+#[tokio::test]
+async fn differing_rules_show() {
+    let guarded = Guarded::start(3).await;
+    let nodes = guarded.cluster.nodes();
+    let differing = || nodes.iter().map(|node| node.differing_rules().len()).collect::<Vec<_>>();
+    let digests = async || {
+        let status = nodes[0].status().await.expect("a status");
+        status.nodes.iter().map(|node| node.rules).collect::<Vec<_>>()
+    };
+    let until = async |wanted: [usize; 3]| {
+        let looking = async {
+            while differing() != wanted {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENT, looking).await.is_ok(), "{:?}", differing());
+    };
+    until([0; 3]).await;
+    let same = digests().await;
+    assert!(same.iter().all(|digest| digest.is_some() && *digest == same[0]), "{same:?}");
+    super::write(&guarded.file(), &rules_with("# another line"));
+    nodes[2].reload_auth().expect("good rules");
+    until([1, 1, 2]).await;
+    let now = digests().await;
+    assert!(now[..2] == same[..2] && now[2] != same[2], "{now:?}");
+    let warning = nodes[0].differing_rules().concat();
+    assert!(warning.starts_with("the rules of node 3 differ from this node's ("), "{warning}");
+    guarded.reload(&rules_with("# another line"));
+    until([0; 3]).await;
 }

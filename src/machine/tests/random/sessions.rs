@@ -9,7 +9,7 @@ impl Story {
         let disk = if self.random.percent(70) { node } else { node + 10 };
         let http = self.random.percent(50).then(|| format!("n{node}:7620"));
         let (disk, features) = (u128::from(disk), 1 + self.random.below(4) as u32);
-        Command::Announce(Announcement { node, disk, features, version: "0.1.0".into(), http })
+        Command::Announce(Announcement { node, disk, features, version: "0.1.0".into(), http, rules: None })
     }
 
     pub(super) fn open(&mut self) -> Command {

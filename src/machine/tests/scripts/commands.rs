@@ -85,6 +85,7 @@ impl Script {
                 features: args.take_key("features").map_or(Ok(1), str::parse)?,
                 version: "0.1.0".into(),
                 http: args.take_key("http").map(str::to_owned),
+                rules: None,
             }),
             "raise" => {
                 let voters =
