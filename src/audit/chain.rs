@@ -12,6 +12,7 @@ pub(super) const CONTINUE: &str = "continue";
 #[derive(Deserialize)]
 struct Link {
     seq: String,
+    node: u64,
     act: String,
     prev: String,
 }
@@ -79,27 +80,36 @@ pub fn first_of(file: impl Read) -> io::Result<u64> {
 /// The file cannot be read, or [`AuditFlaw`] as the inner error.
 pub fn verify(file: impl Read) -> io::Result<Result<AuditProof, AuditFlaw>> {
     let mut proof = AuditProof { first: 1, lines: 0, hash: hash(b""), cut: Vec::new() };
-    let mut found = None;
+    let (mut found, mut node) = (None, None);
     for_each_line(file, |line, _| {
         if found.is_none() {
-            found = flaw(line, &mut proof).map(|what| AuditFlaw { line: proof.lines + 1, what });
+            found = flaw(line, &mut proof, &mut node);
         }
     })?;
     Ok(found.map_or(Ok(proof), Err))
 }
 
-/// Returns what is wrong with the next line.
-fn flaw(line: &[u8], proof: &mut AuditProof) -> Option<String> {
+/// Returns what is wrong with the next line, or with the one before it.
+fn flaw(line: &[u8], proof: &mut AuditProof, node: &mut Option<u64>) -> Option<AuditFlaw> {
     let mut number = proof.lines + 1;
+    let flaw = |line, what: String| Some(AuditFlaw { line, what });
     match serde_json::from_slice::<Link>(line) {
+        Ok(link) if link.node != *node.get_or_insert(link.node) => {
+            return flaw(number, format!("it is of node {}: name the files of one node", link.node));
+        }
         Ok(link) if proof.lines == 0 && link.act == CONTINUE => {
             number = link.seq.parse().unwrap_or(number);
             proof.first = number;
         }
         Ok(link) if link.seq != number.to_string() => {
-            return Some(format!("its number is {}: lines before it are missing, or were added", link.seq));
+            return flaw(number, format!("its number is {}: lines before it are missing, or were added", link.seq));
         }
-        Ok(link) if link.prev != proof.hash => return Some("the line before it was changed".to_owned()),
+        Ok(link) if link.prev != proof.hash && proof.lines == 0 => {
+            return flaw(number, "lines before it are missing".to_owned());
+        }
+        Ok(link) if link.prev != proof.hash => {
+            return flaw(proof.lines, "it was changed: the next line has another hash of it".to_owned());
+        }
         Ok(_) => {}
         // The next line has the hash of this one.
         Err(_) => proof.cut.push(number),

@@ -83,14 +83,16 @@ fn a_changed_log_is_found() {
     let lines: Vec<_> = text.lines().collect();
     let flaw = |lines: &[&str]| proof(&lines.join("\n")).expect_err("a flaw").to_string();
     let changed = lines[1].replace("ops", "dev");
-    assert_eq!(flaw(&[lines[0], &changed, lines[2]]), "line 3: the line before it was changed");
+    assert_eq!(flaw(&[lines[0], &changed, lines[2]]), "line 2: it was changed: the next line has another hash of it");
     assert_eq!(
         flaw(&[lines[0], lines[2], lines[3]]),
         "line 2: its number is 3: lines before it are missing, or were added"
     );
     assert_eq!(flaw(&lines[1..]), "line 1: its number is 2: lines before it are missing, or were added");
     assert_eq!(flaw(&[lines[0], lines[0]]), "line 2: its number is 1: lines before it are missing, or were added");
-    assert_eq!(flaw(&["nothing", lines[1]]), "line 2: the line before it was changed");
+    assert_eq!(flaw(&["nothing", lines[1]]), "line 1: it was changed: the next line has another hash of it");
+    let of_another = lines[1].replace("\"node\":1", "\"node\":2");
+    assert_eq!(flaw(&[lines[0], &of_another]), "line 2: it is of node 2: name the files of one node");
     let cut = proof(&lines[..4].join("\n")).expect("the rest is whole");
     assert_ne!((cut.lines, cut.hash), log.end());
 }

@@ -171,7 +171,10 @@ fn granted(
     }
     let mut grants = Grants { certificate: *certificate, ..Grants::default() };
     for role in named.iter().collect::<BTreeSet<_>>() {
-        let unknown = || source.refuse(role, "there is no such role", "add a [[role]], or name another one");
+        let unknown = || {
+            let problem = format!("there is no role {:?}", role.get_ref());
+            source.refuse(role, &problem, "add a [[role]], or name another one")
+        };
         let Grants { rules, cluster, .. } = roles.get(role.get_ref().as_str()).ok_or_else(unknown)?;
         grants.rules.extend(rules.iter().cloned());
         grants.cluster.extend(cluster);
@@ -188,11 +191,8 @@ fn owned(
     let FileToken { principal, sha256, expires } = token;
     let owner = principals.keys().find(|known| known.as_str() == principal.get_ref() && !known.is_anonymous());
     let Some(owner) = owner else {
-        return Err(source.refuse(
-            principal,
-            "the token is of no principal",
-            "add a [[principal]], or remove the token",
-        ));
+        let problem = format!("the token is of {:?}, which is no principal", principal.get_ref());
+        return Err(source.refuse(principal, &problem, "add a [[principal]] of this name, or remove the token"));
     };
     let fix = "make a token with `lockkeeper auth token`";
     let Some(hash) = TokenHash::parse(sha256.get_ref()) else {

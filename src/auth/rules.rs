@@ -105,8 +105,8 @@ impl fmt::Display for On<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             On::Name(name) => write!(f, "{name:?}"),
+            On::All | On::Prefix("") => f.write_str("all names"),
             On::Prefix(prefix) => write!(f, "all names with {prefix:?}"),
-            On::All => f.write_str("all names"),
             On::Any => f.write_str("any name"),
         }
     }

@@ -69,6 +69,11 @@ fn warn_of_left_out(sentence: &str) {
 fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
     let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
     let files = TlsFiles { ca: given(&common.ca), cert: given(&common.cert), key: given(&common.key), refuse: None };
+    let named = [("--ca", &files.ca), ("--cert", &files.cert), ("--key", &files.key)];
+    for (option, path) in named.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
+        let refused = |error| format!("{option}: {} cannot be read: {error}; check the path", path.display());
+        std::fs::File::open(path).map_err(|error| Failure::usage(refused(error)))?;
+    }
     match &files {
         TlsFiles { ca: Some(_), .. } => Ok(Some(files)),
         TlsFiles { ca: None, cert: None, key: None, .. } => Ok(None),

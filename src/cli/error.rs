@@ -89,7 +89,7 @@ impl Failure {
             ErrorCode::MembersUnfit => "see who belongs to the cluster with `lockkeeper member ls`",
             ErrorCode::NotPermitted => "ask for the right, or use another certificate or auth token",
             ErrorCode::Unauthenticated => "give --cert and --key, or --auth-token-file; `lockkeeper auth` makes tokens",
-            ErrorCode::Unreachable => "check --endpoints, and that the nodes run",
+            ErrorCode::Unreachable => "check --endpoints and --ca, and that the nodes run",
             ErrorCode::NoLeader | ErrorCode::Stopping => "try again; `lockkeeper status` shows which nodes are healthy",
             ErrorCode::Overloaded => "try again later",
             ErrorCode::Unknown => "check the result with `lockkeeper show`, then try again",

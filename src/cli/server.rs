@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Listen, Protection};
 use crate::http::{self, Render};
 use crate::limits;
-use crate::net::{CertificateEnd, PeerTls, Port, PortTls};
+use crate::net::{CertificateEnd, PeerTls, Port, PortTls, TlsError};
 use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc;
 use crate::service::ErrorCode;
@@ -30,6 +30,8 @@ pub(super) struct Server {
     exposed: Vec<String>,
     /// All warnings that the node's status shows.
     warnings: Vec<String>,
+    /// How the rules of other nodes differed at the last look. While an operator copies a file, they differ for a moment.
+    differing: Vec<String>,
     stop: watch::Sender<bool>,
     servers: JoinSet<Result<(), String>>,
 }
@@ -143,7 +145,7 @@ impl Server {
                     .map_err(|error| error.to_string())
             });
         }
-        let mut server = Self { node, tls, exposed, warnings: Vec::new(), stop, servers };
+        let mut server = Self { node, tls, exposed, warnings: Vec::new(), differing: Vec::new(), stop, servers };
         server.update_warnings([]);
         Ok(server)
     }
@@ -151,19 +153,34 @@ impl Server {
     /// Reads the files of rules and certificates again, and uses those that have changed. If a certificate cannot be
     /// used, the ports before it use their new files. A warning names each file that cannot be used.
     pub(super) fn reload_files(&mut self) {
-        let reloaded = self.node.reload_certificates();
-        let reloaded = reloaded.and_then(|()| self.tls.iter().try_for_each(|(_, tls)| tls.reload()));
-        let unused = reloaded.err().map(|error| format!("the changed certificates are not in use: {error}"));
+        let unused =
+            self.reload_certificates().err().map(|error| format!("the changed certificates are not in use: {error}"));
         let rules = self.node.reload_auth().err();
         let rules = rules.map(|error| format!("the changed rules are not in use: {error}"));
         self.update_warnings(unused.into_iter().chain(rules));
+        let differing = self.node.differing_rules();
+        for lasting in differing.iter().filter(|one| self.differing.contains(one)) {
+            tracing::warn!("{lasting}");
+        }
+        self.differing = differing;
+    }
+
+    fn reload_certificates(&self) -> Result<(), TlsError> {
+        let mut changed = self.node.reload_certificates()?;
+        for (_, tls) in &self.tls {
+            changed |= tls.reload()?;
+        }
+        if changed {
+            tracing::info!("the changed certificates are in use");
+            self.node.audit_certificates();
+        }
+        Ok(())
     }
 
     /// Logs the warnings that are new, and shows all of them in the node's status.
     fn update_warnings(&mut self, unused: impl IntoIterator<Item = String>) {
         let mut warnings = self.exposed.clone();
         warnings.extend(unused);
-        warnings.extend(self.node.differing_rules());
         let now = SystemClock::new().wall().0 / 1_000;
         for (port, own) in self.certificates() {
             own.record(port);

@@ -190,6 +190,11 @@ impl Node {
         });
     }
 
+    /// Writes that the node uses other certificates or another list of refused ones from now on.
+    pub fn audit_certificates(&self) {
+        self.audit_own("reload-certificates");
+    }
+
     /// Writes an act of the node itself.
     pub(super) fn audit_own(&self, act: &'static str) {
         let Some(log) = &self.core.audit else { return };

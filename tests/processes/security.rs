@@ -1,5 +1,6 @@
 //! A cluster of real processes with TLS on every port.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -203,4 +204,44 @@ async fn refused_handshakes_cause_no_election() {
     assert!(attempts.join_all().await.into_iter().all(|refused| refused));
     let after = cluster.status_of(leader).await.expect("a status");
     assert_eq!((after.term, after.leader), (term, Some(leader as u64)));
+}
+
+/// A name is refused with all certificates that it had. A certificate gets other hosts only when it is renewed, and
+/// `all` renews every one.
+#[test]
+fn certificates_are_renewed_and_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let certs = folder.path().join("certs");
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.args(["--json", "certs"]).arg(&certs).args(words).output().expect("a command")
+    };
+    let listed = |words: &[&str]| {
+        let done = run(words);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let rows = text(&done.stdout);
+        let row = |row: &str| serde_json::from_str::<serde_json::Value>(row).expect("JSON");
+        rows.lines()
+            .map(row)
+            .map(|row| (row["name"].as_str().unwrap_or_default().to_owned(), row))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let first = listed(&["--cluster", "harbour", "--node", "1=db1,db2", "--client", "ci"]);
+    let second = listed(&["--renew", "client-ci"]);
+    let refused = listed(&["--refuse", "client-ci"]);
+    assert_eq!((&refused["client-ci"]["refused"], &refused["node-1"]["refused"]), (&true.into(), &false.into()));
+    let list = std::fs::read_to_string(certs.join("refused.txt")).expect("a list");
+    for digest in [&first["client-ci"]["sha256"], &second["client-ci"]["sha256"]] {
+        assert!(list.contains(digest.as_str().expect("a digest")), "{digest} is not in {list}");
+    }
+    assert_eq!(listed(&["--node", "1=db2,db1"])["node-1"]["sha256"], first["node-1"]["sha256"]);
+    let others = run(&["--node", "1=db1,db3"]);
+    let printed = text(&others.stderr);
+    assert!(printed.contains("node-1.pem is for db1,db2, not for db1,db3; add --renew node-1"), "{printed}");
+    assert_eq!(others.status.code(), Some(64));
+    let renewed = listed(&["--node", "1=db1,db3", "--renew", "node-1"]);
+    assert_eq!(renewed["node-1"]["hosts"], serde_json::json!(["db1", "db3"]));
+    let all = listed(&["--renew", "all"]);
+    assert!(["node-1", "client-ci"].iter().all(|name| all[*name]["sha256"] != renewed[*name]["sha256"]), "{all:?}");
+    assert_eq!(all["node-1"]["hosts"], renewed["node-1"]["hosts"]);
 }

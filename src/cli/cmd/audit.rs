@@ -71,7 +71,7 @@ pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8
 fn praise(proof: &audit::AuditProof) -> String {
     let cut = match proof.cut.len() {
         0 => String::new(),
-        cut => format!(" {cut} of them were cut because the node ended."),
+        cut => format!(" {cut} of them are incomplete, as after a crash of the node."),
     };
     let before = match proof.first {
         1 => String::new(),

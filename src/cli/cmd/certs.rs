@@ -2,7 +2,7 @@
 
 mod directory;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub(in crate::cli) struct CertsOptions {
     /// Days until a new certificate expires [default: 365 for nodes, 90 for clients]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     days: Option<u32>,
-    /// Renew this certificate, such as node-1; without a name all that expire soon or are from an older authority
-    /// [default: none]
+    /// Renew this certificate, such as node-1, or all; without a name those that expire soon or are from an older
+    /// authority [default: none]
     #[arg(long, value_name = "NAME")]
     renew: Option<Option<String>>,
     /// Make a new authority. The old one stays accepted
@@ -47,7 +47,8 @@ pub(in crate::cli) struct CertsOptions {
     /// Remove the older authorities, once every certificate is from the newest one
     #[arg(long, conflicts_with = "new_ca")]
     drop_old_ca: bool,
-    /// Add a certificate to refused.txt, so that no node accepts it: client-ci, node-2; may be repeated [default: none]
+    /// Add the certificates of this name to refused.txt, so that no node accepts them: client-ci, node-2; may be repeated
+    /// [default: none]
     #[arg(long, value_name = "NAME")]
     refuse: Vec<String>,
 }
@@ -61,6 +62,7 @@ struct CertificateLine<'a> {
     hosts: &'a [String],
     expires: String,
     made: bool,
+    refused: bool,
 }
 
 fn node(text: &str) -> Result<(u64, Vec<String>), String> {
@@ -90,7 +92,7 @@ pub(in crate::cli) fn run(options: &CertsOptions, output: &Output) -> Result<u8,
     dir.add_refuse_list()?;
     // The certificate that this run replaces is the one to refuse.
     dir.refuse(&options.refuse)?;
-    wanted.roles.extend(dir.to_renew(options.renew.as_ref())?);
+    wanted.renew(dir.to_renew(options.renew.as_ref())?, &dir)?;
     issue(&mut dir, wanted, options.days)?;
     if options.drop_old_ca {
         dir.drop_old_authorities()?;
@@ -103,11 +105,11 @@ pub(super) fn make_missing(path: &Path, cluster: &str, roles: Vec<(Role, Vec<Str
     let mut dir = CertsDir::open(path)?;
     dir.add_refuse_list()?;
     let roles = roles.into_iter().filter(|(role, _)| !dir.has(role)).collect();
-    issue(&mut dir, Wanted { cluster: cluster.to_owned(), roles }, None)
+    issue(&mut dir, Wanted { cluster: cluster.to_owned(), roles, hosts: BTreeMap::new() }, None)
 }
 
 fn issue(dir: &mut CertsDir, wanted: Wanted, lifetime: Option<u32>) -> Result<(), Failure> {
-    let Wanted { cluster, roles } = wanted;
+    let Wanted { cluster, roles, hosts: _ } = wanted;
     if !dir.has_authority() {
         dir.add_authority(&new_authority(&cluster)?)?;
     }
@@ -142,6 +144,8 @@ fn unmade(error: rcgen::Error) -> Failure {
 struct Wanted {
     cluster: String,
     roles: Vec<(Role, Vec<String>)>,
+    /// The hosts that the options give to nodes.
+    hosts: BTreeMap<u64, Vec<String>>,
 }
 
 impl Wanted {
@@ -167,10 +171,30 @@ impl Wanted {
         };
         Namespace::parse(&cluster).map_err(|invalid| Failure::usage(format!("--cluster: {invalid}")))?;
         nodes.extend(options.nodes.iter().cloned());
-        let roles = nodes.into_iter().map(|(id, hosts)| (Role::Node(id), hosts));
+        let roles = nodes.clone().into_iter().map(|(id, hosts)| (Role::Node(id), hosts));
         let clients = options.clients.iter().map(|name| (Role::Client(name.clone()), Vec::new()));
         let missing = |(role, _): &(Role, Vec<String>)| !dir.has(role);
-        Ok(Self { cluster, roles: roles.chain(clients).filter(missing).collect() })
+        Ok(Self { cluster, roles: roles.chain(clients).filter(missing).collect(), hosts: nodes })
+    }
+
+    /// Adds what is to be renewed, with the hosts that the options give.
+    ///
+    /// # Errors
+    /// The options give a node other hosts than its certificate has, which is not renewed.
+    fn renew(&mut self, renewed: Vec<(Role, Vec<String>)>, dir: &CertsDir) -> Result<(), Failure> {
+        let sorted = |hosts: &[String]| hosts.iter().cloned().collect::<BTreeSet<_>>();
+        for (node, hosts) in &self.hosts {
+            let others = dir.hosts(*node).filter(|found| sorted(found) != sorted(hosts));
+            if let Some(found) = others.filter(|_| !renewed.iter().any(|(role, _)| *role == Role::Node(*node))) {
+                let detail = format!("node-{node}.pem is for {}, not for {}", found.join(","), hosts.join(","));
+                return Err(Failure::usage(format!("{detail}; add --renew node-{node}")));
+            }
+        }
+        self.roles.extend(renewed.into_iter().map(|(role, hosts)| match role {
+            Role::Node(id) => (role, self.hosts.get(&id).cloned().unwrap_or(hosts)),
+            Role::Client(_) => (role, hosts),
+        }));
+        Ok(())
     }
 }
 
@@ -191,7 +215,7 @@ fn list(certificates: &[Listed], output: &Output) -> Result<u8, Failure> {
     };
     if output.json {
         for listed in certificates {
-            let Listed { name, subject, digest, hosts, made, .. } = listed;
+            let Listed { name, subject, digest, hosts, made, refused, .. } = listed;
             output.object(&CertificateLine {
                 name,
                 subject,
@@ -199,6 +223,7 @@ fn list(certificates: &[Listed], output: &Output) -> Result<u8, Failure> {
                 hosts,
                 expires: expires(listed),
                 made: *made,
+                refused: *refused,
             })?;
         }
         return Ok(YES);
@@ -206,7 +231,11 @@ fn list(certificates: &[Listed], output: &Output) -> Result<u8, Failure> {
     let rows: Vec<_> = certificates
         .iter()
         .map(|listed| {
-            let state = if listed.made { "new" } else { "" };
+            let state = match listed {
+                Listed { refused: true, .. } => "refused",
+                Listed { made: true, .. } => "new",
+                Listed { .. } => "",
+            };
             let day = expires(listed).chars().take(10).collect();
             vec![listed.name.clone(), day, state.to_owned(), listed.subject.clone(), listed.hosts.join(",")]
         })

@@ -104,13 +104,14 @@ impl PortTls {
     ///
     /// # Errors
     /// The files cannot be used. Then the port continues with those that it has.
-    pub fn reload(&self) -> Result<(), TlsError> {
+    pub fn reload(&self) -> Result<bool, TlsError> {
         let Shared { port, source, settings, .. } = &*self.0;
         let contents = source.files.read()?;
-        if settings.borrow().contents != contents {
+        let changed = settings.borrow().contents != contents;
+        if changed {
             settings.send_replace(Arc::new(source.settings(contents, *port)?));
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Returns the certificate that the port shows, and its end.

@@ -113,7 +113,9 @@ impl TlsRefusal {
                 of_node(format!("its certificate is not from {ca}"))
             }
             Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
-                of_node(format!("its certificate is for {}, not {host}", presented.join(", ")))
+                let hosts = presented.iter().filter_map(|name| host_of(name)).collect::<Vec<_>>().join(", ");
+                let fix = "make another one with lockkeeper certs --node ID=HOST --renew node-ID";
+                of_node(format!("its certificate is for {hosts}, not {host}; {fix}"))
             }
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
                 of_node(format!("its certificate expired on {}", day(*not_after)))
@@ -179,4 +181,10 @@ fn client_config(files: &TlsFiles) -> Result<ClientConfig, BoxError> {
         Some(identity) => builder.with_client_cert_resolver(presented(&identity)),
         None => builder.with_no_client_auth(),
     })
+}
+
+/// Returns the host in the name of a certificate as rustls writes it; `None` if the name is no host.
+fn host_of(presented: &str) -> Option<&str> {
+    let (kind, rest) = presented.split_once('(')?;
+    (kind != "UniformResourceIdentifier").then(|| rest.trim_end_matches(')').trim_matches('"'))
 }

@@ -145,7 +145,7 @@ impl TlsContents {
             read.map_err(|error| TlsError::new(key, format!("cannot be used: {error}"), "give a key in PEM"))?;
         let certified = CertifiedKey::from_der(chain, private, &provider()).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
-                TlsError::new(key, format!("does not belong to {}", cert.display()), "renew both")
+                TlsError::new(key, format!("does not belong to {}", cert.display()), "copy or renew both")
             }
             other => TlsError::new(key, format!("cannot be used: {other}"), "make another key"),
         })?;

@@ -56,13 +56,14 @@ impl PeerTls {
     ///
     /// # Errors
     /// As those of [`new`](Self::new). Then the node continues with the files that it has.
-    pub fn reload(&self) -> Result<(), TlsError> {
+    pub fn reload(&self) -> Result<bool, TlsError> {
         let Peers { files, cluster, node, settings } = &*self.0;
         let contents = files.read()?;
-        if settings.borrow().contents != contents {
+        let changed = settings.borrow().contents != contents;
+        if changed {
             settings.send_replace(Arc::new(PeerSettings::new(contents, files, cluster, *node)?));
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Returns the certificate of the node, and its end.

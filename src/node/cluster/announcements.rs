@@ -75,7 +75,8 @@ impl Node {
     pub fn differing_rules(&self) -> Vec<String> {
         let (own, members) = (self.announcement(), self.core.members());
         self.core.consensus.machine(|machine| {
-            let others = machine.announcements().filter(|other| members.contains_key(&other.node));
+            let others = machine.announcements().filter(|other| other.node != own.node);
+            let others = others.filter(|other| members.contains_key(&other.node));
             others.filter_map(|other| difference(own.rules, other)).collect()
         })
     }

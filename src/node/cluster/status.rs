@@ -17,7 +17,8 @@ impl Node {
         let wait = Duration::from_millis(limits::STATUS_WAIT_MS);
         let answer = tokio::time::timeout(wait, self.leaders_status()).await;
         let status = answer.unwrap_or_else(|_| self.status_here());
-        let warnings = self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut warnings = self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        warnings.extend(self.differing_rules());
         Status { node: self.core.id, warnings, ..status }
     }
 

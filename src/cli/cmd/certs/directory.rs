@@ -14,6 +14,10 @@ use crate::net::Role;
 const AUTHORITY: &str = "ca";
 /// The list of refused certificates.
 const REFUSED: &str = "refused.txt";
+/// The digests of certificates that were replaced by newer ones, and may not have expired yet.
+const REPLACED: &str = "replaced.txt";
+/// The name with which `--renew` means all certificates.
+const ALL: &str = "all";
 
 /// A certificate in the directory.
 pub(super) struct Listed {
@@ -27,6 +31,8 @@ pub(super) struct Listed {
     pub(super) ends: u64,
     /// Whether this run made it.
     pub(super) made: bool,
+    /// Whether the list of refused certificates has it.
+    pub(super) refused: bool,
 }
 
 pub(super) struct CertsDir {
@@ -95,6 +101,12 @@ impl CertsDir {
         self.file(&file_name(role), "pem").exists()
     }
 
+    /// The hosts in the certificate of a node; `None` if the node has none here.
+    pub(super) fn hosts(&self, node: u64) -> Option<&[String]> {
+        let of_node = self.found.iter().find(|(_, role, _)| *role == Role::Node(node));
+        of_node.map(|(.., described)| &described.hosts[..])
+    }
+
     /// Returns the newest authority.
     pub(super) fn authority(&self, cluster: &str) -> Result<Authority, Failure> {
         let path = self.file(AUTHORITY, "key");
@@ -120,8 +132,8 @@ impl CertsDir {
         self.replace_file(&self.file(AUTHORITY, "pem"), &format!("{}\n", newest.trim()), 0o644)
     }
 
-    /// Returns what to renew: the named certificate, or without a name all that expire soon or are not from the newest
-    /// authority.
+    /// Returns what to renew: the named certificate, all, or without a name those that expire soon or are not from the
+    /// newest authority.
     pub(super) fn to_renew(&self, asked: Option<&Option<String>>) -> Result<Vec<(Role, Vec<String>)>, Failure> {
         let Some(named) = asked else { return Ok(Vec::new()) };
         let now = SystemClock::new().wall().0 / 1_000;
@@ -130,7 +142,7 @@ impl CertsDir {
             None => Vec::new(),
         };
         let wanted = |name: &str, described: &Described| match named {
-            Some(named) => named == name,
+            Some(named) => named == name || named == ALL,
             None => {
                 let soon = described.left(now) * 100 < described.lifetime() * RENEWED_BELOW_PERCENT;
                 soon || described.signed_by != newest
@@ -145,7 +157,21 @@ impl CertsDir {
     }
 
     pub(super) fn write(&mut self, role: &Role, issued: &Issued) -> Result<(), Failure> {
-        self.replace(&file_name(role), issued)
+        let name = file_name(role);
+        if let Some((.., before)) = self.found.iter().find(|(found, ..)| *found == name) {
+            let line = format!("sha256:{}  {name}\n", before.digest);
+            self.replace_file(&self.path.join(REPLACED), &(self.digests(REPLACED)? + &line), 0o644)?;
+        }
+        self.replace(&name, issued)
+    }
+
+    /// Returns the text of a list of digests; an empty one if there is none.
+    fn digests(&self, list: &str) -> Result<String, Failure> {
+        let path = self.path.join(list);
+        match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.map_err(failed("read", &path)),
+        }
     }
 
     /// Creates an empty list of refused certificates if there is none, so that the nodes' settings can name it from the
@@ -158,17 +184,20 @@ impl CertsDir {
         self.replace_file(&path, "# Certificates that no node accepts: sha256:DIGEST, then a comment\n", 0o644)
     }
 
-    /// Adds certificates to the list of refused ones.
+    /// Adds certificates to the list of refused ones, with those of the same name that were replaced.
     pub(super) fn refuse(&self, names: &[String]) -> Result<(), Failure> {
         let path = self.path.join(REFUSED);
-        let mut text = fs::read_to_string(&path).map_err(failed("read", &path))?;
+        let (mut text, replaced) = (self.digests(REFUSED)?, self.digests(REPLACED)?);
         for name in names {
             let Some((.., described)) = self.found.iter().find(|(found, ..)| found == name) else {
                 return Err(self.unknown(name));
             };
-            let line = format!("sha256:{}", described.digest);
-            if !text.contains(&line) {
-                text.push_str(&format!("{line}  {name}\n"));
+            let current = format!("sha256:{}  {name}", described.digest);
+            let of_name = |line: &&str| line.split_whitespace().nth(1) == Some(name.as_str());
+            for line in replaced.lines().filter(of_name).chain([&*current]) {
+                if !text.contains(line) {
+                    text.push_str(&format!("{line}\n"));
+                }
             }
         }
         self.replace_file(&path, &text, 0o644)
@@ -205,6 +234,7 @@ impl CertsDir {
     /// Returns all certificates, the authorities first.
     pub(super) fn listed(&mut self) -> Result<Vec<Listed>, Failure> {
         self.read()?;
+        let refused = self.digests(REFUSED)?;
         let made = |name: &str| self.made.iter().any(|made| made == name);
         let listed = |name: &str, made: bool, described: &Described| Listed {
             name: name.to_owned(),
@@ -213,6 +243,7 @@ impl CertsDir {
             hosts: described.hosts.clone(),
             ends: described.ends,
             made,
+            refused: refused.contains(&described.digest),
         };
         let authorities = describe(&self.text(AUTHORITY, "pem")?);
         let newest = |at: usize| at == 0 && made(AUTHORITY);
