@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -63,6 +64,8 @@ struct FilePrincipal {
     roles: Vec<Spanned<String>>,
     #[serde(default)]
     certificate: bool,
+    commands_a_second: Option<Spanned<u64>>,
+    renewals_a_second: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
@@ -163,13 +166,16 @@ fn granted(
     principal: &FilePrincipal,
     roles: &BTreeMap<&str, Grants>,
 ) -> Result<(Principal, Grants), AuthError> {
-    let FilePrincipal { name, roles: named, certificate } = principal;
+    let FilePrincipal { name, roles: named, certificate, commands_a_second, renewals_a_second } = principal;
     let refused = |why: String| source.refuse(name, &why, "choose another name");
     let principal = principal_name(name.get_ref()).map_err(refused)?;
     if principal.is_anonymous() && *certificate {
         return Err(source.refuse(name, "\"anonymous\" has no certificate", "remove certificate = true"));
     }
-    let mut grants = Grants { certificate: *certificate, ..Grants::default() };
+    let commands_a_second = rate(source, "commands_a_second", commands_a_second.as_ref())?;
+    let renewals_a_second = rate(source, "renewals_a_second", renewals_a_second.as_ref())?;
+    let certificate = *certificate;
+    let mut grants = Grants { certificate, commands_a_second, renewals_a_second, ..Grants::default() };
     for role in named.iter().collect::<BTreeSet<_>>() {
         let unknown = || {
             let problem = format!("there is no role {:?}", role.get_ref());
@@ -181,6 +187,17 @@ fn granted(
         grants.roles.push(role.get_ref().clone());
     }
     Ok((principal, grants))
+}
+
+/// Returns a rate within its bounds; `None` if the file has none.
+fn rate(source: &Source<'_>, key: &str, written: Option<&Spanned<u64>>) -> Result<Option<NonZeroU32>, AuthError> {
+    let Some(at) = written else { return Ok(None) };
+    let most = limits::COMMANDS_A_SECOND_MAX;
+    let bounded = u32::try_from(*at.get_ref()).ok().filter(|rate| *rate <= most).and_then(NonZeroU32::new);
+    bounded.map(Some).ok_or_else(|| {
+        let problem = format!("{key} is {}, not 1 to {most}", at.get_ref());
+        source.refuse(at, &problem, "correct it, or remove it for no bound")
+    })
 }
 
 fn owned(

@@ -8,6 +8,7 @@ mod token;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -57,6 +58,8 @@ struct Grants {
     cluster: Vec<ClusterRight>,
     roles: Vec<String>,
     certificate: bool,
+    commands_a_second: Option<NonZeroU32>,
+    renewals_a_second: Option<NonZeroU32>,
 }
 
 /// The owner of a token, and the end of the token.
@@ -140,6 +143,18 @@ impl Access {
                     .to_owned()
             }
         }))
+    }
+
+    /// Returns how many commands a principal may send in a second; `None` for no bound.
+    #[must_use]
+    pub fn commands_a_second(&self, principal: &Principal) -> Option<NonZeroU32> {
+        self.principals.get(principal)?.commands_a_second
+    }
+
+    /// Returns how many renewals a principal may send in a second; `None` for no bound.
+    #[must_use]
+    pub fn renewals_a_second(&self, principal: &Principal) -> Option<NonZeroU32> {
+        self.principals.get(principal)?.renewals_a_second
     }
 
     /// Returns when the proof of a caller ends; `None` if it does not end at a certain time.

@@ -138,6 +138,16 @@ fn mistakes_are_refused_with_their_line() {
         ("[[principal]]\nname = \"node-7\"\nroles = []\n", 20, "\"node-7\" is a reserved name"),
         ("[[principal]]\nname = \"anonymous\"\nroles = []\ncertificate = true", 20, "has no certificate"),
         ("[[principal]]\nname = \"x\"\nroles = []\nright = 1\n", 22, "unknown field `right`"),
+        (
+            "[[principal]]\nname = \"x\"\nroles = []\ncommands_a_second = 0\n",
+            22,
+            "commands_a_second is 0, not 1 to 1000000",
+        ),
+        (
+            "[[principal]]\nname = \"x\"\nroles = []\nrenewals_a_second = 1000001\n",
+            22,
+            "renewals_a_second is 1000001, not",
+        ),
         (&token("x", &hash, time), 20, "the token is of \"x\", which is no principal"),
         (&token("ci", "12", time), 21, "sha256 is not 64 hexadecimal digits"),
         (&token("ci", &hash, "tomorrow"), 22, "expires is not a time"),

@@ -1,6 +1,7 @@
 //! Compares what callers show for the sessions that they name.
 
 use super::Node;
+use super::judge::Judge;
 use crate::model::{Command, Handle, Namespace, Refusal, SessionId};
 use crate::service::{Call, Proof, ServiceError};
 
@@ -50,5 +51,11 @@ impl Node {
             }
             proven => Ok(proven.unwrap_or(false)),
         }
+    }
+
+    /// Returns what a caller shows for a session, unless the session is another's: its handle must not be confirmed.
+    pub(super) fn provable<'a>(&self, judge: Option<&Judge>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
+        let anothers = |judge: &Judge, session| self.core.consensus.machine(|machine| judge.session(machine, session));
+        shown.filter(|(session, ..)| judge.and_then(|judge| anothers(judge, *session)).is_none())
     }
 }

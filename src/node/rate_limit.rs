@@ -1,19 +1,23 @@
-//! Limits the commands per second of each namespace: one token bucket each, on the leader, before the log.
+//! Limits the commands per second of each namespace, and the commands and renewals per second of each principal: one
+//! token bucket each, on the leader, before the log.
 //!
-//! Commands that release or end something are never refused.
+//! Commands that release or end something are never refused. They count for their principal.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::buckets::Buckets;
+use super::judge::Judge;
 use crate::clock::{Clock, Instant};
 use crate::config;
-use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, SessionId};
+use crate::model::{Alteration, Command, DocumentCommand, Manage, Managing, Namespace, Principal, SessionId};
 use crate::service::NotSent;
 
-/// All buckets, with the limits that fill them.
+/// All buckets, with the limits that fill those of namespaces. The limits of principals come with their calls.
 #[derive(Debug, Default)]
 pub(super) struct RateLimits {
+    /// Whether any namespace has a limit.
     on: AtomicBool,
     limited: Mutex<Limited>,
 }
@@ -21,13 +25,51 @@ pub(super) struct RateLimits {
 #[derive(Debug, Default)]
 struct Limited {
     rates: config::Rates,
-    buckets: Buckets<Namespace>,
+    buckets: Buckets<Bucket>,
 }
 
-/// The bucket that a command is taken from.
-enum Source<'a> {
+/// What shares one bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Bucket {
+    Namespace(Namespace),
+    Commands(Principal),
+    Renewals(Principal),
+}
+
+impl Bucket {
+    /// Returns the refusal of a call because of this bucket.
+    fn exceeded(&self, a_second: u32, pause_ms: u64) -> NotSent {
+        let of_principal = |name: &Principal, calls: &str| {
+            let limit = format!("principal {:?} may send {a_second} {calls} a second", name.as_str());
+            NotSent::LimitReached { limit, pause_ms }
+        };
+        match self {
+            Self::Namespace(_) => NotSent::RateExceeded { a_second, pause_ms },
+            Self::Commands(name) => of_principal(name, "commands"),
+            Self::Renewals(name) => of_principal(name, "renewals"),
+        }
+    }
+}
+
+/// The namespace of a command that a limit may refuse.
+enum Within<'a> {
     Namespace(&'a Namespace),
     Session(SessionId),
+}
+
+/// A bucket with the tokens that it gets in a second.
+type Rated = (Bucket, u32);
+
+impl Limited {
+    fn check(&self, (bucket, a_second): &Rated, now: Instant) -> Result<(), NotSent> {
+        let checked = self.buckets.check(bucket, *a_second, now);
+        checked.map_err(|pause_ms| bucket.exceeded(*a_second, pause_ms))
+    }
+
+    fn rated(&self, namespace: Namespace) -> Option<Rated> {
+        let a_second = self.rates.of(&namespace)?;
+        Some((Bucket::Namespace(namespace), a_second))
+    }
 }
 
 impl RateLimits {
@@ -35,56 +77,80 @@ impl RateLimits {
         self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the limits. Commands that were already sent still count.
+    /// Replaces the limits of namespaces. Commands that were already sent still count.
     pub(super) fn set(&self, rates: config::Rates) {
         let mut limited = self.limited();
         self.on.store(!rates.is_off(), Ordering::Relaxed);
         limited.rates = rates;
     }
 
-    /// Takes one command out of a namespace's bucket. The error says how long to wait.
-    fn take(&self, namespace: &Namespace, now: Instant) -> Result<(), NotSent> {
-        let mut limited = self.limited();
-        let Some(a_second) = limited.rates.of(namespace) else { return Ok(()) };
-        let checked = limited.buckets.check(namespace, a_second, now);
-        checked.map_err(|pause_ms| NotSent::RateExceeded { a_second, pause_ms })?;
-        limited.buckets.take(namespace, a_second, now);
-        Ok(())
-    }
-
-    /// Takes the command out of the bucket of its namespace. `namespace_of` finds the namespace of an open session;
-    /// commands of an ended session pass, and the machine refuses them. The error says how long to wait.
+    /// Takes the command out of the buckets of its principal and its namespace. A command that releases or ends
+    /// something is only counted for its principal. `namespace_of` finds the namespace of an open session; commands of
+    /// an ended session pass there, and the machine refuses them. The error names the limit and says how long to wait.
     pub(super) fn check(
         &self,
         command: &Command,
+        judge: Option<&Judge>,
         clock: &dyn Clock,
         namespace_of: impl FnOnce(SessionId) -> Option<Namespace>,
     ) -> Result<(), NotSent> {
-        if !self.on.load(Ordering::Relaxed) {
+        let rated = |judge: &Judge| {
+            let a_second = judge.access.commands_a_second(&judge.principal)?;
+            Some((Bucket::Commands(judge.principal.clone()), a_second.get()))
+        };
+        let of_principal = judge.and_then(rated);
+        if of_principal.is_none() && !self.on.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let now = clock.now();
-        match source(command) {
-            None => Ok(()),
-            Some(Source::Namespace(namespace)) => self.take(namespace, now),
-            Some(Source::Session(session)) => {
-                namespace_of(session).map_or(Ok(()), |namespace| self.take(&namespace, now))
-            }
+        let within = within(command);
+        let refusable = within.is_some();
+        let namespace = within.and_then(|within| match within {
+            Within::Namespace(namespace) => Some(namespace.clone()),
+            Within::Session(session) => namespace_of(session),
+        });
+        let (now, mut limited) = (clock.now(), self.limited());
+        let of_namespace = namespace.and_then(|namespace| limited.rated(namespace));
+        let rated = [of_principal, of_namespace];
+        if refusable {
+            rated.iter().flatten().try_for_each(|rated| limited.check(rated, now))?;
         }
+        rated.iter().flatten().for_each(|(bucket, a_second)| limited.buckets.take(bucket, 1, *a_second, now));
+        Ok(())
+    }
+
+    /// Takes this number of renewals out of the bucket of a principal. All of them pass if one may pass. The error
+    /// names the limit and says how long to wait.
+    pub(super) fn check_renewals(
+        &self,
+        renewals: usize,
+        principal: &Principal,
+        a_second: NonZeroU32,
+        now: Instant,
+    ) -> Result<(), NotSent> {
+        let rated = (Bucket::Renewals(principal.clone()), a_second.get());
+        let mut limited = self.limited();
+        limited.check(&rated, now)?;
+        limited.buckets.take(&rated.0, renewals, rated.1, now);
+        Ok(())
     }
 }
 
-/// Returns the bucket of a command; `None` for commands that release, end or attach, and for those of nodes and
-/// operators.
-fn source(command: &Command) -> Option<Source<'_>> {
+/// Returns the namespace of a command that a limit may refuse; `None` for commands that release, end or attach, and
+/// for those of nodes and operators.
+fn within(command: &Command) -> Option<Within<'_>> {
     match command {
-        Command::OpenSession(open) => Some(Source::Namespace(&open.namespace)),
-        Command::Acquire(acquire) => Some(Source::Session(acquire.request.session)),
-        Command::Alter(alter) => Some(Source::Session(alter.request.session)),
-        Command::TakeLease(take) => Some(Source::Namespace(&take.lock.namespace)),
+        Command::OpenSession(open) => Some(Within::Namespace(&open.namespace)),
+        Command::Acquire(acquire) => Some(Within::Session(acquire.request.session)),
+        Command::Alter(alter) => match alter.what {
+            Alteration::Downgrade { .. } | Alteration::ReturnPermits { .. } => None,
+            Alteration::Upgrade { .. } | Alteration::SetValue { .. } | Alteration::Resume { .. } => {
+                Some(Within::Session(alter.request.session))
+            }
+        },
+        Command::TakeLease(take) => Some(Within::Namespace(&take.lock.namespace)),
         Command::Manage(Manage { what: Managing::BreakHold { .. }, .. }) => None,
-        Command::Manage(manage) => Some(Source::Namespace(&manage.lock.namespace)),
-        Command::Document(DocumentCommand::Grab(grab)) => Some(Source::Namespace(&grab.lock.namespace)),
+        Command::Manage(manage) => Some(Within::Namespace(&manage.lock.namespace)),
+        Command::Document(DocumentCommand::Grab(grab)) => Some(Within::Namespace(&grab.lock.namespace)),
         Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
@@ -105,10 +171,14 @@ fn source(command: &Command) -> Option<Source<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
+    use crate::auth::Access;
+    use crate::clock::ManualClock;
     use crate::limits::RATES_SWEPT_MIN;
+    use crate::model::{Handle, Instance, Metadata, OpenSession, SessionClose};
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
         let of = of.iter().map(|(name, rate)| (namespace(name), *rate)).collect();
@@ -121,52 +191,162 @@ mod tests {
         Namespace::parse(name).expect("legal")
     }
 
-    fn at(ms: u64) -> Instant {
-        Instant::from_nanos(0).after(Duration::from_millis(ms))
+    /// Limits and the clock that they use.
+    struct Timed {
+        rates: RateLimits,
+        clock: ManualClock,
+    }
+
+    impl Timed {
+        fn new(rates: RateLimits) -> Self {
+            Self { rates, clock: ManualClock::new(1) }
+        }
+
+        fn pass(&self, ms: u64) {
+            self.clock.advance(Duration::from_millis(ms));
+        }
+
+        fn open(&self, judge: Option<&Judge>, namespace: &Namespace) -> Result<(), NotSent> {
+            let open = Command::OpenSession(OpenSession {
+                namespace: namespace.clone(),
+                handle: Handle::from_random(1),
+                instance: Instance(1),
+                ttl_ms: 60_000,
+                disconnect_grace_ms: None,
+                metadata: Metadata::default(),
+                accepts_hand_over: false,
+            });
+            self.rates.check(&open, judge, &self.clock, |_| None)
+        }
+
+        fn take(&self, namespace: &Namespace) -> Result<(), NotSent> {
+            self.open(None, namespace)
+        }
+
+        fn close(&self, judge: &Judge) -> Result<(), NotSent> {
+            let close = Command::CloseSession { session: SessionId::new(0, 1), end: SessionClose::Done };
+            self.rates.check(&close, Some(judge), &self.clock, |_| None)
+        }
+
+        fn renew(&self, judge: &Judge, renewals: usize) -> Result<(), NotSent> {
+            let a_second = judge.access.renewals_a_second(&judge.principal).expect("a rate");
+            self.rates.check_renewals(renewals, &judge.principal, a_second, self.clock.now())
+        }
+    }
+
+    /// The principal `ci`, with these lines in its entry.
+    fn judge(rates: &str) -> Judge {
+        let text = format!("version = 1\n[[principal]]\nname = \"ci\"\nroles = []\n{rates}");
+        let access = Arc::new(Access::from_toml("auth.toml", &text).expect("good rules"));
+        Judge { access, principal: Principal::parse("ci").expect("legal") }
+    }
+
+    fn reached(limit: &str, pause_ms: u64) -> Result<(), NotSent> {
+        Err(NotSent::LimitReached { limit: limit.to_owned(), pause_ms })
     }
 
     /// The commands of one second may arrive at once, then one at a time; the refusal names the rate and the time to
     /// wait.
     #[test]
     fn a_bucket_holds_one_second() {
-        let rates = rates(Some(10), &[]);
+        let rates = Timed::new(rates(Some(10), &[]));
         let ours = namespace("ours");
         for _ in 0..10 {
-            rates.take(&ours, at(0)).expect("within the burst");
+            rates.take(&ours).expect("within the burst");
         }
-        let refused = rates.take(&ours, at(0)).expect_err("one too many");
+        let refused = rates.take(&ours).expect_err("one too many");
         assert_eq!(refused, NotSent::RateExceeded { a_second: 10, pause_ms: 100 });
-        assert_eq!(rates.take(&ours, at(99)), Err(NotSent::RateExceeded { a_second: 10, pause_ms: 1 }));
-        rates.take(&ours, at(100)).expect("one more");
-        assert!(rates.take(&ours, at(100)).is_err());
+        rates.pass(99);
+        assert_eq!(rates.take(&ours), Err(NotSent::RateExceeded { a_second: 10, pause_ms: 1 }));
+        rates.pass(1);
+        rates.take(&ours).expect("one more");
+        assert!(rates.take(&ours).is_err());
+        rates.pass(1_900);
         for _ in 0..10 {
-            rates.take(&ours, at(2_000)).expect("full again, and no fuller");
+            rates.take(&ours).expect("full again, and no fuller");
         }
-        assert!(rates.take(&ours, at(2_000)).is_err());
+        assert!(rates.take(&ours).is_err());
     }
 
     /// A namespace at its limit takes nothing from another; each has its own limit, and a namespace without one is
     /// unlimited.
     #[test]
     fn one_namespace_does_not_slow_another() {
-        let rates = rates(None, &[("slow", 1), ("fast", 100)]);
-        rates.take(&namespace("slow"), at(0)).expect("the first");
-        assert!(rates.take(&namespace("slow"), at(0)).is_err());
+        let rates = Timed::new(rates(None, &[("slow", 1), ("fast", 100)]));
+        rates.take(&namespace("slow")).expect("the first");
+        assert!(rates.take(&namespace("slow")).is_err());
         for _ in 0..100 {
-            rates.take(&namespace("fast"), at(0)).expect("its own bound");
+            rates.take(&namespace("fast")).expect("its own bound");
         }
         for _ in 0..1_000 {
-            rates.take(&namespace("free"), at(0)).expect("no bound");
+            rates.take(&namespace("free")).expect("no bound");
         }
     }
 
     /// Namespaces without commands for a second leave no entries.
     #[test]
     fn quiet_namespaces_leave_nothing() {
-        let rates = rates(Some(1), &[]);
-        for number in 0..10_000_u64 {
-            rates.take(&namespace(&format!("n{number}")), at(number * 100)).expect("its first");
+        let rates = Timed::new(rates(Some(1), &[]));
+        for number in 0..10_000 {
+            rates.take(&namespace(&format!("n{number}"))).expect("its first");
+            rates.pass(100);
         }
-        assert!(rates.limited().buckets.len() <= 2 * RATES_SWEPT_MIN);
+        assert!(rates.rates.limited().buckets.len() <= 2 * RATES_SWEPT_MIN);
+    }
+
+    /// A principal at its rate is refused by name, in every namespace. What it gives back passes and counts, but its
+    /// next command waits at most two seconds for that. A refused command takes nothing from the namespace.
+    #[test]
+    fn giving_back_counts_and_passes() {
+        let rates = Timed::new(rates(Some(11), &[]));
+        let (ours, ci) = (namespace("ours"), judge("commands_a_second = 10\n"));
+        for _ in 0..10 {
+            rates.open(Some(&ci), &ours).expect("within the burst");
+        }
+        let limit = "principal \"ci\" may send 10 commands a second";
+        for namespace in [&ours, &namespace("another")] {
+            assert_eq!(rates.open(Some(&ci), namespace), reached(limit, 100));
+        }
+        rates.take(&ours).expect("the refused command did not count for the namespace");
+        rates.close(&ci).expect("giving back is never refused");
+        assert_eq!(rates.open(Some(&ci), &ours), reached(limit, 200));
+        for _ in 0..1_000 {
+            rates.close(&ci).expect("giving back is never refused");
+        }
+        assert_eq!(rates.open(Some(&ci), &ours), reached(limit, 1_100));
+        rates.pass(1_100);
+        rates.open(Some(&ci), &ours).expect("one more");
+    }
+
+    /// Renewals do not count as commands. A list of them passes as a whole, and the next list waits until it is made
+    /// up for.
+    #[test]
+    fn renewals_have_their_own_rate() {
+        let rates = Timed::new(RateLimits::default());
+        let ci = judge("commands_a_second = 1\nrenewals_a_second = 10\n");
+        rates.open(Some(&ci), &namespace("ours")).expect("the first");
+        assert!(rates.open(Some(&ci), &namespace("ours")).is_err());
+        rates.renew(&ci, 9).expect("renewals do not count as commands");
+        rates.renew(&ci, 100).expect("one of them may pass");
+        let limit = "principal \"ci\" may send 10 renewals a second";
+        assert_eq!(rates.renew(&ci, 1), reached(limit, 10_000));
+        rates.pass(10_000);
+        rates.renew(&ci, 1).expect("one more");
+        assert!(rates.renew(&ci, 1).is_err());
+    }
+
+    /// Another rate of a principal applies to its next command. What it has sent before still counts.
+    #[test]
+    fn a_reload_keeps_what_was_sent() {
+        let (rates, ours) = (Timed::new(RateLimits::default()), namespace("ours"));
+        let (slow, fast, free) = (judge("commands_a_second = 2\n"), judge("commands_a_second = 4\n"), judge(""));
+        for _ in 0..2 {
+            rates.open(Some(&slow), &ours).expect("within the burst");
+        }
+        assert!(rates.open(Some(&fast), &ours).is_err(), "its bucket is empty");
+        rates.open(Some(&free), &ours).expect("no limit any more");
+        rates.pass(250);
+        rates.open(Some(&fast), &ours).expect("its bucket fills at the new rate");
+        assert!(rates.open(Some(&fast), &ours).is_err());
     }
 }

@@ -15,6 +15,13 @@ impl Node {
         judge: Option<&Judge>,
         mut renewals: Vec<RenewalCall>,
     ) -> Result<Vec<Reply>, ServiceError> {
+        if let Some(judge) = judge
+            && let Some(a_second) = judge.access.renewals_a_second(&judge.principal)
+        {
+            let (renewals, now) = (renewals.len(), self.core.clock.now());
+            let limited = self.core.rate_limits.check_renewals(renewals, &judge.principal, a_second, now);
+            limited.map_err(ServiceError::not_sent)?;
+        }
         let mut refused = self.refused_renewals(judge, &renewals);
         if !refused.is_empty() {
             // This state may be old, and what it lacks may exist.

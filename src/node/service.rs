@@ -10,7 +10,7 @@ use super::audited::Act;
 use super::auth::{Caller, changed};
 use super::forward::{Forward, Forwarded, unexpected};
 use super::judge::Judge;
-use super::proof::{Shown, replace_proof, shown, shown_by};
+use super::proof::{replace_proof, shown, shown_by};
 use super::{Node, validate};
 use crate::auth::{ClusterRight, Denied, Who};
 use crate::limits;
@@ -233,7 +233,7 @@ impl Node {
 
     /// Puts a command of this node itself through the log.
     pub(super) async fn submit_here(&self, call: Call) -> Result<Reply, ServiceError> {
-        answered(self.propose_here(call)?).await
+        answered(self.propose_here(None, call)?).await
     }
 
     /// Proposes a caller's command under its principal, or answers it without the log if the caller must not learn
@@ -247,7 +247,7 @@ impl Node {
             if let Some(principal) = self.named() {
                 call.principal = principal.clone();
             }
-            return self.propose_here(call);
+            return self.propose_here(None, call);
         };
         let hidden = self.core.consensus.machine(|machine| {
             let outcome = judge.command(machine, &call.command)?;
@@ -260,16 +260,20 @@ impl Node {
             return Ok(reply_to);
         }
         call.principal = judge.principal.clone();
-        self.propose_here(call)
+        self.propose_here(Some(judge), call)
     }
 
-    fn propose_here(&self, call: Call) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
+    fn propose_here(
+        &self,
+        judge: Option<&Judge>,
+        call: Call,
+    ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
         if let Some((session, handle, namespace)) = shown(call.command.session(), &call.proof) {
             self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))?;
         }
         self.core.admits(&call.command)?;
         let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
-        let limited = self.core.rate_limits.check(&call.command, &*self.core.clock, namespace_of);
+        let limited = self.core.rate_limits.check(&call.command, judge, &*self.core.clock, namespace_of);
         limited.map_err(ServiceError::not_sent)?;
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.sent_at(&call));
@@ -285,12 +289,6 @@ impl Node {
             let now = self.core.queue.log_time().unwrap_or_default();
             LogTime(now.0.saturating_sub(call.age_ms))
         })
-    }
-
-    /// Returns what a caller shows for a session, unless the session is another's: its handle must not be confirmed.
-    fn provable<'a>(&self, judge: Option<&Judge>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
-        let anothers = |judge: &Judge, session| self.core.consensus.machine(|machine| judge.session(machine, session));
-        shown.filter(|(session, ..)| judge.and_then(|judge| anothers(judge, *session)).is_none())
     }
 
     /// Returns the outcome of a claim as soon as it is decided, or its current state after `wait`.

@@ -32,7 +32,7 @@ impl WrongHandles {
     pub(super) fn count(&self, source: Source, now: Instant) {
         self.any.store(true, Ordering::Relaxed);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        buckets.take(&source, WRONG_HANDLES_A_SECOND, now);
+        buckets.take(&source, 1, WRONG_HANDLES_A_SECOND, now);
     }
 }
 

@@ -93,6 +93,13 @@ pub enum NotSent {
         /// Time to wait before a retry, in milliseconds.
         pause_ms: u64,
     },
+    /// The caller or the node has reached a limit; retry after the pause.
+    LimitReached {
+        /// The limit, in words.
+        limit: String,
+        /// Time to wait before a retry, in milliseconds.
+        pause_ms: u64,
+    },
 }
 
 /// The leader as the answering node last saw it.
@@ -115,6 +122,7 @@ impl fmt::Display for NotSent {
             NotSent::RateExceeded { a_second, pause_ms } => {
                 write!(f, "the namespace may send {a_second} commands a second; try again in {pause_ms} ms")
             }
+            NotSent::LimitReached { limit, pause_ms } => write!(f, "{limit}; try again in {pause_ms} ms"),
         }
     }
 }
@@ -139,9 +147,10 @@ impl ServiceError {
     #[must_use]
     pub fn word(&self) -> ErrorCode {
         match self {
-            ServiceError::NotSent { why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. }, .. } => {
-                ErrorCode::Overloaded
-            }
+            ServiceError::NotSent {
+                why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. } | NotSent::LimitReached { .. },
+                ..
+            } => ErrorCode::Overloaded,
             ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => ErrorCode::Unreachable,
             ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. } => {
                 ErrorCode::NoLeader
@@ -168,7 +177,10 @@ impl ServiceError {
     pub fn pause_ms(&self) -> u64 {
         match self {
             ServiceError::NotSent {
-                why: NotSent::Overloaded { pause_ms } | NotSent::RateExceeded { pause_ms, .. },
+                why:
+                    NotSent::Overloaded { pause_ms }
+                    | NotSent::RateExceeded { pause_ms, .. }
+                    | NotSent::LimitReached { pause_ms, .. },
                 ..
             } => *pause_ms,
             ServiceError::NotSent { .. }

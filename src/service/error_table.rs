@@ -108,7 +108,7 @@ table! {
     Unreachable "unreachable" 14 503 69 Retry;
     /// No node leads, or the leader has no quorum.
     NoLeader "no-leader" 14 503 69 Retry;
-    /// Too many commands are waiting, or the namespace exceeds its rate.
+    /// Too many commands are waiting, or the caller, its namespace or the node has reached a limit.
     Overloaded "overloaded" 8 429 69 Retry;
     /// The command may have been applied.
     Unknown "unknown" 4 504 69 Ask;

@@ -236,11 +236,7 @@ impl Endpoints {
                 let leader = leader.clone();
                 next(error.to_string(), Some(error), leader)
             }
-            (ServiceError::Stopping, _) => {
-                self.forget(address);
-                next(error.to_string(), Some(error), None)
-            }
-            (ServiceError::Unknown { .. }, Effect::Reads) => {
+            (ServiceError::Stopping, _) | (ServiceError::Unknown { .. }, Effect::Reads) => {
                 self.forget(address);
                 next(error.to_string(), Some(error), None)
             }
@@ -250,7 +246,11 @@ impl Endpoints {
             }
             (
                 ServiceError::NotSent {
-                    why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. } | NotSent::Detached,
+                    why:
+                        NotSent::Overloaded { .. }
+                        | NotSent::RateExceeded { .. }
+                        | NotSent::LimitReached { .. }
+                        | NotSent::Detached,
                     ..
                 }
                 | ServiceError::Invalid(_)

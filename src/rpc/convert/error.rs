@@ -133,7 +133,9 @@ fn truncate(text: &mut String, bytes_max: usize) {
 fn shortened(mut error: ServiceError) -> ServiceError {
     let cut = |text: &mut String| truncate(text, limits::ERROR_TEXT_BYTES_MAX);
     match &mut error {
-        ServiceError::NotSent { why: NotSent::Unreachable(text), .. }
+        ServiceError::NotSent {
+            why: NotSent::Unreachable(text) | NotSent::LimitReached { limit: text, .. }, ..
+        }
         | ServiceError::Unknown { why: text, .. }
         | ServiceError::Forbidden { why: text }
         | ServiceError::Unauthenticated { why: text }

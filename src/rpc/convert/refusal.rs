@@ -66,5 +66,6 @@ wire_oneof! {
         Overloaded { pause_ms },
         Detached,
         RateExceeded = ExceededRate { a_second, pause_ms },
+        LimitReached = ReachedLimit { limit, pause_ms },
     }
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod own;
+mod rates;
 mod reload;
 mod table;
 

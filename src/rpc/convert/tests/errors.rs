@@ -121,6 +121,7 @@ fn faults() -> Vec<ServiceError> {
         not_sent(NotSent::Overloaded { pause_ms: 1_250 }),
         not_sent(NotSent::Detached),
         not_sent(NotSent::RateExceeded { a_second: 7, pause_ms: 90 }),
+        not_sent(NotSent::LimitReached { limit: text(), pause_ms: 90 }),
         ServiceError::Unknown { why: text(), leader: leader() },
         ServiceError::Invalid(Invalid::new("lock", text(), long(1_000))),
         ServiceError::Forbidden { why: text() },
