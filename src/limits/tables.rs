@@ -3,6 +3,12 @@
 /// Subscribers that have disconnected are removed when the table has twice as many entries as after the last removal,
 /// and at least twice as many as this.
 pub const SESSIONS_SWEPT_MIN: usize = 64;
+/// Watches of one source on a node, such as `watch` and waits until a lock is free.
+pub const WATCHERS_A_PRINCIPAL_MAX: usize = 1_024;
+/// Watches of all sources on a node.
+pub const WATCHERS_A_NODE_MAX: usize = 4_096;
+/// Pause before a retry of a watch that was refused because there are too many.
+pub const WATCH_PAUSE_MS: u64 = 1_000;
 /// Highest value of the limit of commands per second of one namespace.
 pub const COMMANDS_A_SECOND_MAX: u32 = 1_000_000;
 /// Wrong handles of one source in a second. Beyond them its handles are not compared.

@@ -51,6 +51,8 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         PROPOSALS_OF_A_SOURCE_MAX,
         RENEWALS_OF_A_SESSION_MAX,
         WRONG_HANDLES_A_SECOND,
+        WATCHERS_A_PRINCIPAL_MAX,
+        WATCHERS_A_NODE_MAX,
         MESSAGE_MS_MAX,
         HALF_MESSAGES_BYTES_MAX,
         HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX,

@@ -12,7 +12,7 @@ use crate::auth::{Access, AuthError, ClusterRight, On, Right, Who, principal_nam
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::{Event, Invalid, Principal, SessionId};
-use crate::service::{Events, Scope, ServiceError};
+use crate::service::{Events, Scope, ServiceError, Source};
 
 /// What the caller of a subscription may see of its events.
 enum Sight {
@@ -67,6 +67,13 @@ impl Node {
         let access = auth.rules();
         let principal = access.principal(&self.caller.who, self.core.clock.wall())?;
         Ok(Some(Judge { access, principal }))
+    }
+
+    /// Returns the source to which limits apply: the principal of a caller. Without `[auth]`, and for a caller that
+    /// proves nothing, it is where the call comes from.
+    pub(super) fn source(&self, judge: Option<&Judge>) -> Source {
+        let proven = judge.filter(|judge| !judge.principal.is_anonymous());
+        proven.map_or_else(|| self.caller.source.clone(), |judge| Source::Principal(judge.principal.clone()))
     }
 
     /// Returns the principal under which a node without `[auth]` records a call: one that another node has proven, or

@@ -14,6 +14,7 @@ use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
 use super::proposer::replies::DecidedReplies;
 use super::rate_limit::RateLimits;
+use super::watchers::Watchers;
 use super::wrong_handles::WrongHandles;
 use crate::audit::AuditLog;
 use crate::clock::{Clock, Instant};
@@ -48,6 +49,8 @@ pub(super) struct Core {
     pub(super) rate_limits: RateLimits,
     /// Limits the wrong handles of each source.
     pub(super) wrong_handles: WrongHandles,
+    /// Limits the watches of each source.
+    pub(super) watchers: Arc<Watchers>,
     /// What the operator of this node should change, for its status.
     pub(super) warnings: Mutex<Vec<String>>,
     /// Principals and rules; `None` if all callers may do everything.

@@ -30,6 +30,7 @@ mod serve_forwarded;
 mod service;
 mod validate;
 mod watchdog;
+mod watchers;
 mod wrong_handles;
 
 use std::future::Future;

@@ -16,6 +16,7 @@ use super::cluster::{announcements, consistency};
 use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
+use super::watchers::Watchers;
 use super::wrong_handles::WrongHandles;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::audit::AuditLog;
@@ -336,8 +337,6 @@ fn assemble(
     consensus: Consensus,
     tasks: Arc<Tasks>,
 ) -> Node {
-    let rate_limits = RateLimits::default();
-    rate_limits.set(config.rates);
     let core = Arc::new(Core {
         id: config.node,
         cluster: config.cluster,
@@ -356,8 +355,9 @@ fn assemble(
         shared: Arc::clone(&shared),
         queue: Arc::default(),
         agreed: AgreedDigest::default(),
-        rate_limits,
+        rate_limits: RateLimits::new(config.rates),
         wrong_handles: WrongHandles::default(),
+        watchers: Watchers::new(limits::WATCHERS_A_PRINCIPAL_MAX),
         warnings: Mutex::default(),
         auth,
         audit: audit.map(Arc::new),

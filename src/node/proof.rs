@@ -36,17 +36,17 @@ impl Node {
     /// many is refused before its handle is compared. A session never changes its handle, so this state suffices to
     /// refuse one, or to prove it, even if it is old. Returns whether it proves it: a session that this state does not
     /// have may exist on the leader.
-    pub(super) fn limit_guesses(&self, shown: Option<Shown<'_>>) -> Result<bool, ServiceError> {
-        let Some((session, handle, namespace)) = shown else { return Ok(false) };
-        let now = self.core.clock.now();
-        self.core.wrong_handles.check(self.caller.source, now).map_err(ServiceError::not_sent)?;
+    pub(super) fn limit_guesses(&self, judge: Option<&Judge>, shown: Option<Shown<'_>>) -> Result<bool, ServiceError> {
+        let Some((session, handle, namespace)) = self.provable(judge, shown) else { return Ok(false) };
+        let (source, now) = (self.source(judge), self.core.clock.now());
+        self.core.wrong_handles.check(&source, now).map_err(ServiceError::not_sent)?;
         let compared = self.core.consensus.machine(|machine| {
             let known = machine.namespace_of(session).is_some();
             machine.proves(session, handle, namespace).map(|()| known)
         });
         match compared {
             Err(refusal @ Refusal::WrongHandle) => {
-                self.core.wrong_handles.count(self.caller.source, now);
+                self.core.wrong_handles.count(&source, now);
                 Err(refusal.into())
             }
             proven => Ok(proven.unwrap_or(false)),
@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// Returns what a caller shows for a session, unless the session is another's: its handle must not be confirmed.
-    pub(super) fn provable<'a>(&self, judge: Option<&Judge>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
+    fn provable<'a>(&self, judge: Option<&Judge>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
         let anothers = |judge: &Judge, session| self.core.consensus.machine(|machine| judge.session(machine, session));
         shown.filter(|(session, ..)| judge.and_then(|judge| anothers(judge, *session)).is_none())
     }

@@ -73,6 +73,12 @@ impl Limited {
 }
 
 impl RateLimits {
+    pub(super) fn new(rates: config::Rates) -> Self {
+        let limits = Self::default();
+        limits.set(rates);
+        limits
+    }
+
     fn limited(&self) -> MutexGuard<'_, Limited> {
         self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,9 +188,7 @@ mod tests {
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
         let of = of.iter().map(|(name, rate)| (namespace(name), *rate)).collect();
-        let rates = RateLimits::default();
-        rates.set(config::Rates { a_second, of });
-        rates
+        RateLimits::new(config::Rates { a_second, of })
     }
 
     fn namespace(name: &str) -> Namespace {

@@ -32,7 +32,7 @@ impl Node {
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
-        let waiting = self.core.queue.renewals(self.caller.source, renewals, now).map_err(|why| self.not_sent(why))?;
+        let waiting = self.core.queue.renewals(self.source(judge), renewals, now).map_err(|why| self.not_sent(why))?;
         let mut replies = Vec::with_capacity(waiting.len());
         for reply in waiting {
             match veiled(judge, answered(reply).await) {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::Either;
 use tokio::sync::oneshot;
 
@@ -66,7 +67,7 @@ impl LockService for Node {
         let judge = self.judge()?;
         for renewal in &mut renewals {
             let shown = shown(renewal.target.session(), &renewal.proof);
-            match self.limit_guesses(self.provable(judge.as_ref(), shown)) {
+            match self.limit_guesses(judge.as_ref(), shown) {
                 Ok(proven) => replace_proof(&mut renewal.proof, proven),
                 Err(error @ ServiceError::NotSent { .. }) => return Err(error),
                 // A wrong handle is answered in its place in the list.
@@ -117,7 +118,7 @@ impl LockService for Node {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        self.judge()?;
+        let judge = self.judge()?;
         validate::scope(&subscription.scope)?;
         if let Some(of) = subscription.cluster_id {
             let here = self.core.consensus.cluster_id().borrow().ok_or_else(|| self.not_sent(NotSent::NoLeader))?;
@@ -131,11 +132,14 @@ impl LockService for Node {
                 self.watched(subscription.scope, || self.core.shared.hub.session_end(session))
             }
             Scope::Holds(session) => self.hold_events(session),
-            Scope::Namespace { .. } | Scope::Session(_) => self.watched(subscription.scope.clone(), || {
-                let (events, feed) = self.core.shared.hub.subscribe(subscription);
-                self.spawn(feed);
-                events
-            }),
+            Scope::Namespace { .. } | Scope::Session(_) => {
+                let watcher = self.core.watchers.admit(self.source(judge.as_ref())).map_err(ServiceError::not_sent)?;
+                self.watched(subscription.scope.clone(), || {
+                    let (events, feed) = self.core.shared.hub.subscribe(subscription);
+                    self.spawn(feed.map(|()| drop(watcher)));
+                    events
+                })
+            }
         }
     }
 
@@ -216,7 +220,7 @@ impl Node {
         async move {
             let judge = self.judge()?;
             validate::check(&call)?;
-            match self.limit_guesses(self.provable(judge.as_ref(), shown_by(&call))) {
+            match self.limit_guesses(judge.as_ref(), shown_by(&call)) {
                 // The refusal of an attach is a reply, as from the machine.
                 Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {
                     return Ok(self.core.consensus.machine(|machine| refused(machine, refusal)));
@@ -278,7 +282,7 @@ impl Node {
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.sent_at(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
-        self.core.queue.command(self.caller.source, submission, answer).map_err(|why| self.not_sent(why))?;
+        self.core.queue.command(self.source(judge), submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
     }
 

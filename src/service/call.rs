@@ -7,7 +7,7 @@ use crate::model::{
 };
 
 /// Where calls come from. Limits that protect callers from each other apply to each source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Source {
     /// The application that embeds the node, and the node itself.
     #[default]
@@ -16,6 +16,8 @@ pub enum Source {
     Connection(u64),
     /// Another node, which forwards the calls of its clients, by its id.
     Node(u64),
+    /// A principal of a node with `[auth]`, on any of its connections.
+    Principal(Principal),
 }
 
 /// A command with its caller.

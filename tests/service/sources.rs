@@ -94,7 +94,7 @@ async fn guessing_is_slow() {
             if refused == ServiceError::Refused(Refusal::WrongHandle) {
                 wrong += 1;
             } else {
-                let overloaded = matches!(refused, ServiceError::NotSent { why: NotSent::Overloaded { .. }, .. });
+                let overloaded = matches!(refused, ServiceError::NotSent { why: NotSent::LimitReached { .. }, .. });
                 assert!(overloaded && 0 < refused.pause_ms(), "{refused}");
                 slowed += 1;
             }

@@ -48,7 +48,7 @@ impl<T> Lane<T> {
     }
 
     /// Whether there are places for this number of calls of one source.
-    pub(super) fn admits(&mut self, source: Source, calls: usize) -> bool {
+    pub(super) fn admits(&mut self, source: &Source, calls: usize) -> bool {
         let then = self.waiting.len() + calls;
         if then <= PROPOSALS_SHARED_MAX {
             self.of_source = None;
@@ -57,16 +57,16 @@ impl<T> Lane<T> {
         let waiting = &self.waiting;
         let of_source = self.of_source.get_or_insert_with(|| {
             let mut counts = HashMap::new();
-            waiting.iter().for_each(|waiting| *counts.entry(waiting.source).or_default() += 1);
+            waiting.iter().for_each(|waiting| *counts.entry(waiting.source.clone()).or_default() += 1);
             counts
         });
-        let of_source = of_source.get(&source).copied().unwrap_or_default();
+        let of_source = of_source.get(source).copied().unwrap_or_default();
         then <= PROPOSALS_WAITING_MAX && of_source + calls <= PROPOSALS_OF_A_SOURCE_MAX
     }
 
     pub(super) fn push(&mut self, waiting: Waiting<T>) {
         if let Some(of_source) = &mut self.of_source {
-            *of_source.entry(waiting.source).or_default() += 1;
+            *of_source.entry(waiting.source.clone()).or_default() += 1;
         }
         self.waiting.push_back(waiting);
     }
@@ -100,12 +100,12 @@ impl<T> Lane<T> {
 mod tests {
     use super::*;
 
-    fn fill(lane: &mut Lane<usize>, source: Source) -> usize {
+    fn fill(lane: &mut Lane<usize>, source: &Source) -> usize {
         (0..)
             .take_while(|number| {
                 let admitted = lane.admits(source, 1);
                 if admitted {
-                    lane.push(Waiting { what: *number, source, answer: oneshot::channel().0 });
+                    lane.push(Waiting { what: *number, source: source.clone(), answer: oneshot::channel().0 });
                 }
                 admitted
             })
@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn one_client_leaves_room() {
         let mut lane = Lane::default();
-        let greedy = Source::Connection(1);
+        let (greedy, second) = (&Source::Connection(1), &Source::Connection(2));
         assert_eq!(fill(&mut lane, greedy), PROPOSALS_SHARED_MAX);
-        assert!(lane.admits(Source::Connection(2), PROPOSALS_OF_A_SOURCE_MAX));
-        assert!(!lane.admits(Source::Connection(2), PROPOSALS_OF_A_SOURCE_MAX + 1), "a list counts as its calls");
-        let others: usize = [Source::Connection(2), Source::Node(2), Source::InProcess]
+        assert!(lane.admits(second, PROPOSALS_OF_A_SOURCE_MAX));
+        assert!(!lane.admits(second, PROPOSALS_OF_A_SOURCE_MAX + 1), "a list counts as its calls");
+        let others: usize = [second, &Source::Node(2), &Source::InProcess]
             .into_iter()
             .map(|source| {
                 let places = fill(&mut lane, source);
@@ -133,7 +133,7 @@ mod tests {
         let left = PROPOSALS_WAITING_MAX - PROPOSALS_SHARED_MAX - others;
         assert_eq!(
             (3..)
-                .map_while(|id| Some(fill(&mut lane, Source::Connection(id))).filter(|places| 0 < *places))
+                .map_while(|id| Some(fill(&mut lane, &Source::Connection(id))).filter(|places| 0 < *places))
                 .sum::<usize>(),
             left
         );

@@ -228,7 +228,7 @@ impl ProposalQueue {
         if state.clock.is_none() {
             return Err(NotSent::NoLeader);
         }
-        if !state.commands.admits(source, 1) {
+        if !state.commands.admits(&source, 1) {
             return Err(overloaded());
         }
         state.commands.push(Waiting { what: submission, source, answer });
@@ -244,7 +244,7 @@ impl ProposalQueue {
         now: impl FnOnce() -> Now,
     ) -> Result<Vec<oneshot::Receiver<Result<Reply, ServiceError>>>, NotSent> {
         let mut state = self.state();
-        if state.clock.is_some() && !(state.renewals.admits(source, calls.len()) && state.count_sessions(&calls)) {
+        if state.clock.is_some() && !(state.renewals.admits(&source, calls.len()) && state.count_sessions(&calls)) {
             return Err(overloaded());
         }
         let Some(clock) = state.clock.as_mut() else { return Err(NotSent::NoLeader) };
@@ -254,7 +254,7 @@ impl ProposalQueue {
         for call in calls {
             let (answer, reply) = oneshot::channel();
             let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
-            state.renewals.push(Waiting { what: renewal, source, answer });
+            state.renewals.push(Waiting { what: renewal, source: source.clone(), answer });
             waiting.push(reply);
         }
         self.wake_if_enough(&state);

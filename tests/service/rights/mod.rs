@@ -4,6 +4,7 @@ mod audit;
 mod own;
 mod rates;
 mod reload;
+mod sources;
 mod table;
 
 use std::fs;

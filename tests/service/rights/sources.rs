@@ -1,0 +1,85 @@
+//! A principal is one source, on whichever connection it calls: limits that protect callers from each other.
+
+use lockkeeper::auth::Who;
+use lockkeeper::limits;
+use lockkeeper::model::{Command, Handle, Principal, Refusal, SessionClose};
+use lockkeeper::node::Node;
+use lockkeeper::service::{Call, Events, LockService, NotSent, Proof, Scope, ServiceError, Source, Subscription};
+
+use super::{Guarded, namespace, open};
+use crate::suite::POLL;
+
+/// Returns a handle for the calls of a principal on one connection.
+fn on(node: &Node, connection: u64, principal: &str) -> Node {
+    let who = Who::Proven(Principal::parse(principal).expect("legal"));
+    node.for_caller(Source::Connection(connection), None, || Ok(who)).expect("a principal")
+}
+
+/// Returns the name of the limit that a call has reached.
+fn limit<T: std::fmt::Debug>(refused: Result<T, ServiceError>) -> Option<String> {
+    let ServiceError::NotSent { why: NotSent::LimitReached { limit, pause_ms }, .. } = refused.expect_err("refused")
+    else {
+        return None;
+    };
+    assert!(0 < pause_ms);
+    Some(limit)
+}
+
+/// Submits a command with a wrong handle once.
+async fn guess_once(node: Node, command: Command) -> Result<(), ServiceError> {
+    let proof = Proof::Handle { handle: Handle::from_random(1), namespace: namespace() };
+    node.submit(Call { proof, ..Call::new(command) }).await.map(drop)
+}
+
+/// H-17: a principal that shows a wrong handle on each of many connections is slowed. Another principal is not, and
+/// callers that prove nothing are separate sources.
+#[tokio::test]
+async fn wrong_handles_of_a_principal_count_on_all_connections() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (session, _) = open(&on(&leader, 1_000, "anonymous"), 7).await;
+    let close = Command::CloseSession { session, end: SessionClose::Done };
+    let guess = |node: Node| guess_once(node, close.clone());
+    let begun = std::time::Instant::now();
+    let mut wrong = 0;
+    for connection in 0..100 {
+        let refused = guess(on(&leader, connection, "lock-all")).await;
+        if refused == Err(ServiceError::Refused(Refusal::WrongHandle)) {
+            wrong += 1;
+        } else {
+            let named = limit(refused).expect("a limit");
+            assert_eq!(named, "a caller may show 10 wrong handles a second; check its handles");
+        }
+    }
+    let most = u128::from(limits::WRONG_HANDLES_A_SECOND) * (2 + begun.elapsed().as_millis() / 1_000);
+    assert!(wrong < 100 && wrong <= most, "{wrong} guesses on 100 connections were answered");
+    for (connection, principal) in (0..100).map(|connection| (connection, "anonymous")).chain([(1, "other")]) {
+        let refused = guess(on(&leader, connection, principal)).await;
+        assert_eq!(refused, Err(ServiceError::Refused(Refusal::WrongHandle)), "{principal} on {connection}");
+    }
+}
+
+async fn watch(node: &Node) -> Result<Events, ServiceError> {
+    let scope = Scope::Namespace { namespace: namespace(), prefix: String::new() };
+    node.subscribe(Subscription { scope, after: None, cluster_id: None }).await
+}
+
+/// A principal has a limited number of watches on a node, on all of its connections together. Another principal is not
+/// affected, and the end of a watch makes space.
+#[tokio::test]
+async fn a_principal_has_few_watches() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let mut open = Vec::new();
+    for connection in 0..limits::WATCHERS_A_PRINCIPAL_MAX as u64 {
+        open.push(watch(&on(&leader, connection, "read-all")).await.expect("below the limit"));
+    }
+    let one_more = on(&leader, 9_999, "read-all");
+    let named = limit(watch(&one_more).await.map(drop)).expect("a limit");
+    assert!(named.starts_with("principal \"read-all\" has 1024 watches on this node, its limit; "), "{named}");
+    watch(&on(&leader, 9_999, "lock-all")).await.expect("another principal");
+    open.pop();
+    while watch(&one_more).await.is_err() {
+        tokio::time::sleep(POLL).await;
+    }
+}
