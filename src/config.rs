@@ -6,6 +6,7 @@
 mod check;
 mod draft;
 mod draft_tls;
+mod limits;
 mod place;
 mod quota;
 mod render;
@@ -17,9 +18,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::limits;
 use crate::model::Invalid;
 
+pub use limits::Limits;
 pub use quota::Rates;
 pub use render::Joining;
 pub use timing::{Profile, Timing};
@@ -48,6 +49,8 @@ pub struct Config {
     pub log_level: String,
     /// How many commands per second each namespace may send.
     pub rates: Rates,
+    /// How many connections and watches the node serves.
+    pub limits: Limits,
     /// The protection of the listeners.
     pub tls: Tls,
     /// Host names under which the HTTP listener is reached, besides those of the members, `localhost` and IP addresses.
@@ -88,7 +91,7 @@ impl Member {
         for (field, address) in [("client", &self.client), ("peer", &self.peer)] {
             let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
             let port = port.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port != 0);
-            if port.is_none() || address.contains('/') || limits::ADDRESS_BYTES_MAX < address.len() {
+            if port.is_none() || address.contains('/') || crate::limits::ADDRESS_BYTES_MAX < address.len() {
                 return Err(Invalid::new(field, "HOST:PORT", format!("{address:?}")));
             }
         }

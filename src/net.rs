@@ -32,7 +32,7 @@ pub use arrivals::arrivals;
 pub(crate) use closed_first::closed_first;
 pub use connection_info::ConnectionInfo;
 pub use first_request::Accepted;
-pub use port::Port;
+pub use port::{ConnectionsMax, Port};
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use tls::tests::Certs as TestCerts;
 pub use tls::{

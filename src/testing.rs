@@ -51,7 +51,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::{Clock, ManualClock};
-use crate::config::{Config, Listen, Member, Profile};
+use crate::config::{Config, Limits, Listen, Member, Profile};
 use crate::limits::LOG_TIME_CAP_MS_MIN;
 use crate::model::{Command, Handle, Invalid, LockKey, LockName, Namespace};
 use crate::node::{Node, NodeOptions, OpenNodeError};
@@ -124,6 +124,7 @@ impl Cluster {
                 tls: crate::config::Tls::default(),
                 http_hosts: Vec::new(),
                 auth: auth.clone(),
+                limits: Limits::default(),
                 audit: audit.as_ref().map(|directory| directory.join(format!("n{id}.jsonl"))),
             };
             let mut options =

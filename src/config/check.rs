@@ -37,6 +37,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         timing: timing(&draft)?,
         log_level: log_level(&draft)?,
         rates: super::quota::rates(&draft)?,
+        limits: draft.limits.check()?,
         tls,
         http_hosts: http_hosts(&draft)?,
         auth,

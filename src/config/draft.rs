@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::ConfigError;
 use super::draft_tls::{DraftTls, FileTls};
+use super::limits::{DraftLimits, FileLimits};
 use super::place::{At, Source, line_of};
 use crate::model::parse_cluster_id;
 
@@ -30,6 +31,7 @@ pub(super) struct Draft {
     pub(super) rate: Option<At<u64>>,
     /// Quotas by the name of the namespace.
     pub(super) rates: Vec<(String, At<u64>)>,
+    pub(super) limits: DraftLimits,
     pub(super) tls: DraftTls,
     pub(super) http_hosts: Vec<At<String>>,
     pub(super) auth: Option<At<String>>,
@@ -67,6 +69,8 @@ struct File {
     audit: Option<FileAudit>,
     #[serde(default)]
     quota: FileQuota,
+    #[serde(default)]
+    limits: FileLimits,
 }
 
 #[derive(Deserialize, Default)]
@@ -136,7 +140,7 @@ struct FileAudit {
 }
 
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 18] = [
+pub(super) const SCALARS: [&str; 22] = [
     "cluster",
     "peers_id",
     "node",
@@ -155,6 +159,10 @@ pub(super) const SCALARS: [&str; 18] = [
     "tls.refuse",
     "auth.file",
     "audit.file",
+    "limits.client_connections",
+    "limits.client_connections_an_address",
+    "limits.http_connections",
+    "limits.watchers_a_principal",
 ];
 
 impl Draft {
@@ -179,6 +187,7 @@ impl Draft {
             log_level: file.log.level.map(|value| source.at(value)),
             rate: file.quota.commands_a_second.map(|value| source.at(value)),
             rates: file.quota.namespace.into_iter().map(|(of, rate)| (of, source.at(rate.commands_a_second))).collect(),
+            limits: DraftLimits::new(file.limits, &source),
             tls: DraftTls::new(file.tls, &source),
             http_hosts: file.http.hosts.into_iter().map(|value| source.at(value)).collect(),
             auth: file.auth.map(|auth| source.at(auth.file)),
@@ -217,20 +226,17 @@ impl Draft {
     }
 
     fn set(&mut self, key: &str, at: At<String>) -> Result<(), ConfigError> {
+        if let Some(slot) = self.number(key) {
+            let refused = |_| {
+                let problem = format!("{key} is not a whole number: {:?}", at.value);
+                ConfigError::new(&at.place, problem, "write it in digits")
+            };
+            *slot = Some(At { value: at.value.parse().map_err(refused)?, place: at.place });
+            return Ok(());
+        }
         let slot = match key {
             "cluster" => &mut self.cluster,
             "peers_id" => &mut self.peers_id,
-            "node" => {
-                let number = at.value.parse().map_err(|_| {
-                    ConfigError::new(
-                        &at.place,
-                        format!("node is not a whole number: {:?}", at.value),
-                        "give a member's id",
-                    )
-                })?;
-                self.node = Some(At { value: number, place: at.place });
-                return Ok(());
-            }
             "data" => &mut self.data,
             "listen.client" => &mut self.listen_client,
             "listen.peer" => &mut self.listen_peer,
@@ -250,6 +256,18 @@ impl Draft {
         };
         *slot = Some(at);
         Ok(())
+    }
+
+    /// Returns the place of a scalar key whose value is a number; `None` for any other key.
+    fn number(&mut self, key: &str) -> Option<&mut Option<At<u64>>> {
+        Some(match key {
+            "node" => &mut self.node,
+            "limits.client_connections" => &mut self.limits.client_connections,
+            "limits.client_connections_an_address" => &mut self.limits.client_connections_an_address,
+            "limits.http_connections" => &mut self.limits.http_connections,
+            "limits.watchers_a_principal" => &mut self.limits.watchers_a_principal,
+            _ => return None,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the settings. The error for each invalid setting names the file, the line and the fix.
 
 use super::*;
-use crate::net::TlsFiles;
+use crate::net::{ConnectionsMax, TlsFiles};
 
 const GOOD: &str = r#"cluster = "harbour"
 node = 1
@@ -232,6 +232,37 @@ fn rates_are_read_and_checked() {
     refused("[quota]", bad, "n1.toml:25: ", "a namespace is");
 }
 
+/// Limits are read from the file and from variables. A limit that nothing could reach is refused with its place, the
+/// largest value and the reason.
+#[test]
+fn limits_are_read_and_checked() {
+    assert_eq!(read(GOOD).expect("good").limits, Limits::default());
+    let text = "[limits]\nclient_connections = 100\nclient_connections_an_address = 10\nhttp_connections = 5\n\
+                watchers_a_principal = 7\n[quota]";
+    let limits = read(&GOOD.replace("[quota]", text)).expect("good").limits;
+    let connections = ConnectionsMax { client: 100, client_an_address: 10, http: 5 };
+    assert_eq!(limits, Limits { connections, watchers_a_principal: 7 });
+    let variable = with("LOCKKEEPER_LIMITS__HTTP_CONNECTIONS", "9").expect("good").limits;
+    assert_eq!(variable.connections, ConnectionsMax { http: 9, ..ConnectionsMax::default() });
+    let error = with("LOCKKEEPER_LIMITS__WATCHERS_A_PRINCIPAL", "many").expect_err("no number").to_string();
+    assert!(error.contains("LOCKKEEPER_LIMITS__WATCHERS_A_PRINCIPAL: limits.watchers_a_principal is not"), "{error}");
+    for (key, least_refused, default) in [
+        ("client_connections", 1_045_505, 16_384),
+        ("client_connections_an_address", 1_045_505, 4_096),
+        ("http_connections", 1_025, 1_024),
+        ("watchers_a_principal", 4_097, 1_024),
+    ] {
+        for value in [0, least_refused] {
+            let text = format!("[limits]\n{key} = {value}\n[quota]");
+            let bounds = format!("limits.{key} is {value}, not 1 to {}, ", least_refused - 1);
+            refused("[quota]", &text, "n1.toml:25: ", &bounds);
+            refused("[quota]", &text, "n1.toml:25: ", &format!("; correct it, or remove it for {default}"));
+        }
+        let most = format!("[limits]\n{key} = {}\n[quota]", least_refused - 1);
+        read(&GOOD.replace("[quota]", &most)).expect("the largest value");
+    }
+}
+
 const PAGE: &str = include_str!("../manual/config.md");
 
 /// Returns the first cells of the tables below a heading of the page, without their backticks.
@@ -254,7 +285,7 @@ fn the_page_has_every_key() {
     let mut keys = Vec::new();
     for key in keys_of("") {
         match key.as_str() {
-            "listen" | "timing" | "log" | "http" => {
+            "listen" | "timing" | "log" | "http" | "limits" => {
                 keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
             }
             "member" => keys.extend(keys_of("[[member]]").into_iter().map(|of| format!("member.{of}"))),

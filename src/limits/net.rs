@@ -11,10 +11,13 @@ pub const HIGH_DESCRIPTORS_MAX: u64 = 16_384;
 /// Time without failures after which a port logs the next failure as a new one.
 pub const ACCEPT_QUIET_MS: u64 = 10_000;
 
-/// Connections of the client port.
+/// Largest value that an operator may set for the connections of the client port: the descriptors that Linux gives one
+/// process, 1,048,576 unless an operator has changed that, without those that clients do not get.
+pub const CLIENT_CONNECTIONS_SET_MAX: usize = (1 << 20) - DESCRIPTORS_RESERVED_MAX as usize;
+/// Connections of the client port, unless the config has another number.
 pub const CLIENT_CONNECTIONS_MAX: usize = 16_384;
-/// Connections of the client port from one address. A loopback address has no such limit, on any port. Proxies share
-/// one address among many clients.
+/// Connections of the client port from one address, unless the config has another number. A loopback address has no
+/// such limit, on any port. Proxies share one address among many clients.
 pub const CLIENT_CONNECTIONS_AN_ADDRESS_MAX: usize = 4_096;
 /// Connections of the client port whose first request has not begun.
 pub const CLIENT_UNPROVEN_MAX: usize = 512;
@@ -27,7 +30,7 @@ pub const PEER_CONNECTIONS_MAX: usize = 128;
 pub const PEER_CONNECTIONS_AN_ADDRESS_MAX: usize = 16;
 /// Connections of the peer port whose first request has not begun, from all addresses or from one.
 pub const PEER_UNPROVEN_MAX: usize = 16;
-/// Connections of the HTTP port.
+/// Connections of the HTTP port, unless the config has a smaller number.
 pub const HTTP_CONNECTIONS_MAX: usize = 1_024;
 /// Connections of the HTTP port from one address.
 pub const HTTP_CONNECTIONS_AN_ADDRESS_MAX: usize = 32;

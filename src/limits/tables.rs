@@ -3,7 +3,8 @@
 /// Subscribers that have disconnected are removed when the table has twice as many entries as after the last removal,
 /// and at least twice as many as this.
 pub const SESSIONS_SWEPT_MIN: usize = 64;
-/// Watches of one source on a node, such as `watch` and waits until a lock is free.
+/// Watches of one source on a node, unless the config has another number. These are `watch` and waits until a lock is
+/// free.
 pub const WATCHERS_A_PRINCIPAL_MAX: usize = 1_024;
 /// Watches of all sources on a node.
 pub const WATCHERS_A_NODE_MAX: usize = 4_096;

@@ -1,5 +1,6 @@
 //! The ports of a node, and the limits of their connections.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::limits;
@@ -13,6 +14,41 @@ pub enum Port {
     Peer,
     /// Port for health checks and metrics.
     Http,
+}
+
+/// The most connections of the listeners for clients and for HTTP, which an operator may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionsMax {
+    /// Connections of the client port.
+    pub client: usize,
+    /// Connections of the client port from one address.
+    pub client_an_address: usize,
+    /// Connections of the HTTP port.
+    pub http: usize,
+}
+
+impl Default for ConnectionsMax {
+    fn default() -> Self {
+        Self {
+            client: limits::CLIENT_CONNECTIONS_MAX,
+            client_an_address: limits::CLIENT_CONNECTIONS_AN_ADDRESS_MAX,
+            http: limits::HTTP_CONNECTIONS_MAX,
+        }
+    }
+}
+
+/// What new listeners of this process use. The nodes of one process share its descriptors, and so these limits.
+static CLIENT: AtomicUsize = AtomicUsize::new(limits::CLIENT_CONNECTIONS_MAX);
+static CLIENT_AN_ADDRESS: AtomicUsize = AtomicUsize::new(limits::CLIENT_CONNECTIONS_AN_ADDRESS_MAX);
+static HTTP: AtomicUsize = AtomicUsize::new(limits::HTTP_CONNECTIONS_MAX);
+
+impl ConnectionsMax {
+    /// Limits the connections of each listener that this process starts from now on.
+    pub fn apply(self) {
+        CLIENT.store(self.client, Ordering::Relaxed);
+        CLIENT_AN_ADDRESS.store(self.client_an_address, Ordering::Relaxed);
+        HTTP.store(self.http, Ordering::Relaxed);
+    }
 }
 
 /// The most connections of one port. A connection is unproven until its first request has begun.
@@ -39,8 +75,8 @@ impl Port {
     pub(super) fn limits(self) -> ConnectionLimits {
         match self {
             Self::Client => ConnectionLimits {
-                open: limits::CLIENT_CONNECTIONS_MAX,
-                open_an_address: limits::CLIENT_CONNECTIONS_AN_ADDRESS_MAX,
+                open: CLIENT.load(Ordering::Relaxed),
+                open_an_address: CLIENT_AN_ADDRESS.load(Ordering::Relaxed),
                 unproven: limits::CLIENT_UNPROVEN_MAX,
                 unproven_an_address: limits::CLIENT_UNPROVEN_AN_ADDRESS_MAX,
             },
@@ -51,7 +87,7 @@ impl Port {
                 unproven_an_address: limits::PEER_UNPROVEN_MAX,
             },
             Self::Http => ConnectionLimits {
-                open: limits::HTTP_CONNECTIONS_MAX,
+                open: HTTP.load(Ordering::Relaxed),
                 open_an_address: limits::HTTP_CONNECTIONS_AN_ADDRESS_MAX,
                 unproven: limits::HTTP_UNPROVEN_MAX,
                 unproven_an_address: limits::HTTP_UNPROVEN_AN_ADDRESS_MAX,
@@ -94,5 +130,7 @@ mod tests {
             assert!(descriptors.min(6_144) / 6 <= left, "{left} of {descriptors}");
         }
         assert!(limits::CLIENT_CONNECTIONS_MAX as u64 <= Port::Client.share(20_000));
+        assert!(limits::CLIENT_CONNECTIONS_SET_MAX as u64 <= Port::Client.share(1 << 20));
+        assert!(limits::HTTP_CONNECTIONS_MAX as u64 <= Port::Http.share(1 << 20));
     }
 }

@@ -357,7 +357,7 @@ fn assemble(
         agreed: AgreedDigest::default(),
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: WrongHandles::default(),
-        watchers: Watchers::new(limits::WATCHERS_A_PRINCIPAL_MAX),
+        watchers: Watchers::new(config.limits.watchers_a_principal),
         warnings: Mutex::default(),
         auth,
         audit: audit.map(Arc::new),

@@ -55,7 +55,7 @@ impl Watchers {
                 Source::InProcess => "the application".to_owned(),
                 Source::Node(id) => format!("node {id}"),
             };
-            let next = "end some of them, or use another node";
+            let next = "end some of them, or raise limits.watchers_a_principal";
             return Err(refused(format!("{whose} has {of_source} watches on this node, its limit; {next}")));
         }
         open.all += 1;
@@ -96,8 +96,8 @@ mod tests {
         let mut open = vec![watchers.admit(ci()).expect("the first"), watchers.admit(ci()).expect("the second")];
         assert_eq!(
             refusal(watchers.admit(ci())),
-            "principal \"ci\" has 2 watches on this node, its limit; end some of them, or use another node; try again \
-             in 1000 ms"
+            "principal \"ci\" has 2 watches on this node, its limit; end some of them, or raise \
+             limits.watchers_a_principal; try again in 1000 ms"
         );
         open.push(watchers.admit(Source::Connection(1)).expect("another source"));
         open.remove(0);

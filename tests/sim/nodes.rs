@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError};
-use lockkeeper::config::{Config, Listen, Member, Profile, Rates, Tls};
+use lockkeeper::config::{Config, Limits, Listen, Member, Profile, Rates, Tls};
 use lockkeeper::limits::RENEWALS_AN_ENTRY_MAX;
 use lockkeeper::model::Position;
 use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Upkeep};
@@ -100,6 +100,7 @@ fn config(index: usize) -> Config {
         tls: Tls::default(),
         http_hosts: Vec::new(),
         auth: None,
+        limits: Limits::default(),
         audit: None,
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::args::port_base;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
-use crate::config::{Config, Listen, Member, Profile, Protection, Rates, Tls, TlsMode};
+use crate::config::{Config, Limits, Listen, Member, Profile, Protection, Rates, Tls, TlsMode};
 use crate::net::{Role, TlsFiles};
 use crate::node::Node;
 use crate::service::ErrorCode;
@@ -231,6 +231,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         tls: Tls::default(),
         http_hosts: Vec::new(),
         auth: None,
+        limits: Limits::default(),
         audit: None,
         cluster: CLUSTER.to_owned(),
         node: id,

@@ -1,0 +1,89 @@
+//! `[limits]`: how many connections and watches a node serves.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::ConfigError;
+use super::place::{At, Source};
+use crate::limits;
+use crate::net::ConnectionsMax;
+
+/// How many connections and watches a node serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections of the ports. They apply to the listeners that the process starts after
+    /// [`apply`](ConnectionsMax::apply), which `serve` and `dev` call.
+    pub connections: ConnectionsMax,
+    /// Most watches of a principal on this node; of a connection without `[auth]`.
+    pub watchers_a_principal: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: ConnectionsMax::default(), watchers_a_principal: limits::WATCHERS_A_PRINCIPAL_MAX }
+    }
+}
+
+/// `[limits]` as written.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileLimits {
+    client_connections: Option<Spanned<u64>>,
+    client_connections_an_address: Option<Spanned<u64>>,
+    http_connections: Option<Spanned<u64>>,
+    watchers_a_principal: Option<Spanned<u64>>,
+}
+
+/// `[limits]` with the place of each value.
+#[derive(Debug, Default)]
+pub(super) struct DraftLimits {
+    pub(super) client_connections: Option<At<u64>>,
+    pub(super) client_connections_an_address: Option<At<u64>>,
+    pub(super) http_connections: Option<At<u64>>,
+    pub(super) watchers_a_principal: Option<At<u64>>,
+}
+
+impl DraftLimits {
+    pub(super) fn new(file: FileLimits, source: &Source<'_>) -> Self {
+        let at = |value: Option<Spanned<u64>>| value.map(|value| source.at(value));
+        Self {
+            client_connections: at(file.client_connections),
+            client_connections_an_address: at(file.client_connections_an_address),
+            http_connections: at(file.http_connections),
+            watchers_a_principal: at(file.watchers_a_principal),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<Limits, ConfigError> {
+        let Limits { connections: ConnectionsMax { client, client_an_address, http }, watchers_a_principal } =
+            Limits::default();
+        let clients = (limits::CLIENT_CONNECTIONS_SET_MAX, "what the descriptors of a process suffice for");
+        let of_http = (limits::HTTP_CONNECTIONS_MAX, "the descriptors that are kept for HTTP");
+        let of_node = (limits::WATCHERS_A_NODE_MAX, "the limit of a node");
+        let one_address = &self.client_connections_an_address;
+        Ok(Limits {
+            connections: ConnectionsMax {
+                client: bounded("client_connections", &self.client_connections, client, clients)?,
+                client_an_address: bounded("client_connections_an_address", one_address, client_an_address, clients)?,
+                http: bounded("http_connections", &self.http_connections, http, of_http)?,
+            },
+            watchers_a_principal: bounded(
+                "watchers_a_principal",
+                &self.watchers_a_principal,
+                watchers_a_principal,
+                of_node,
+            )?,
+        })
+    }
+}
+
+/// Returns the written value if it is at least 1 and at most the first part of `most`, whose second part says why.
+fn bounded(key: &str, at: &Option<At<u64>>, default: usize, most: (usize, &str)) -> Result<usize, ConfigError> {
+    let Some(at) = at else { return Ok(default) };
+    let (most, why) = most;
+    let value = usize::try_from(at.value).ok().filter(|value| (1..=most).contains(value));
+    value.ok_or_else(|| {
+        let problem = format!("limits.{key} is {}, not 1 to {most}, {why}", at.value);
+        ConfigError::new(&at.place, problem, format!("correct it, or remove it for {default}"))
+    })
+}
