@@ -36,15 +36,14 @@ pub const PEER_ERROR_RESETS_MAX: usize = 128;
 pub const SNAPSHOT_CHUNK_BYTES: usize = 512 << 10;
 /// Time for one replication request, including the fsync on the follower.
 pub const APPEND_MS_MAX: u64 = 2_000;
-/// Time without progress after which the transfer of a snapshot is cancelled. The whole transfer has no limit.
+/// Time without progress after which the transfer of a snapshot is cancelled. The whole transfer has no limit. A node
+/// receives one snapshot at a time, so the next leader waits at most this long for the end of a transfer that its
+/// predecessor can no longer continue.
 pub const SNAPSHOT_STALL_MS_MAX: u64 = 10_000;
 /// Time for the installation of a snapshot after all of it was sent, plus a time that depends on its size.
 pub const INSTALL_SNAPSHOT_MS_MAX: u64 = 60_000;
 /// Bytes of a snapshot for which the installation gets one more millisecond.
 pub const INSTALL_SNAPSHOT_BYTES_A_MS: u64 = 4 << 10;
-/// Snapshots that a node receives concurrently: that of the leader, and that of an earlier leader whose transfer has
-/// not ended yet.
-pub const SNAPSHOTS_RECEIVED_MAX: usize = 2;
 /// First pause before an unreachable node is dialled again. The pause doubles each time.
 pub const DIAL_PAUSE_MS_MIN: u64 = 10;
 /// Longest pause before an unreachable node is dialed again.

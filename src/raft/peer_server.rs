@@ -21,7 +21,7 @@ use super::messages::peer_server::{Peer, PeerServer};
 use super::messages::{self, BadHeader};
 use super::state_machine::{Shared, StateMachine, meta_of};
 use super::types::{Snapshot, SnapshotData, Types, to_vote};
-use crate::limits::{PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX, SNAPSHOTS_RECEIVED_MAX};
+use crate::limits::{PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX};
 use crate::net::{CertificateName, ConnectionInfo, Role};
 use crate::storage::{Head, ReceivedSnapshot, StateStore};
 
@@ -235,9 +235,8 @@ impl Peer for Server {
         let vote = messages::read_ballot(announced.vote.as_ref())?;
         let head = messages::read_head(&announced)?;
         let meta = meta_of(&head).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let _place = self.shared.receiving.try_acquire().map_err(|_| {
-            Status::resource_exhausted(format!("this node receives {SNAPSHOTS_RECEIVED_MAX} snapshots already"))
-        })?;
+        let _receiving = (self.shared.receiving.try_lock())
+            .map_err(|_| Status::resource_exhausted("this node receives another snapshot already"))?;
         let received = receive(&*self.shared.store, (head, announced.bytes), parts).await?;
         let snapshot = Snapshot { meta, snapshot: SnapshotData::Received(received) };
         let answer = self.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;

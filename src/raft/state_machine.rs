@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::{Stream, StreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use super::blocking::synced;
 use super::core::Core;
@@ -22,7 +22,7 @@ use super::types::{
     Proposal, RaftEntry, RaftLogId, RaftPayload, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, Types,
     from_log_id, to_log_id,
 };
-use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS, SNAPSHOTS_RECEIVED_MAX};
+use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS};
 use crate::machine::Applied;
 use crate::model::Command;
 use crate::storage::{Head, Recovered, SnapshotFile, StateStore, Wal};
@@ -41,8 +41,8 @@ pub(super) struct Shared {
     pub(super) hooks: Arc<dyn Hooks>,
     /// Permits one checkpoint, export or install at a time.
     pub(super) gate: tokio::sync::Mutex<()>,
-    /// Limits how many snapshots are received at the same time.
-    pub(super) receiving: Semaphore,
+    /// Permits one snapshot at a time to be received.
+    pub(super) receiving: tokio::sync::Mutex<()>,
     /// Notified when enough entries were applied for a checkpoint.
     pub(super) checkpoint_due: Notify,
     /// Payload bytes of all entries applied since the start.
@@ -71,7 +71,7 @@ impl Shared {
             wal,
             hooks,
             gate: tokio::sync::Mutex::default(),
-            receiving: Semaphore::new(SNAPSHOTS_RECEIVED_MAX),
+            receiving: tokio::sync::Mutex::default(),
             checkpoint_due: Notify::new(),
             applied_bytes: AtomicU64::new(0),
             fault: watch::Sender::new(None),
