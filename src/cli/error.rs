@@ -108,31 +108,25 @@ impl Failure {
 
 impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
-        Self { leader: error.leader().cloned(), ..Self::new(error.word(), error.to_string()) }
+        // An error with a pause says when to try again.
+        let says_next = 0 < error.pause_ms();
+        Self { leader: error.leader().cloned(), says_next, ..Self::new(error.word(), error.to_string()) }
     }
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        let leader = match &error {
-            ClientError::Service(service) => service.leader().cloned(),
-            ClientError::NotAcquired { .. }
-            | ClientError::Refused(_)
-            | ClientError::SessionLost { .. }
-            | ClientError::HoldEnded { .. }
-            | ClientError::Invalid(_) => None,
-        };
-        let detail = error.to_string();
+        let (word, detail) = (error.word(), error.to_string());
         let cycle = match error {
-            ClientError::Refused(Refusal::Deadlock { ref cycle }) => cycle.clone(),
-            ClientError::Service(_)
-            | ClientError::NotAcquired { .. }
+            ClientError::Service(error) => return error.into(),
+            ClientError::Refused(Refusal::Deadlock { cycle }) => cycle,
+            ClientError::NotAcquired { .. }
             | ClientError::Refused(_)
             | ClientError::SessionLost { .. }
             | ClientError::HoldEnded { .. }
             | ClientError::Invalid(_) => Vec::new(),
         };
-        Self { leader, cycle, ..Self::new(error.word(), detail) }
+        Self { cycle, ..Self::new(word, detail) }
     }
 }
 

@@ -10,6 +10,12 @@ pub const WATCHERS_A_PRINCIPAL_MAX: usize = 1_024;
 pub const WATCHERS_A_NODE_MAX: usize = 4_096;
 /// Pause before a retry of a watch that was refused because there are too many.
 pub const WATCH_PAUSE_MS: u64 = 1_000;
+/// Backups that a node makes in the time below. A second one may be needed to compare it, or after an interrupted copy.
+pub const BACKUPS_A_MINUTE_MAX: usize = 3;
+/// Time in which a node makes at most that many backups.
+pub const BACKUPS_APART_MS: u64 = 60_000;
+/// Pause before a retry of a backup that was refused because another one is in progress.
+pub const BACKUP_PAUSE_MS: u64 = 1_000;
 /// Highest value of the limit of commands per second of one namespace.
 pub const COMMANDS_A_SECOND_MAX: u32 = 1_000_000;
 /// Wrong handles of one source in a second. Beyond them its handles are not compared.

@@ -17,8 +17,9 @@ use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
 
 impl Node {
     /// Returns a snapshot file of this node's state, with everything that was acknowledged before the call. Any node
-    /// can make it, so that the leader need not.
-    pub(super) fn backup_here(&self) -> Download {
+    /// can make it, so that the leader need not. The error names a limit of backups that is reached.
+    pub(super) fn backup_here(&self) -> Result<Download, ServiceError> {
+        let in_progress = self.core.backups.begin(self.core.clock.now()).map_err(ServiceError::not_sent)?;
         let (sender, receiver) = mpsc::channel(2);
         let node = self.clone();
         self.spawn(async move {
@@ -27,14 +28,18 @@ impl Node {
                 file = node.complete_file() => file,
             };
             match sent {
-                Ok(file) => send(file, sender).await,
+                Ok(file) => {
+                    if send(file, sender).await {
+                        in_progress.complete();
+                    }
+                }
                 Err(error) => {
                     // The caller may have disconnected.
                     sender.send(Err(error)).await.ok();
                 }
             }
         });
-        Download::new(receiver)
+        Ok(Download::new(receiver))
     }
 
     /// Returns the newest index of the leader. Retries while no node leads.
@@ -69,21 +74,28 @@ impl Node {
     }
 }
 
-async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceError>>) {
+/// Sends the file in parts. Returns whether the receiver took all of them.
+async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceError>>) -> bool {
     let failed = |error: std::io::Error| ServiceError::Internal(format!("the backup cannot be read: {error}"));
     let reading = tokio::task::spawn_blocking(move || {
         let chunks = match file.chunks(limits::SNAPSHOT_CHUNK_BYTES) {
             Ok(chunks) => chunks,
-            Err(error) => return drop(sender.blocking_send(Err(failed(error)))),
+            Err(error) => {
+                // The receiver may be gone.
+                sender.blocking_send(Err(failed(error))).ok();
+                return false;
+            }
         };
         for chunk in chunks {
-            if sender.blocking_send(chunk.map_err(failed)).is_err() {
-                return; // The receiver is gone.
+            let read = chunk.is_ok();
+            if sender.blocking_send(chunk.map_err(failed)).is_err() || !read {
+                return false;
             }
         }
+        true
     });
     // The task ends with the file, or when the receiver is gone.
-    reading.await.ok();
+    reading.await.unwrap_or(false)
 }
 
 /// Summary of a backup, for display.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::auth::Auth;
+use super::backup_limit::BackupLimit;
 use super::events::{ClaimWaiters, Hub};
 use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
@@ -49,6 +50,8 @@ pub(super) struct Core {
     pub(super) rate_limits: RateLimits,
     /// Limits the wrong handles of each source.
     pub(super) wrong_handles: WrongHandles,
+    /// Limits the backups.
+    pub(super) backups: Arc<BackupLimit>,
     /// Limits the watches of each source.
     pub(super) watchers: Arc<Watchers>,
     /// What the operator of this node should change, for its status.

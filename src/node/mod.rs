@@ -11,6 +11,7 @@
 mod audited;
 mod auth;
 pub mod backup;
+mod backup_limit;
 mod buckets;
 mod callers;
 mod cluster;

@@ -16,7 +16,6 @@ use super::cluster::{announcements, consistency};
 use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
-use super::watchers::Watchers;
 use super::wrong_handles::WrongHandles;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::audit::AuditLog;
@@ -357,7 +356,8 @@ fn assemble(
         agreed: AgreedDigest::default(),
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: WrongHandles::default(),
-        watchers: Watchers::new(config.limits.watchers_a_principal),
+        backups: Arc::default(),
+        watchers: super::watchers::Watchers::new(config.limits.watchers_a_principal),
         warnings: Mutex::default(),
         auth,
         audit: audit.map(Arc::new),

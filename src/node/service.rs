@@ -189,7 +189,7 @@ impl LockService for Node {
             self.needs(ClusterRight::Backup)?;
             // This node decides about the whole backup, the read at the leader included.
             let caller = Caller { who: Who::Local, ..self.caller.clone() };
-            Ok(Self { caller, ..self.clone() }.backup_here())
+            Self { caller, ..self.clone() }.backup_here()
         })
         .await
     }

@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(
             refusal(watchers.admit(ci())),
             "principal \"ci\" has 2 watches on this node, its limit; end some of them, or raise \
-             limits.watchers_a_principal; try again in 1000 ms"
+             limits.watchers_a_principal; try again in 1s"
         );
         open.push(watchers.admit(Source::Connection(1)).expect("another source"));
         open.remove(0);

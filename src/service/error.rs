@@ -1,6 +1,7 @@
 //! Errors between a caller and the log, one variant for each thing that the caller can do about them.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +123,10 @@ impl fmt::Display for NotSent {
             NotSent::RateExceeded { a_second, pause_ms } => {
                 write!(f, "the namespace may send {a_second} commands a second; try again in {pause_ms} ms")
             }
-            NotSent::LimitReached { limit, pause_ms } => write!(f, "{limit}; try again in {pause_ms} ms"),
+            NotSent::LimitReached { limit, pause_ms } => {
+                let pause = humantime::format_duration(Duration::from_millis(*pause_ms));
+                write!(f, "{limit}; try again in {pause}")
+            }
         }
     }
 }

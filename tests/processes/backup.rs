@@ -144,3 +144,18 @@ async fn an_unusable_backup_is_refused_by_name() {
     let in_use = cluster.folder().join("n1");
     assert!(refused(&cluster, &["restore", backup, "--data", in_use.to_str().unwrap()]).contains("is not empty"));
 }
+
+/// A node that has made three backups in the last minute refuses the next one. The command says why, how long to wait,
+/// and what else to do.
+#[tokio::test]
+async fn a_node_makes_few_backups_in_a_minute() {
+    let cluster = Cluster::start().await;
+    cluster.client().lock("a").acquire().await.expect("free").release().await.expect("released");
+    let endpoint = cluster.endpoints().swap_remove(0);
+    let backup = || run(&cluster, &["backup", "-", "--endpoints", &endpoint]);
+    let refused = (0..4).map(|_| backup()).find(|made| !made.status.success()).expect("one of four is refused");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(69), "{said}");
+    let why = "the node has made 3 backups in the last minute, its limit; name another node with --endpoints; ";
+    assert!(said.contains(why) && said.contains("try again in ") && !said.contains("later"), "{said}");
+}

@@ -5,6 +5,7 @@
 #[macro_use]
 mod backends;
 mod alone;
+mod backups;
 mod call_fields;
 mod calls;
 mod changes;

@@ -238,7 +238,7 @@ async fn every_operation_needs_its_right() {
             sent(|| all.query(query.clone(), Freshness::Linearizable)).await.expect("answered");
         }
         all.permits(ClusterRight::Operate).expect("permitted");
-        drop(all.backup().await.expect("a backup"));
+        drop(sent(|| all.backup()).await.expect("a backup"));
     }
     let closed = Command::CloseSession { session, end: SessionClose::Done };
     super::submit(&named(&follower, "none"), &handle, closed).await.expect("its handle proves it");
