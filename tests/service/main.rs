@@ -12,6 +12,7 @@ mod changes;
 mod clusters;
 mod compat;
 mod faulty;
+mod floods;
 mod lost_time;
 mod other_languages;
 mod rights;
