@@ -28,6 +28,8 @@ pub mod testing;
 #[cfg(feature = "cli")]
 mod certs;
 #[cfg(feature = "cli")]
+mod shapes;
+#[cfg(feature = "cli")]
 pub mod http;
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::error::Failure;
-use super::json::because;
 use crate::model::DeadlockLink;
+use crate::shapes::{CycleLink, LeaderNode};
 
 /// The output of this run.
 #[derive(Debug, Clone, Copy)]
@@ -27,39 +27,9 @@ struct ErrorLine<'a> {
     exit: u8,
     detail: &'a str,
     advice: &'a str,
-    leader: Option<Leader<'a>>,
+    leader: Option<LeaderNode>,
     /// The waiters of a deadlock: each waits for the next, and the last for the first.
-    cycle: Option<Vec<Link<'a>>>,
-}
-
-#[derive(Serialize)]
-struct Link<'a> {
-    session: String,
-    owner: &'a str,
-    who: &'a str,
-    why: Option<&'a str>,
-    lock: &'a str,
-    /// Why the next waiter blocks this one.
-    because: &'static str,
-}
-
-impl<'a> Link<'a> {
-    fn new(link: &'a DeadlockLink) -> Self {
-        Self {
-            session: link.session.to_string(),
-            owner: link.owner.as_str(),
-            who: &link.who,
-            why: Some(&*link.what_for).filter(|text| !text.is_empty()),
-            lock: link.lock.name.as_str(),
-            because: because(link.why),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Leader<'a> {
-    node: u64,
-    client: &'a str,
+    cycle: Option<Vec<CycleLink>>,
 }
 
 impl Output {
@@ -154,14 +124,13 @@ impl Output {
             self.complain(&format!("lockkeeper: {}", lines.join("\n")));
             return;
         }
-        let leader = failure.leader.as_ref().map(|leader| Leader { node: leader.node, client: &leader.client });
         let line = ErrorLine {
             error: failure.word.row().text,
             exit: failure.exit(),
             detail: &failure.detail,
             advice: failure.advice(),
-            leader,
-            cycle: (!failure.cycle.is_empty()).then(|| failure.cycle.iter().map(Link::new).collect()),
+            leader: failure.leader.as_ref().map(LeaderNode::new),
+            cycle: (!failure.cycle.is_empty()).then(|| failure.cycle.iter().map(CycleLink::new).collect()),
         };
         self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned()));
     }

@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use super::connect::Client;
 use super::error::Failure;
-use super::json::cluster_id_text;
 use crate::limits::{CLUSTER_DIGITS_MAX, CLUSTER_DIGITS_MIN};
 use crate::model::{Invalid, Position};
 use crate::service::ServiceError;
+use crate::shapes::cluster_id_text;
 
 /// `INDEX.N`, or `INDEX.N@CLUSTER` with the first digits of the id of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -139,9 +139,9 @@ impl Server {
             async move { rpc::serve(routes, client, client_tls, ended).await.map_err(|error| error.to_string()) },
         );
         if let Some(listener) = http {
-            let (service, render) = (node.service(), instruments.render());
+            let (service, info, render) = (node.service(), node.info(), instruments.render());
             servers.spawn(async move {
-                http::serve(listener, http_tls, service, render, hosts, until(stopped))
+                http::serve(listener, http_tls, service, info, render, hosts, stopped)
                     .await
                     .map_err(|error| error.to_string())
             });
@@ -241,11 +241,6 @@ pub(super) fn tls(config: &Config, port: Port) -> Result<Option<PortTls>, Failur
     let (required, plain) = (*client_cert_required, mode.accepts_plain());
     let tls = PortTls::for_clients(port, files, &config.cluster, required, plain);
     tls.map(Some).map_err(|error| Failure { says_next: true, ..Failure::usage(error.to_string()) })
-}
-
-async fn until(mut stop: watch::Receiver<bool>) {
-    // If the sender is dropped, the server stops, too.
-    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> {

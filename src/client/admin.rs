@@ -1,10 +1,9 @@
 //! Operations on the locks of other sessions: break a hold, ask a holder to release, hand a lock over, and set the
 //! limit of a semaphore. The public fencing token names the grant.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
+use super::retry::repeated;
 use crate::model::{
     BreakReport, Command, EndSession, FencingToken, LockName, Manage, Managing, Outcome, Query, Reason, Refusal, Reply,
     SessionId, Setting,
@@ -94,18 +93,7 @@ impl<S: LockService> Client<S> {
 
     /// Repeats a command until it is answered. Also returns whether an earlier attempt may have been executed.
     async fn repeated(&self, command: Command) -> Result<(Reply, bool), ClientError> {
-        let call = Call::new(command);
-        let in_doubt = AtomicBool::new(false);
-        let attempt = || async {
-            // If this attempt is dropped without an answer, the doubt remains set.
-            let doubt_before = in_doubt.swap(true, Ordering::Relaxed);
-            let answer = self.service.submit(call.clone()).await;
-            if matches!(answer, Err(ServiceError::NotSent { .. })) {
-                in_doubt.store(doubt_before, Ordering::Relaxed);
-            }
-            answer.map(|reply| (reply, doubt_before))
-        };
-        Ok(self.retry().until_answered(attempt).await?)
+        Ok(repeated(&self.service, &Call::new(command), &mut self.retry()).await?)
     }
 }
 

@@ -9,7 +9,7 @@ use super::guard::LockGuard;
 use super::hold::Released;
 use super::request::acquire::LockRequest;
 use super::watch::Watch;
-use crate::model::{FencingToken, LockName, LockValue, LogTime, Metadata, SessionId};
+use crate::model::{FencingToken, LockName, LockValue, LockView, LogTime, Metadata, SessionId};
 use crate::service::{LockService, ServiceError};
 
 /// An election under a name. Candidates wait in the lock's queue; the holder of the lock leads.
@@ -35,6 +35,20 @@ pub struct Leader {
     pub since: LogTime,
 }
 
+impl Leader {
+    /// Returns the leader that the state of an election's lock shows, if there is one.
+    pub(crate) fn of(view: &LockView) -> Option<Self> {
+        let holder = view.holders.first()?;
+        Some(Self {
+            value: view.value.clone(),
+            token: holder.token,
+            session: holder.session,
+            metadata: holder.metadata.clone(),
+            since: holder.since,
+        })
+    }
+}
+
 impl<S: LockService> Client<S> {
     /// Returns the election under this name. Sends nothing.
     pub fn election(&self, name: &str) -> Election<S> {
@@ -50,15 +64,7 @@ impl<S: LockService> Election<S> {
 
     /// Returns the current leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>, ClientError> {
-        let view = self.client.inspect(&self.name).await?.value;
-        let value = view.value;
-        Ok(view.holders.into_iter().next().map(|holder| Leader {
-            value,
-            token: holder.token,
-            session: holder.session,
-            metadata: holder.metadata,
-            since: holder.since,
-        }))
+        Ok(Leader::of(&self.client.inspect(&self.name).await?.value))
     }
 
     /// Observes the leader and its value, beginning with the current leader.

@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Instant};
 use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
-use crate::service::{Advice, NotSent, REQUEST_WAIT, ServiceError};
+use crate::model::Reply;
+use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, ServiceError};
 
 /// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds. Each is shortened at random by up to a
 /// half, so that many clients of one leader do not retry together. The first attempt after a lost answer has no pause:
@@ -127,6 +129,25 @@ impl Retry {
         tokio::time::sleep(self.backoff.pause(&error, &*self.clock)).await;
         Ok(())
     }
+}
+
+/// Repeats a call until it is answered. Also returns whether an earlier attempt may have been executed.
+pub(crate) async fn repeated<S: LockService>(
+    service: &S,
+    call: &Call,
+    retry: &mut Retry,
+) -> Result<(Reply, bool), ServiceError> {
+    let in_doubt = AtomicBool::new(false);
+    let attempt = || async {
+        // If this attempt is dropped without an answer, the doubt remains set.
+        let doubt_before = in_doubt.swap(true, Ordering::Relaxed);
+        let answer = service.submit(call.clone()).await;
+        if matches!(answer, Err(ServiceError::NotSent { .. })) {
+            in_doubt.store(doubt_before, Ordering::Relaxed);
+        }
+        answer.map(|reply| (reply, doubt_before))
+    };
+    retry.until_answered(attempt).await
 }
 
 async fn within<T>(

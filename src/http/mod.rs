@@ -1,7 +1,8 @@
-//! The HTTP port: health, readiness and metrics.
+//! The HTTP port: health, readiness, metrics, and the calls under `/v1`.
 //!
-//! Knows: limits, model, net, service. Never: the machine, storage, consensus.
+//! Knows: limits, model, net, service, client's retries, rpc's claims, shapes. Never: the machine, storage, consensus.
 
+mod api;
 mod origin;
 
 use std::future::Future;
@@ -22,7 +23,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
 
@@ -31,7 +32,8 @@ use crate::auth::ClusterRight;
 use crate::limits;
 use crate::model::Query;
 use crate::net::{self, ConnectionInfo, PortTls, arrivals, secured};
-use crate::service::{Freshness, LockService, ServiceError, Source, who_calls};
+use crate::rpc::Tasks;
+use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
 
 /// Returns all metrics in the text format of Prometheus.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
@@ -51,7 +53,8 @@ type Readiness = (StatusCode, String);
 ///
 /// - `/healthz`: 200 while the process answers;
 /// - `/readyz`: 200 while a linearizable read through this node succeeds, otherwise 503 with the reason;
-/// - `/metrics`: all metrics in the text format of Prometheus.
+/// - `/metrics`: all metrics in the text format of Prometheus;
+/// - `/v1/...`: the calls of clients, in JSON.
 ///
 /// Requests must name one of the hosts, `localhost` or an IP address, and must not come from a page of another site.
 ///
@@ -60,17 +63,31 @@ pub async fn serve<S: LockService>(
     listener: TcpListener,
     tls: Option<PortTls>,
     service: S,
+    info: ServerInfo,
     render: Render,
     hosts: Hosts,
-    stop: impl Future<Output = ()> + Send + 'static,
+    stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
+    let tasks = Tasks::default();
+    let calls = api::routes(service.clone(), info, tasks.clone(), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
         .route("/readyz", get(readyz::<S>))
         .route("/metrics", get(metrics::<S>))
         .with_state(Port { service, render, readiness: Arc::default() })
+        .merge(calls)
+        .fallback(api::no_such_path)
+        .method_not_allowed_fallback(api::no_such_method)
         .layer(from_fn_with_state(hosts, origin::protect));
-    serve_routes(listener, tls, routes, stop).await
+    serve_routes(listener, tls, routes, stopped(stop)).await?;
+    tasks.ended().await;
+    Ok(())
+}
+
+/// Waits until the node stops.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // If the sender is dropped, the port ends, too.
+    drop(stop.wait_for(|stopped| *stopped).await);
 }
 
 async fn serve_routes(

@@ -12,6 +12,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::api::Failed;
+use crate::service::ServiceError;
+
 /// The host names under which requests may reach the port, besides `localhost` and IP addresses.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts(Arc<[String]>);
@@ -45,8 +48,8 @@ impl Hosts {
             let text = "a page of another site may not send requests to this port\n";
             return Some((StatusCode::FORBIDDEN, text.to_owned()));
         }
-        let reads = [Method::GET, Method::HEAD].contains(method);
-        (!reads).then(|| (StatusCode::METHOD_NOT_ALLOWED, "this port answers GET\n".to_owned()))
+        let known = [Method::GET, Method::HEAD, Method::POST].contains(method);
+        (!known).then(|| (StatusCode::METHOD_NOT_ALLOWED, "this port answers GET and POST\n".to_owned()))
     }
 }
 
@@ -82,6 +85,7 @@ fn without_port(authority: &str) -> &str {
 pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(|authority| authority.as_str());
     let mut answer = match hosts.refusal(request.method(), authority, request.headers()) {
+        Some((status, text)) if request.uri().path().starts_with("/v1/") => refused(status, text).into_response(),
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     };
@@ -89,6 +93,16 @@ pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: 
         answer.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     answer
+}
+
+/// The refusal of a call.
+fn refused(status: StatusCode, text: String) -> Failed {
+    let why = text.trim_end().to_owned();
+    match status {
+        StatusCode::FORBIDDEN => ServiceError::Forbidden { why }.into(),
+        StatusCode::METHOD_NOT_ALLOWED => Failed::malformed(status, "method", "GET or POST", &why),
+        _ => Failed::malformed(status, "host", "an IP address, localhost or a name under [http] hosts", "another name"),
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +143,8 @@ mod tests {
         );
     }
 
-    /// a page of another site gets 403, with each of the headers that a browser adds. Only reads are answered.
+    /// a page of another site gets 403, with each of the headers that a browser adds. Other methods than the
+    /// three are refused.
     #[test]
     fn other_sites_are_refused() {
         let host = ("host", "127.0.0.1:7621");
@@ -141,8 +156,8 @@ mod tests {
         assert_eq!([with("sec-fetch-site", "same-origin"), with("sec-fetch-site", "none")], [200, 200]);
         assert_eq!([with("sec-fetch-site", "cross-site"), with("sec-fetch-site", "same-site")], [403, 403]);
         assert_eq!(
-            ["HEAD", "OPTIONS", "POST", "PUT"].map(|method| status(method, None, &[host])),
-            [200, 405, 405, 405]
+            ["HEAD", "POST", "OPTIONS", "PUT"].map(|method| status(method, None, &[host])),
+            [200, 200, 405, 405]
         );
     }
 }

@@ -52,6 +52,15 @@ pub const HTTP_IDLE_MS_MAX: u64 = 30_000;
 pub const HTTP_HEADER_BYTES_MAX: usize = 8 * 1024;
 /// Lines in the header of a request to the HTTP port.
 pub const HTTP_HEADERS_MAX: usize = 64;
+/// Requests to the HTTP port that wait for a lock at the same time: half of the connections.
+pub const HTTP_POLLS_MAX: usize = HTTP_CONNECTIONS_MAX / 2;
+/// Time after which a request that waits for a lock is answered that it still waits, if it names no other time.
+pub const HTTP_POLL_MS_DEFAULT_MAX: u64 = 30_000;
+/// Longest time that a request may wait for its answer.
+pub const HTTP_POLL_MS_MAX: u64 = 600_000;
+/// Longest lease for which a waiting HTTP request is granted, until its client has the answer. So the lock is soon free
+/// if the client does not return.
+pub const CLAIM_LEASE_MS_MAX: u64 = 15_000;
 
 /// Shortest time between two TLS handshakes on the port for the other nodes, which Raft's thread serves.
 pub const PEER_HANDSHAKE_APART_MS: u64 = 20;

@@ -8,18 +8,18 @@ use tokio::task::JoinSet;
 
 /// Background tasks of one server or client. Dropping the last clone aborts those that still run.
 #[derive(Clone, Default)]
-pub(super) struct Tasks(Arc<Mutex<JoinSet<()>>>);
+pub(crate) struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
 impl Tasks {
     /// Runs a task until it ends, or until its owner is dropped. Removes the tasks that have ended.
-    pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while running.try_join_next().is_some() {}
         running.spawn(task);
     }
 
     /// Waits until all tasks have ended. Dropping the returned future aborts the others.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         let mut running = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         while running.join_next().await.is_some() {}
     }

@@ -6,6 +6,7 @@
 pub mod pb;
 
 mod background;
+pub(crate) mod claims;
 mod client;
 mod connect;
 mod convert;
@@ -14,6 +15,7 @@ mod fake;
 mod naming;
 mod server;
 
+pub(crate) use background::Tasks;
 pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 

@@ -34,6 +34,8 @@ pub struct ErrorRow {
     pub word: ErrorCode,
     /// Name of the error in JSON and in gRPC details.
     pub text: &'static str,
+    /// Description of the error, the same for all its causes.
+    pub title: &'static str,
     /// Numeric gRPC status code.
     pub grpc: u8,
     /// HTTP status code.
@@ -45,14 +47,14 @@ pub struct ErrorRow {
 }
 
 macro_rules! table {
-    ($( $(#[$doc:meta])* $word:ident $text:literal $grpc:literal $http:literal $exit:literal $advice:ident; )*) => {
+    ($( #[doc = $doc:literal] $word:ident $text:literal $grpc:literal $http:literal $exit:literal $advice:ident; )*) => {
         /// Every error that a caller can get, one code each.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        pub enum ErrorCode { $( $(#[$doc])* $word, )* }
+        pub enum ErrorCode { $( #[doc = $doc] $word, )* }
 
         /// All errors, one row each, in the order of [`ErrorCode`].
         pub const TABLE: &[ErrorRow] = &[
-            $( ErrorRow { word: ErrorCode::$word, text: $text, grpc: $grpc, http: $http, exit: $exit, advice: Advice::$advice }, )*
+            $( ErrorRow { word: ErrorCode::$word, text: $text, title: $doc.trim_ascii(), grpc: $grpc, http: $http, exit: $exit, advice: Advice::$advice }, )*
         ];
     };
 }

@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 use crate::cli::args::{duration, given_handle, handle, lock_name};
 use crate::cli::connect::{Client, Lease};
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::{Leased, milliseconds};
 use crate::cli::lock::signals::{self, Signals};
 use crate::cli::output::Output;
 use crate::limits::PATIENCE_MS_MAX;
 use crate::model::{Handle, LockName, Mode, Namespace};
+use crate::shapes::{Leased, milliseconds};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AcquireOptions {

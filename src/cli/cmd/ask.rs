@@ -1,7 +1,6 @@
 //! `ask`: asks a holder to give up its lock.
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::args::{HoldArgs, reason};
 use crate::cli::connect::Client;
@@ -10,6 +9,7 @@ use crate::cli::output::Output;
 use crate::cli::text::called;
 use crate::cli::who::metadata;
 use crate::model::{Namespace, Reason};
+use crate::shapes::Asked;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AskOptions {
@@ -18,15 +18,6 @@ pub(in crate::cli) struct AskOptions {
     /// Reason, shown to the holder
     #[arg(value_parser = reason, value_name = "TEXT")]
     why: Reason,
-}
-
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Asked {
-    namespace: String,
-    lock: String,
-    token: String,
-    asked: bool,
 }
 
 /// Asks a holder to give up its hold.

@@ -333,7 +333,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::json::tests::value;
+    use crate::shapes::tests::value;
 
     fn output() -> Output {
         Output::new(false)

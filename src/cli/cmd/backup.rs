@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::cluster_id_text;
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::node::backup::{BackupView, examine};
 use crate::service::LockService;
+use crate::shapes::cluster_id_text;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BackupOptions {

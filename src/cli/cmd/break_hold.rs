@@ -1,15 +1,14 @@
 //! `break`: ends a hold of another client.
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::args::{HoldArgs, reason};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::{Holder, Waiter};
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called};
 use crate::model::{BreakReport, LockName, LogTime, Reason};
+use crate::shapes::Broken;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BreakOptions {
@@ -21,30 +20,6 @@ pub(in crate::cli) struct BreakOptions {
     /// Only print what would happen
     #[arg(long)]
     dry_run: bool,
-}
-
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Broken {
-    /// Whether the hold was broken; false for a dry run.
-    broken: bool,
-    lock: String,
-    holder: Holder,
-    /// Time since the last renewal of its session; null for a lease.
-    last_seen_ms: Option<u64>,
-    next: Option<Waiter>,
-}
-
-impl Broken {
-    fn new(lock: &LockName, breach: &BreakReport, now: LogTime) -> Self {
-        Self {
-            broken: breach.done,
-            lock: lock.to_string(),
-            holder: Holder::new(&breach.holder, now),
-            last_seen_ms: breach.last_seen.map(|seen| now.ms_since(seen)),
-            next: breach.next.as_ref().map(|waiter| Waiter::new(waiter, now)),
-        }
-    }
 }
 
 /// Ends a hold, or prints what that would do.
@@ -82,7 +57,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cli::json::tests::{holder, lock, value};
+    use crate::shapes::Holder;
+    use crate::shapes::tests::{holder, lock, value};
 
     /// The JSON of a break has the same holder as `show`, and null for fields that do not apply.
     #[test]

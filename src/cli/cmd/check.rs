@@ -1,13 +1,13 @@
 //! `check`: whether a token is the current one.
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::args::{lock_name, token};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
 use crate::cli::output::Output;
 use crate::model::{FencingToken, LockName, TokenState};
+use crate::shapes::{Checked, state_word};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CheckOptions {
@@ -19,14 +19,6 @@ pub(in crate::cli) struct CheckOptions {
     token: FencingToken,
 }
 
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Checked {
-    state: &'static str,
-    valid: bool,
-    lowest_valid: String,
-}
-
 /// Checks whether a token is the current one. The answer is a word and the exit code. A token that this cluster has not
 /// granted, even if it is of a later epoch, is unknown and not stale.
 pub(in crate::cli) async fn run(client: &Client, options: CheckOptions, output: &Output) -> Result<u8, Failure> {
@@ -36,14 +28,6 @@ pub(in crate::cli) async fn run(client: &Client, options: CheckOptions, output: 
     let answer = Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() };
     output.answer(&answer, || known_word(checked.state).to_owned())?;
     Ok(if valid { YES } else { NO })
-}
-
-fn state_word(state: TokenState) -> &'static str {
-    match state {
-        TokenState::Valid => "valid",
-        TokenState::Stale => "stale",
-        TokenState::UnknownEpoch => "unknown_epoch",
-    }
 }
 
 fn known_word(state: TokenState) -> &'static str {
@@ -59,7 +43,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::json::tests::value;
+    use crate::shapes::tests::value;
 
     /// The output of a check has the fields that the manual lists.
     #[test]

@@ -13,8 +13,7 @@ use crate::client::ReadAt;
 use crate::model::{
     About, ExplainedWait, Explanation, Health, LockKey, LockName, LogTime, Obstacle, Participant, SessionId, WaitReason,
 };
-
-use self::json::Explained;
+use crate::shapes::Explained;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ExplainOptions {
@@ -184,8 +183,6 @@ fn freed(end: &Obstacle, now: LogTime) -> String {
     });
     format!("free when {} releases {}{token}{at_last}", called(&who.metadata), lock.name)
 }
-
-mod json;
 
 #[cfg(test)]
 mod tests {

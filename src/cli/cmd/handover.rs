@@ -1,13 +1,13 @@
 //! `handover`: makes another session the holder, without a gap.
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::args::{HoldArgs, session};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::model::{Namespace, SessionId};
+use crate::shapes::HandedOver;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HandOverOptions {
@@ -16,15 +16,6 @@ pub(in crate::cli) struct HandOverOptions {
     /// Id of the new holder: a session that waits for the lock, or one that accepts hand-overs
     #[arg(long, value_parser = session, value_name = "SESSION")]
     to: SessionId,
-}
-
-/// The JSON line of the new grant.
-#[derive(Debug, Serialize)]
-struct HandedOver {
-    namespace: String,
-    lock: String,
-    token: String,
-    session: String,
 }
 
 /// Makes another session the holder, and prints the new token.

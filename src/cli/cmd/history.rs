@@ -5,10 +5,10 @@ use clap::Args;
 use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
-use crate::cli::history_line::HistoryLine;
 use crate::cli::output::{Columns, Output};
 use crate::cli::position::{After, after, of_this_cluster};
 use crate::model::{LockName, Position};
+use crate::shapes::history::HistoryLine;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HistoryOptions {

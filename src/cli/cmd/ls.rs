@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::args::duration;
 use crate::cli::connect::Client;
@@ -11,7 +10,8 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called};
 use crate::client::ReadAt;
-use crate::model::{ListShow, LockSummary, LogTime};
+use crate::model::ListShow;
+use crate::shapes::LockRow;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ListOptions {
@@ -27,36 +27,6 @@ pub(in crate::cli) struct ListOptions {
     /// Only locks held for at least this long [default: 0s]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     older_than: Option<Duration>,
-}
-
-/// The JSON line of one lock.
-#[derive(Debug, Serialize)]
-struct LockRow {
-    namespace: String,
-    lock: String,
-    kind: String,
-    limit: Option<u32>,
-    holders: u64,
-    waiters: u64,
-    value: Option<String>,
-    delay_ms: Option<u64>,
-    held_ms: Option<u64>,
-}
-
-impl LockRow {
-    fn new(row: &LockSummary, now: LogTime) -> Self {
-        Self {
-            namespace: row.lock.namespace.to_string(),
-            lock: row.lock.name.to_string(),
-            kind: row.kind.to_string(),
-            limit: row.limit,
-            holders: row.holders,
-            waiters: row.waiters,
-            value: row.value.as_ref().map(ToString::to_string),
-            delay_ms: row.delay_ms,
-            held_ms: row.oldest.as_ref().map(|holder| now.ms_since(holder.since)),
-        }
-    }
 }
 
 /// Lists the locks in use.
@@ -96,8 +66,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::json::tests::{holder, lock, value};
-    use crate::model::Kind;
+    use crate::model::{Kind, LockSummary, LogTime};
+    use crate::shapes::tests::{holder, lock, value};
 
     /// A row of a listing has counts instead of the lists of `show`.
     #[test]

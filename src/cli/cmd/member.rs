@@ -10,12 +10,12 @@ use serde::Serialize;
 use crate::cli::args::{Common, duration};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::{cluster_id_text, milliseconds, role_word};
 use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::config::{Joining, Member};
 use crate::limits;
 use crate::service::{Advice, ErrorCode, LockService, MemberChange, NodeStatus, Role, Status};
+use crate::shapes::{self, behind, cluster_id_text, milliseconds, role_word};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum MemberCommand {
@@ -60,20 +60,6 @@ pub(in crate::cli) struct PromoteOptions {
 pub(in crate::cli) struct RemoveOptions {
     /// Id of the node
     node: u64,
-}
-
-#[derive(Serialize)]
-struct MemberLine<'a> {
-    id: u64,
-    role: &'static str,
-    voter: bool,
-    /// Whether the node is healthy; false also if this is unknown.
-    healthy: bool,
-    applied: Option<u64>,
-    /// Number of log entries that the node lacks.
-    behind: Option<u64>,
-    client: &'a str,
-    peer: &'a str,
 }
 
 #[derive(Serialize)]
@@ -135,25 +121,11 @@ async fn is_member(client: &Client, node: u64) -> Result<bool, Failure> {
     Ok(led_status(client).await?.nodes.iter().any(|member| member.id == node))
 }
 
-/// Returns the number of log entries that a node lacks.
-fn behind(status: &Status, node: &NodeStatus) -> Option<u64> {
-    node.applied.map(|applied| status.applied.saturating_sub(applied))
-}
-
 async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
     let status = led_status(client).await?;
     if output.json {
         for node in &status.nodes {
-            output.object(&MemberLine {
-                id: node.id,
-                role: role_word(node.role),
-                voter: node.role != Role::Learner,
-                healthy: node.healthy.unwrap_or(false),
-                applied: node.applied,
-                behind: behind(&status, node),
-                client: &node.client,
-                peer: &node.peer,
-            })?;
+            output.object(&shapes::Member::new(&status, node))?;
         }
         return Ok(YES);
     }

@@ -7,9 +7,9 @@ use clap::Args;
 use crate::cli::args::{HandleOption, duration, lock_name};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::{Leased, milliseconds};
 use crate::cli::output::Output;
 use crate::model::{LockName, Namespace};
+use crate::shapes::{Leased, milliseconds};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RefreshOptions {

@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::json::tests::value;
+    use crate::shapes::tests::value;
 
     /// The output of a release has the fields that the manual lists.
     #[test]

@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use crate::cli::args::ttl_max;
 use crate::cli::error::{Failure, REFUSED, YES};
-use crate::cli::json::{cluster_id_text, milliseconds};
 use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::clock::SystemClock;
 use crate::config::{Joining, Member};
 use crate::limits::EPOCH_MAX;
 use crate::node::backup::{BackupView, Restore, RestoreError, Restored, restore};
+use crate::shapes::{cluster_id_text, milliseconds};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RestoreOptions {

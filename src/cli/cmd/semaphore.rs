@@ -1,7 +1,6 @@
 //! `semaphore`: sets or removes the limit of a semaphore.
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
@@ -9,6 +8,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::limits::PERMITS_MAX;
 use crate::model::{LockName, Namespace};
+use crate::shapes::Semaphore;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SemaphoreOptions {
@@ -21,14 +21,6 @@ pub(in crate::cli) struct SemaphoreOptions {
     /// Remove the limit when no permit is used
     #[arg(long, conflicts_with = "limit")]
     remove: bool,
-}
-
-/// The JSON line. The limit is null after it was removed.
-#[derive(Debug, Serialize)]
-struct Semaphore {
-    namespace: String,
-    lock: String,
-    limit: Option<u32>,
 }
 
 /// Sets or removes the limit of a semaphore. Prints nothing without `--json`.

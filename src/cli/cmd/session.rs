@@ -1,13 +1,13 @@
 //! `session end`: ends a session of another client.
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use crate::cli::args::{reason, session};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::model::{Reason, SessionId};
+use crate::shapes::EndedSession;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum SessionCommand {
@@ -23,13 +23,6 @@ pub(in crate::cli) struct EndOptions {
     /// Reason, shown to the session's client and in the history of its locks
     #[arg(long, value_parser = reason, value_name = "TEXT")]
     why: Reason,
-}
-
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct EndedSession {
-    session: String,
-    ended: bool,
 }
 
 /// Ends a session of another client.

@@ -1,47 +1,12 @@
 //! `sessions`: lists the sessions of a namespace.
 
-use serde::Serialize;
-
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::Who;
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called, short};
 use crate::client::ReadAt;
-use crate::model::{LogTime, SessionView};
-
-/// The JSON line of one session.
-#[derive(Debug, Serialize)]
-struct Session {
-    session: String,
-    namespace: String,
-    #[serde(flatten)]
-    who: Who,
-    ttl_ms: u64,
-    age_ms: u64,
-    remaining_ms: u64,
-    disconnected: bool,
-    leaderless_ms: u64,
-    holds: u64,
-    waits: u64,
-}
-
-impl Session {
-    fn new(view: &SessionView, now: LogTime) -> Self {
-        Self {
-            session: view.session.to_string(),
-            namespace: view.namespace.to_string(),
-            who: Who::new(&view.metadata),
-            ttl_ms: view.ttl_ms,
-            age_ms: now.ms_since(view.opened),
-            remaining_ms: view.deadline.ms_since(now),
-            disconnected: view.disconnected,
-            leaderless_ms: view.leaderless_ms,
-            holds: view.holds,
-            waits: view.waits,
-        }
-    }
-}
+use crate::model::SessionView;
+use crate::shapes::Session;
 
 /// Lists the sessions of the namespace.
 pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {

@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::cli::args::duration;
 use crate::cli::connect::{Client, led};
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::milliseconds;
 use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::model;
 use crate::service::Status;
+use crate::shapes::milliseconds;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SettingsOptions {

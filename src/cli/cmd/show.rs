@@ -1,17 +1,16 @@
 //! `show`: one lock, its holders and its waiters.
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 
 use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::{Holder, Waiter, mode_word};
 use crate::cli::output::{Output, plain};
 use crate::cli::text::{ago, called, short};
 use crate::client::ReadAt;
 use crate::compat::config_locks::locks_json;
 use crate::model::{Closing, HolderView, LockName, LockView, LogTime};
+use crate::shapes::{Lock, mode_word};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShowOptions {
@@ -32,52 +31,6 @@ enum ShowFormat {
     Json,
     /// As a document of config.locks: one line of extended JSON, or null for no document.
     Config,
-}
-
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Lock {
-    namespace: String,
-    lock: String,
-    kind: Option<String>,
-    limit: Option<u32>,
-    holders: Vec<Holder>,
-    waiters: Vec<Waiter>,
-    value: Option<String>,
-    delay_ms: Option<u64>,
-    closed: Vec<Closed>,
-}
-
-impl Lock {
-    fn new(view: &LockView, now: LogTime) -> Self {
-        Self {
-            namespace: view.lock.namespace.to_string(),
-            lock: view.lock.name.to_string(),
-            kind: view.kind.map(|kind| kind.to_string()),
-            limit: view.limit,
-            holders: view.holders.iter().map(|holder| Holder::new(holder, now)).collect(),
-            waiters: view.waiters.iter().map(|waiter| Waiter::new(waiter, now)).collect(),
-            value: view.value.as_ref().map(ToString::to_string),
-            delay_ms: view.delay_ms,
-            closed: view.closed.iter().map(Closed::new).collect(),
-        }
-    }
-}
-
-/// What keeps a lock closed.
-#[derive(Debug, Serialize)]
-struct Closed {
-    token: String,
-    who: String,
-    /// The end of the closed time, in log time as in `status`.
-    until_ms: u64,
-}
-
-impl Closed {
-    fn new(closing: &Closing) -> Self {
-        let Closing { token, who, until, left_ms: _ } = closing;
-        Self { token: token.to_string(), who: who.to_string(), until_ms: until.0 }
-    }
 }
 
 /// Shows one lock.
@@ -161,8 +114,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cli::json::tests::{holder, lock, value};
     use crate::model::{FencingToken, Kind, Metadata, Mode, SessionId, WaiterView};
+    use crate::shapes::tests::{holder, lock, value};
 
     /// A held lock shows its holders and waiters with every promised field.
     #[test]

@@ -1,84 +1,11 @@
 //! `status`: the leader, and the health of the nodes.
 
-use serde::Serialize;
-
 use crate::cli::connect::{Client, led};
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::{cluster_id_text, role_word};
 use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::service::{NodeStatus, Status};
-
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Cluster {
-    cluster: String,
-    cluster_id: Option<String>,
-    leader: Option<u64>,
-    term: u64,
-    log_time_ms: u64,
-    nodes: Vec<Node>,
-    sessions: u64,
-    locks: u64,
-    waiters: u64,
-    features: u32,
-    /// How long no lock is granted after a restore, in milliseconds; 0 otherwise.
-    closed_ms: u64,
-    /// What the operator of the asked node should change.
-    warnings: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Node {
-    id: u64,
-    role: &'static str,
-    client: String,
-    peer: String,
-    http: String,
-    applied: Option<u64>,
-    /// Whether the node is healthy; false also if this is unknown.
-    healthy: bool,
-    version: Option<String>,
-    features: Option<u32>,
-    /// Digest of the node's rules; the same on every node.
-    rules: Option<String>,
-}
-
-impl Cluster {
-    fn new(status: &Status) -> Self {
-        Self {
-            cluster: status.cluster.clone(),
-            cluster_id: status.cluster_id.map(cluster_id_text),
-            leader: status.leader,
-            term: status.term,
-            log_time_ms: status.log_time.0,
-            nodes: status.nodes.iter().map(Node::new).collect(),
-            sessions: status.totals.sessions,
-            locks: status.totals.locks,
-            waiters: status.totals.waiters,
-            features: status.features,
-            closed_ms: status.closed_ms,
-            warnings: status.warnings.clone(),
-        }
-    }
-}
-
-impl Node {
-    fn new(node: &NodeStatus) -> Self {
-        Self {
-            id: node.id,
-            role: role_word(node.role),
-            client: node.client.clone(),
-            peer: node.peer.clone(),
-            http: node.http.clone(),
-            applied: node.applied,
-            healthy: node.healthy.unwrap_or(false),
-            version: node.version.clone(),
-            features: node.features,
-            rules: node.rules.map(|digest| format!("{digest:016x}")),
-        }
-    }
-}
+use crate::shapes::{Cluster, cluster_id_text, role_word};
 
 /// Shows the leader and the health of the nodes. Without a leader it shows the view of one node, and fails.
 pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
@@ -141,9 +68,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::json::tests::value;
     use crate::model::{LogTime, Totals};
     use crate::service::Role;
+    use crate::shapes::tests::value;
 
     /// The status has every promised field; `leader` is null if there is no leader.
     #[test]

@@ -7,10 +7,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::error::{Failure, NO, YES};
-use crate::cli::history_line::HistoryLine;
 use crate::cli::output::Output;
 use crate::history::{self, Flaw, Proof};
 use crate::model::HistoryRecord;
+use crate::shapes::history::HistoryLine;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct VerifyOptions {

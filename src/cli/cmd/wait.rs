@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::args::{duration, lock_name};
 use crate::cli::connect::{Client, RetryOption};
@@ -11,6 +10,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::model::{LockName, LockView, Namespace, Refusal};
 use crate::service::ErrorCode;
+use crate::shapes::Free;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct WaitOptions {
@@ -22,14 +22,6 @@ pub(in crate::cli) struct WaitOptions {
     wait: Option<Duration>,
     #[command(flatten)]
     retry: RetryOption,
-}
-
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Free {
-    namespace: String,
-    lock: String,
-    free: bool,
 }
 
 /// Waits until a name is free. A wait of 0 checks once.

@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
-use crate::cli::events::{Facts, date};
-use crate::cli::json::{cluster_id_text, mode_word};
 use crate::cli::output::{Output, reader_gone};
 use crate::cli::position::{After, after, of_this_cluster};
 use crate::model::Event;
+use crate::shapes::events::{Facts, date};
+use crate::shapes::{cluster_id_text, mode_word};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct WatchOptions {
@@ -110,11 +110,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::json::tests::{lock, value};
     use crate::model::{
         Claim, EndReason, EventKind, FencingToken, LogTime, Namespace, Position, RequestId, SessionId, Subject,
         WallTime,
     };
+    use crate::shapes::tests::{lock, value};
 
     /// An event has a position to continue from, a date, and only the fields that apply to it.
     #[test]

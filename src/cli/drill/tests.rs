@@ -6,8 +6,8 @@ use super::journal::{Fault, Hold, Kind, NodeState, Promise, Timeline};
 use super::page::page;
 use super::report::{Report, class_text};
 use super::verdict::judge;
-use crate::cli::json::tests::value;
 use crate::model::{FencingToken, Mode};
+use crate::shapes::tests::value;
 
 const SHARED: usize = 1;
 const PERMITS: usize = 2;

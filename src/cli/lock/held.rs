@@ -15,12 +15,12 @@ use super::result::RunResult;
 use super::signals::Signals;
 use super::terminal::Terminal;
 use crate::cli::error::{Failure, YES};
-use crate::cli::json::milliseconds;
 use crate::cli::output::Output;
 use crate::client::{RevokeRequest, SetGuard};
 use crate::limits;
 use crate::model::{LockName, Namespace, Principal};
 use crate::service::ErrorCode;
+use crate::shapes::milliseconds;
 
 /// The JSON line of a grant, or of its loss, without a command.
 #[derive(Debug, Serialize)]

@@ -1,29 +1,27 @@
 //! Calls of programs without a stream: defaults that the node fills in, acquires that wait within their call, and
 //! answers that contain how long the caller may rely on them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
 use super::caller::for_caller;
-use super::claim::{CancelOnDrop, claimed, granted, may_have_happened, status, unexpected};
+use super::claim::{granted, status, unexpected};
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
-use crate::model::{Handle, Invalid, LeaseRequestId, LogTime, Outcome, Place, Query, Reply};
+use crate::model::{Handle, Invalid, LeaseRequestId, LogTime, Outcome, Place, Reply};
 use crate::rpc::background::Tasks;
+use crate::rpc::claims::{CancelOnDrop, DrawnNumbers, claimed, may_have_happened};
 use crate::rpc::convert::{Wire, call, namespace, proven, reply_to_answer, required};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
-use crate::service::{Advice, Call, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
-
-/// Number of nodes that generate different request numbers.
-const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
+use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
 
 /// State that all unary calls of one node share.
 #[derive(Clone)]
@@ -33,10 +31,7 @@ pub(super) struct Calls<S> {
     clock: Arc<dyn Clock>,
     /// Limits the acquires that wait, together with the cancels of calls whose clients disconnected.
     claims: Arc<Semaphore>,
-    /// Newest number that was generated for a session's request.
-    drawn: Arc<AtomicU64>,
-    /// Lowest bits of the numbers of this node.
-    node: u64,
+    drawn: Arc<DrawnNumbers>,
 }
 
 fn refused(invalid: Invalid) -> Status {
@@ -65,29 +60,14 @@ fn of_session(session: &pb::SessionProof, asked: &str) -> Result<String, Status>
 impl<S: LockService> Calls<S> {
     pub(super) fn new(service: S, tasks: Tasks, node: u64) -> Self {
         let claims = Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX));
-        let node = node % NODES;
-        let drawn = Arc::new(AtomicU64::new(node));
-        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn, node }
+        let drawn = Arc::new(DrawnNumbers::new(node));
+        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn }
     }
 
     /// Returns a handle for the caller of a request.
     #[allow(clippy::result_large_err)] // The error type of tonic's handlers.
     pub(super) fn of<T>(&self, request: &Request<T>) -> Result<Self, Status> {
         Ok(Self { service: for_caller(&self.service, request)?, ..self.clone() })
-    }
-
-    /// Generates the number of a session's request whose program names none. Numbers grow with log time, so that the
-    /// cluster may forget the lowest ones. The numbers of one node always grow, and those of two nodes differ in their
-    /// lowest bits. The random part separates the numbers after a restart from those before it, even if log time has
-    /// not advanced.
-    async fn draw(&self) -> Result<u64, ServiceError> {
-        let LogTime(now_ms) = self.service.query(Query::Totals, Freshness::Stale).await?.now;
-        let random = self.clock.random_below(1 << limits::DRAWN_REQUEST_RANDOM_BITS);
-        let number = (now_ms << limits::DRAWN_REQUEST_RANDOM_BITS | random) * NODES + self.node;
-        let next = |drawn: u64| number.max(drawn + NODES);
-        let update = |drawn| Some(next(drawn));
-        let before = self.drawn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).unwrap_or_default();
-        Ok(next(before))
     }
 
     /// Opens a session, with defaults for the fields that the caller left out.
@@ -204,7 +184,7 @@ impl<S: LockService> Calls<S> {
     /// Returns the number of a session's request; a generated one if the caller names none.
     async fn numbered(&self, request: &str) -> Result<u64, Status> {
         if request.is_empty() {
-            return self.draw().await.map_err(status);
+            return self.drawn.next(&self.service, &*self.clock).await.map_err(status);
         }
         let number = request.parse().ok().filter(|number| (1..limits::OWN_REQUESTS_MIN).contains(number));
         number.ok_or_else(|| {
@@ -412,7 +392,7 @@ mod tests {
         let mut drawn = [Vec::new(), Vec::new()];
         for _ in 0..1_000 {
             for (calls, drawn) in nodes.iter().zip(&mut drawn) {
-                drawn.push(calls.draw().await.expect("drawn"));
+                drawn.push(calls.drawn.next(&service, &*calls.clock).await.expect("drawn"));
             }
         }
         assert!(drawn.iter().all(|drawn| drawn.is_sorted_by(|one, next| one < next)));

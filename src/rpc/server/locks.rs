@@ -1,13 +1,11 @@
 //! The `Locks` service: converts each call, submits it, and converts the answer; each stream gets its own task.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{Either, pending};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -16,13 +14,14 @@ use super::calls::Calls;
 use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
-use crate::model::{Invalid, LockKey, Query, QueryReply, QueryResult};
+use crate::model::Invalid;
 use crate::rpc::background::Tasks;
+use crate::rpc::claims::free;
 use crate::rpc::convert::{Question, Wire, error_to_status, required};
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
-use crate::service::{ClaimRef, Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription};
+use crate::service::{ClaimRef, Events, LockService, ServerInfo, ServiceError, Subscription};
 
 /// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
@@ -67,47 +66,6 @@ async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Ans
     let Question { query, freshness } = question.map_err(refused)?;
     let answered = service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
     Ok(Response::new(answered.to_wire()))
-}
-
-/// Returns the state of a lock once it is free, or when the time is over. It is read again only after an event of
-/// the lock.
-async fn free<S: LockService>(
-    service: &S,
-    lock: LockKey,
-    longest: Option<Duration>,
-) -> Result<QueryReply, ServiceError> {
-    let scope = Scope::Namespace { namespace: lock.namespace.clone(), prefix: lock.name.to_string() };
-    let subscription = || Subscription { scope: scope.clone(), after: None, cluster_id: None };
-    // The time starts now, and not with the first read.
-    let mut over = pin!(longest.map_or(Either::Right(pending()), |longest| Either::Left(sleep(longest))));
-    let mut events = service.subscribe(subscription()).await?;
-    loop {
-        let query = Query::Inspect { lock: lock.clone() };
-        let answered = service.query(query, Freshness::Linearizable).await?;
-        if matches!(&answered.answer, QueryResult::Lock(view) if view.free) {
-            return Ok(answered);
-        }
-        let missed = tokio::select! {
-            biased;
-            () = &mut over => return Ok(answered),
-            freed = may_be_free(&mut events, &lock) => !freed?,
-        };
-        if missed {
-            events = service.subscribe(subscription()).await?;
-        }
-    }
-}
-
-/// Waits until the lock may have become free; returns false if events were missed and the subscription has ended.
-async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, ServiceError> {
-    loop {
-        match events.next().await {
-            Ok(event) if event.may_free(lock) => return Ok(true),
-            Ok(_) => {}
-            Err(ServiceError::EventsMissed { .. }) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// Waits until the node stops.

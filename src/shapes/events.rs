@@ -6,25 +6,25 @@ use crate::model::{Claim, Event, EventKind, FencingToken, Mode, Principal, WaitE
 
 /// The fields of an event besides its position, lock and token.
 #[derive(Debug, Default)]
-pub(super) struct Facts<'a> {
-    pub(super) mode: Option<Mode>,
-    pub(super) limit: Option<u32>,
+pub(crate) struct Facts<'a> {
+    pub(crate) mode: Option<Mode>,
+    pub(crate) limit: Option<u32>,
     /// Number of permits that a hold returned while it continues.
-    pub(super) returned: Option<u32>,
+    pub(crate) returned: Option<u32>,
     /// The previous token.
-    pub(super) from: Option<FencingToken>,
+    pub(crate) from: Option<FencingToken>,
     /// The previous holder, for a hand-over.
-    pub(super) was: Option<Claim>,
-    pub(super) by: Option<&'a Principal>,
-    pub(super) sequence: Option<u64>,
-    pub(super) reason: Option<String>,
-    pub(super) waited_ms: Option<u64>,
-    pub(super) held_ms: Option<u64>,
-    pub(super) gap_ms: Option<u64>,
+    pub(crate) was: Option<Claim>,
+    pub(crate) by: Option<&'a Principal>,
+    pub(crate) sequence: Option<u64>,
+    pub(crate) reason: Option<String>,
+    pub(crate) waited_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
+    pub(crate) gap_ms: Option<u64>,
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn of(kind: &'a EventKind) -> Self {
+    pub(crate) fn of(kind: &'a EventKind) -> Self {
         let none = Self::default();
         match kind {
             EventKind::Queued { sequence, .. } => Self { sequence: Some(*sequence), ..none },
@@ -77,7 +77,7 @@ fn wait_end_word(reason: WaitEndReason) -> &'static str {
 }
 
 /// Returns the time of the event, in the format of RFC 3339.
-pub(super) fn date(event: &Event) -> String {
+pub(crate) fn date(event: &Event) -> String {
     let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
     humantime::format_rfc3339_millis(moment).to_string()
 }

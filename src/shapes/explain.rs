@@ -1,29 +1,30 @@
-//! The output of `explain --json`.
+//! Explanations of waits.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::cli::json::{Who, because, mode_word};
+use super::{Who, because, mode_word};
 use crate::model::{ExplainedWait, Explanation, LogTime, Obstacle, Participant};
 
 /// The JSON line.
-#[derive(Debug, Serialize)]
-pub(super) struct Explained {
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Explained {
     /// Name of the lock; null for a session.
     lock: Option<String>,
-    chain: Vec<WaitJson>,
+    chain: Vec<Wait>,
     /// Holds whose end ends the wait.
-    freed_by: Vec<ObstacleJson>,
+    freed_by: Vec<Blocker>,
     /// Whether something was left out.
     more: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct WaitJson {
+#[derive(Debug, Serialize, ToSchema)]
+struct Wait {
     lock: String,
     place: u64,
     sequence: u64,
-    waiter: ParticipantJson,
-    waits_for: Vec<ObstacleJson>,
+    waiter: Party,
+    waits_for: Vec<Blocker>,
     /// How long the waiter has waited, in milliseconds.
     since_ms: u64,
     session_state: &'static str,
@@ -31,12 +32,12 @@ struct WaitJson {
     gives_up_ms: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
-struct ObstacleJson {
+#[derive(Debug, Serialize, ToSchema)]
+struct Blocker {
     lock: String,
     because: &'static str,
     #[serde(flatten)]
-    who: ParticipantJson,
+    who: Party,
     since_ms: u64,
     session_state: &'static str,
     /// Time until the hold ends unless it is renewed, in milliseconds; null if only a release ends it.
@@ -45,8 +46,8 @@ struct ObstacleJson {
     recalled: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct ParticipantJson {
+#[derive(Debug, Serialize, ToSchema)]
+struct Party {
     session: Option<String>,
     owner: Option<String>,
     token: Option<String>,
@@ -56,21 +57,21 @@ struct ParticipantJson {
 }
 
 impl Explained {
-    pub(super) fn new(lock: Option<String>, explanation: &Explanation, now: LogTime) -> Self {
-        let obstacle = |one: &Obstacle| ObstacleJson {
+    pub(crate) fn new(lock: Option<String>, explanation: &Explanation, now: LogTime) -> Self {
+        let obstacle = |one: &Obstacle| Blocker {
             lock: one.lock.name.to_string(),
             because: because(one.why),
-            who: ParticipantJson::new(&one.who),
+            who: Party::new(&one.who),
             since_ms: now.ms_since(one.who.since),
             session_state: one.who.health.word(),
             remaining_ms: one.who.ends.map(|ends| ends.ms_since(now)),
             recalled: one.who.recalled,
         };
-        let wait = |wait: &ExplainedWait| WaitJson {
+        let wait = |wait: &ExplainedWait| Wait {
             lock: wait.lock.name.to_string(),
             place: wait.place,
             sequence: wait.sequence,
-            waiter: ParticipantJson::new(&wait.waiter),
+            waiter: Party::new(&wait.waiter),
             waits_for: wait.waits_for.iter().map(obstacle).collect(),
             since_ms: now.ms_since(wait.waiter.since),
             session_state: wait.waiter.health.word(),
@@ -81,7 +82,7 @@ impl Explained {
     }
 }
 
-impl ParticipantJson {
+impl Party {
     fn new(who: &Participant) -> Self {
         Self {
             session: who.session.map(|session| session.to_string()),

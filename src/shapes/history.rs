@@ -3,9 +3,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::events::{Facts, date};
-use super::json::{cluster_id_text, mode_word};
+use super::{cluster_id_text, mode_word};
 use crate::model::{
     Arrival, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid,
     LeaseRequestId, LockKey, LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId,
@@ -13,48 +14,48 @@ use crate::model::{
 };
 
 /// The JSON line of one record.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HistoryLine {
-    pub(super) position: String,
-    pub(super) at: String,
-    pub(super) log_time_ms: u64,
-    pub(super) event: String,
-    pub(super) namespace: String,
-    pub(super) lock: String,
-    pub(super) token: Option<String>,
-    pub(super) session: Option<String>,
-    pub(super) request: Option<String>,
-    pub(super) take: Option<String>,
-    pub(super) mode: Option<String>,
-    pub(super) permits: Option<u32>,
-    pub(super) limit: Option<u32>,
-    pub(super) returned: Option<u32>,
-    pub(super) from: Option<String>,
-    pub(super) was_session: Option<String>,
-    pub(super) was_request: Option<String>,
-    pub(super) was_take: Option<String>,
-    pub(super) reason: Option<String>,
-    pub(super) by: Option<String>,
-    pub(super) waited_ms: Option<u64>,
-    pub(super) held_ms: Option<u64>,
-    pub(super) sequence: Option<u64>,
-    pub(super) queued: Option<bool>,
-    pub(super) unfair: Option<bool>,
-    pub(super) set: Option<bool>,
-    pub(super) passing: Option<bool>,
-    pub(super) owner: Option<String>,
-    pub(super) principal: Option<String>,
-    pub(super) who: Option<String>,
-    pub(super) why: Option<String>,
-    pub(super) previous: String,
-    pub(super) before: String,
-    pub(super) hash: String,
-    pub(super) cluster_id: Option<String>,
+pub(crate) struct HistoryLine {
+    pub(crate) position: String,
+    pub(crate) at: String,
+    pub(crate) log_time_ms: u64,
+    pub(crate) event: String,
+    pub(crate) namespace: String,
+    pub(crate) lock: String,
+    pub(crate) token: Option<String>,
+    pub(crate) session: Option<String>,
+    pub(crate) request: Option<String>,
+    pub(crate) take: Option<String>,
+    pub(crate) mode: Option<String>,
+    pub(crate) permits: Option<u32>,
+    pub(crate) limit: Option<u32>,
+    pub(crate) returned: Option<u32>,
+    pub(crate) from: Option<String>,
+    pub(crate) was_session: Option<String>,
+    pub(crate) was_request: Option<String>,
+    pub(crate) was_take: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) by: Option<String>,
+    pub(crate) waited_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
+    pub(crate) sequence: Option<u64>,
+    pub(crate) queued: Option<bool>,
+    pub(crate) unfair: Option<bool>,
+    pub(crate) set: Option<bool>,
+    pub(crate) passing: Option<bool>,
+    pub(crate) owner: Option<String>,
+    pub(crate) principal: Option<String>,
+    pub(crate) who: Option<String>,
+    pub(crate) why: Option<String>,
+    pub(crate) previous: String,
+    pub(crate) before: String,
+    pub(crate) hash: String,
+    pub(crate) cluster_id: Option<String>,
 }
 
 impl HistoryLine {
-    pub(super) fn new(record: &HistoryRecord) -> Self {
+    pub(crate) fn new(record: &HistoryRecord) -> Self {
         let event = &record.event;
         let (session, request, take) = claim_fields(event.subject.claim());
         let mut line = Self {
@@ -82,7 +83,7 @@ impl HistoryLine {
     }
 
     /// Adds the id of the cluster.
-    pub(super) fn of(mut self, cluster_id: u128) -> Self {
+    pub(crate) fn of(mut self, cluster_id: u128) -> Self {
         self.cluster_id = Some(cluster_id_text(cluster_id));
         self
     }
@@ -114,7 +115,7 @@ impl HistoryLine {
     }
 
     /// Returns the record of this line, or an error that names the first invalid field.
-    pub(super) fn record(&self) -> Result<HistoryRecord, Invalid> {
+    pub(crate) fn record(&self) -> Result<HistoryRecord, Invalid> {
         let namespace = Namespace::parse(&self.namespace)?;
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(&self.lock)? };
         let mode = self.read_mode()?;

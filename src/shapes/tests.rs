@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use super::*;
 use crate::model::{FencingToken, LockKey, LockName, Namespace, Principal, SessionId};
 
-pub(in crate::cli) fn value(shape: &impl Serialize) -> Value {
+pub(crate) fn value(shape: &impl Serialize) -> Value {
     serde_json::to_value(shape).unwrap()
 }
 
-pub(in crate::cli) fn lock() -> LockKey {
+pub(crate) fn lock() -> LockKey {
     LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").unwrap() }
 }
 
-pub(in crate::cli) fn holder() -> HolderView {
+pub(crate) fn holder() -> HolderView {
     HolderView {
         session: Some(SessionId::new(0, 3)),
         owner: None,

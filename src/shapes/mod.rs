@@ -1,25 +1,44 @@
-//! Parts of `--json` output that several commands share. An empty field is always present, as null.
+//! The objects of answers, which `--json` and the HTTP port share. An empty field is always present, as null.
+//!
+//! Knows: model, service, client. Never: where an object is printed or sent.
+
+mod acts;
+mod errors;
+pub(crate) mod events;
+mod explain;
+pub(crate) mod history;
+mod locks;
+mod sessions;
+mod status;
 
 use std::time::Duration;
 
 use serde::Serialize;
+use utoipa::ToSchema;
+
+pub(crate) use self::acts::{Asked, Broken, Checked, EndedSession, Free, HandedOver, Semaphore, state_word};
+pub(crate) use self::errors::{CycleLink, LeaderNode};
+pub(crate) use self::explain::Explained;
+pub(crate) use self::locks::{Leader, Lock, LockRow};
+pub(crate) use self::sessions::Session;
+pub(crate) use self::status::{Cluster, Member, behind};
 
 use crate::model::{HolderView, LogTime, Metadata, Mode, WaitReason, WaiterView};
 use crate::service::Role;
 
 /// The JSON line of `acquire` and `refresh`.
-#[derive(Debug, Serialize)]
-pub(super) struct Leased {
-    pub(super) namespace: String,
-    pub(super) lock: String,
-    pub(super) token: Option<String>,
-    pub(super) handle: String,
-    pub(super) remaining_ms: u64,
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Leased {
+    pub(crate) namespace: String,
+    pub(crate) lock: String,
+    pub(crate) token: Option<String>,
+    pub(crate) handle: String,
+    pub(crate) remaining_ms: u64,
 }
 
 /// The metadata of a client.
-#[derive(Debug, Serialize)]
-pub(super) struct Who {
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Who {
     who: String,
     why: Option<String>,
     host: String,
@@ -27,15 +46,15 @@ pub(super) struct Who {
 }
 
 impl Who {
-    pub(super) fn new(metadata: &Metadata) -> Self {
+    pub(crate) fn new(metadata: &Metadata) -> Self {
         let why = Some(&*metadata.why).filter(|why| !why.is_empty()).map(str::to_owned);
         Self { who: metadata.name().into_owned(), why, host: metadata.host.to_string(), pid: metadata.pid }
     }
 }
 
 /// A holder as `show` and `break` print it.
-#[derive(Debug, Serialize)]
-pub(super) struct Holder {
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Holder {
     session: Option<String>,
     owner: Option<String>,
     token: String,
@@ -50,7 +69,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn new(holder: &HolderView, now: LogTime) -> Self {
+    pub(crate) fn new(holder: &HolderView, now: LogTime) -> Self {
         Self {
             session: holder.session.map(|session| session.to_string()),
             owner: holder.owner.as_ref().map(ToString::to_string),
@@ -67,8 +86,8 @@ impl Holder {
 }
 
 /// A waiter as `show` and `break` print it.
-#[derive(Debug, Serialize)]
-pub(super) struct Waiter {
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Waiter {
     place: u64,
     sequence: u64,
     session: Option<String>,
@@ -80,7 +99,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(waiter: &WaiterView, now: LogTime) -> Self {
+    pub(crate) fn new(waiter: &WaiterView, now: LogTime) -> Self {
         Self {
             place: waiter.place,
             sequence: waiter.sequence,
@@ -94,7 +113,7 @@ impl Waiter {
     }
 }
 
-pub(super) fn mode_word(mode: Mode) -> &'static str {
+pub(crate) fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
         Mode::Shared => "shared",
@@ -109,7 +128,7 @@ fn permits(mode: Mode) -> Option<u32> {
     }
 }
 
-pub(super) fn role_word(role: Role) -> &'static str {
+pub(crate) fn role_word(role: Role) -> &'static str {
     match role {
         Role::Leader => "leader",
         Role::Follower => "follower",
@@ -118,7 +137,7 @@ pub(super) fn role_word(role: Role) -> &'static str {
 }
 
 /// Returns why one claim blocks another, as one word.
-pub(super) fn because(why: WaitReason) -> &'static str {
+pub(crate) fn because(why: WaitReason) -> &'static str {
     match why {
         WaitReason::Holds => "held",
         WaitReason::StandsAhead => "ahead",
@@ -128,14 +147,14 @@ pub(super) fn because(why: WaitReason) -> &'static str {
 }
 
 /// A duration in whole milliseconds.
-pub(super) fn milliseconds(duration: Duration) -> u64 {
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the text of a cluster id.
-pub(super) fn cluster_id_text(cluster_id: u128) -> String {
+pub(crate) fn cluster_id_text(cluster_id: u128) -> String {
     format!("{cluster_id:032x}")
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -1,0 +1,201 @@
+//! `acquire`: a lock as a lease, or one or several locks in a session.
+
+use axum::http::{Method, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::acquire_body::{AcquireBody, Prepared};
+use super::call::{Answered, At, Call, decided, is_gone};
+use super::fields::Ends;
+use super::problem::Failed;
+use super::settle::{Settled, poll};
+use crate::limits;
+use crate::model::{
+    BoundAdvice, Command, DurationField, EndReason, Grant, LockKey, LogTime, Outcome, Place, Refusal, RenewalTarget,
+    Reply, TakeLease,
+};
+use crate::service::{self, ErrorCode, LockService, Proof, RenewalCall};
+use crate::shapes::Holder;
+
+/// The grant, or the place in the queue.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Acquired {
+    Granted(Granted),
+    Waiting(Waiting),
+}
+
+/// A lock that was granted, or a set.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Granted {
+    /// The word `granted`.
+    state: &'static str,
+    /// Name of the lock; not for a set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lock: Option<String>,
+    /// Fencing token; not for a set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    /// The locks of a set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locks: Option<Vec<GrantedMember>>,
+    request: String,
+    /// The secret that refreshes and releases a lease. Not for a hold of a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handle: Option<String>,
+    waited_ms: u64,
+    /// When the hold ends; not if only its session ends it.
+    #[serde(flatten)]
+    ends: Option<Ends>,
+}
+
+/// One lock of a set that was granted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct GrantedMember {
+    lock: String,
+    token: String,
+}
+
+/// The place of a request in the queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Waiting {
+    /// The word `waiting`.
+    state: &'static str,
+    /// Position in the queue, from 1.
+    place: u64,
+    sequence: String,
+    /// One of the holders.
+    held_by: Option<Holder>,
+    request: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handle: Option<String>,
+}
+
+impl Call for AcquireBody {
+    const METHOD: Method = Method::POST;
+    const PATH: &'static str = "/v1/ns/{namespace}/acquire";
+    const WORD: &'static str = "acquire";
+    const STATUSES: &'static [u16] = &[200, 202];
+    const ERRORS: &'static [ErrorCode] = &[
+        ErrorCode::NotAcquired,
+        ErrorCode::AlreadyHeld,
+        ErrorCode::KindMismatch,
+        ErrorCode::Deadlock,
+        ErrorCode::LimitMismatch,
+        ErrorCode::LimitExceeded,
+        ErrorCode::LimitUnknown,
+        ErrorCode::Quota,
+        ErrorCode::SessionEnded,
+        ErrorCode::WrongHandle,
+        ErrorCode::TooOld,
+        ErrorCode::RequestReused,
+        ErrorCode::Lost,
+    ];
+    type Answer = Acquired;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Acquired>, Failed> {
+        let poll = poll(self.wait_ms, self.poll_ms)?;
+        let in_session = self.session.is_some();
+        let prepared = if in_session { self.in_session(at).await? } else { self.as_lease(at)? };
+        let Prepared { call, named, request, handle } = prepared;
+        let Command::TakeLease(take) = &call.command else {
+            return answered(at.settle(&call, named, poll).await?, None, request, handle);
+        };
+        let lengths = Lengths::of(take.lease_ms, poll.is_some());
+        if lengths.first < take.lease_ms {
+            at.lease_is_permitted(take.lease_ms).await?;
+        }
+        let take_for = |lease_ms| {
+            let command = Command::TakeLease(TakeLease { lease_ms, ..take.clone() });
+            service::Call { command, ..call.clone() }
+        };
+        let mut settled = at.settle(&take_for(lengths.first), named, poll).await?;
+        let reused = matches!(settled.reply.outcome, Outcome::Refused(Refusal::RequestReused { .. }));
+        if reused && lengths.first != lengths.other {
+            // The first copy of this request waited and this one does not, or the reverse.
+            settled = at.settle(&take_for(lengths.other), named, poll).await?;
+        }
+        let longer = at.lengthened(&settled, take).await?;
+        answered(settled, longer, request, handle)
+    }
+}
+
+/// The lengths with which the copies of one lease request may have been submitted.
+struct Lengths {
+    first: u64,
+    other: u64,
+}
+
+impl Lengths {
+    /// A request that waits asks for a short lease, so that a lock that was granted to an absent caller is soon free.
+    fn of(lease_ms: u64, waits: bool) -> Self {
+        let short = lease_ms.min(limits::CLAIM_LEASE_MS_MAX);
+        let (first, other) = if waits { (short, lease_ms) } else { (lease_ms, short) };
+        Self { first, other }
+    }
+}
+
+/// Returns the answer for a settled request. `longer` is the end of a lease that was lengthened.
+pub(super) fn answered<S: LockService>(
+    mut settled: Settled<S>,
+    longer: Option<LogTime>,
+    request: String,
+    handle: Option<String>,
+) -> Result<Answered<Acquired>, Failed> {
+    let value = if let Outcome::Queued(Place { place, sequence, held_by, .. }) = &settled.reply.outcome {
+        let held_by = held_by.as_deref().map(|holder| Holder::new(holder, settled.reply.stamp));
+        let (place, sequence) = (*place, sequence.to_string());
+        Acquired::Waiting(Waiting { state: "waiting", place, sequence, held_by, request, handle })
+    } else {
+        let grants = settled.granted()?;
+        let deadlines = grants.iter().flat_map(|(_, grant)| [grant.deadline, grant.ends]).flatten();
+        let deadline = longer.or(deadlines.min());
+        let member = |(lock, grant): &(LockKey, Grant)| (lock.name.to_string(), grant.token.to_string());
+        let is_set = matches!(settled.reply.outcome, Outcome::GrantedSet(_));
+        let only = grants.first().filter(|_| !is_set).map(member).unzip();
+        let set = || grants.iter().map(member).map(|(lock, token)| GrantedMember { lock, token }).collect();
+        Acquired::Granted(Granted {
+            state: "granted",
+            lock: only.0,
+            token: only.1,
+            locks: is_set.then(set),
+            request,
+            handle,
+            waited_ms: grants.iter().map(|(_, grant)| grant.waited_ms).max().unwrap_or_default(),
+            ends: deadline.map(|deadline| Ends::new(settled.first, deadline)),
+        })
+    };
+    settled.leave();
+    let status = if matches!(value, Acquired::Waiting(_)) { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok(Answered { status, ..Answered::by(&settled.reply, value) })
+}
+
+impl<S: LockService> At<S> {
+    /// Refuses a lease that the cluster would refuse once it is granted.
+    async fn lease_is_permitted(&self, value: u64) -> Result<(), Failed> {
+        let high = self.service.status().await?.ttl_ms_max;
+        if value <= high {
+            return Ok(());
+        }
+        let (field, low, advice) = (DurationField::Lease, limits::LEASE_MS_MIN, BoundAdvice::HoldASession);
+        Err(Failed::refused(Refusal::OutOfBounds { field, low, high, value, advice }, LogTime(0)))
+    }
+
+    /// Sets the end of a lease that was granted for a short time only, and returns it.
+    async fn lengthened(&self, settled: &Settled<S>, take: &TakeLease) -> Result<Option<LogTime>, Failed> {
+        let Outcome::Granted(Grant { deadline: Some(deadline), .. }) = &settled.reply.outcome else { return Ok(None) };
+        let short = limits::CLAIM_LEASE_MS_MAX;
+        if take.lease_ms <= short || short < deadline.ms_since(settled.reply.stamp) {
+            return Ok(None);
+        }
+        let (lock, handle, lease_ms) = (take.lock.clone(), take.handle.clone(), take.lease_ms);
+        let target = RenewalTarget::Lease { lock, handle, lease_ms };
+        match self.renewed(RenewalCall { target, proof: Proof::Trusted, attempt: 0 }).await? {
+            Reply { outcome: Outcome::Renewed { deadline, .. }, .. } => Ok(Some(deadline)),
+            reply if is_gone(&reply) => {
+                Err(Failed::Lost { lock: take.lock.name.to_string(), reason: EndReason::Expired })
+            }
+            reply => Err(decided(reply).map_or_else(|failed| failed, Failed::unexpected)),
+        }
+    }
+}

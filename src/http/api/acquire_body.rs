@@ -1,0 +1,239 @@
+//! The request of `acquire`, and the command that it becomes.
+
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::body::Object;
+use super::call::At;
+use super::fields::{ModeWord, absent, access, drawn_uuid, lease_request, metadata, needed, number, session};
+use super::problem::Failed;
+use crate::limits;
+use crate::model::{
+    self, Access, Command, Extras, Fairness, Handle, Invalid, LockName, LockValue, LogTime, OnDeadlock, Owner, Parent,
+    Patience, Reentry, SmallMap, TakeLease,
+};
+use crate::service::{self, LockService};
+
+/// Acquires a lock: as a lease, which ends after `lease_ms` unless it is refreshed, or in a session with `session` and
+/// `handle`, one lock or a set. With `wait_ms` it waits in the queue: after `poll_ms` the answer is 202, and the same
+/// body with its `request` and `handle`, sent again to any node, keeps the place.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly", "lease_ms": 600_000}))]
+pub(super) struct AcquireBody {
+    /// Name of the lock.
+    lock: Option<String>,
+    /// Several locks, which are granted together or not at all. Only in a session, in place of `lock`.
+    #[schema(value_type = Option<Vec<MemberOfSet>>)]
+    locks: Option<Vec<Object<MemberOfSet>>>,
+    mode: Option<ModeWord>,
+    /// Number of permits; 1 by default.
+    permits: Option<u32>,
+    /// Limit of the semaphore, which its first request must name.
+    limit: Option<u32>,
+    /// How long the hold lasts unless it is renewed. A lease needs it; a session's hold may have it.
+    pub(super) lease_ms: Option<u64>,
+    /// Longest wait in the queue. The first copy of a request decides it. Default 0: does not wait.
+    pub(super) wait_ms: Option<u64>,
+    /// Time after which a request that still waits is answered with 202. Default `wait_ms`, at most 30 s.
+    pub(super) poll_ms: Option<u64>,
+    /// Id of the session.
+    pub(super) session: Option<String>,
+    /// The secret that proves the session, or that will prove the lease.
+    handle: Option<String>,
+    /// Makes a retry safe: the same request with the same fields gets the first answer. A UUID for a lease, together
+    /// with `handle`; a growing number in a session.
+    request: Option<String>,
+    /// Log time that the caller knew before the first try of a lease. With it, no late copy is executed again.
+    since_ms: Option<u64>,
+    /// The line of execution within the session.
+    owner: Option<String>,
+    /// The line of execution that waits until this one has finished.
+    #[schema(value_type = Option<ParentOwner>)]
+    parent: Option<Object<ParentOwner>>,
+    reentry: Option<ReentryWord>,
+    /// Whether it may overtake others in the queue.
+    unfair: Option<bool>,
+    /// How long the lock stays closed after an involuntary end.
+    delay_ms: Option<u64>,
+    /// A text that is stored with the hold and shown to every client.
+    value: Option<String>,
+    /// Whether it waits although that closes a cycle of owners that wait for each other.
+    wait_in_cycles: Option<bool>,
+    /// Minimum time between two grants.
+    at_least_ms: Option<u64>,
+    /// The hold ends this long after its grant.
+    at_most_ms: Option<u64>,
+    /// Whether the session keeps the hold between uses.
+    cached: Option<bool>,
+    /// All requests of the session below this number were answered and will not be repeated.
+    answered_below: Option<String>,
+    /// Name of the client, for display.
+    who: Option<String>,
+    /// Purpose, for display.
+    why: Option<String>,
+    host: Option<String>,
+    pid: Option<u32>,
+    process: Option<String>,
+    trace: Option<String>,
+}
+
+/// One lock of a set.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MemberOfSet {
+    lock: String,
+    mode: Option<ModeWord>,
+    permits: Option<u32>,
+    limit: Option<u32>,
+}
+
+/// A line of execution of a session.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ParentOwner {
+    pub(super) session: String,
+    owner: String,
+}
+
+/// What happens if the same owner holds the lock already.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ReentryWord {
+    /// The request is refused. The default.
+    Refuse,
+    /// The hold counts the acquisitions, and needs as many releases.
+    Count,
+    /// The request waits.
+    Wait,
+}
+
+/// A request that was read, and what its answer repeats.
+pub(super) struct Prepared {
+    pub(super) call: service::Call,
+    /// Whether the caller can send the same request again.
+    pub(super) named: bool,
+    pub(super) request: String,
+    pub(super) handle: Option<String>,
+}
+
+impl AcquireBody {
+    /// The command of a lease, with a drawn request and handle if the caller names none.
+    pub(super) fn as_lease<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
+        self.no_fields_of_a_session()?;
+        let lock = at.lock(&needed("lock", self.lock.as_deref())?)?;
+        let lease_ms = needed("lease_ms", self.lease_ms)?;
+        if self.request.is_some() != self.handle.is_some() {
+            let field = if self.request.is_some() { "handle" } else { "request" };
+            return Err(Invalid::new(field, "set where the other of `request` and `handle` is", "nothing").into());
+        }
+        let named = self.request.is_some();
+        let request = self.request.unwrap_or_else(|| drawn_uuid(at.api.clock.random_u128()));
+        let handle = self.handle.unwrap_or_else(|| at.drawn_handle());
+        let take = TakeLease {
+            lock,
+            take: lease_request(&request)?,
+            handle: Handle::parse(&handle)?,
+            access: access(self.mode, self.permits, self.limit)?,
+            lease_ms,
+            patience: patience(self.wait_ms),
+            metadata: metadata([self.who, self.why, self.host, self.process, self.trace], self.pid),
+        };
+        let call = service::Call { since: self.since_ms.map(LogTime), ..service::Call::new(Command::TakeLease(take)) };
+        Ok(Prepared { call, named, request, handle: Some(handle) })
+    }
+
+    fn no_fields_of_a_session(&self) -> Result<(), Invalid> {
+        let form = "for a lease; only in a session";
+        absent(form, "locks", self.locks.as_ref())?;
+        absent(form, "owner", self.owner.as_ref())?;
+        absent(form, "parent", self.parent.as_ref())?;
+        absent(form, "reentry", self.reentry.as_ref())?;
+        absent(form, "unfair", self.unfair.as_ref())?;
+        absent(form, "delay_ms", self.delay_ms.as_ref())?;
+        absent(form, "value", self.value.as_ref())?;
+        absent(form, "wait_in_cycles", self.wait_in_cycles.as_ref())?;
+        absent(form, "at_least_ms", self.at_least_ms.as_ref())?;
+        absent(form, "at_most_ms", self.at_most_ms.as_ref())?;
+        absent(form, "cached", self.cached.as_ref())?;
+        absent(form, "answered_below", self.answered_below.as_ref())
+    }
+
+    /// The command of an acquire in a session, with a drawn number if the caller names none.
+    pub(super) async fn in_session<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
+        absent("in a session", "since_ms", self.since_ms.as_ref())?;
+        let id = needed("session", self.session.as_deref())?;
+        let (session, proof) = at.proven(id, needed("handle", self.handle.as_deref())?)?;
+        let extras = self.extras()?;
+        let locks = self.locks_of_session()?;
+        let named = self.request.is_some();
+        let request = at.request(session, self.request.as_deref()).await?;
+        let acquire = model::Acquire {
+            request,
+            answered_below: self.answered_below.map_or(Ok(0), |text| number("answered_below", &text))?,
+            locks,
+            owner: self.owner.map(|owner| Owner::parse(&owner)).transpose()?,
+            patience: patience(self.wait_ms),
+            metadata: metadata([self.who, self.why, self.host, self.process, self.trace], self.pid),
+            lease_ms: self.lease_ms,
+            extras,
+        };
+        let call = service::Call { proof, ..service::Call::new(Command::Acquire(acquire)) };
+        Ok(Prepared { call, named, request: request.number.to_string(), handle: None })
+    }
+
+    /// The locks of an acquire in a session: one, or the members of a set.
+    fn locks_of_session(&self) -> Result<SmallMap<LockName, Access>, Invalid> {
+        let mut locks = SmallMap::new();
+        let Some(members) = &self.locks else {
+            let name = LockName::parse(needed("lock", self.lock.as_deref())?)?;
+            locks.insert(name, access(self.mode, self.permits, self.limit)?);
+            return Ok(locks);
+        };
+        let form = "next to `locks`";
+        absent(form, "lock", self.lock.as_ref())?;
+        absent(form, "mode", self.mode.as_ref())?;
+        absent(form, "permits", self.permits.as_ref())?;
+        absent(form, "limit", self.limit.as_ref())?;
+        if limits::LOCKS_A_SET_MAX < members.len() {
+            return Err(Invalid::new("locks", format!("1 to {} in one set", limits::LOCKS_A_SET_MAX), members.len()));
+        }
+        for Object(MemberOfSet { lock, mode, permits, limit }) in members {
+            if locks.insert(LockName::parse(lock)?, access(*mode, *permits, *limit)?).is_some() {
+                return Err(Invalid::new("locks", "each name once in a set", format!("{lock:?} twice")));
+            }
+        }
+        Ok(locks)
+    }
+
+    /// The choices that few callers make; `None` if none is made.
+    fn extras(&self) -> Result<Option<Box<Extras>>, Invalid> {
+        let parent = |Object(ParentOwner { session: id, owner }): &Object<ParentOwner>| {
+            Ok::<_, Invalid>(Parent { session: session(id)?, owner: Owner::parse(owner)? })
+        };
+        let extras = Extras {
+            reentry: match self.reentry {
+                None | Some(ReentryWord::Refuse) => Reentry::Refuse,
+                Some(ReentryWord::Count) => Reentry::Count,
+                Some(ReentryWord::Wait) => Reentry::Wait,
+            },
+            fairness: if self.unfair == Some(true) { Fairness::Barging } else { Fairness::Fair },
+            delay_ms: self.delay_ms.unwrap_or_default(),
+            value: self.value.as_deref().map(LockValue::parse).transpose()?,
+            parent: self.parent.as_ref().map(parent).transpose()?,
+            deadlock: if self.wait_in_cycles == Some(true) { OnDeadlock::Wait } else { OnDeadlock::Refuse },
+            at_least_ms: self.at_least_ms,
+            at_most_ms: self.at_most_ms,
+            cached: self.cached.unwrap_or_default(),
+        };
+        Ok((extras != *Extras::PLAIN).then(|| Box::new(extras)))
+    }
+}
+
+/// Returns how long a request waits in the queue.
+pub(super) fn patience(wait_ms: Option<u64>) -> Patience {
+    match wait_ms.unwrap_or(0) {
+        0 => Patience::Try,
+        ms => Patience::For { ms },
+    }
+}

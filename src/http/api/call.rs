@@ -1,0 +1,241 @@
+//! What a call is, and what each one works with: its caller, the service, and the state that all calls of a node share.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::RawPathParams;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+use utoipa::ToSchema;
+
+use super::problem::Failed;
+use crate::client::{Retry, repeated};
+use crate::clock::{Clock, SystemClock};
+use crate::limits;
+use crate::model::{
+    Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Query, QueryReply, Refusal, Reply, SessionId,
+};
+use crate::net::ConnectionInfo;
+use crate::rpc::Tasks;
+use crate::rpc::claims::DrawnNumbers;
+use crate::service::{
+    Call as Command, ErrorCode, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError,
+    Source, who_calls,
+};
+use crate::shapes::cluster_id_text;
+
+/// A call: its fields are those of the request's body, or of the query for a `GET`. The comment on the type describes
+/// the call to its users.
+pub(super) trait Call: DeserializeOwned + ToSchema + Send + 'static {
+    const METHOD: Method;
+    /// The path of the route.
+    const PATH: &'static str;
+    /// The name of the call, the same as that of the command and of methods in other languages.
+    const WORD: &'static str;
+    /// The statuses of its answers.
+    const STATUSES: &'static [u16] = &[200];
+    /// Errors that it may return, besides those that all calls may return.
+    const ERRORS: &'static [ErrorCode] = &[];
+    type Answer: Serialize + ToSchema + Send;
+
+    /// Does what the call asks for.
+    fn answer<S: LockService>(self, at: &At<S>) -> impl Future<Output = Result<Answered<Self::Answer>, Failed>> + Send;
+}
+
+/// Errors of calls about a hold that the caller has.
+pub(super) const OF_HOLDS: &[ErrorCode] = &[
+    ErrorCode::NotAcquired,
+    ErrorCode::NotHeld,
+    ErrorCode::HeldByOther,
+    ErrorCode::AlreadyHeld,
+    ErrorCode::Deadlock,
+    ErrorCode::SessionEnded,
+    ErrorCode::WrongHandle,
+    ErrorCode::TooOld,
+    ErrorCode::RequestReused,
+    ErrorCode::Lost,
+];
+
+/// An answer, and the point of the log at which it is true; `None` if it does not depend on the log.
+pub(super) struct Answered<T> {
+    pub(super) status: StatusCode,
+    pub(super) point: Option<(u64, LogTime)>,
+    pub(super) value: T,
+}
+
+impl<T> Answered<T> {
+    /// The answer that is true at this point of the log.
+    pub(super) fn at(index: u64, now: LogTime, value: T) -> Self {
+        Self { status: StatusCode::OK, point: Some((index, now)), value }
+    }
+
+    /// The answer that a reply gives.
+    pub(super) fn by(reply: &Reply, value: T) -> Self {
+        Self::at(reply.index, reply.stamp, value)
+    }
+
+    /// The answer that a query gives.
+    pub(super) fn read(reply: &QueryReply, value: T) -> Self {
+        Self::at(reply.index, reply.now, value)
+    }
+
+    /// An answer that never changes.
+    pub(super) fn fixed(value: T) -> Self {
+        Self { status: StatusCode::OK, point: None, value }
+    }
+}
+
+impl<T: Serialize> IntoResponse for Answered<T> {
+    fn into_response(self) -> Response {
+        let mut answer = (self.status, Json(self.value)).into_response();
+        if let Some((index, now)) = self.point {
+            answer.headers_mut().insert(INDEX, index.into());
+            answer.headers_mut().insert(LOG_TIME, now.0.into());
+        }
+        answer
+    }
+}
+
+/// What all calls of one node share.
+pub(super) struct Api<S> {
+    pub(super) service: S,
+    pub(super) info: ServerInfo,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The tasks that withdraw claims of callers that are gone.
+    pub(super) tasks: Tasks,
+    /// Numbers of requests whose callers name none.
+    pub(super) drawn: DrawnNumbers,
+    /// Limits the acquires in progress, together with the withdrawals of those whose callers are gone.
+    pub(super) claims: Arc<Semaphore>,
+    /// Limits the requests that wait for a lock.
+    pub(super) polls: Semaphore,
+    /// True once the node stops: then waits end.
+    pub(super) stop: watch::Receiver<bool>,
+    /// The calls as OpenAPI describes them.
+    pub(super) description: Value,
+}
+
+impl<S: LockService> Api<S> {
+    /// Creates the calls of a node.
+    pub(super) fn new(
+        service: S,
+        info: ServerInfo,
+        tasks: Tasks,
+        stop: watch::Receiver<bool>,
+        description: Value,
+    ) -> Arc<Self> {
+        let (drawn, claims) = (DrawnNumbers::new(info.node), Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX)));
+        let (clock, polls) = (Arc::new(SystemClock::new()), Semaphore::new(limits::HTTP_POLLS_MAX));
+        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, stop, description })
+    }
+
+    pub(super) fn retry(&self) -> Retry {
+        Retry::new(Arc::clone(&self.clock), REQUEST_WAIT).of_attempts_within(self.service.answers_within())
+    }
+
+    /// Adds what every answer says about the node and its cluster.
+    pub(super) fn signed(&self, mut answer: Response) -> Response {
+        let headers = answer.headers_mut();
+        headers.insert(NODE, self.info.node.into());
+        let cluster = self.info.cluster_id.borrow().map(cluster_id_text).and_then(|id| HeaderValue::try_from(id).ok());
+        cluster.and_then(|id| headers.insert(CLUSTER, id));
+        answer
+    }
+}
+
+/// Something that is made of all calls: their routes, or their description.
+pub(super) trait OfCalls: Sized {
+    /// Adds a call.
+    fn with<C: Call>(self) -> Self;
+}
+
+const NODE: HeaderName = HeaderName::from_static("lockkeeper-node");
+const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
+const INDEX: HeaderName = HeaderName::from_static("lockkeeper-index");
+const LOG_TIME: HeaderName = HeaderName::from_static("lockkeeper-log-time");
+
+/// A request's caller and the names in its path.
+pub(super) struct At<S> {
+    pub(super) api: Arc<Api<S>>,
+    /// The service for this caller.
+    pub(super) service: S,
+    pub(super) namespace: Namespace,
+    /// The session that the path names.
+    pub(super) session: Option<SessionId>,
+}
+
+impl<S: LockService> At<S> {
+    pub(super) fn new(
+        api: Arc<Api<S>>,
+        connection: &ConnectionInfo,
+        params: &RawPathParams,
+        headers: &HeaderMap,
+    ) -> Result<Self, Failed> {
+        let shown = || who_calls(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes), Some(connection));
+        let service = api.service.for_caller(Source::Connection(connection.id()), connection.from, shown)?;
+        let param = |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+        let namespace = param("namespace").map(Namespace::parse).transpose()?.unwrap_or_default();
+        let session = param("id").map(str::parse).transpose()?;
+        Ok(Self { api, service, namespace, session })
+    }
+
+    /// The lock with this name in the namespace of the path.
+    pub(super) fn lock(&self, name: &str) -> Result<LockKey, Invalid> {
+        Ok(LockKey { namespace: self.namespace.clone(), name: LockName::parse(name)? })
+    }
+
+    /// Submits a command until it is answered. Also returns whether an earlier attempt may have been executed. A
+    /// refusal is a reply.
+    pub(super) async fn repeated(&self, call: &Command) -> Result<(Reply, bool), Failed> {
+        Ok(repeated(&self.service, call, &mut self.api.retry()).await?)
+    }
+
+    /// Submits a command that may be repeated, until it is answered.
+    pub(super) async fn submit(&self, call: Command) -> Result<Reply, Failed> {
+        decided(self.repeated(&call).await?.0)
+    }
+
+    /// Renews a session, a lease or a hold, until it is answered. A refusal is a reply.
+    pub(super) async fn renewed(&self, renewal: RenewalCall) -> Result<Reply, Failed> {
+        let attempt = || self.service.renew(vec![renewal.clone()]);
+        let reply = self.api.retry().until_answered(attempt).await?.pop();
+        Ok(reply.ok_or_else(|| ServiceError::Internal("a renewal was not answered".to_owned()))?)
+    }
+
+    /// Answers a query; with the state of this node if `stale`.
+    pub(super) async fn query(&self, query: Query, stale: Option<bool>) -> Result<QueryReply, Failed> {
+        let freshness = if stale == Some(true) { Freshness::Stale } else { Freshness::Linearizable };
+        Ok(self.api.retry().until_answered(|| self.service.query(query.clone(), freshness)).await?)
+    }
+
+    /// The id of the cluster. A cluster that is being founded has none yet.
+    pub(super) fn cluster_id(&self) -> Result<u128, ServiceError> {
+        self.api.info.cluster_id.borrow().ok_or_else(|| ServiceError::not_sent(NotSent::NoLeader))
+    }
+
+    /// Waits until the node stops.
+    pub(super) async fn stopped(&self) -> Failed {
+        let mut stop = self.api.stop.clone();
+        // If the sender is dropped, the port has ended, too.
+        drop(stop.wait_for(|stopped| *stopped).await);
+        ServiceError::Stopping.into()
+    }
+}
+
+/// Makes a refusal the error.
+pub(super) fn decided(reply: Reply) -> Result<Reply, Failed> {
+    if let Outcome::Refused(refusal) = reply.outcome {
+        return Err(Failed::refused(refusal, reply.stamp));
+    }
+    Ok(reply)
+}
+
+/// Whether a refusal says that the caller holds the lock no more.
+pub(super) fn is_gone(reply: &Reply) -> bool {
+    matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }))
+}

@@ -1,0 +1,147 @@
+//! Fields that several calls have: how they are read, and how answers show when something ends.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::call::At;
+use super::problem::Failed;
+use crate::limits;
+use crate::model::{
+    Access, FencingToken, Handle, Instance, Invalid, LeaseRequestId, LogTime, Metadata, Mode, RequestId, SessionId,
+};
+use crate::service::{LockService, Proof};
+
+/// How a lock is to be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ModeWord {
+    /// The holder is alone.
+    Exclusive,
+    /// Together with other shared holders.
+    Shared,
+    /// As some permits of a semaphore.
+    Permits,
+}
+
+/// Returns the access that the fields `mode`, `permits` and `limit` ask for.
+pub(super) fn access(mode: Option<ModeWord>, permits: Option<u32>, limit: Option<u32>) -> Result<Access, Invalid> {
+    let mode = match (mode.unwrap_or(ModeWord::Exclusive), permits) {
+        (ModeWord::Permits, count) => Mode::Permits(count.unwrap_or(1)),
+        (ModeWord::Exclusive, None) => Mode::Exclusive,
+        (ModeWord::Shared, None) => Mode::Shared,
+        (ModeWord::Exclusive | ModeWord::Shared, Some(count)) => {
+            return Err(Invalid::new("permits", "absent unless `mode` is `permits`", count));
+        }
+    };
+    Ok(Access { mode, limit })
+}
+
+/// When something ends unless it is renewed. A caller surely has it for 0.99 times `remaining_ms`, counted from before
+/// it sent the request.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub(super) struct Ends {
+    /// Log time of the first entry of the log that the request caused.
+    log_time_ms: u64,
+    /// Log time of the end.
+    deadline_ms: u64,
+    /// The difference of the two.
+    remaining_ms: u64,
+}
+
+impl Ends {
+    pub(super) fn new(stamp: LogTime, deadline: LogTime) -> Self {
+        Self { log_time_ms: stamp.0, deadline_ms: deadline.0, remaining_ms: deadline.ms_since(stamp) }
+    }
+}
+
+/// Reads a number that is written as a text, because not every client has integers of 64 bits.
+pub(super) fn number(field: &str, text: &str) -> Result<u64, Invalid> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten();
+    number.ok_or_else(|| Invalid::new(field, "decimal digits, as a text", format!("{text:?}")))
+}
+
+/// Reads a fencing token.
+pub(super) fn token(text: &str) -> Result<FencingToken, Invalid> {
+    FencingToken::from_u64(number("token", text)?)
+}
+
+/// Reads the id of a session.
+pub(super) fn session(text: &str) -> Result<SessionId, Invalid> {
+    SessionId::from_u64(number("session", text)?)
+}
+
+/// Returns a field that the call needs.
+pub(super) fn needed<T>(field: &str, value: Option<T>) -> Result<T, Invalid> {
+    value.ok_or_else(|| Invalid::new(field, "set", "nothing"))
+}
+
+/// Refuses a field that the call does not take in this form.
+pub(super) fn absent<T>(form: &str, field: &str, value: Option<&T>) -> Result<(), Invalid> {
+    if value.is_none() { Ok(()) } else { Err(Invalid::new(field, format!("absent {form}"), "a value")) }
+}
+
+/// Reads 32 hexadecimal digits, which hyphens may divide as in a UUID.
+fn uuid(field: &str, text: &str) -> Result<u128, Invalid> {
+    let hyphens = text.match_indices('-').map(|(at, _)| at).collect::<Vec<_>>();
+    let digits = text.replace('-', "");
+    let well = [&[][..], &[8, 13, 18, 23]].contains(&&*hyphens) && digits.len() == 32;
+    let hex = well && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = hex.then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
+    number.ok_or_else(|| Invalid::new(field, "a UUID", format!("{text:?}")))
+}
+
+/// Reads the id of a lease's request.
+pub(super) fn lease_request(text: &str) -> Result<LeaseRequestId, Invalid> {
+    uuid("request", text).map(LeaseRequestId)
+}
+
+/// Reads the run of a client.
+pub(super) fn instance(text: Option<&str>) -> Result<Instance, Invalid> {
+    text.map_or(Ok(Instance(0)), |text| uuid("instance", text).map(Instance))
+}
+
+/// Makes a random UUID of version 4.
+pub(super) fn drawn_uuid(random: u128) -> String {
+    let bits = random & !(0xf << 76 | 0xc << 60) | 0x4 << 76 | 0x8 << 60;
+    let digits = format!("{bits:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    parts.join("-")
+}
+
+impl<S: LockService> At<S> {
+    /// Returns a session and the proof that the caller may act for it.
+    pub(super) fn proven(&self, id: &str, handle: &str) -> Result<(SessionId, Proof), Invalid> {
+        Ok((session(id)?, self.proof(handle)?))
+    }
+
+    /// Returns the proof that a handle gives in the namespace of the path.
+    pub(super) fn proof(&self, handle: &str) -> Result<Proof, Invalid> {
+        Ok(Proof::Handle { handle: Handle::parse(handle)?, namespace: self.namespace.clone() })
+    }
+
+    /// Returns the number of a session's request; a generated one if the caller names none.
+    pub(super) async fn request(&self, session: SessionId, request: Option<&str>) -> Result<RequestId, Failed> {
+        let Some(text) = request else {
+            let number = self.api.drawn.next(&self.service, &*self.api.clock).await?;
+            return Ok(RequestId { session, number });
+        };
+        let number = number("request", text)?;
+        if number == 0 || limits::OWN_REQUESTS_MIN <= number {
+            let bound = format!("a number from 1 to {}, as a text", limits::OWN_REQUESTS_MIN - 1);
+            return Err(Invalid::new("request", bound, text).into());
+        }
+        Ok(RequestId { session, number })
+    }
+
+    /// Draws a handle.
+    pub(super) fn drawn_handle(&self) -> String {
+        Handle::from_random(self.api.clock.random_u128()).reveal().to_owned()
+    }
+}
+
+/// Returns what the caller states about itself, from the fields `who`, `why`, `host`, `pid`, `process` and `trace`.
+pub(super) fn metadata(texts: [Option<String>; 5], pid: Option<u32>) -> Metadata {
+    let [who, why, host, process, trace] = texts.map(|text| text.unwrap_or_default().into());
+    Metadata { who, why, host, pid: pid.unwrap_or_default(), process, trace }
+}

@@ -1,0 +1,179 @@
+//! `release`, `withdraw` and `refresh`: gives back a hold or a request, and keeps a hold.
+
+use axum::http::Method;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::call::{Answered, At, Call, OF_HOLDS, decided, is_gone};
+use super::fields::{Ends, absent, lease_request, needed, token};
+use super::problem::Failed;
+use crate::model::{Alter, Alteration, Command, Handle, Outcome, Release, RenewalTarget};
+use crate::service::{self, ErrorCode, LockService, Proof, RenewalCall};
+
+/// Releases a lease by its `handle`, or a hold of a session by its `token`. With `permits`, returns only that many.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly", "handle": "c0ffee"}))]
+pub(super) struct ReleaseBody {
+    lock: String,
+    /// The secret that proves the lease or the session.
+    handle: String,
+    /// Id of the session, for its hold.
+    session: Option<String>,
+    /// Number of the session's request, for a safe retry.
+    request: Option<String>,
+    /// Fencing token of the session's hold.
+    token: Option<String>,
+    /// Number of permits to return. Default: the whole hold.
+    permits: Option<u32>,
+}
+
+/// What remains of a hold.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Released {
+    /// This is always true.
+    released: bool,
+    /// The depth or the permits that remain; 0 if the hold has ended.
+    left: u32,
+}
+
+impl Call for ReleaseBody {
+    const METHOD: Method = Method::POST;
+    const PATH: &'static str = "/v1/ns/{namespace}/release";
+    const WORD: &'static str = "release";
+    const ERRORS: &'static [ErrorCode] = OF_HOLDS;
+    type Answer = Released;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Released>, Failed> {
+        let lock = at.lock(&self.lock)?;
+        let Some(id) = &self.session else {
+            let form = "for a lease; only in a session";
+            absent(form, "request", self.request.as_ref())?;
+            absent(form, "token", self.token.as_ref())?;
+            absent(form, "permits", self.permits.as_ref())?;
+            let drop = Command::DropLease { lock, handle: Handle::parse(&self.handle)? };
+            let (reply, in_doubt) = at.repeated(&service::Call::new(drop)).await?;
+            // An earlier attempt of this call has released it.
+            let done = in_doubt && is_gone(&reply);
+            let reply = if done { reply } else { decided(reply)? };
+            return Ok(Answered::by(&reply, Released { released: true, left: 0 }));
+        };
+        let (session, proof) = at.proven(id, &self.handle)?;
+        let token = token(needed("token", self.token.as_deref())?)?;
+        let (request, answered_below) = (at.request(session, self.request.as_deref()).await?, 0);
+        let command = match self.permits {
+            None => Command::Release(Release { request, answered_below, name: lock.name, token }),
+            Some(count) => {
+                let what = Alteration::ReturnPermits { token, count };
+                Command::Alter(Alter { request, answered_below, name: lock.name, what })
+            }
+        };
+        let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
+        let Outcome::Released { left } = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
+        Ok(Answered::by(&reply, Released { released: true, left }))
+    }
+}
+
+/// Withdraws an acquire: it leaves the queue, or what it was granted is released. A later copy does nothing.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly", "request": "7f1e0c3a-52d4-4b0e-9a55-0b3a3f6b9d11", "handle": "c0ffee"}))]
+pub(super) struct WithdrawBody {
+    /// Name of the lock, for a lease.
+    lock: Option<String>,
+    /// The request of the acquire.
+    request: String,
+    /// The secret that proves the lease or the session.
+    handle: String,
+    /// Id of the session, for its request.
+    session: Option<String>,
+}
+
+/// What became of the request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct State {
+    /// `withdrawn`, `downgraded` or `done`.
+    pub(super) state: &'static str,
+}
+
+impl Call for WithdrawBody {
+    const METHOD: Method = Method::POST;
+    const PATH: &'static str = "/v1/ns/{namespace}/withdraw";
+    const WORD: &'static str = "withdraw";
+    const ERRORS: &'static [ErrorCode] = &[ErrorCode::WrongHandle, ErrorCode::SessionEnded, ErrorCode::Quota];
+    type Answer = State;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<State>, Failed> {
+        let (command, proof) = match &self.session {
+            None => {
+                let lock = at.lock(needed("lock", self.lock.as_deref())?)?;
+                let (take, handle) = (lease_request(&self.request)?, Handle::parse(&self.handle)?);
+                (Command::CancelTake { lock, take, handle }, Proof::Trusted)
+            }
+            Some(id) => {
+                absent("in a session", "lock", self.lock.as_ref())?;
+                let (session, proof) = at.proven(id, &self.handle)?;
+                (Command::Cancel { request: at.request(session, Some(&self.request)).await? }, proof)
+            }
+        };
+        let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
+        let Outcome::Withdrawn = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
+        Ok(Answered::by(&reply, State { state: "withdrawn" }))
+    }
+}
+
+/// Sets the end of a lease, or of a session's hold that has a lease, to this long from now.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly", "handle": "c0ffee", "lease_ms": 600_000}))]
+pub(super) struct RefreshBody {
+    lock: String,
+    /// The secret that proves the lease or the session.
+    handle: String,
+    lease_ms: u64,
+    /// Count of the caller's refreshes. A lower one than the last applied changes nothing. Default: none is counted.
+    attempt: Option<u64>,
+    /// Id of the session, for its hold.
+    session: Option<String>,
+    /// Fencing token of the session's hold.
+    token: Option<String>,
+}
+
+/// The hold and its new end.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Refreshed {
+    token: Option<String>,
+    #[serde(flatten)]
+    ends: Ends,
+}
+
+impl Call for RefreshBody {
+    const METHOD: Method = Method::POST;
+    const PATH: &'static str = "/v1/ns/{namespace}/refresh";
+    const WORD: &'static str = "refresh";
+    const ERRORS: &'static [ErrorCode] = OF_HOLDS;
+    type Answer = Refreshed;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Refreshed>, Failed> {
+        let (lock, lease_ms) = (at.lock(&self.lock)?, self.lease_ms);
+        let (target, proof, held) = match &self.session {
+            None => {
+                absent("for a lease; only in a session", "token", self.token.as_ref())?;
+                let handle = Handle::parse(&self.handle)?;
+                (RenewalTarget::Lease { lock, handle, lease_ms }, Proof::Trusted, None)
+            }
+            Some(id) => {
+                let (session, proof) = at.proven(id, &self.handle)?;
+                let token = token(needed("token", self.token.as_deref())?)?;
+                (RenewalTarget::Hold { lock, session, token, lease_ms }, proof, Some(token))
+            }
+        };
+        let renewal = RenewalCall { target, proof, attempt: self.attempt.unwrap_or_default() };
+        let reply = decided(at.renewed(renewal).await?)?;
+        let Outcome::Renewed { deadline, token, .. } = reply.outcome else {
+            return Err(Failed::unexpected(reply.outcome));
+        };
+        let token = token.or(held).map(|token| token.to_string());
+        Ok(Answered::by(&reply, Refreshed { token, ends: Ends::new(reply.stamp, deadline) }))
+    }
+}

@@ -1,0 +1,182 @@
+//! Describes the calls as OpenAPI 3.1.
+
+use std::collections::BTreeMap;
+
+use axum::http::Method;
+use serde_json::{Map, Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::body::JSON;
+use super::call::{Call, OfCalls};
+use super::problem::{PROBLEM, Problem};
+use crate::service::ErrorCode;
+
+/// Errors that every call may return.
+const OF_ALL: &[ErrorCode] = &[
+    ErrorCode::Invalid,
+    ErrorCode::Unauthenticated,
+    ErrorCode::NotPermitted,
+    ErrorCode::Overloaded,
+    ErrorCode::NoLeader,
+    ErrorCode::Stopping,
+    ErrorCode::Unknown,
+    ErrorCode::Internal,
+];
+
+/// The calls so far, and the types that they name.
+#[derive(Default)]
+pub(super) struct Description {
+    paths: Map<String, Value>,
+    schemas: Map<String, Value>,
+}
+
+impl OfCalls for Description {
+    fn with<C: Call>(mut self) -> Self {
+        let answer = self.named::<C::Answer>();
+        let asked = object::<C>();
+        let description = asked["description"].as_str().unwrap_or_default().to_owned();
+        let summary = description.split(['.', ':', ';']).next().unwrap_or_default();
+        let mut operation = json!({
+            "operationId": C::WORD,
+            "summary": summary,
+            "description": description,
+            "parameters": of_path(C::PATH),
+            "responses": responses::<C>(&answer),
+        });
+        if C::METHOD == Method::POST {
+            let body = self.named::<C>();
+            operation["requestBody"] = json!({"required": true, "content": {JSON: {"schema": body}}});
+        } else if let Some(parameters) = operation["parameters"].as_array_mut() {
+            parameters.extend(of_query(&asked));
+        }
+        let method = C::METHOD.as_str().to_lowercase();
+        let path = self.paths.entry(C::PATH).or_insert_with(|| json!({}));
+        path[method] = operation;
+        // The types to which the body, the query and the answer refer.
+        let mut schemas = Vec::new();
+        C::schemas(&mut schemas);
+        C::Answer::schemas(&mut schemas);
+        self.schemas.extend(schemas.into_iter().map(|(name, schema)| (name, value(&schema))));
+        self
+    }
+}
+
+impl Description {
+    /// Returns the whole document.
+    pub(super) fn document(mut self) -> Value {
+        self.named::<Problem>();
+        let mut schemas = Vec::new();
+        Problem::schemas(&mut schemas);
+        self.schemas.extend(schemas.into_iter().map(|(name, schema)| (name, value(&schema))));
+        json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "lockkeeper",
+                "version": env!("CARGO_PKG_VERSION"),
+                "description": "A replicated lock service. Any node answers any call. Tokens, positions, sequences and \
+                                ids are texts; fields that end in `_ms` are durations or log times in milliseconds.",
+                "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+            },
+            "servers": [{"url": "/"}],
+            "security": [{}, {"bearer": []}],
+            "paths": self.paths,
+            "components": {
+                "schemas": self.schemas,
+                "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            },
+        })
+    }
+
+    /// Adds a type by its name, and returns a reference to it.
+    fn named<T: ToSchema>(&mut self) -> Value {
+        let name = T::name();
+        self.schemas.insert(name.to_string(), value(&T::schema()));
+        json!({"$ref": format!("#/components/schemas/{name}")})
+    }
+}
+
+fn value(schema: &RefOr<Schema>) -> Value {
+    serde_json::to_value(schema).unwrap_or_default()
+}
+
+fn object<T: PartialSchema>() -> Value {
+    value(&T::schema())
+}
+
+/// The parameters that a path has.
+fn of_path(path: &str) -> Vec<Value> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let described = |name: &str| match name {
+        "namespace" => {
+            ("Namespace of the locks; `default` unless the operator uses several.", "default", "^[a-z0-9._-]{1,64}$")
+        }
+        _ => ("Public id of the session.", "41", "^[0-9]{1,19}$"),
+    };
+    let parameter = |name: &str| {
+        let (description, example, pattern) = described(name);
+        let schema = json!({"type": "string", "pattern": pattern});
+        json!({"name": name, "in": "path", "required": true, "description": description, "schema": schema, "example": example})
+    };
+    names.map(parameter).collect()
+}
+
+/// The fields of a query as parameters.
+fn of_query(asked: &Value) -> Vec<Value> {
+    let required: Vec<_> = asked["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let fields = asked["properties"].as_object().into_iter().flatten();
+    let parameter = |(name, schema): (&String, &Value)| {
+        let mut schema = schema.clone();
+        let description = schema["description"].take();
+        let mut parameter = json!({"name": name, "in": "query", "required": required.contains(&name.as_str())});
+        if let Some(schema) = schema.as_object_mut() {
+            schema.remove("description");
+            // A query has no null: the parameter is left out.
+            if let Some(kinds) = schema.get("type").and_then(Value::as_array) {
+                let kind = kinds.iter().find(|kind| *kind != "null").cloned();
+                schema.insert("type".to_owned(), kind.unwrap_or_default());
+            }
+        }
+        if description.is_string() {
+            parameter["description"] = description;
+        }
+        if let Some(only) =
+            schema["oneOf"].as_array().and_then(|kinds| kinds.iter().find(|kind| kind["type"] != "null"))
+        {
+            schema = only.clone();
+        }
+        parameter["schema"] = schema;
+        parameter
+    };
+    fields.map(parameter).collect()
+}
+
+/// The answers of a call, and its errors by their statuses.
+fn responses<C: Call>(answer: &Value) -> Value {
+    let mut responses = Map::new();
+    for status in C::STATUSES {
+        let description = match status {
+            201 => "It is open.",
+            202 => "It waits in the queue: send the same body again, with `request` and `handle`.",
+            _ => "It is done, or this is the answer.",
+        };
+        let content = json!({JSON: {"schema": answer}});
+        responses.insert(status.to_string(), json!({"description": description, "content": content}));
+    }
+    let mut errors = BTreeMap::<u16, Vec<String>>::new();
+    let all = OF_ALL.iter().chain(C::ERRORS);
+    for row in all.map(|word| word.row()) {
+        errors.entry(row.http).or_default().push(format!("`{}`: {}", row.text, row.title));
+    }
+    let posted: &[u16] = if C::METHOD == Method::POST { &[413, 415] } else { &[] };
+    let exact = [404, 405, 421].iter().filter(|status| C::PATH.contains("{id}") || **status != 404).chain(posted);
+    for status in exact {
+        let invalid = ErrorCode::Invalid.row();
+        errors.entry(*status).or_default().push(format!("`{}`: {}", invalid.text, invalid.title));
+    }
+    for (status, words) in errors {
+        let content = json!({PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}});
+        responses.insert(status.to_string(), json!({"description": words.join("\n"), "content": content}));
+    }
+    Value::Object(responses)
+}

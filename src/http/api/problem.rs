@@ -1,0 +1,239 @@
+//! Errors as problem details (RFC 9457), with the codes and advice of the error table.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::model::{EndReason, Invalid, LogTime, Refusal};
+use crate::service::{ErrorCode, ServiceError};
+use crate::shapes::{CycleLink, Holder, LeaderNode};
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(in crate::http) enum Failed {
+    /// The service did not do it. The time is the one at which the answer was true, if known.
+    Service(Box<ServiceError>, LogTime),
+    /// A value of the request, or the request itself, is not one that this port accepts.
+    Malformed(StatusCode, Invalid),
+    /// The request was granted before, and its hold has ended.
+    Lost { lock: String, reason: EndReason },
+}
+
+impl From<ServiceError> for Failed {
+    fn from(error: ServiceError) -> Self {
+        Failed::Service(Box::new(error), LogTime(0))
+    }
+}
+
+impl From<Invalid> for Failed {
+    fn from(invalid: Invalid) -> Self {
+        Failed::Malformed(StatusCode::BAD_REQUEST, invalid)
+    }
+}
+
+impl Failed {
+    /// A refusal that was decided at this log time.
+    pub(super) fn refused(refusal: Refusal, at: LogTime) -> Self {
+        Failed::Service(Box::new(refusal.into()), at)
+    }
+
+    /// An answer that does not belong to the request.
+    pub(super) fn unexpected(answer: impl std::fmt::Debug) -> Self {
+        ServiceError::Internal(format!("the service answered another request: {answer:?}")).into()
+    }
+
+    /// An error of the request itself, with the status that says so.
+    pub(in crate::http) fn malformed(status: StatusCode, field: &str, bound: &str, value: &str) -> Self {
+        Failed::Malformed(status, Invalid::new(field, bound, value))
+    }
+}
+
+/// An error: what happened, and what the caller can do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Problem {
+    /// `/v1/errors#` and the code of the error.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Description of the error, the same for all its causes.
+    title: &'static str,
+    status: u16,
+    /// Description of this cause.
+    detail: String,
+    /// Code of the error, one of `/v1/errors`.
+    error: &'static str,
+    /// `retry`: nothing happened, try again. `ask`: it may have happened, repeat it with the same `request`.
+    /// `give_up`: a retry does not help.
+    advice: &'static str,
+    leader: Option<LeaderNode>,
+    #[serde(flatten)]
+    more: More,
+}
+
+/// Fields that only some errors have.
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct More {
+    /// The field of the request that was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// The values that the field may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound: Option<String>,
+    /// The value that was refused; for `changed`, the value that is stored now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    /// One of the holders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<Holder>,
+    /// The waiters of a deadlock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cycle: Option<Vec<CycleLink>>,
+    /// The bound that was reached, or the limit of the semaphore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    /// Time to wait before a retry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause_ms: Option<u64>,
+    /// The position to continue from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resume: Option<String>,
+    /// How the session or the hold ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl More {
+    fn of(error: &ServiceError, now: LogTime) -> Self {
+        let pause_ms = Some(error.pause_ms()).filter(|pause_ms| *pause_ms != 0);
+        let more = Self { pause_ms, ..Self::default() };
+        match error {
+            ServiceError::Invalid(invalid) => Self::of_value(invalid),
+            ServiceError::Refused(refusal) => Self::of_refusal(refusal, now),
+            ServiceError::EventsMissed { resume, .. } => Self { resume: Some(resume.to_string()), ..more },
+            ServiceError::NotSent { .. }
+            | ServiceError::Unknown { .. }
+            | ServiceError::Forbidden { .. }
+            | ServiceError::Stopping
+            | ServiceError::Internal(_)
+            | ServiceError::Unauthenticated { .. } => more,
+        }
+    }
+
+    fn of_value(invalid: &Invalid) -> Self {
+        let Invalid { field, bound, value } = invalid.clone();
+        let field = field_of_request(&field).to_owned();
+        Self { field: Some(field), bound: Some(bound), value: Some(value), ..Self::default() }
+    }
+
+    fn of_refusal(refusal: &Refusal, now: LogTime) -> Self {
+        let none = Self::default();
+        match refusal {
+            Refusal::Held { holder, .. } => {
+                Self { holder: holder.as_deref().map(|holder| Holder::new(holder, now)), ..none }
+            }
+            Refusal::HeldByOther { holder, .. } => Self { holder: Some(Holder::new(holder, now)), ..none },
+            Refusal::Deadlock { cycle } => Self { cycle: Some(cycle.iter().map(CycleLink::new).collect()), ..none },
+            Refusal::LimitMismatch { limit, .. } | Refusal::LimitExceeded { limit, .. } => {
+                Self { limit: Some(u64::from(*limit)), ..none }
+            }
+            Refusal::Quota { limit, .. } => Self { limit: Some(*limit), ..none },
+            Refusal::SessionEnded { reason, .. } | Refusal::Tombstoned { reason } => {
+                Self { reason: Some(reason.to_string()), ..none }
+            }
+            Refusal::Changed { value, .. } => Self { value: value.as_ref().map(ToString::to_string), ..none },
+            Refusal::Closed { left_ms } => Self { pause_ms: Some(*left_ms), ..none },
+            Refusal::OutOfBounds { field, low, high, value, .. } => {
+                Self::of_value(&Invalid::new(&field.to_string(), format!("{low} to {high}"), value))
+            }
+            Refusal::OtherNamespace { namespace, asked, .. } => {
+                Self::of_value(&Invalid::new("namespace", format!("that of the session, {namespace}"), asked.as_str()))
+            }
+            Refusal::AlreadyHeld { .. }
+            | Refusal::KindMismatch { .. }
+            | Refusal::LimitUnknown { .. }
+            | Refusal::NotHeld { .. }
+            | Refusal::AlreadyOpen { .. }
+            | Refusal::WrongHandle
+            | Refusal::StaleAttempt { .. }
+            | Refusal::TooOld { .. }
+            | Refusal::RequestReused { .. }
+            | Refusal::OtherDisk { .. }
+            | Refusal::FeaturesUnsupported { .. }
+            | Refusal::FeatureLevel { .. }
+            | Refusal::Entered { .. }
+            | Refusal::NotAccepted { .. }
+            | Refusal::MembersUnfit { .. }
+            | Refusal::PermitsNotHeld { .. } => none,
+        }
+    }
+}
+
+/// Returns the name that a request has for a field of the model.
+fn field_of_request(field: &str) -> &str {
+    match field {
+        "take" => "request",
+        "wait" => "wait_ms",
+        "ttl" => "ttl_ms",
+        "lease" => "lease_ms",
+        "delay" => "delay_ms",
+        "at_least" => "at_least_ms",
+        "at_most" => "at_most_ms",
+        "age" => "since_ms",
+        other => other,
+    }
+}
+
+impl Problem {
+    fn new(word: ErrorCode, detail: String, more: More) -> Self {
+        let row = word.row();
+        Self {
+            kind: format!("/v1/errors#{}", row.text),
+            title: row.title,
+            status: row.http,
+            detail,
+            error: row.text,
+            advice: row.advice.word(),
+            leader: None,
+            more,
+        }
+    }
+
+    fn of(failed: &Failed) -> Self {
+        match failed {
+            Failed::Service(error, now) => {
+                let leader = error.leader().map(LeaderNode::new);
+                Self { leader, ..Self::new(error.word(), error.to_string(), More::of(error, *now)) }
+            }
+            Failed::Malformed(status, invalid) => {
+                let Invalid { field, bound, value } = invalid;
+                let detail = format!("{}: {bound}, got {value}", field_of_request(field));
+                Self { status: status.as_u16(), ..Self::new(ErrorCode::Invalid, detail, More::of_value(invalid)) }
+            }
+            Failed::Lost { lock, reason } => {
+                let detail = format!("{lock} was granted to this request, and the hold has ended since: {reason}");
+                let more = More { reason: Some(reason.to_string()), ..More::default() };
+                Self::new(ErrorCode::Lost, detail, more)
+            }
+        }
+    }
+}
+
+/// The media type of problem details.
+pub(super) const PROBLEM: &str = "application/problem+json";
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        let problem = Problem::of(&self);
+        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let pause_ms = problem.more.pause_ms;
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut answer = (status, [(header::CONTENT_TYPE, PROBLEM)], body).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(pause_ms) = pause_ms {
+            answer.headers_mut().insert(header::RETRY_AFTER, pause_ms.div_ceil(1_000).into());
+        }
+        answer
+    }
+}

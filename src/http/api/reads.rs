@@ -1,0 +1,300 @@
+//! Reads: locks, sessions, explanations, history, tokens and the leader of an election.
+
+use axum::http::Method;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::body::from_text;
+use super::call::{Answered, At, Call};
+use super::fields::{absent, needed, session, token};
+use super::problem::Failed;
+use super::settle::poll;
+use crate::client;
+use crate::limits;
+use crate::model::{About, ListFilter, ListShow, LockName, Query, QueryResult, TokenState};
+use crate::service::LockService;
+use crate::shapes::history::HistoryLine;
+use crate::shapes::{Checked, Explained, Free, Leader, Lock, LockRow, state_word};
+
+/// Shows one lock with its holders and waiters, or lists the locks in use, one page at a time.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly"}))]
+pub(super) struct LocksQuery {
+    /// Name of the one lock to show. Without it, the locks are listed.
+    lock: Option<String>,
+    /// Only locks whose names have this prefix.
+    prefix: Option<String>,
+    show: Option<ShowWord>,
+    /// Only locks with a holder that has held for at least this long.
+    #[serde(default, deserialize_with = "from_text")]
+    older_than_ms: Option<u64>,
+    /// The last name of the previous page.
+    after: Option<String>,
+    /// Largest number of rows, at most 1,000.
+    #[serde(default, deserialize_with = "from_text")]
+    rows: Option<u32>,
+    /// Whether the asked node answers from what it has applied.
+    #[serde(default, deserialize_with = "from_text")]
+    stale: Option<bool>,
+}
+
+/// Which locks to list.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ShowWord {
+    All,
+    Held,
+    Waiting,
+}
+
+/// One lock, or a page of a listing.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Locks {
+    One(Box<Lock>),
+    Page(LockPage),
+}
+
+/// A page of a listing, in the order of the names.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LockPage {
+    locks: Vec<LockRow>,
+    /// Whether more rows follow after the last one.
+    more: bool,
+}
+
+impl Call for LocksQuery {
+    const METHOD: Method = Method::GET;
+    const PATH: &'static str = "/v1/ns/{namespace}/locks";
+    const WORD: &'static str = "locks";
+    type Answer = Locks;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Locks>, Failed> {
+        let Some(lock) = &self.lock else { return self.list(at).await };
+        let form = "next to `lock`";
+        absent(form, "prefix", self.prefix.as_ref())?;
+        absent(form, "show", self.show.as_ref())?;
+        absent(form, "older_than_ms", self.older_than_ms.as_ref())?;
+        absent(form, "after", self.after.as_ref())?;
+        absent(form, "rows", self.rows.as_ref())?;
+        let reply = at.query(Query::Inspect { lock: at.lock(lock)? }, self.stale).await?;
+        let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        Ok(Answered::read(&reply, Locks::One(Box::new(Lock::new(view, reply.now)))))
+    }
+}
+
+impl LocksQuery {
+    async fn list<S: LockService>(self, at: &At<S>) -> Result<Answered<Locks>, Failed> {
+        let filter = ListFilter {
+            namespace: at.namespace.clone(),
+            prefix: self.prefix.unwrap_or_default(),
+            show: match self.show {
+                None | Some(ShowWord::All) => ListShow::All,
+                Some(ShowWord::Held) => ListShow::Held,
+                Some(ShowWord::Waiting) => ListShow::Waiting,
+            },
+            older_than_ms: self.older_than_ms.unwrap_or_default(),
+            after: self.after.map(|name| LockName::parse(&name)).transpose()?,
+            rows: self.rows.unwrap_or_default(),
+        };
+        let reply = at.query(Query::List(filter), self.stale).await?;
+        let QueryResult::Locks(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        let locks = page.rows.iter().map(|row| LockRow::new(row, reply.now)).collect();
+        Ok(Answered::read(&reply, Locks::Page(LockPage { locks, more: page.more })))
+    }
+}
+
+/// Whether a fencing token is current. A resource that cannot compare tokens asks this.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly", "token": "31"}))]
+pub(super) struct CheckBody {
+    lock: String,
+    token: String,
+}
+
+impl Call for CheckBody {
+    const METHOD: Method = Method::POST;
+    const PATH: &'static str = "/v1/ns/{namespace}/check";
+    const WORD: &'static str = "check";
+    type Answer = Checked;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Checked>, Failed> {
+        let query = Query::Check { lock: at.lock(&self.lock)?, token: token(&self.token)? };
+        let reply = at.query(query, None).await?;
+        let QueryResult::Checked(checked) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        let (state, valid) = (state_word(checked.state), checked.state == TokenState::Valid);
+        Ok(Answered::read(&reply, Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() }))
+    }
+}
+
+/// Waits until a lock is free, at most `poll_ms`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly", "poll_ms": 1_000}))]
+pub(super) struct WaitBody {
+    lock: String,
+    /// Longest wait; 30 s by default, at most 10 min.
+    poll_ms: Option<u64>,
+}
+
+impl Call for WaitBody {
+    const METHOD: Method = Method::POST;
+    const PATH: &'static str = "/v1/ns/{namespace}/wait";
+    const WORD: &'static str = "wait";
+    type Answer = Free;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Free>, Failed> {
+        let key = at.lock(&self.lock)?;
+        let longest = poll(Some(self.poll_ms.unwrap_or(limits::HTTP_POLL_MS_DEFAULT_MAX)), self.poll_ms)?;
+        let reply = at.until_free(key, longest.unwrap_or_default()).await?;
+        let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        let (namespace, lock, free) = (at.namespace.to_string(), self.lock, view.free);
+        Ok(Answered::read(&reply, Free { namespace, lock, free }))
+    }
+}
+
+/// Explains the waits for a lock, or those of a session: which client waits for which, why, and what would end it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly"}))]
+pub(super) struct ExplainQuery {
+    lock: Option<String>,
+    /// Id of the session, in place of `lock`.
+    session: Option<String>,
+    /// Whether the asked node answers from what it has applied.
+    #[serde(default, deserialize_with = "from_text")]
+    stale: Option<bool>,
+}
+
+impl Call for ExplainQuery {
+    const METHOD: Method = Method::GET;
+    const PATH: &'static str = "/v1/ns/{namespace}/explain";
+    const WORD: &'static str = "explain";
+    type Answer = Explained;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Explained>, Failed> {
+        let about = match &self.session {
+            None => About::Lock(at.lock(needed("lock", self.lock.as_deref())?)?),
+            Some(id) => {
+                absent("next to `session`", "lock", self.lock.as_ref())?;
+                About::Session(session(id)?)
+            }
+        };
+        let reply = at.query(Query::Explain(about), self.stale).await?;
+        let QueryResult::Explained(explanation) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        Ok(Answered::read(&reply, Explained::new(self.lock, explanation, reply.now)))
+    }
+}
+
+/// Lists what happened to the holders of a lock, or of all locks, from the past to now, one page at a time.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly"}))]
+pub(super) struct HistoryQuery {
+    /// Name of the lock. Default: all locks of the namespace.
+    lock: Option<String>,
+    /// The position after which the page begins, `INDEX.N`. Default: all that is kept.
+    from: Option<String>,
+    /// Largest number of records, at most 1,000.
+    #[serde(default, deserialize_with = "from_text")]
+    rows: Option<u32>,
+    /// Whether the asked node answers from what it has applied.
+    #[serde(default, deserialize_with = "from_text")]
+    stale: Option<bool>,
+}
+
+/// A page of the history.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Records {
+    records: Vec<HistoryLine>,
+    /// The position after which to continue; null at the end.
+    next: Option<String>,
+    /// Records up to this position are no longer kept.
+    floor: String,
+}
+
+impl Call for HistoryQuery {
+    const METHOD: Method = Method::GET;
+    const PATH: &'static str = "/v1/ns/{namespace}/history";
+    const WORD: &'static str = "history";
+    type Answer = Records;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Records>, Failed> {
+        let query = Query::History {
+            namespace: at.namespace.clone(),
+            lock: self.lock.as_deref().map(LockName::parse).transpose()?,
+            after: self.from.as_deref().map(str::parse).transpose()?,
+            rows: self.rows.unwrap_or_default(),
+        };
+        let cluster_id = at.cluster_id()?;
+        let reply = at.query(query, self.stale).await?;
+        let QueryResult::History(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        let records = page.records.iter().map(|record| HistoryLine::new(record).of(cluster_id)).collect();
+        let (next, floor) = (page.next.map(|next| next.to_string()), page.floor.to_string());
+        Ok(Answered::read(&reply, Records { records, next, floor }))
+    }
+}
+
+/// Shows who leads an election: the holder of its lock, and the value that it proclaims.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "primary"}))]
+pub(super) struct LeaderQuery {
+    lock: String,
+    /// Whether the asked node answers from what it has applied.
+    #[serde(default, deserialize_with = "from_text")]
+    stale: Option<bool>,
+}
+
+impl Call for LeaderQuery {
+    const METHOD: Method = Method::GET;
+    const PATH: &'static str = "/v1/ns/{namespace}/leader";
+    const WORD: &'static str = "leader";
+    type Answer = Leader;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Leader>, Failed> {
+        let lock = at.lock(&self.lock)?;
+        let reply = at.query(Query::Inspect { lock: lock.clone() }, self.stale).await?;
+        let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        let leader = client::Leader::of(view);
+        Ok(Answered::read(&reply, Leader::new(&lock.namespace, &lock.name, leader.as_ref())))
+    }
+}
+
+/// Lists the valid fencing tokens of a lock, for a resource that checks tokens itself.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"lock": "nightly"}))]
+pub(super) struct TokensQuery {
+    lock: String,
+    /// Whether the asked node answers from what it has applied.
+    #[serde(default, deserialize_with = "from_text")]
+    stale: Option<bool>,
+}
+
+/// The valid tokens of a lock.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Tokens {
+    valid: Vec<String>,
+    /// Every lower token is stale.
+    floor: String,
+    /// A token that every later grant reaches or exceeds.
+    next: String,
+}
+
+impl Call for TokensQuery {
+    const METHOD: Method = Method::GET;
+    const PATH: &'static str = "/v1/ns/{namespace}/tokens";
+    const WORD: &'static str = "tokens";
+    type Answer = Tokens;
+
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Tokens>, Failed> {
+        let reply = at.query(Query::Tokens { lock: at.lock(&self.lock)? }, self.stale).await?;
+        let QueryResult::Tokens(tokens) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        let valid = tokens.tokens.iter().map(ToString::to_string).collect();
+        let (floor, next) = (tokens.floor().to_string(), tokens.next.to_string());
+        Ok(Answered::read(&reply, Tokens { valid, floor, next }))
+    }
+}

@@ -1,0 +1,166 @@
+//! Waits for the outcome of a request that claims a lock, as long as one poll lasts.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::call::At;
+use super::problem::Failed;
+use crate::client::submit_and_wait;
+use crate::limits;
+use crate::model::{Grant, Invalid, LockKey, LogTime, Outcome, Place, Query, QueryReply, QueryResult, Refusal, Reply};
+use crate::rpc::claims::{CancelOnDrop, claimed, free, may_have_happened};
+use crate::service::{Call, ClaimRef, LockService, NotSent, ServiceError};
+
+/// The outcome of a request, or its place in the queue after a poll.
+pub(super) struct Settled<S: LockService> {
+    pub(super) lock: LockKey,
+    pub(super) reply: Reply,
+    /// Stamp of the first entry of the log that this call caused. Until the call was sent, log time had not reached it.
+    pub(super) first: LogTime,
+    /// The last place in the queue that is known.
+    ahead: Option<Place>,
+    /// Withdraws the claim, unless its caller can send the same request again.
+    guard: CancelOnDrop<S>,
+}
+
+impl<S: LockService> Settled<S> {
+    /// Leaves the claim to its caller, which is about to get its identity.
+    pub(super) fn leave(&mut self) {
+        self.guard.open = None;
+    }
+
+    /// Returns the grants of the request, with the names of their locks.
+    pub(super) fn granted(&self) -> Result<Vec<(LockKey, Grant)>, Failed> {
+        let key = |name| LockKey { namespace: self.lock.namespace.clone(), name };
+        match &self.reply.outcome {
+            Outcome::Granted(grant) => Ok(vec![(self.lock.clone(), grant.clone())]),
+            Outcome::GrantedSet(grants) => {
+                Ok(grants.iter().map(|(name, grant)| (key(name.clone()), grant.clone())).collect())
+            }
+            Outcome::TimedOut | Outcome::Withdrawn => {
+                let lock = self.ahead.as_ref().map_or_else(|| self.lock.clone(), |place| key(place.lock.clone()));
+                let holder = self.ahead.as_ref().and_then(|place| place.held_by.clone());
+                Err(Failed::refused(Refusal::Held { lock, holder, closed: None }, self.reply.stamp))
+            }
+            Outcome::HoldEnded { reason } => Err(Failed::Lost { lock: self.lock.name.to_string(), reason: *reason }),
+            Outcome::Refused(refusal) => Err(Failed::refused(refusal.clone(), self.reply.stamp)),
+            Outcome::Opened { .. }
+            | Outcome::Attached { .. }
+            | Outcome::Closed
+            | Outcome::Renewed { .. }
+            | Outcome::Queued(_)
+            | Outcome::Released { .. }
+            | Outcome::Downgraded
+            | Outcome::Done
+            | Outcome::Broken(_)
+            | Outcome::HandedOver { .. }
+            | Outcome::Freed { .. } => Err(Failed::unexpected(&self.reply.outcome)),
+        }
+    }
+}
+
+/// The error of a request for which this node has no place.
+fn overloaded<E>(_: E) -> ServiceError {
+    ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS })
+}
+
+/// Returns how long a call may wait for its answer; `None` if it does not wait.
+pub(super) fn poll(wait_ms: Option<u64>, poll_ms: Option<u64>) -> Result<Option<Duration>, Invalid> {
+    if let Some(poll_ms) = poll_ms.filter(|poll_ms| limits::HTTP_POLL_MS_MAX < *poll_ms) {
+        return Err(Invalid::new("poll_ms", format!("at most {}", limits::HTTP_POLL_MS_MAX), poll_ms));
+    }
+    let wait_ms = wait_ms.unwrap_or(0);
+    let poll_ms = poll_ms.unwrap_or(wait_ms.min(limits::HTTP_POLL_MS_DEFAULT_MAX));
+    Ok((wait_ms != 0).then_some(Duration::from_millis(poll_ms)))
+}
+
+impl<S: LockService> At<S> {
+    /// Submits a request that claims a lock, and waits for its outcome; if it waits in the queue, until the poll is
+    /// over.
+    ///
+    /// If the caller disconnects, a request that it named keeps its place, and another one is withdrawn. The same holds
+    /// for an error that leaves the outcome unknown.
+    pub(super) async fn settle(&self, call: &Call, named: bool, poll: Option<Duration>) -> Result<Settled<S>, Failed> {
+        let no_claim = || ServiceError::Internal("a call that claims nothing".to_owned());
+        let (claim, cancel) = claimed(call).ok_or_else(no_claim)?;
+        let permit = Arc::clone(&self.api.claims).try_acquire_owned().map_err(overloaded)?;
+        let _poll = poll.map(|_| self.api.polls.try_acquire().map_err(overloaded)).transpose()?;
+        let api = &self.api;
+        let (service, tasks, clock) = (self.service.clone(), api.tasks.clone(), Arc::clone(&api.clock));
+        let mut guard = CancelOnDrop { service, tasks, clock, open: (!named).then_some((cancel, permit)) };
+        let (first, arrived, queued, mut ahead) = (OnceLock::new(), AtomicBool::new(false), Notify::new(), None);
+        let attempt = || {
+            let (answer, first, arrived) = (self.service.submit(call.clone()), &first, &arrived);
+            async move {
+                let answer = answer.await;
+                arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
+                let reply = answer?;
+                first.get_or_init(|| reply.stamp);
+                Ok(reply)
+            }
+        };
+        let stands = |place: &Place| {
+            ahead = Some(place.clone());
+            queued.notify_one();
+        };
+        // A poll ends only after the request has its place.
+        let over = async {
+            let Some(poll) = poll else { return pending().await };
+            sleep(poll).await;
+            queued.notified().await;
+        };
+        let mut retry = api.retry();
+        let answered = tokio::select! {
+            biased;
+            settled = submit_and_wait(&self.service, &claim, &mut retry, attempt, stands) => {
+                settled.map(|settled| Some(settled.reply)).map_err(Failed::from)
+            }
+            () = over => Ok(None),
+            stopping = self.stopped() => Err(stopping),
+        };
+        if answered.is_err() && !arrived.into_inner() {
+            guard.open = None;
+        }
+        let reply = match answered? {
+            Some(reply) => reply,
+            None => self.standing(&claim, ahead.as_ref()).await?,
+        };
+        let first = first.into_inner().unwrap_or(reply.stamp);
+        Ok(Settled { lock: claim.lock, reply, first, ahead, guard })
+    }
+
+    /// Reads a lock once it is free, or when the time is over.
+    pub(super) async fn until_free(&self, lock: LockKey, longest: Duration) -> Result<QueryReply, Failed> {
+        let _poll = self.api.polls.try_acquire().map_err(overloaded)?;
+        let mut retry = self.api.retry();
+        let ends = self.api.clock.now().after(longest);
+        loop {
+            let left = ends.since(self.api.clock.now());
+            let error = tokio::select! {
+                free = free(&self.service, lock.clone(), Some(left)) => match free {
+                    Ok(reply) => return Ok(reply),
+                    Err(error) => error,
+                },
+                stopping = self.stopped() => return Err(stopping),
+            };
+            retry.broke_off(error).await?;
+        }
+    }
+
+    /// Reads the current outcome or place of a claim. `known` is the place from which it started.
+    async fn standing(&self, claim: &ClaimRef, known: Option<&Place>) -> Result<Reply, Failed> {
+        let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
+        let answered = self.query(query, None).await?;
+        let QueryResult::Claim { outcome, recalled } = answered.answer else {
+            return Err(Failed::unexpected(answered.answer));
+        };
+        let outcome = outcome.or_else(|| known.cloned().map(Outcome::Queued));
+        let outcome = outcome.ok_or_else(|| ServiceError::unknown("the cluster does not know the request"))?;
+        Ok(Reply { index: answered.index, stamp: answered.now, outcome, recalled })
+    }
+}
