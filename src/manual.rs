@@ -23,6 +23,9 @@ pub mod security {}
 #[doc = include_str!("manual/embed.md")]
 pub mod embed {}
 
+#[doc = include_str!("manual/http.md")]
+pub mod http {}
+
 #[doc = include_str!("manual/other-languages.md")]
 pub mod other_languages {}
 

@@ -184,11 +184,11 @@ pub(super) fn ttl_max(text: &str) -> Result<Duration, String> {
     if longest < ttl_max { Err("ttl_max is at most 24h".to_owned()) } else { Ok(ttl_max) }
 }
 
-/// Parses a port base. The ports of nine nodes must fit above it.
+/// Parses a port base, of which 0 means free ports. The ports of nine nodes must fit above it.
 pub(super) fn port_base(text: &str) -> Result<u16, String> {
-    let base: u16 = text.parse().map_err(|_| "a port number is 1 to 65535".to_owned())?;
-    if base == 0 || base > u16::MAX - 29 {
-        return Err(format!("the ports from {base} do not all exist: choose a base from 1 to {}", u16::MAX - 29));
+    let base: u16 = text.parse().map_err(|_| "a port number is 0 to 65535".to_owned())?;
+    if base > u16::MAX - 29 {
+        return Err(format!("the ports from {base} do not all exist: choose a base from 0 to {}", u16::MAX - 29));
     }
     Ok(base)
 }
@@ -225,7 +225,7 @@ mod tests {
     fn ports_above_the_base_exist() {
         assert_eq!(port_base("7600"), Ok(7600));
         assert!(port_base("65530").unwrap_err().contains("choose a base"));
-        assert!(port_base("0").is_err());
+        assert_eq!(port_base("0"), Ok(0));
     }
 
     /// A handle from standard input is the first line, with or without a line end. A longer line than a handle may be

@@ -1,5 +1,6 @@
 //! One node with its ports. `serve` runs one of them, and `dev` runs several in one process.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,6 +98,12 @@ impl Ports {
             None => None,
         };
         Ok(Self { peer, client, http })
+    }
+
+    /// Returns the addresses of the listeners. They have the ports that were chosen in place of port 0.
+    pub(super) fn addresses(&self) -> io::Result<Listen> {
+        let http = self.http.as_ref().map(TcpListener::local_addr).transpose()?;
+        Ok(Listen { client: self.client.local_addr()?, peer: self.peer.local_addr()?, http })
     }
 }
 

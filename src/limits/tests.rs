@@ -79,6 +79,10 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         HTTP_IDLE_MS_MAX,
         HTTP_HEADER_BYTES_MAX,
         HTTP_HEADERS_MAX,
+        HTTP_POLLS_MAX,
+        HTTP_POLL_MS_DEFAULT_MAX,
+        HTTP_POLL_MS_MAX,
+        CLAIM_LEASE_MS_MAX,
     ]
     .to_vec()
 }

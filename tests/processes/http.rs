@@ -1,9 +1,101 @@
-//! The HTTP port of a node: health, readiness and metrics.
+//! The HTTP port of a node: health, readiness and metrics, and a client for its calls.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use serde_json::Value;
+
 use crate::cluster::{Cluster, PATIENCE};
+
+/// The HTTP port of a node, for calls under `/v1/ns/default`.
+#[derive(Clone)]
+pub(crate) struct HttpPort {
+    address: String,
+    host: String,
+    /// One more line of the header.
+    header: Option<String>,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: Value,
+}
+
+impl HttpPort {
+    pub(crate) fn new(address: &str) -> Self {
+        Self { address: address.to_owned(), host: address.to_owned(), header: None }
+    }
+
+    pub(crate) fn with_host(&self, host: &str) -> Self {
+        Self { host: host.to_owned(), ..self.clone() }
+    }
+
+    pub(crate) fn with_header(&self, header: &str) -> Self {
+        Self { header: Some(header.to_owned()), ..self.clone() }
+    }
+
+    pub(crate) fn get(&self, call: &str) -> Answer {
+        self.at("GET", &format!("/v1/ns/default/{call}"), None)
+    }
+
+    pub(crate) fn post(&self, call: &str, body: Value) -> Answer {
+        let body = body.to_string();
+        self.at("POST", &format!("/v1/ns/default/{call}"), Some(("application/json", &body)))
+    }
+
+    /// Sends a request, and does not read the answer.
+    pub(crate) fn begin(&self, call: &str, body: &Value) -> TcpStream {
+        let body = body.to_string();
+        self.send("POST", &format!("/v1/ns/default/{call}"), Some(("application/json", &body))).expect("sent")
+    }
+
+    /// Sends a request and reads its answer.
+    pub(crate) fn at(&self, method: &str, path: &str, body: Option<(&str, &str)>) -> Answer {
+        self.try_at(method, path, body).expect("an answer")
+    }
+
+    /// Sends a request and reads its answer; an error if the node is gone.
+    pub(crate) fn try_at(&self, method: &str, path: &str, body: Option<(&str, &str)>) -> std::io::Result<Answer> {
+        let mut stream = self.send(method, path, body)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(gone)?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(gone)?;
+        let body = serde_json::from_str(body).unwrap_or(Value::Null);
+        Ok(Answer { status, head: head.to_owned(), body })
+    }
+
+    fn send(&self, method: &str, path: &str, body: Option<(&str, &str)>) -> std::io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.host);
+        request += &self.header.as_ref().map_or(String::new(), |header| format!("{header}\r\n"));
+        let (kind, body) = body.unwrap_or_default();
+        if !kind.is_empty() {
+            request += &format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len());
+        }
+        stream.write_all(format!("{request}\r\n{body}").as_bytes())?;
+        Ok(stream)
+    }
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// Checks that the answer is this problem.
+    pub(crate) fn is_problem(&self, status: u16, word: &str, advice: &str) {
+        let found = (self.status, self.body["error"].as_str(), self.body["advice"].as_str());
+        assert_eq!(found, (status, Some(word), Some(advice)), "{}", self.body);
+        assert_eq!(self.header("content-type"), Some("application/problem+json"));
+        assert_eq!(self.body["status"], status);
+    }
+}
 
 /// The documented metrics. A node that has worked exports all of them.
 const DOCUMENTED: &[&str] = &[

@@ -18,6 +18,8 @@ mod disk_full;
 mod drill;
 mod families;
 mod http;
+mod http_calls;
+mod http_through_kills;
 mod jobs;
 mod single_node;
 mod recipes;

@@ -1,6 +1,7 @@
 //! `dev`: an embedded cluster on loopback for trying things out.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,8 @@ pub(in crate::cli) struct DevOptions {
     /// Timing of heartbeats and elections
     #[arg(long, default_value = "lan", value_enum)]
     profile: DevProfile,
-    /// Lowest port: node N listens on PORT+N for clients, PORT+10+N for the other nodes and PORT+20+N for HTTP
+    /// Lowest port: node N listens on PORT+N for clients, PORT+10+N for the other nodes and PORT+20+N for HTTP; 0 chooses
+    /// free ports, with --ephemeral
     #[arg(long, default_value_t = PORT_BASE, value_parser = port_base, value_name = "PORT")]
     port_base: u16,
     /// Make certificates in the directory, and require TLS on every port
@@ -86,11 +88,14 @@ struct DevCluster {
 
 /// Runs the cluster until it is interrupted. A restart with the same directory finds all data again.
 pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
+    if options.port_base == 0 && !options.ephemeral {
+        let detail = "--port-base 0 needs --ephemeral: the data of a node belongs to its addresses";
+        return Err(Failure::usage(detail));
+    }
     let mut cluster = plan(options);
     if options.tls {
         protect(&mut cluster, &options.dir.join(CERTS))?;
     }
-    let endpoints: Vec<_> = cluster.nodes.iter().map(|node| node.listen.client.to_string()).collect();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     raise_descriptor_limit();
     let instruments = Instruments::install()?;
@@ -100,11 +105,13 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     for config in &cluster.nodes {
         ports.push(Ports::bind(&config.listen).await?);
     }
+    cluster.listen_on(&ports)?;
+    let listens: Vec<_> = cluster.nodes.iter().map(|node| node.listen.clone()).collect();
     let mut servers = Vec::new();
     for (config, ports) in cluster.nodes.into_iter().zip(ports) {
         servers.push(Server::start(config, ports, cluster.ephemeral, &instruments).await?);
     }
-    welcome(options, &endpoints, output)?;
+    welcome(options, &listens, output)?;
     let mut watching = JoinSet::new();
     watching.spawn(print_leadership(servers[0].node.clone(), *output));
     let ended = tokio::select! {
@@ -124,7 +131,26 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     ended
 }
 
-fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Result<(), Failure> {
+impl DevCluster {
+    /// Sets the addresses of the nodes to those of the listeners, which differ if they have free ports.
+    fn listen_on(&mut self, ports: &[Ports]) -> io::Result<()> {
+        for (node, ports) in self.nodes.iter_mut().zip(ports) {
+            node.listen = ports.addresses()?;
+        }
+        let member = |node: &Config| {
+            let (client, peer) = (node.listen.client.to_string(), node.listen.peer.to_string());
+            (node.node, Member { client, peer })
+        };
+        let members: BTreeMap<_, _> = self.nodes.iter().map(member).collect();
+        for node in &mut self.nodes {
+            node.members.clone_from(&members);
+        }
+        Ok(())
+    }
+}
+
+fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<(), Failure> {
+    let endpoints: Vec<_> = listens.iter().map(|listen| listen.client.to_string()).collect();
     let kept =
         if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
     output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;
@@ -137,7 +163,15 @@ fn welcome(options: &DevOptions, endpoints: &[String], output: &Output) -> Resul
     }
     let standard = options.port_base == PORT_BASE && options.nodes == 3;
     let variable = if standard { String::new() } else { format!("LOCKKEEPER_ENDPOINTS={} ", endpoints.join(",")) };
-    output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))
+    output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))?;
+    let Some(http) = listens.first().and_then(|listen| listen.http) else { return Ok(()) };
+    let [scheme, authority] = if options.tls {
+        ["https", &format!("--cacert {} ", client_files(&options.dir.join(CERTS))[0].display())]
+    } else {
+        ["http", ""]
+    };
+    let (kind, body) = ("content-type:application/json", r#"{"lock":"nightly","lease_ms":5000}"#);
+    output.line(format!("  or        curl {authority}-H {kind} -d '{body}' {scheme}://{http}/v1/ns/default/acquire"))
 }
 
 /// Prints a line whenever leadership changes, from the first leader on.
@@ -217,7 +251,9 @@ fn client_files(dir: &Path) -> [PathBuf; 3] {
 fn plan(options: &DevOptions) -> DevCluster {
     let port = |id: u64, above: u16| {
         let id = u16::try_from(id).unwrap_or(0);
-        SocketAddr::from((Ipv4Addr::LOCALHOST, options.port_base.saturating_add(above).saturating_add(id)))
+        // Port 0 is replaced by a free port when the node listens.
+        let port = if options.port_base == 0 { 0 } else { options.port_base.saturating_add(above).saturating_add(id) };
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };
     let ids = 1..=u64::from(options.nodes);
     let members: BTreeMap<u64, Member> = ids
@@ -283,6 +319,22 @@ mod tests {
         assert_eq!(news(Some(&first), first.clone()), None);
         assert_eq!(news(Some(&first), none.clone()), Some("no node leads".into()));
         assert_eq!(news(Some(&none), leadership(Some(1), 2)), Some("node 1 leads (term 2)".into()));
+    }
+
+    /// With port base 0 the nodes have the ports that their listeners got, and each knows those of the others.
+    #[tokio::test]
+    async fn free_ports_are_known_to_every_node() {
+        let mut cluster = planned(&["--nodes", "2", "--port-base", "0", "--ephemeral"]);
+        let mut ports = Vec::new();
+        for node in &cluster.nodes {
+            ports.push(Ports::bind(&node.listen).await.unwrap());
+        }
+        cluster.listen_on(&ports).unwrap();
+        let [first, second] = &cluster.nodes[..] else { panic!("two nodes") };
+        assert_ne!(first.listen.client.port(), 0);
+        assert_eq!(first.members, second.members);
+        assert_eq!(first.members[&2].peer, second.listen.peer.to_string());
+        assert_ne!(first.listen.http, second.listen.http);
     }
 
     /// The port base moves every port. A single node is a cluster, too.

@@ -1,12 +1,11 @@
 //! `acquire`: a lock as a lease, or one or several locks in a session.
 
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::acquire_body::{AcquireBody, Prepared};
 use super::call::{Answered, At, Call, decided, is_gone};
-use super::fields::Ends;
 use super::problem::Failed;
 use super::settle::{Settled, poll};
 use crate::limits;
@@ -44,9 +43,16 @@ pub(super) struct Granted {
     #[serde(skip_serializing_if = "Option::is_none")]
     handle: Option<String>,
     waited_ms: u64,
-    /// When the hold ends; not if only its session ends it.
-    #[serde(flatten)]
-    ends: Option<Ends>,
+    /// Log time of the first entry of the log that the request caused. This field and the next two are there if the
+    /// hold ends before its session, unless it is renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_time_ms: Option<u64>,
+    /// Log time of the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<u64>,
+    /// The difference of the two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_ms: Option<u64>,
 }
 
 /// One lock of a set that was granted.
@@ -72,8 +78,6 @@ pub(super) struct Waiting {
 }
 
 impl Call for AcquireBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/acquire";
     const WORD: &'static str = "acquire";
     const STATUSES: &'static [u16] = &[200, 202];
     const ERRORS: &'static [ErrorCode] = &[
@@ -96,7 +100,7 @@ impl Call for AcquireBody {
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Acquired>, Failed> {
         let poll = poll(self.wait_ms, self.poll_ms)?;
         let in_session = self.session.is_some();
-        let prepared = if in_session { self.in_session(at).await? } else { self.as_lease(at)? };
+        let prepared = if in_session { self.for_session(at).await? } else { self.for_lease(at)? };
         let Prepared { call, named, request, handle } = prepared;
         let Command::TakeLease(take) = &call.command else {
             return answered(at.settle(&call, named, poll).await?, None, request, handle);
@@ -162,7 +166,9 @@ pub(super) fn answered<S: LockService>(
             request,
             handle,
             waited_ms: grants.iter().map(|(_, grant)| grant.waited_ms).max().unwrap_or_default(),
-            ends: deadline.map(|deadline| Ends::new(settled.first, deadline)),
+            log_time_ms: deadline.map(|_| settled.first.0),
+            deadline_ms: deadline.map(|deadline| deadline.0),
+            remaining_ms: deadline.map(|deadline| deadline.ms_since(settled.first)),
         })
     };
     settled.leave();

@@ -119,9 +119,9 @@ pub(super) struct Prepared {
 
 impl AcquireBody {
     /// The command of a lease, with a drawn request and handle if the caller names none.
-    pub(super) fn as_lease<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
+    pub(super) fn for_lease<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
         self.no_fields_of_a_session()?;
-        let lock = at.lock(&needed("lock", self.lock.as_deref())?)?;
+        let lock = at.lock(needed("lock", self.lock.as_deref())?)?;
         let lease_ms = needed("lease_ms", self.lease_ms)?;
         if self.request.is_some() != self.handle.is_some() {
             let field = if self.request.is_some() { "handle" } else { "request" };
@@ -160,7 +160,7 @@ impl AcquireBody {
     }
 
     /// The command of an acquire in a session, with a drawn number if the caller names none.
-    pub(super) async fn in_session<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
+    pub(super) async fn for_session<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
         absent("in a session", "since_ms", self.since_ms.as_ref())?;
         let id = needed("session", self.session.as_deref())?;
         let (session, proof) = at.proven(id, needed("handle", self.handle.as_deref())?)?;

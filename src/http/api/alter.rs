@@ -1,6 +1,5 @@
 //! Changes of a session's hold: `upgrade`, `downgrade`, `resume` and `value`.
 
-use axum::http::Method;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -58,8 +57,6 @@ pub(super) struct UpgradeBody {
 }
 
 impl Call for UpgradeBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/upgrade";
     const WORD: &'static str = "upgrade";
     const STATUSES: &'static [u16] = &[200, 202];
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
@@ -88,8 +85,6 @@ pub(super) struct DowngradeBody {
 }
 
 impl Call for DowngradeBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/downgrade";
     const WORD: &'static str = "downgrade";
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = State;
@@ -121,8 +116,6 @@ pub(super) struct ResumeBody {
 }
 
 impl Call for ResumeBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/resume";
     const WORD: &'static str = "resume";
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = Acquired;
@@ -154,8 +147,6 @@ pub(super) struct ValueBody {
 }
 
 impl Call for ValueBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/value";
     const WORD: &'static str = "value";
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = State;

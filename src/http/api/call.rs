@@ -32,16 +32,21 @@ use crate::shapes::cluster_id_text;
 /// A call: its fields are those of the request's body, or of the query for a `GET`. The comment on the type describes
 /// the call to its users.
 pub(super) trait Call: DeserializeOwned + ToSchema + Send + 'static {
-    const METHOD: Method;
-    /// The path of the route.
-    const PATH: &'static str;
+    const METHOD: Method = Method::POST;
     /// The name of the call, the same as that of the command and of methods in other languages.
     const WORD: &'static str;
+    /// The path of the route. `None` if it is the name of the call below the namespace.
+    const PATH: Option<&'static str> = None;
     /// The statuses of its answers.
     const STATUSES: &'static [u16] = &[200];
     /// Errors that it may return, besides those that all calls may return.
     const ERRORS: &'static [ErrorCode] = &[];
     type Answer: Serialize + ToSchema + Send;
+
+    /// Returns the path of the route.
+    fn path() -> String {
+        Self::PATH.map_or_else(|| format!("/v1/ns/{{namespace}}/{}", Self::WORD), str::to_owned)
+    }
 
     /// Does what the call asks for.
     fn answer<S: LockService>(self, at: &At<S>) -> impl Future<Output = Result<Answered<Self::Answer>, Failed>> + Send;

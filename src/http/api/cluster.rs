@@ -17,7 +17,7 @@ pub(super) struct StatusQuery {}
 
 impl Call for StatusQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/status";
+    const PATH: Option<&str> = Some("/v1/status");
     const WORD: &'static str = "status";
     type Answer = Cluster;
 
@@ -46,7 +46,7 @@ pub(super) struct Members {
 
 impl Call for MembersQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/members";
+    const PATH: Option<&str> = Some("/v1/members");
     const WORD: &'static str = "members";
     type Answer = Members;
 
@@ -92,7 +92,7 @@ pub(super) struct ErrorLine {
 
 impl Call for ErrorsQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/errors";
+    const PATH: Option<&str> = Some("/v1/errors");
     const WORD: &'static str = "errors";
     type Answer = Errors;
 
@@ -117,7 +117,7 @@ pub(super) struct OpenApiQuery {}
 
 impl Call for OpenApiQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/openapi.json";
+    const PATH: Option<&str> = Some("/v1/openapi.json");
     const WORD: &'static str = "openapi";
     type Answer = serde_json::Value;
 

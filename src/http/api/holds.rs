@@ -1,6 +1,5 @@
 //! `release`, `withdraw` and `refresh`: gives back a hold or a request, and keeps a hold.
 
-use axum::http::Method;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -38,8 +37,6 @@ pub(super) struct Released {
 }
 
 impl Call for ReleaseBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/release";
     const WORD: &'static str = "release";
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = Released;
@@ -97,8 +94,6 @@ pub(super) struct State {
 }
 
 impl Call for WithdrawBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/withdraw";
     const WORD: &'static str = "withdraw";
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::WrongHandle, ErrorCode::SessionEnded, ErrorCode::Quota];
     type Answer = State;
@@ -148,8 +143,6 @@ pub(super) struct Refreshed {
 }
 
 impl Call for RefreshBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/refresh";
     const WORD: &'static str = "refresh";
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = Refreshed;

@@ -70,7 +70,7 @@ struct Routes<S>(Router<Arc<Api<S>>>);
 impl<S: LockService> OfCalls for Routes<S> {
     fn with<C: Call>(self) -> Self {
         let method = if C::METHOD == Method::POST { MethodFilter::POST } else { MethodFilter::GET };
-        Self(self.0.route(C::PATH, on(method, handle::<S, C>)))
+        Self(self.0.route(&C::path(), on(method, handle::<S, C>)))
     }
 }
 
@@ -115,3 +115,6 @@ pub(super) async fn no_such_method(method: Method) -> Failed {
     let bound = "one of the path, see /v1/openapi.json";
     Failed::malformed(StatusCode::METHOD_NOT_ALLOWED, "method", bound, method.as_str())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::http::Method;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
 
 use super::body::JSON;
 use super::call::{Call, OfCalls};
@@ -33,15 +33,16 @@ pub(super) struct Description {
 
 impl OfCalls for Description {
     fn with<C: Call>(mut self) -> Self {
-        let answer = self.named::<C::Answer>();
-        let asked = object::<C>();
+        let (path, answer) = (C::path(), self.named::<C::Answer>());
+        let asked = value(&C::schema());
         let description = asked["description"].as_str().unwrap_or_default().to_owned();
         let summary = description.split(['.', ':', ';']).next().unwrap_or_default();
         let mut operation = json!({
             "operationId": C::WORD,
+            "tags": [tag(&path)],
             "summary": summary,
             "description": description,
-            "parameters": of_path(C::PATH),
+            "parameters": of_path(&path),
             "responses": responses::<C>(&answer),
         });
         if C::METHOD == Method::POST {
@@ -51,13 +52,8 @@ impl OfCalls for Description {
             parameters.extend(of_query(&asked));
         }
         let method = C::METHOD.as_str().to_lowercase();
-        let path = self.paths.entry(C::PATH).or_insert_with(|| json!({}));
-        path[method] = operation;
-        // The types to which the body, the query and the answer refer.
-        let mut schemas = Vec::new();
-        C::schemas(&mut schemas);
-        C::Answer::schemas(&mut schemas);
-        self.schemas.extend(schemas.into_iter().map(|(name, schema)| (name, value(&schema))));
+        self.paths.entry(path).or_insert_with(|| json!({}))[method] = operation;
+        self.with_referred::<C>();
         self
     }
 }
@@ -66,9 +62,6 @@ impl Description {
     /// Returns the whole document.
     pub(super) fn document(mut self) -> Value {
         self.named::<Problem>();
-        let mut schemas = Vec::new();
-        Problem::schemas(&mut schemas);
-        self.schemas.extend(schemas.into_iter().map(|(name, schema)| (name, value(&schema))));
         json!({
             "openapi": "3.1.0",
             "info": {
@@ -79,6 +72,11 @@ impl Description {
                 "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
             },
             "servers": [{"url": "/"}],
+            "tags": [
+                {"name": "locks", "description": "Locks: acquired, kept, released, read, and managed by operators."},
+                {"name": "sessions", "description": "Sessions: opened, renewed, closed, read, and ended by operators."},
+                {"name": "cluster", "description": "The cluster, its errors, and this description."},
+            ],
             "security": [{}, {"bearer": []}],
             "paths": self.paths,
             "components": {
@@ -91,17 +89,57 @@ impl Description {
     /// Adds a type by its name, and returns a reference to it.
     fn named<T: ToSchema>(&mut self) -> Value {
         let name = T::name();
-        self.schemas.insert(name.to_string(), value(&T::schema()));
+        self.add(name.to_string(), value(&T::schema()));
+        self.with_referred::<T>();
         json!({"$ref": format!("#/components/schemas/{name}")})
+    }
+
+    /// Adds the types to which a type refers.
+    fn with_referred<T: ToSchema>(&mut self) {
+        let mut schemas = Vec::new();
+        T::schemas(&mut schemas);
+        schemas.into_iter().for_each(|(name, schema)| self.add(name, value(&schema)));
+    }
+
+    fn add(&mut self, name: String, schema: Value) {
+        let known = self.schemas.insert(name, schema.clone());
+        debug_assert!(known.is_none_or(|known| known == schema), "two types have the name of {schema}");
     }
 }
 
+/// Returns a schema as JSON. Formats are replaced by the exact range, because those of utoipa are signed.
 fn value(schema: &RefOr<Schema>) -> Value {
-    serde_json::to_value(schema).unwrap_or_default()
+    let mut value = serde_json::to_value(schema).unwrap_or_default();
+    set_ranges(&mut value);
+    value
 }
 
-fn object<T: PartialSchema>() -> Value {
-    value(&T::schema())
+fn set_ranges(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            let largest = match fields.get("format").and_then(Value::as_str) {
+                Some("int32") => Some(u64::from(u32::MAX)),
+                Some("int64") => Some(u64::MAX),
+                Some(_) | None => None,
+            };
+            if let Some(largest) = largest {
+                fields.remove("format");
+                fields.insert("maximum".to_owned(), largest.into());
+            }
+            fields.values_mut().for_each(set_ranges);
+        }
+        Value::Array(parts) => parts.iter_mut().for_each(set_ranges),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The group of a path's call.
+fn tag(path: &str) -> &'static str {
+    match (path.contains("/ns/"), path.contains("/sessions") || path.ends_with("/renew")) {
+        (true, false) => "locks",
+        (true, true) => "sessions",
+        (false, _) => "cluster",
+    }
 }
 
 /// The parameters that a path has.
@@ -169,7 +207,7 @@ fn responses<C: Call>(answer: &Value) -> Value {
         errors.entry(row.http).or_default().push(format!("`{}`: {}", row.text, row.title));
     }
     let posted: &[u16] = if C::METHOD == Method::POST { &[413, 415] } else { &[] };
-    let exact = [404, 405, 421].iter().filter(|status| C::PATH.contains("{id}") || **status != 404).chain(posted);
+    let exact = [404, 405, 421].iter().filter(|status| C::path().contains("{id}") || **status != 404).chain(posted);
     for status in exact {
         let invalid = ErrorCode::Invalid.row();
         errors.entry(*status).or_default().push(format!("`{}`: {}", invalid.text, invalid.title));

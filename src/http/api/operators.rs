@@ -1,6 +1,5 @@
 //! Operations on the locks of other clients: `ask`, `break`, `handover` and `semaphore`.
 
-use axum::http::Method;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -42,8 +41,6 @@ pub(super) struct AskBody {
 }
 
 impl Call for AskBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/ask";
     const WORD: &'static str = "ask";
     const ERRORS: &'static [ErrorCode] = OF_GRANTS;
     type Answer = Asked;
@@ -71,8 +68,6 @@ pub(super) struct BreakBody {
 }
 
 impl Call for BreakBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/break";
     const WORD: &'static str = "break";
     const ERRORS: &'static [ErrorCode] = OF_GRANTS;
     type Answer = Broken;
@@ -108,8 +103,6 @@ pub(super) struct HandOverBody {
 }
 
 impl Call for HandOverBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/handover";
     const WORD: &'static str = "handover";
     const ERRORS: &'static [ErrorCode] = &[
         ErrorCode::NotHeld,
@@ -143,8 +136,6 @@ pub(super) struct SemaphoreBody {
 }
 
 impl Call for SemaphoreBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/semaphore";
     const WORD: &'static str = "semaphore";
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::KindMismatch, ErrorCode::Quota];
     type Answer = Semaphore;

@@ -66,7 +66,6 @@ pub(super) struct LockPage {
 
 impl Call for LocksQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/ns/{namespace}/locks";
     const WORD: &'static str = "locks";
     type Answer = Locks;
 
@@ -115,8 +114,6 @@ pub(super) struct CheckBody {
 }
 
 impl Call for CheckBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/check";
     const WORD: &'static str = "check";
     type Answer = Checked;
 
@@ -140,8 +137,6 @@ pub(super) struct WaitBody {
 }
 
 impl Call for WaitBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/wait";
     const WORD: &'static str = "wait";
     type Answer = Free;
 
@@ -170,7 +165,6 @@ pub(super) struct ExplainQuery {
 
 impl Call for ExplainQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/ns/{namespace}/explain";
     const WORD: &'static str = "explain";
     type Answer = Explained;
 
@@ -217,7 +211,6 @@ pub(super) struct Records {
 
 impl Call for HistoryQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/ns/{namespace}/history";
     const WORD: &'static str = "history";
     type Answer = Records;
 
@@ -250,7 +243,6 @@ pub(super) struct LeaderQuery {
 
 impl Call for LeaderQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/ns/{namespace}/leader";
     const WORD: &'static str = "leader";
     type Answer = Leader;
 
@@ -286,7 +278,6 @@ pub(super) struct Tokens {
 
 impl Call for TokensQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/ns/{namespace}/tokens";
     const WORD: &'static str = "tokens";
     type Answer = Tokens;
 

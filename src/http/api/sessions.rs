@@ -51,8 +51,7 @@ pub(super) struct Opened {
 }
 
 impl Call for OpenBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/sessions";
+    const PATH: Option<&str> = Some("/v1/ns/{namespace}/sessions");
     const WORD: &'static str = "open";
     const STATUSES: &'static [u16] = &[201];
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::AlreadyOpen, ErrorCode::SessionEnded, ErrorCode::Quota];
@@ -104,8 +103,6 @@ pub(super) struct Renewed {
 }
 
 impl Call for RenewBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/renew";
     const WORD: &'static str = "renew";
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded, ErrorCode::WrongHandle];
     type Answer = Renewed;
@@ -134,25 +131,24 @@ pub(super) struct CloseBody {
 
 /// The answer to a close.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Closed {
+pub(super) struct ClosedSession {
     /// This is always true.
     closed: bool,
 }
 
 impl Call for CloseBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/sessions/{id}/close";
+    const PATH: Option<&str> = Some("/v1/ns/{namespace}/sessions/{id}/close");
     const WORD: &'static str = "close";
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded, ErrorCode::WrongHandle];
-    type Answer = Closed;
+    type Answer = ClosedSession;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Closed>, Failed> {
+    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<ClosedSession>, Failed> {
         let session = needed("session", at.session)?;
         let end = if self.lost == Some(true) { SessionClose::Lost } else { SessionClose::Done };
         let (command, proof) = (Command::CloseSession { session, end }, at.proof(&self.handle)?);
         let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
         let Outcome::Closed = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        Ok(Answered::by(&reply, Closed { closed: true }))
+        Ok(Answered::by(&reply, ClosedSession { closed: true }))
     }
 }
 
@@ -166,8 +162,7 @@ pub(super) struct EndBody {
 }
 
 impl Call for EndBody {
-    const METHOD: Method = Method::POST;
-    const PATH: &'static str = "/v1/ns/{namespace}/sessions/{id}/end";
+    const PATH: Option<&str> = Some("/v1/ns/{namespace}/sessions/{id}/end");
     const WORD: &'static str = "end";
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded];
     type Answer = EndedSession;
@@ -211,7 +206,6 @@ pub(super) struct SessionPage {
 
 impl Call for SessionsQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/ns/{namespace}/sessions";
     const WORD: &'static str = "sessions";
     type Answer = SessionPage;
 
@@ -245,7 +239,7 @@ pub(super) struct SessionQuery {
 
 impl Call for SessionQuery {
     const METHOD: Method = Method::GET;
-    const PATH: &'static str = "/v1/ns/{namespace}/sessions/{id}";
+    const PATH: Option<&str> = Some("/v1/ns/{namespace}/sessions/{id}");
     const WORD: &'static str = "session";
     type Answer = Session;
 

@@ -76,6 +76,9 @@ pub(super) fn poll(wait_ms: Option<u64>, poll_ms: Option<u64>) -> Result<Option<
     }
     let wait_ms = wait_ms.unwrap_or(0);
     let poll_ms = poll_ms.unwrap_or(wait_ms.min(limits::HTTP_POLL_MS_DEFAULT_MAX));
+    // The end of the wait is decided by log time, a little later than on this clock. A poll that is as long as the wait
+    // has the outcome.
+    let poll_ms = if wait_ms <= poll_ms { poll_ms + limits::REQUEST_MS_DEFAULT } else { poll_ms };
     Ok((wait_ms != 0).then_some(Duration::from_millis(poll_ms)))
 }
 
