@@ -46,7 +46,9 @@ async fn a_lease_is_taken_and_given_back() {
     assert_eq!(ms(&refreshed.body["remaining_ms"]), 120_000);
     let valid = |token: &str| port.post("check", json!({"lock": "nightly", "token": token})).body;
     assert_eq!(valid(&token), json!({"state": "valid", "valid": true, "lowest_valid": token}));
+    let begun = std::time::Instant::now();
     assert_eq!(port.post("wait", json!({"lock": "nightly", "poll_ms": 50})).body["free"], false);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(3), "waited for {:?}", begun.elapsed());
     let given = port.post("release", json!({"lock": "nightly", "handle": handle}));
     assert_eq!((given.status, given.body), (200, json!({"released": true, "left": 0})));
     assert_eq!(valid(&token)["state"], "stale");

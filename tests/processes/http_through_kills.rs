@@ -80,7 +80,9 @@ impl Program {
             assert_eq!(again.body["token"], granted.body["token"], "the first answer");
             self.seen.held.store(false, Ordering::SeqCst);
             let (released, repeated) = self.call("release", &json!({"lock": lock, "handle": handle}).to_string());
-            let gone = repeated && released.body["error"] == "not-held";
+            // The first copy released it, and another program may hold it since.
+            let gone = ["not-held", "held-by-other"].map(|word| released.body["error"] == word).contains(&true);
+            let gone = repeated && gone;
             assert!(released.status == 200 || gone, "{}", released.body);
             self.seen.grants.fetch_add(1, Ordering::Relaxed);
         }

@@ -36,8 +36,8 @@ pub(in crate::cli) struct DevOptions {
     /// Timing of heartbeats and elections
     #[arg(long, default_value = "lan", value_enum)]
     profile: DevProfile,
-    /// Lowest port: node N listens on PORT+N for clients, PORT+10+N for the other nodes and PORT+20+N for HTTP; 0 chooses
-    /// free ports, with --ephemeral
+    /// Lowest port: node N listens on PORT+N for clients, PORT+10+N for the other nodes and PORT+20+N for HTTP; 0
+    /// chooses free ports, with --ephemeral
     #[arg(long, default_value_t = PORT_BASE, value_parser = port_base, value_name = "PORT")]
     port_base: u16,
     /// Make certificates in the directory, and require TLS on every port

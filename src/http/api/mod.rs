@@ -83,10 +83,14 @@ async fn handle<S: LockService, C: Call>(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
+    let unreadable = |_| Failed::malformed(StatusCode::BAD_REQUEST, "path", "in UTF-8", "other bytes");
+    let at = params.map_err(unreadable).and_then(|params| At::new(Arc::clone(&api), &connection, &params, &headers));
+    let at = match at {
+        Ok(at) => at,
+        // A caller that is not recognized learns nothing about the node.
+        Err(failed) => return failed.into_response(),
+    };
     let answered = async {
-        let unreadable = |_| Failed::malformed(StatusCode::BAD_REQUEST, "path", "in UTF-8", "other bytes");
-        let params = params.map_err(unreadable)?;
-        let at = At::new(Arc::clone(&api), &connection, &params, &headers)?;
         let query = query.unwrap_or_default();
         let call = if C::METHOD == Method::POST {
             body::query::<NoQuery>(&query)?;
@@ -96,8 +100,7 @@ async fn handle<S: LockService, C: Call>(
         };
         call.answer(&at).await
     };
-    let answer = answered.await;
-    api.signed(answer.into_response())
+    api.signed(answered.await.into_response())
 }
 
 /// The query of a call whose fields are in its body.

@@ -1,5 +1,7 @@
 //! Reads: locks, sessions, explanations, history, tokens and the leader of an election.
 
+use std::time::Duration;
+
 use axum::http::Method;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,7 +10,7 @@ use super::body::from_text;
 use super::call::{Answered, At, Call};
 use super::fields::{absent, needed, session, token};
 use super::problem::Failed;
-use super::settle::poll;
+use super::settle::bounded;
 use crate::client;
 use crate::limits;
 use crate::model::{About, ListFilter, ListShow, LockName, Query, QueryResult, TokenState};
@@ -142,8 +144,8 @@ impl Call for WaitBody {
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Free>, Failed> {
         let key = at.lock(&self.lock)?;
-        let longest = poll(Some(self.poll_ms.unwrap_or(limits::HTTP_POLL_MS_DEFAULT_MAX)), self.poll_ms)?;
-        let reply = at.until_free(key, longest.unwrap_or_default()).await?;
+        let longest_ms = bounded(self.poll_ms)?.unwrap_or(limits::HTTP_POLL_MS_DEFAULT_MAX);
+        let reply = at.until_free(key, Duration::from_millis(longest_ms)).await?;
         let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         let (namespace, lock, free) = (at.namespace.to_string(), self.lock, view.free);
         Ok(Answered::read(&reply, Free { namespace, lock, free }))

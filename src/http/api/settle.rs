@@ -69,17 +69,22 @@ fn overloaded<E>(_: E) -> ServiceError {
     ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS })
 }
 
-/// Returns how long a call may wait for its answer; `None` if it does not wait.
+/// Returns how long an acquire may wait for its answer; `None` if it does not wait.
 pub(super) fn poll(wait_ms: Option<u64>, poll_ms: Option<u64>) -> Result<Option<Duration>, Invalid> {
-    if let Some(poll_ms) = poll_ms.filter(|poll_ms| limits::HTTP_POLL_MS_MAX < *poll_ms) {
-        return Err(Invalid::new("poll_ms", format!("at most {}", limits::HTTP_POLL_MS_MAX), poll_ms));
-    }
-    let wait_ms = wait_ms.unwrap_or(0);
+    let (poll_ms, wait_ms) = (bounded(poll_ms)?, wait_ms.unwrap_or(0));
     let poll_ms = poll_ms.unwrap_or(wait_ms.min(limits::HTTP_POLL_MS_DEFAULT_MAX));
     // The end of the wait is decided by log time, a little later than on this clock. A poll that is as long as the wait
     // has the outcome.
     let poll_ms = if wait_ms <= poll_ms { poll_ms + limits::REQUEST_MS_DEFAULT } else { poll_ms };
     Ok((wait_ms != 0).then_some(Duration::from_millis(poll_ms)))
+}
+
+/// Refuses a time that is too long to wait for an answer.
+pub(super) fn bounded(poll_ms: Option<u64>) -> Result<Option<u64>, Invalid> {
+    match poll_ms.filter(|poll_ms| limits::HTTP_POLL_MS_MAX < *poll_ms) {
+        Some(poll_ms) => Err(Invalid::new("poll_ms", format!("at most {}", limits::HTTP_POLL_MS_MAX), poll_ms)),
+        None => Ok(poll_ms),
+    }
 }
 
 impl<S: LockService> At<S> {

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Judges the HTTP calls with tools of other projects. spectral reads their description; schemathesis sends requests that
+# it makes from the description to node 1, while the other nodes lead in turn and are killed.
+#   scripts/judge-http.sh [SECONDS]
+# Needs `spectral` (npm) and `schemathesis` (PyPI) on the PATH. LOCKKEEPER_BIN names another binary.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=${LOCKKEEPER_BIN:-target/release/lockkeeper}
+work=$(mktemp -d)
+
+kill_leaders() {
+  while sleep 4; do
+    leader=$("$bin" status --json 2> /dev/null | grep -o '"leader":[0-9]' | grep -o '[0-9]') || continue
+    if [ "$leader" = 1 ]; then "$bin" transfer 2 || true; continue; fi
+    cluster/run.sh kill "$leader"; sleep 1; cluster/run.sh restart "$leader"
+  done > "$work/killer" 2>&1
+}
+
+cluster/run.sh start
+kill_leaders &
+killer=$!
+trap 'kill $killer; wait $killer 2> /dev/null || true; cluster/run.sh stop; rm -rf "$work"' EXIT
+
+curl -sS --retry 5 --retry-connrefused http://127.0.0.1:7621/v1/openapi.json > "$work/openapi.json"
+echo 'extends: ["spectral:oas"]' > "$work/rules.yaml"
+spectral lint "$work/openapi.json" --ruleset "$work/rules.yaml"
+# A value that the schema permits may still be refused: by a bound, or because a session does not exist. While leaders
+# are killed, 503 and 504 are answers; 500 is none.
+cat > "$work/judge.toml" << 'END'
+[checks.not_a_server_error]
+expected-statuses = ["2xx", "4xx", 503, 504]
+END
+schemathesis --config-file "$work/judge.toml" run "$work/openapi.json" --url http://127.0.0.1:7621 \
+  --max-time "${1:-120}" --request-timeout 60 --exclude-checks positive_data_acceptance --continue-on-failure
