@@ -58,6 +58,8 @@ pub use session::{Session, SessionBuilder};
 pub use token_filter::TokenFilter;
 pub use watch::Watch;
 
-pub(crate) use retry::{Retry, repeated};
+pub(crate) use retry::Retry;
+#[cfg(feature = "cli")]
+pub(crate) use retry::repeated;
 pub(crate) use session::default_ttl_ms;
 pub(crate) use wait::submit_and_wait;

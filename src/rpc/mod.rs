@@ -15,6 +15,7 @@ mod fake;
 mod naming;
 mod server;
 
+#[cfg(feature = "cli")]
 pub(crate) use background::Tasks;
 pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};

@@ -171,7 +171,8 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
         ["http", ""]
     };
     let (kind, body) = ("content-type:application/json", r#"{"lock":"nightly","lease_ms":5000}"#);
-    output.line(format!("  or        curl {authority}-H {kind} -d '{body}' {scheme}://{http}/v1/ns/default/acquire"))
+    output
+        .line(format!("  or        curl -sS {authority}-H {kind} -d '{body}' {scheme}://{http}/v1/ns/default/acquire"))
 }
 
 /// Prints a line whenever leadership changes, from the first leader on.
