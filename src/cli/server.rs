@@ -31,7 +31,7 @@ pub(super) struct Server {
     exposed: Vec<String>,
     /// All warnings that the node's status shows.
     warnings: Vec<String>,
-    /// How the rules of other nodes differed at the last look. While an operator copies a file, they differ for a moment.
+    /// How the rules of other nodes differed at the last look. They do for a moment while a file is copied.
     differing: Vec<String>,
     stop: watch::Sender<bool>,
     servers: JoinSet<Result<(), String>>,

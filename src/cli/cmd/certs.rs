@@ -47,8 +47,8 @@ pub(in crate::cli) struct CertsOptions {
     /// Remove the older authorities, once every certificate is from the newest one
     #[arg(long, conflicts_with = "new_ca")]
     drop_old_ca: bool,
-    /// Add the certificates of this name to refused.txt, so that no node accepts them: client-ci, node-2; may be repeated
-    /// [default: none]
+    /// Add the certificates of this name to refused.txt, so that no node accepts them: client-ci, node-2; may be
+    /// repeated [default: none]
     #[arg(long, value_name = "NAME")]
     refuse: Vec<String>,
 }
