@@ -69,18 +69,19 @@ fn warn_of_left_out(sentence: &str) {
 fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
     let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
     let files = TlsFiles { ca: given(&common.ca), cert: given(&common.cert), key: given(&common.key), refuse: None };
-    let named = [("--ca", &files.ca), ("--cert", &files.cert), ("--key", &files.key)];
-    for (option, path) in named.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
+    match &files {
+        TlsFiles { ca: Some(_), .. } => {}
+        TlsFiles { ca: None, cert: None, key: None, .. } => return Ok(None),
+        TlsFiles { ca: None, .. } => {
+            return Err(Failure::usage("--cert needs TLS: give --ca with the authority of the nodes".to_owned()));
+        }
+    }
+    for (option, path) in [("--ca", &files.ca), ("--cert", &files.cert), ("--key", &files.key)] {
+        let Some(path) = path else { continue };
         let refused = |error| format!("{option}: {} cannot be read: {error}; check the path", path.display());
         std::fs::File::open(path).map_err(|error| Failure::usage(refused(error)))?;
     }
-    match &files {
-        TlsFiles { ca: Some(_), .. } => Ok(Some(files)),
-        TlsFiles { ca: None, cert: None, key: None, .. } => Ok(None),
-        TlsFiles { ca: None, .. } => {
-            Err(Failure::usage("--cert needs TLS: give --ca with the authority of the nodes".to_owned()))
-        }
-    }
+    Ok(Some(files))
 }
 
 /// How long to retry through an outage.

@@ -56,6 +56,9 @@ fn every_error_is_an_object_under_json() {
     assert!(errors(&no_token)["detail"].as_str().unwrap().contains("/nonexistent cannot be read"));
     let without_authority = alone(&["status", "--json", "--cert", "a.pem", "--key", "a.key"]).output().unwrap();
     assert!(errors(&without_authority)["detail"].as_str().unwrap().contains("give --ca"));
+    let no_file = alone(&["status", "--json", "--ca", "/nonexistent"]).output().unwrap();
+    assert!(errors(&no_file)["detail"].as_str().unwrap().starts_with("--ca: /nonexistent cannot be read: "));
+    assert_eq!(no_file.status.code(), Some(64));
     let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
     assert_eq!(errors(&unreachable)["error"], "unreachable");
     // Without `--json`, a complete message has no hint to `--help`.
