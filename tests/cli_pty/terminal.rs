@@ -118,13 +118,13 @@ fn stopping_and_continuing_works_both_ways() {
 fn continuing_too_late_is_loss() {
     // The shell prints the text of the job, so that text must not contain what the trap prints.
     let command = "trap \"echo cont$((1+1))\" CONT; echo ready; while :; do sleep 0.01; done";
-    let line = format!("LASTS_MS=1500 {}", in_shell(command));
+    let line = format!("LASTS_MS=4000 {}", in_shell(command));
     let mut screen = Screen::run(&format!("set -m; {line}; echo \"stopped $?\"; read typed; fg; echo \"code $?\""));
     screen.shows("ready");
     screen.press(b"\x1a");
     screen.shows("stopped 148");
     // The end of the hold depends on time alone.
-    std::thread::sleep(Duration::from_millis(1600));
+    std::thread::sleep(Duration::from_millis(4100));
     screen.press(b"go\n");
     screen.shows("code 76");
     assert!(!screen.printed.lock().unwrap().contains("cont2"), "the command continued");
