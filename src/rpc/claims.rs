@@ -2,8 +2,8 @@
 //! numbers of requests whose clients name none, and the wait for a free lock. The gRPC calls and the HTTP port share it.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{Either, pending};
@@ -49,8 +49,36 @@ impl DrawnNumbers {
     }
 }
 
+/// What is known of the attempts of one call that claims a lock.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    first: OnceLock<LogTime>,
+    arrived: AtomicBool,
+}
+
+impl Attempts {
+    /// Submits the call once more.
+    pub(crate) async fn submit<S: LockService>(&self, service: &S, call: &Call) -> Result<Reply, ServiceError> {
+        let answer = service.submit(call.clone()).await;
+        self.arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
+        let reply = answer?;
+        self.first.get_or_init(|| reply.stamp);
+        Ok(reply)
+    }
+
+    /// Returns the stamp of the first answered attempt.
+    pub(crate) fn first(&self) -> Option<LogTime> {
+        self.first.get().copied()
+    }
+
+    /// Whether one of them may have left a claim behind.
+    pub(crate) fn may_have_claimed(&self) -> bool {
+        self.arrived.load(Ordering::Relaxed)
+    }
+}
+
 /// Whether an attempt may have left a claim behind.
-pub(crate) fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
+fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
     match answer {
         Ok(_) | Err(ServiceError::Unknown { .. } | ServiceError::Stopping | ServiceError::Internal(_)) => true,
         Err(

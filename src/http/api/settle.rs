@@ -1,8 +1,7 @@
 //! Waits for the outcome of a request that claims a lock, as long as one poll lasts.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -13,7 +12,7 @@ use super::problem::Failed;
 use crate::client::submit_and_wait;
 use crate::limits;
 use crate::model::{Grant, Invalid, LockKey, LogTime, Outcome, Place, Query, QueryReply, QueryResult, Refusal, Reply};
-use crate::rpc::claims::{CancelOnDrop, claimed, free, may_have_happened};
+use crate::rpc::claims::{Attempts, CancelOnDrop, claimed, free};
 use crate::service::{Call, ClaimRef, LockService, NotSent, ServiceError};
 
 /// The outcome of a request, or its place in the queue after a poll.
@@ -101,17 +100,8 @@ impl<S: LockService> At<S> {
         let api = &self.api;
         let (service, tasks, clock) = (self.service.clone(), api.tasks.clone(), Arc::clone(&api.clock));
         let mut guard = CancelOnDrop { service, tasks, clock, open: (!named).then_some((cancel, permit)) };
-        let (first, arrived, queued, mut ahead) = (OnceLock::new(), AtomicBool::new(false), Notify::new(), None);
-        let attempt = || {
-            let (answer, first, arrived) = (self.service.submit(call.clone()), &first, &arrived);
-            async move {
-                let answer = answer.await;
-                arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
-                let reply = answer?;
-                first.get_or_init(|| reply.stamp);
-                Ok(reply)
-            }
-        };
+        let (attempts, queued, mut ahead) = (Attempts::default(), Notify::new(), None);
+        let attempt = || attempts.submit(&self.service, call);
         let stands = |place: &Place| {
             ahead = Some(place.clone());
             queued.notify_one();
@@ -131,14 +121,14 @@ impl<S: LockService> At<S> {
             () = over => Ok(None),
             stopping = self.stopped() => Err(stopping),
         };
-        if answered.is_err() && !arrived.into_inner() {
+        if answered.is_err() && !attempts.may_have_claimed() {
             guard.open = None;
         }
         let reply = match answered? {
             Some(reply) => reply,
             None => self.standing(&claim, ahead.as_ref()).await?,
         };
-        let first = first.into_inner().unwrap_or(reply.stamp);
+        let first = attempts.first().unwrap_or(reply.stamp);
         Ok(Settled { lock: claim.lock, reply, first, ahead, guard })
     }
 

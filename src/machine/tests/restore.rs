@@ -193,8 +193,8 @@ fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
 #[test]
 fn no_node_of_the_old_cluster_is_known() {
     let mut before = backed_up();
-    let told = Announcement { node: 2, disk: 22, features: 1, version: "1".to_owned(), http: None, rules: None };
-    before.apply(5, Command::Announce(told));
+    let announced = Announcement { node: 2, disk: 22, features: 1, version: "1".to_owned(), http: None, rules: None };
+    before.apply(5, Command::Announce(announced));
     let settings = ClusterSettings { timing_ms: [50, 150, 300], ttl_ms_min: 3000, ttl_ms_max: 60_000 };
     before.apply(5, Command::Configure { settings, cluster_id: 5 });
     let after = before.restored(NOON, false);

@@ -1,8 +1,7 @@
 //! Calls of programs without a stream: defaults that the node fills in, acquires that wait within their call, and
 //! answers that contain how long the caller may rely on them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tonic::{Request, Status};
@@ -14,7 +13,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::limits;
 use crate::model::{Handle, Invalid, LeaseRequestId, LogTime, Outcome, Place, Reply};
 use crate::rpc::background::Tasks;
-use crate::rpc::claims::{CancelOnDrop, DrawnNumbers, claimed, may_have_happened};
+use crate::rpc::claims::{Attempts, CancelOnDrop, DrawnNumbers, claimed};
 use crate::rpc::convert::{Wire, call, namespace, proven, reply_to_answer, required};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
@@ -284,17 +283,8 @@ impl<S: LockService> Calls<S> {
             clock: Arc::clone(&self.clock),
             open: Some((cancel, permit)),
         };
-        let (first, arrived, mut ahead) = (OnceLock::new(), AtomicBool::new(false), None);
-        let attempt = || {
-            let (answer, first, arrived) = (self.service.submit(call.clone()), &first, &arrived);
-            async move {
-                let answer = answer.await;
-                arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
-                let reply = answer?;
-                first.get_or_init(|| reply.stamp);
-                Ok(reply)
-            }
-        };
+        let (attempts, mut ahead) = (Attempts::default(), None);
+        let attempt = || attempts.submit(&self.service, &call);
         let mut retry = Retry::new(Arc::clone(&self.clock), REQUEST_WAIT);
         let queued = |place: &Place| ahead = Some(place.clone());
         let answered = tokio::select! {
@@ -304,14 +294,14 @@ impl<S: LockService> Calls<S> {
         let reply = match answered {
             Ok(settled) => settled.reply,
             Err(error) => {
-                if (named && error.advice() != Advice::GiveUp) || !arrived.into_inner() {
+                if (named && error.advice() != Advice::GiveUp) || !attempts.may_have_claimed() {
                     cancel.open = None;
                 }
                 return Err(status(error));
             }
         };
         cancel.open = None;
-        let stamp = first.into_inner().unwrap_or(reply.stamp);
+        let stamp = attempts.first().unwrap_or(reply.stamp);
         let grant = granted(&claim.lock, &reply, ahead)?;
         let deadline = [grant.deadline, grant.ends].into_iter().flatten().min();
         Ok(pb::AcquireReply {
