@@ -64,10 +64,6 @@ cargo test --locked
 step "lints"
 cargo clippy --locked --all-targets -- -D warnings
 
-step "lints without debug assertions"
-# The code that only a release has. Its machine code, or other settings for the dependencies, would take minutes more.
-cargo clippy --locked --config 'profile.dev.package.lockkeeper.debug-assertions=false' -- -D warnings
-
 step "build for embedding: no command line, no HTTP"
 cargo check --locked --lib --no-default-features
 
