@@ -155,6 +155,9 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
         if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
     output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;
     output.line(format!("  endpoints {}", endpoints.join(",")))?;
+    let scheme = if options.tls { "https" } else { "http" };
+    let urls = listens.iter().filter_map(|listen| Some(format!("{scheme}://{}", listen.http?)));
+    output.line(format!("  http      {}", urls.collect::<Vec<_>>().join(",")))?;
     if options.tls {
         let files = client_files(&options.dir.join(CERTS));
         let names = ["LOCKKEEPER_CA", "LOCKKEEPER_CERT", "LOCKKEEPER_KEY"];
@@ -165,10 +168,10 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
     let variable = if standard { String::new() } else { format!("LOCKKEEPER_ENDPOINTS={} ", endpoints.join(",")) };
     output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))?;
     let Some(http) = listens.first().and_then(|listen| listen.http) else { return Ok(()) };
-    let [scheme, authority] = if options.tls {
-        ["https", &format!("--cacert {} ", client_files(&options.dir.join(CERTS))[0].display())]
+    let authority = if options.tls {
+        format!("--cacert {} ", client_files(&options.dir.join(CERTS))[0].display())
     } else {
-        ["http", ""]
+        String::new()
     };
     let (kind, body) = ("content-type:application/json", r#"{"lock":"nightly","lease_ms":5000}"#);
     output

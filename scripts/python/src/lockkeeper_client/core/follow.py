@@ -1,0 +1,83 @@
+"""Follows the events of a session: its end, and what other clients do to its holds."""
+
+import json
+import logging
+from typing import Any
+
+from .clock import SECOND
+from .errors import Error, OutcomeUnknown, Unavailable
+from .http import EventReader, Malformed
+from .keep import look_for_losses
+from .retry import Backoff, pause
+from .session import Session
+from .steps import Next, NotAnswered, Steps, next_part
+
+log = logging.getLogger("lockkeeper_client")
+
+SILENCE_MAX = 40 * SECOND
+"""A node sends a comment each 15 s."""
+
+
+def follow(session: Session) -> Steps[None]:
+    """Applies the events of a session while it lives. Ends if the nodes have no such stream."""
+    link, backoff = session.link, Backoff(session.link.clock)
+    while session.ended is None:
+        try:
+            yield from link.follow(f"sessions/{session.id}/events", lambda: session.ended)
+            session.followed = True
+            # Events before the stream began may be missing.
+            yield from look_for_losses(session)
+            yield from _read(session)
+            error: Error = Unavailable("the stream of events ended")
+        except Error as failed:
+            if failed.problem.get("status") in (404, 405):
+                return
+            error = failed
+        finally:
+            session.followed = False
+        link.endpoints.failed(link.endpoints.current)
+        yield from pause(backoff.pause(error), link.clock, lambda: session.ended)
+
+
+def _read(session: Session) -> Steps[None]:
+    reader = EventReader()
+    while True:
+        try:
+            part = yield from next_part(Next(SILENCE_MAX, lambda: session.ended))
+            events = reader.feed(part)
+        except (NotAnswered, Malformed) as error:
+            raise OutcomeUnknown(f"the stream of events broke: {error}") from error
+        for name, data in events:
+            _apply(session, name, data)
+        if not part:
+            return
+
+
+def _apply(session: Session, name: str, data: str) -> None:
+    """Applies one event. Ignores those of later versions."""
+    try:
+        fields: Any = json.loads(data)
+    except ValueError:
+        return
+    if not isinstance(fields, dict):
+        return
+    apply(session, name, {str(key): value for key, value in fields.items()})
+
+
+LOSSES = {"broken": "broken", "handed_over": "handed over", "expired": "expired", "released": "released"}
+
+
+def apply(session: Session, name: str, fields: dict[str, Any]) -> None:
+    """Applies an event to the session or to the hold that it names."""
+    why = str(fields.get("why") or "")
+    if name in ("ended", "session_ended"):
+        session.end(str(fields.get("reason") or "ended"), f"{fields.get('reason')} {why}".strip())
+    for hold in session.watched():
+        if str(fields.get("token")) not in map(str, hold.tokens.values()):
+            continue
+        if name == "asked":
+            hold.asked(str(fields.get("by") or ""), why)
+        elif name in LOSSES:
+            hold.lose(LOSSES[name], f"{LOSSES[name]} {why}".strip())
+            hold.report()
+            session.remove(hold)

@@ -1,0 +1,111 @@
+"""What a client knows of one hold: a lock, a set, or permits."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .clock import SECOND
+from .errors import InvalidArgument, LockLost, NotHeld
+from .validity import Validity
+
+if TYPE_CHECKING:
+    from .session import Session
+
+log = logging.getLogger("lockkeeper_client")
+
+OnLost = Callable[[LockLost], object]
+OnAsked = Callable[[str, str], object]
+
+
+class HoldState:
+    """One hold of a session. Its own `validity` is None if only the end of the session ends it."""
+
+    def __init__(self, session: "Session", tokens: dict[str, int], validity: Validity | None) -> None:
+        self.session = session
+        self.tokens = tokens
+        self.validity = validity
+        self.released = False
+        self.changing = False
+        """Whether an upgrade may have changed the token."""
+        self._lost: LockLost | None = None
+        self._on_lost: list[OnLost] = []
+        self._on_asked: list[OnAsked] = []
+
+    def __str__(self) -> str:
+        return " and ".join(f"{name} (token {token})" for name, token in self.tokens.items())
+
+    @property
+    def token(self) -> int:
+        """The fencing token. Raises InvalidArgument for a set, of which each lock has its own."""
+        if len(self.tokens) != 1:
+            raise InvalidArgument("token: a set has one for each lock, in `tokens`")
+        return next(iter(self.tokens.values()))
+
+    @property
+    def until(self) -> int:
+        """The first instant, in ns of the clock, at which another client may have it."""
+        ends = self.session.validity.until
+        return ends if self.validity is None else min(ends, self.validity.until)
+
+    @property
+    def lost(self) -> LockLost | None:
+        """Reads the clock. Returns the error of a lost hold, or None."""
+        if self._lost is None and not self.released:
+            session, now = self.session, self.session.link.clock()
+            if (end := session.ended) is not None:
+                self.lose(end.reason, str(end))
+            elif self.validity is not None and self.validity.is_passed(now):
+                self.lose("time over", "its longest time is over")
+        return self._lost
+
+    @property
+    def valid_for(self) -> float:
+        """Seconds until another client may have it; 0 if it is lost or released."""
+        if self.lost is not None or self.released:
+            return 0.0
+        return max(0, self.until - self.session.link.clock()) / SECOND
+
+    def check(self) -> None:
+        """Raises LockLost if another client may have it, and NotHeld if it was released."""
+        if (lost := self.lost) is not None:
+            raise lost
+        if self.released:
+            raise NotHeld(f"{self} was released")
+
+    def lose(self, reason: str, detail: str) -> None:
+        """Records that it is lost. Only the first reason counts."""
+        if self._lost is not None or self.released:
+            return
+        problem = {"error": "lost", "reason": reason, "token": self.token if len(self.tokens) == 1 else None}
+        self._lost = LockLost(f"{self} was lost: {detail}", problem)
+
+    def on_lost(self, function: OnLost) -> None:
+        """Calls the function with the error once the hold is lost; at once if it is lost already."""
+        self._on_lost.append(function)
+        if self.lost is not None:
+            self.report()
+
+    def on_asked(self, function: OnAsked) -> None:
+        """Calls the function with `by` and `why` when a client asks the holder to release."""
+        self._on_asked.append(function)
+
+    def report(self) -> None:
+        """Calls the functions that wait for the loss, each once, if the hold is lost."""
+        if (lost := self.lost) is None:
+            return
+        functions, self._on_lost = self._on_lost, []
+        for function in functions:
+            _run(lambda function=function: function(lost))
+
+    def asked(self, by: str, why: str) -> None:
+        """Reports that a client asks the holder to release."""
+        for function in list(self._on_asked):
+            _run(lambda function=function: function(by, why))
+
+
+def _run(function: Callable[[], object]) -> None:
+    """Calls a function of the program. Its error must not stop the renewal."""
+    try:
+        function()
+    except Exception:
+        log.exception("a function of the program failed")

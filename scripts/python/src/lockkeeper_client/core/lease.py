@@ -1,0 +1,131 @@
+"""Locks that live without a session, until their duration is over."""
+
+import secrets
+import uuid
+from typing import Any
+
+from .clock import SECOND
+from .errors import HeldByOther, LockLost, NotHeld
+from .link import Answer, Link, milliseconds
+from .metadata import Metadata
+from .poll import Poll
+from .retry import Retry
+from .steps import Steps, never
+from .validity import Validity
+
+
+class LeaseState:
+    """A granted lease. The handle proves it in any process."""
+
+    def __init__(self, link: Link, lock: str, handle: str, duration: int, granted: Answer) -> None:
+        self.link = link
+        self.lock = lock
+        self.handle = handle
+        self.duration = duration
+        self.token = granted.number("token")
+        self.validity = Validity(granted.proof)
+        self.released = False
+        self._attempt = 0
+        self._reason: str | None = None
+
+    def __str__(self) -> str:
+        return f"the lease of {self.lock} (token {self.token})"
+
+    @property
+    def lost(self) -> LockLost | None:
+        """Reads the clock. Returns the error of a lease that may have ended, or None."""
+        if self._reason is None and not self.released and self.validity.is_passed(self.link.clock()):
+            self._reason = "expired"
+        if self._reason is None:
+            return None
+        problem = {"error": "lost", "reason": self._reason, "token": self.token}
+        return LockLost(f"{self} has ended: {self._reason}", problem)
+
+    @property
+    def valid_for(self) -> float:
+        """Seconds until another client may have it; 0 if it has ended or was released."""
+        over = self.lost is not None or self.released
+        return 0.0 if over else self.validity.left(self.link.clock()) / SECOND
+
+    def check(self) -> None:
+        """Raises LockLost if the lease may have ended, and NotHeld if it was released."""
+        if (lost := self.lost) is not None:
+            raise lost
+        if self.released:
+            raise NotHeld(f"the lease of {self.lock} was released")
+
+    def refresh(self, duration: int | None) -> Steps[None]:
+        """Sets the end to `duration` ns from now, by default the duration of the lease."""
+        self.check()
+        self._attempt += 1
+        length = self.duration if duration is None else duration
+        fields = {**self._named, "lease_ms": milliseconds(length), "attempt": self._attempt}
+        try:
+            answer = yield from self.link.retry().until_answered(lambda: self.link.call("refresh", fields))
+        except (NotHeld, HeldByOther) as error:
+            raise self._ended() from error
+        self.validity.add(answer.proof, self.link.clock())
+        self.check()
+
+    def release(self) -> Steps[None]:
+        """Releases the lease; does nothing if it was released before. Raises LockLost if it has ended."""
+        if self.released:
+            return
+        self.check()
+        self.released = True
+        retry = self.link.retry()
+        try:
+            yield from retry.until_answered(lambda: self.link.call("release", self._named))
+        except (NotHeld, HeldByOther) as error:
+            # The first copy of a repeated release has released it.
+            if not retry.in_doubt:
+                raise self._ended() from error
+        except BaseException:
+            self.link.spawn(self._release_again())
+            raise
+
+    def _release_again(self) -> Steps[None]:
+        """Repeats a release that was not answered, until the lease has ended."""
+
+        def stop() -> BaseException | None:
+            ended = self.validity.is_passed(self.link.clock())
+            return NotHeld(f"{self} has ended") if ended else None
+
+        retry = Retry(self.link.clock, 86_400 * SECOND, stop)
+        yield from retry.until_answered(lambda: self.link.call("release", self._named))
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        return {"lock": self.lock, "handle": self.handle}
+
+    def _ended(self) -> LockLost:
+        self.released, self._reason = False, "ended"
+        lost = self.lost
+        assert lost is not None
+        return lost
+
+
+def acquire_lease(
+    link: Link, lock: str, duration: int, wait: int | None, fields: dict[str, Any], metadata: Metadata
+) -> Steps[LeaseState]:
+    """Acquires a lease. Every copy of the request has the same id and handle, so that it is executed once."""
+    handle = secrets.token_hex(16)
+    named = {"lock": lock, "request": str(uuid.uuid4()), "handle": handle}
+    status = yield from link.retry().until_answered(lambda: link.get("/v1/status"))
+    asked = {**fields, **metadata.fields(), **named, "lease_ms": milliseconds(duration)}
+    # Copies that are 10 minutes older than this log time are refused.
+    asked["since_ms"] = status.number("log_time_ms")
+
+    def send(waits: dict[str, int], timeout: int) -> Steps[Answer]:
+        answer = yield from link.call("acquire", {**asked, **waits}, timeout=timeout)
+        # The cluster knows the request now, so the age of its next copies counts from here.
+        asked["since_ms"] = max(asked["since_ms"], answer.log_time_ms or 0)
+        return answer
+
+    def withdraw() -> Steps[Answer]:
+        return link.retry().until_answered(lambda: link.call("withdraw", named))
+
+    answer = yield from Poll(link, send, wait, never).granted(withdraw)
+    lease = LeaseState(link, lock, handle, duration, answer)
+    lease.check()
+    return lease

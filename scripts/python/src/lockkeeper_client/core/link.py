@@ -1,0 +1,201 @@
+"""Makes the calls of the HTTP interface, one attempt at a time."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from .clock import MILLISECOND, SECOND, Clock
+from .endpoints import Endpoint, Endpoints
+from .errors import Error, Internal, InvalidArgument, OutcomeUnknown, Unavailable, error_of
+from .http import Head, request
+from .retry import Retry
+from .steps import Exchange, Listen, NotAnswered, NotSent, Steps, Stop, exchange, listen, never
+from .validity import Proof
+
+JSON_PROBLEM = "application/problem+json"
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer. `sent` is when its request was about to be sent, in ns of the clock."""
+
+    sent: int
+    head: Head
+    body: dict[str, Any]
+
+    @property
+    def index(self) -> int:
+        """Position in the log on which the answer depends; 0 if there is none."""
+        return int(self.head.headers.get("lockkeeper-index") or 0)
+
+    @property
+    def log_time_ms(self) -> int | None:
+        """Log time at which the answer was true."""
+        text = self.head.headers.get("lockkeeper-log-time")
+        return int(text) if text and text.isdigit() else None
+
+    def number(self, name: str) -> int:
+        """Returns a number, which may be a text of digits. Raises Internal if it is missing."""
+        try:
+            return int(self.body[name])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Internal(f"an answer has no number {name}") from error
+
+    def text(self, name: str) -> str:
+        """Returns a text. Raises Internal if it is missing."""
+        text = self.body.get(name)
+        if not isinstance(text, str):
+            raise Internal(f"an answer has no text {name}")
+        return text
+
+    @property
+    def ends(self) -> bool:
+        """Whether the subject of the answer has an end of its own."""
+        return self.body.get("deadline_ms") is not None
+
+    @property
+    def proof(self) -> Proof:
+        """Until when the subject of the answer lasts."""
+        return Proof(self.sent, self.index, self.number("log_time_ms"), self.number("deadline_ms"))
+
+
+class Link:
+    """What the calls of one client share: addresses, namespace, identity, and the cluster that answered first."""
+
+    def __init__(
+        self, endpoints: Endpoints, namespace: str, token: str | None, clock: Clock, request_timeout: int
+    ) -> None:
+        if not namespace or len(namespace) > 64 or set(namespace) - set("abcdefghijklmnopqrstuvwxyz0123456789-_."):
+            raise InvalidArgument(f"namespace: 1 to 64 of a-z, 0-9, '-', '_' and '.', got {namespace!r}")
+        self.endpoints = endpoints
+        self.namespace = namespace
+        self.clock = clock
+        self.request_timeout = request_timeout
+        self.cluster: str | None = None
+        self.foreign = False
+        """Whether the last answer came from another cluster."""
+        self.spawn: Callable[[Steps[Any]], None] = drop
+        """Runs an operation in the background. The driver sets it."""
+        self._token = token
+
+    def retry(self, stop: Stop = never) -> Retry:
+        """Returns a retry with the patience of this client."""
+        return Retry(self.clock, self.request_timeout, stop)
+
+    def call(self, path: str, fields: Fields, *, timeout: int | None = None, stop: Stop = never) -> Steps[Answer]:
+        """Makes one attempt of a call in the namespace. Raises the error of its answer."""
+        body = json.dumps(fields).encode()
+        return self._attempt("POST", f"/v1/ns/{self.namespace}/{path}", body, timeout, stop)
+
+    def get(self, path: str, fields: Fields | None = None) -> Steps[Answer]:
+        """Makes one attempt of a read. A path that begins with a slash is not in the namespace."""
+        return self._attempt("GET", self._target(path, fields or {}), None, None, never)
+
+    def follow(self, path: str, stop: Stop) -> Steps[Endpoint]:
+        """Begins to read a stream of events. Raises the error of its answer."""
+        endpoint = self.endpoints.current
+        data = self._request(endpoint, "GET", self._target(path, {}), None, "text/event-stream")
+        head = yield from self._guarded(endpoint, listen(Listen(endpoint, data, self.request_timeout, stop)))
+        self._check_cluster(endpoint, head)
+        if head.status != 200 or not head.headers.get("content-type", "").startswith("text/event-stream"):
+            raise Unavailable(f"{endpoint} has no stream {path}: status {head.status}", {"status": head.status})
+        return endpoint
+
+    def _target(self, path: str, fields: Fields) -> str:
+        base = path if path.startswith("/") else f"/v1/ns/{self.namespace}/{path}"
+        given = {name: str(value) for name, value in fields.items() if value is not None}
+        return f"{base}?{urlencode(given, quote_via=quote)}" if given else base
+
+    def _request(self, endpoint: Endpoint, method: str, target: str, body: bytes | None, accept: str) -> bytes:
+        headers = [("accept", accept)]
+        if self._token is not None:
+            headers.append(("authorization", f"Bearer {self._token}"))
+        return request(method, target, endpoint.authority, headers, body)
+
+    def _attempt(
+        self, method: str, target: str, body: bytes | None, timeout: int | None, stop: Stop
+    ) -> Steps[Answer]:
+        endpoint, sent = self.endpoints.current, self.clock()
+        data = self._request(endpoint, method, target, body, "application/json")
+        step = Exchange(endpoint, data, self.request_timeout if timeout is None else timeout, stop)
+        head, content = yield from self._guarded(endpoint, exchange(step))
+        self._check_cluster(endpoint, head)
+        try:
+            return self._read(endpoint, sent, head, content)
+        except (Unavailable, OutcomeUnknown):
+            self.endpoints.failed(endpoint)
+            raise
+
+    def _guarded(self, endpoint: Endpoint, steps: Steps[Any]) -> Steps[Any]:
+        """Turns errors of the network into those of the service, and asks another node next."""
+        try:
+            return (yield from steps)
+        except NotSent as error:
+            self.endpoints.failed(endpoint)
+            raise Unavailable(f"{endpoint} cannot be reached: {error}") from error
+        except NotAnswered as error:
+            self.endpoints.failed(endpoint)
+            raise OutcomeUnknown(f"{endpoint} did not answer: {error}") from error
+
+    def _check_cluster(self, endpoint: Endpoint, head: Head) -> None:
+        """Believes only the cluster of the first answer: a restored cluster is another one."""
+        cluster = head.headers.get("lockkeeper-cluster")
+        if cluster is None:
+            return
+        if self.cluster is None:
+            self.cluster = cluster
+        self.foreign = cluster != self.cluster
+        if self.foreign:
+            self.endpoints.failed(endpoint)
+            raise Unavailable(
+                f"{endpoint} belongs to cluster {cluster}, and this client uses {self.cluster}: "
+                "if the cluster was restored, create another client"
+            )
+
+    def _read(self, endpoint: Endpoint, sent: int, head: Head, content: bytes) -> Answer:
+        kind = head.headers.get("content-type", "").split(";")[0]
+        if head.status >= 400 and kind != JSON_PROBLEM:
+            raise _foreign_error(endpoint, head, content)
+        try:
+            body = json.loads(content)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise OutcomeUnknown(f"{endpoint} answered with status {head.status} and no JSON object")
+        if head.status >= 400:
+            raise error_of(body)
+        if head.status >= 300:
+            raise Internal(f"{endpoint} answered with status {head.status}")
+        return Answer(sent, head, body)
+
+
+def _foreign_error(endpoint: Endpoint, head: Head, content: bytes) -> Error:
+    """Returns the error of an answer that is not a problem object: of a proxy, or of the guard of the port."""
+    text = content[:200].decode("utf-8", "replace").strip()
+    detail = f"{endpoint} answered with status {head.status}: {text}"
+    if head.status == 429:
+        return Unavailable(detail)
+    return OutcomeUnknown(detail) if head.status >= 500 else InvalidArgument(detail)
+
+
+def drop(steps: Steps[Any]) -> None:
+    """Does not run an operation, because there is no driver."""
+    steps.close()
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Leaves out the fields that are None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def milliseconds(duration: int) -> int:
+    """Converts ns to ms, rounded up."""
+    return -(-duration // MILLISECOND)
+
+
+def nanoseconds(seconds: float) -> int:
+    """Converts seconds to ns."""
+    return int(seconds * SECOND)

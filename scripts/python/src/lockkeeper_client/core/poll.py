@@ -1,0 +1,75 @@
+"""Requests that may wait in the queue: they are polled until they are granted, refused, or their wait is over."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .clock import MILLISECOND, SECOND
+from .errors import Error, NotAcquired, OutcomeUnknown, Unavailable
+from .link import Answer, Link, milliseconds
+from .steps import Steps, Stop
+
+POLL_MAX = 10 * SECOND
+"""A node that stopped silently is noticed after this time and the request timeout."""
+WAIT_MAX = 7 * 24 * 60 * 60 * SECOND
+LAST_POLL_SLACK = 5 * SECOND
+"""A node lets the last poll of a wait last longer, so that the cluster decides the end of the wait."""
+
+Send = Callable[[dict[str, int], int], Steps[Answer]]
+"""Makes one attempt with the fields of the wait, within a timeout in ns."""
+
+
+class Poll:
+    """One request, which `send` sends again and again. `wait` is in ns; None waits a week."""
+
+    def __init__(self, link: Link, send: Send, wait: int | None, stop: Stop) -> None:
+        self._link = link
+        self._send = send
+        self._ends = link.clock() + (WAIT_MAX if wait is None else wait)
+        self._retry = link.retry(stop)
+        self._held_by: Any = None
+
+    def granted(self, withdraw: Callable[[], Steps[Any]]) -> Steps[Answer]:
+        """Returns the grant. A request that ends otherwise leaves neither a place nor a hold."""
+        try:
+            answer = yield from self._settle()
+            if answer is None:
+                # The caller may rely on the end of the wait only after the request is gone.
+                yield from withdraw()
+                raise NotAcquired("the wait is over", {"holder": self._held_by})
+        except Error as error:
+            silent = isinstance(error, (Unavailable, OutcomeUnknown))
+            if silent and (self._retry.in_doubt or isinstance(error, OutcomeUnknown)):
+                self._link.spawn(withdraw())
+            raise
+        except BaseException:
+            self._link.spawn(withdraw())
+            raise
+        return answer
+
+    @property
+    def _left(self) -> int:
+        return max(0, self._ends - self._link.clock())
+
+    def _settle(self) -> Steps[Answer | None]:
+        while True:
+            poll = min(self._left, POLL_MAX)
+            try:
+                answer = yield from self._retry.until_answered(self._attempt, poll)
+            except NotAcquired as error:
+                if error.holder is None and self._held_by is not None:
+                    raise NotAcquired(error.detail, {**error.problem, "holder": self._held_by}) from error
+                raise
+            if answer.body.get("state") == "granted":
+                return answer
+            self._held_by = answer.body.get("held_by") or self._held_by
+            if self._left == 0:
+                return None
+
+    def _attempt(self) -> Steps[Answer]:
+        left = self._left
+        if left < MILLISECOND:
+            return self._send({}, self._link.request_timeout)
+        poll = min(left, POLL_MAX)
+        slack = LAST_POLL_SLACK if left <= POLL_MAX else 0
+        waits = {"wait_ms": milliseconds(left), "poll_ms": milliseconds(poll)}
+        return self._send(waits, poll + slack + self._link.request_timeout)

@@ -1,0 +1,71 @@
+"""Gives back a hold, and decides what the end of a `with` block raises."""
+
+import logging
+
+from .errors import Error, HeldByOther, LockLost, NotHeld, OutcomeUnknown, SessionEnded, Unavailable
+from .holds import HoldState
+from .lease import LeaseState
+from .steps import Steps
+
+log = logging.getLogger("lockkeeper_client")
+
+HARMLESS = ("expired", "lost", "released", "closed")
+"""Ends of a session that came after the client's own deadline, or that the client asked for."""
+
+
+def release(hold: HoldState) -> Steps[None]:
+    """Releases a hold; does nothing if it was released before.
+
+    Raises LockLost if it was lost. A release that is cancelled or not answered continues in the background.
+    """
+    if hold.released:
+        return
+    session = hold.session
+    session.remove(hold)
+    if (lost := hold.lost) is not None:
+        raise lost
+    hold.released = True
+    retry = session.link.retry(lambda: session.ended)
+    requests = [(session.draw()[0], name, token) for name, token in hold.tokens.items()]
+    while requests:
+        number, name, token = requests[0]
+        fields = {"lock": name, "token": str(token), "request": str(number)}
+        try:
+            yield from session.until_answered(retry, "release", fields, number)
+        except (NotHeld, HeldByOther) as error:
+            raise _lost(hold, "ended", str(error)) from error
+        except SessionEnded as error:
+            if error.reason not in HARMLESS:
+                raise _lost(hold, error.reason, str(error)) from error
+        except BaseException as error:
+            if not isinstance(error, Error) or isinstance(error, (Unavailable, OutcomeUnknown)):
+                for number, name, token in requests:
+                    fields = {"lock": name, "token": str(token), "request": str(number)}
+                    session.link.spawn(session.repeat("release", fields, number))
+            raise
+        requests.pop(0)
+
+
+def _lost(hold: HoldState, reason: str, detail: str) -> LockLost:
+    """The cluster ended the hold before its release, so its work was not protected to the end."""
+    hold.released = False
+    hold.lose(reason, detail)
+    lost = hold.lost
+    assert lost is not None
+    return lost
+
+
+def leave(hold: HoldState | LeaseState, error: BaseException | None) -> Steps[None]:
+    """Ends a `with` block.
+
+    A lost hold raises LockLost if the body raised nothing; otherwise the error of the body gets a note. A release that
+    is not answered raises nothing, because the work is done: it continues in the background.
+    """
+    try:
+        yield from release(hold) if isinstance(hold, HoldState) else hold.release()
+    except LockLost as lost:
+        if error is None:
+            raise
+        error.add_note(str(lost))
+    except (Unavailable, OutcomeUnknown) as silent:
+        log.warning("the release of %s continues in the background: %s", hold, silent)

@@ -1,0 +1,95 @@
+"""Decides when to repeat a request and when to give up."""
+
+import random
+from collections.abc import Callable
+
+from .clock import MILLISECOND, SECOND, Clock
+from .errors import Error, OutcomeUnknown, Unavailable
+from .steps import Pause, Result, Step, Steps, Stop, never
+
+PAUSE_MIN = 10 * MILLISECOND
+PAUSE_MAX = SECOND
+
+
+class Backoff:
+    """Pauses that double from 10 ms to 1 s, each shortened at random by up to a half.
+
+    The first attempt after a lost answer has no pause: usually the node is gone, and another one is asked. The pauses
+    restart only after a second without a failure.
+    """
+
+    def __init__(self, clock: Clock, draw: Callable[[], float] = random.random) -> None:
+        self._clock = clock
+        self._draw = draw
+        self._next = PAUSE_MIN
+        self._over: int | None = None
+
+    def pause(self, error: Error) -> int:
+        """Returns the pause in ns before the next attempt, at least as long as the node asks for."""
+        now = self._clock()
+        if self._over is not None and PAUSE_MAX <= now - self._over:
+            self._next, self._over = PAUSE_MIN, None
+        if self._over is None and isinstance(error, OutcomeUnknown):
+            self._over = now
+            return 0
+        jittered = self._next - int(self._draw() * self._next / 2)
+        self._next = min(2 * self._next, PAUSE_MAX)
+        pause = max(jittered, int(error.problem.get("pause_ms") or 0) * MILLISECOND)
+        self._over = now + pause
+        return pause
+
+
+class Retry:
+    """Repeats the attempts of one caller. Its patience bounds an outage, and not the whole call.
+
+    An outage begins with the first of several successive failures. An attempt that waits for a lock may take
+    `waiting` ns before its silence is a failure.
+    """
+
+    def __init__(self, clock: Clock, patience: int, stop: Stop = never) -> None:
+        self.in_doubt = False
+        """Whether an attempt without an answer may have been executed."""
+        self._clock = clock
+        self._patience = patience
+        self._stop = stop
+        self._backoff = Backoff(clock)
+        self._failing_since: int | None = None
+
+    def until_answered(
+        self, attempt: Callable[[], Steps[Result]], waiting: int = 0, *, repeat_unknown: bool = True
+    ) -> Steps[Result]:
+        """Repeats the attempt until it is answered. Raises its error if a retry cannot help or the patience is over.
+
+        An attempt that may have been executed is not repeated if `repeat_unknown` is false.
+        """
+        while True:
+            began = self._clock()
+            try:
+                answer = yield from attempt()
+            except (Unavailable, OutcomeUnknown) as error:
+                self.in_doubt |= isinstance(error, OutcomeUnknown)
+                if self.in_doubt and not repeat_unknown:
+                    raise
+                yield from self._pause(error, began + waiting)
+            else:
+                self._failing_since = None
+                return answer
+
+    def _pause(self, error: Error, due: int) -> Steps[None]:
+        now = self._clock()
+        silent = isinstance(error, OutcomeUnknown)
+        if self._failing_since is None:
+            self._failing_since = min(due, now) if silent else now
+        if self._patience <= now - self._failing_since:
+            if self.in_doubt and not silent:
+                raise OutcomeUnknown(f"an earlier attempt was not answered; then: {error}") from error
+            raise error
+        yield from pause(self._backoff.pause(error), self._clock, self._stop)
+
+
+def pause(duration: int, clock: Clock, stop: Stop) -> Steps[None]:
+    """Sleeps for `duration` ns of the clock, in steps that are short enough to read it."""
+    end = clock() + duration
+    while (left := end - clock()) > 0:
+        step: Step = Pause(min(left, SECOND), stop)
+        yield step

@@ -1,0 +1,359 @@
+"""The client for threads."""
+
+import functools
+import ssl
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import EllipsisType, TracebackType
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+
+from . import _process
+from ._threads import Threads, Wake
+from .core import base, claim, keep, lease, release
+from .core.clock import SECOND
+from .core.errors import NotAcquired
+from .core.follow import follow
+from .core.holds import HoldState
+from .core.locked import name_of
+from .core.session import Session as SessionState
+from .core.session import open_session
+from .core.settings import (
+    Duration,
+    LockOptions,
+    Settings,
+    election_request,
+    lock_request,
+    maybe_ns,
+    permits_request,
+    to_ns,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Hold(base.BaseHold):
+    """A hold of a session: a lock, a set, or permits. Any thread may use and release it."""
+
+    def __init__(self, state: HoldState, threads: Threads) -> None:
+        super().__init__(state)
+        self._threads = threads
+
+    def release(self) -> None:
+        """Releases it; does nothing after the first time. Raises LockLost if it was lost.
+
+        If no node answers in time it raises Unavailable or OutcomeUnknown, and the release continues in the background.
+        """
+        self._threads.run(release.release(self._state))
+
+    def upgrade(self, wait: Duration | None = 0) -> None:
+        """Makes a shared hold exclusive, under another token, once no other client holds the lock."""
+        self._threads.run(claim.upgrade(self._state, maybe_ns("wait", wait)))
+
+    def downgrade(self) -> None:
+        """Makes an exclusive hold shared, at once and under the same token."""
+        self._threads.run(claim.change(self._state, "downgrade"))
+
+    def set_value(self, value: str | None) -> None:
+        """Changes the text that is stored with the hold; None removes it."""
+        self._threads.run(claim.change(self._state, "value", value=value))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.run(release.leave(self._state, error))
+
+
+class Lock:
+    """A lock, a set, or permits, that `acquire` or a `with` block acquires. One object may be used again and again."""
+
+    def __init__(self, owner: "_Sessions", request: claim.LockRequest) -> None:
+        self._owner = owner
+        self._request = request
+        self._held = threading.local()
+
+    def acquire(self, wait: Duration | None | EllipsisType = ...) -> Hold:
+        """Acquires it. `wait` overrides the wait of this lock: 0 does not wait, and None waits without a limit.
+
+        Raises NotAcquired if it is not granted in time.
+        """
+        request = self._request
+        if not isinstance(wait, EllipsisType):
+            request = replace(request, wait=maybe_ns("wait", wait))
+        return self._owner.acquire(request)
+
+    def __enter__(self) -> Hold:
+        hold = self.acquire()
+        self._stack.append(hold)
+        return hold
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.pop().__exit__(kind, error, trace)
+
+    @property
+    def _stack(self) -> list[Hold]:
+        if not hasattr(self._held, "holds"):
+            self._held.holds = []
+        holds: list[Hold] = self._held.holds
+        return holds
+
+
+class Lease(base.BaseLease):
+    """A lock without a session. It ends after its duration unless it is refreshed."""
+
+    def __init__(self, state: lease.LeaseState, threads: Threads) -> None:
+        super().__init__(state)
+        self._threads = threads
+
+    def refresh(self, duration: Duration | None = None) -> None:
+        """Sets the end to this time from now, by default to the duration of the lease."""
+        self._threads.run(self._state.refresh(maybe_ns("duration", duration)))
+
+    def release(self) -> None:
+        """Releases it; does nothing after the first time. Raises LockLost if it has ended."""
+        self._threads.run(self._state.release())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.run(release.leave(self._state, error))
+
+
+class _Sessions:
+    """Makes locks, and acquires them in a session."""
+
+    def __init__(self, settings: Settings, threads: Threads) -> None:
+        self._settings = settings
+        self._threads = threads
+
+    def acquire(self, request: claim.LockRequest) -> Hold:
+        """Acquires what a lock asks for."""
+        state = self._threads.run(claim.acquire(self._session(), request, self._settings.metadata))
+        return Hold(state, self._threads)
+
+    def lock(self, *names: str, wait: Duration | None = None, **options: Unpack[LockOptions]) -> Lock:
+        """Returns a lock, or with several names a set that is granted together or not at all.
+
+        `wait` is in seconds: 0 does not wait, and None waits as long as the session lives. `LockOptions` describes the
+        other options.
+        """
+        return Lock(self, lock_request(names, wait, **options))
+
+    def semaphore(
+        self,
+        name: str,
+        *,
+        permits: int = 1,
+        limit: int | None = None,
+        wait: Duration | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Lock:
+        """Returns permits of a semaphore. The first request of a semaphore must name its limit."""
+        request = lock_request((name,), wait, **options)
+        return Lock(self, permits_request(request, permits, limit))
+
+    def elect(
+        self, name: str, value: str | None = None, *, wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> Lock:
+        """Returns an election as a lock: its holder leads, and every client can read its value."""
+        request = lock_request((name,), wait, **options)
+        return Lock(self, election_request(request, value))
+
+    @overload
+    def locked(
+        self, name: str, *, skip: Literal[True], wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R | None]]: ...
+
+    @overload
+    def locked(
+        self, name: str, *, skip: Literal[False] = False, wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def locked(
+        self, name: str, *, skip: bool = False, wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+        """Runs each call of a function under a lock. `{argument}` in the name is the argument of the call.
+
+        With `skip` a call returns None if the lock is not granted in time; otherwise it raises NotAcquired.
+        """
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
+            name_for = name_of(name, function)
+
+            @functools.wraps(function)
+            def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
+                try:
+                    hold = self.lock(name_for(args, kwargs), wait=wait, **options).acquire()
+                except NotAcquired:
+                    if skip:
+                        return None
+                    raise
+                with hold:
+                    return function(*args, **kwargs)
+
+            return call
+
+        return decorate
+
+    def _session(self) -> SessionState:
+        raise NotImplementedError
+
+
+class Session(_Sessions):
+    """A session that a program opens itself. The end of its `with` block releases all its holds."""
+
+    def __init__(self, settings: Settings, threads: Threads, state: SessionState) -> None:
+        super().__init__(settings, threads)
+        self._state = state
+        self._wakes = [Wake(), Wake()]
+        _process.opened(state, settings.tls)
+        threads.spawn(keep.keep(state), self._wakes[0], "lockkeeper-keep")
+        threads.spawn(follow(state), self._wakes[1], "lockkeeper-follow")
+
+    @property
+    def id(self) -> str:
+        """The public id."""
+        return self._state.id
+
+    @property
+    def valid_for(self) -> float:
+        """Seconds until the session may end if no renewal is answered; 0 once it has ended."""
+        return self._state.valid_for
+
+    def close(self) -> None:
+        """Ends the session: all that it holds is released. Gives up after the request timeout of the client."""
+        if self._state.ended is None:
+            self._state.end("closed", "it was closed")
+            for wake in self._wakes:
+                wake.set()
+            self._threads.run(keep.close(self._state, self._settings.link.request_timeout))
+        _process.closed(self._state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id}: {'ended' if self._state.ended else 'open'}>"
+
+    def _session(self) -> SessionState:
+        if (end := self._state.ended) is not None:
+            raise end
+        return self._state
+
+
+class Client(_Sessions):
+    """A client of a cluster. It opens one session at its first lock, and closes it at its end.
+
+    `endpoints` are the HTTP addresses of the nodes, by default those of LOCKKEEPER_HTTP, or loopback. `token` is the
+    bearer token, and `tls` the context for addresses that begin with `https`. `request_timeout` bounds how long a call
+    works on an outage; it never shortens a wait for a lock.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str] | None = None,
+        namespace: str | None = None,
+        *,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        who: str | None = None,
+        ttl: Duration | None = None,
+        request_timeout: Duration = 5,
+    ) -> None:
+        settings = Settings(endpoints, namespace, token=token, tls=tls, who=who, request_timeout=request_timeout)
+        super().__init__(settings, Threads(settings.link.clock, settings.tls))
+        settings.link.spawn = self._threads.spawn
+        self._ttl = maybe_ns("ttl", ttl)
+        self._opening = threading.Lock()
+        self._own: Session | None = None
+        self._opened: list[Session] = []
+        self._closed = False
+        _process.replaced_in_child(self)
+
+    def session(self, ttl: Duration | None = None, *, accepts_hand_over: bool = False) -> Session:
+        """Opens a separate session, which ends `ttl` after its last renewal."""
+        return self._open(maybe_ns("ttl", ttl), accepts_hand_over)
+
+    def lease(
+        self,
+        name: str,
+        duration: Duration,
+        *,
+        wait: Duration | None = 0,
+        shared: bool = False,
+        why: str | None = None,
+    ) -> Lease:
+        """Acquires a lock for `duration` seconds without a session. Nothing renews it automatically."""
+        fields = {"mode": "shared"} if shared else {}
+        length, longest = to_ns("duration", duration), maybe_ns("wait", wait)
+        metadata = self._settings.metadata.because(why)
+        steps = lease.acquire_lease(self._settings.link, name, length, longest, fields, metadata)
+        return Lease(self._threads.run(steps), self._threads)
+
+    def leader(self, name: str) -> base.Leader | None:
+        """Returns the leader of an election, or None."""
+        return self._threads.run(base.leader(self._settings.link, name))
+
+    def check(self, name: str, token: int) -> bool:
+        """Returns whether a fencing token is current, for a resource that cannot compare tokens."""
+        return self._threads.run(base.check(self._settings.link, name, token))
+
+    def call(self, path: str, **fields: Any) -> dict[str, Any]:
+        """Makes any other call of the HTTP interface, for example `locks`, `explain`, `ask` or `break`."""
+        return self._threads.run(base.call(self._settings.link, path, fields))
+
+    def close(self) -> None:
+        """Closes the sessions of this client: all that they hold is released."""
+        with self._opening:
+            self._closed = True
+            opened, self._opened = self._opened, []
+        for opened_session in opened:
+            opened_session.close()
+        self._threads.close()
+
+    def forked(self) -> None:
+        """Prepares the client in the child of a fork, which calls it: the holds and sockets are the parent's."""
+        self._opening = threading.Lock()
+        self._own, self._opened = None, []
+        self._threads.forked()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        link = self._settings.link
+        return f"<Client of {', '.join(map(str, link.endpoints.all))}, namespace {link.namespace}>"
+
+    def _session(self) -> SessionState:
+        with self._opening:
+            if self._own is None or self._own._state.ended is not None:
+                self._own = self._open_locked(self._ttl, False)
+            return self._own._state
+
+    def _open(self, ttl: int | None, accepts_hand_over: bool) -> Session:
+        with self._opening:
+            return self._open_locked(ttl, accepts_hand_over)
+
+    def _open_locked(self, ttl: int | None, accepts_hand_over: bool) -> Session:
+        if self._closed:
+            raise base.closed()
+        link, metadata = self._settings.link, self._settings.metadata
+        state = self._threads.run(open_session(link, metadata, ttl, accepts_hand_over))
+        opened = Session(self._settings, self._threads, state)
+        self._opened = [known for known in self._opened if known._state.ended is None] + [opened]
+        return opened
