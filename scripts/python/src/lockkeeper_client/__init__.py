@@ -1,5 +1,8 @@
 """Client of lockkeeper, a replicated lock service."""
 
+from ._async_locks import AsyncHold, AsyncLease, AsyncLock
+from ._locks import Hold, Lease, Lock
+from .aio import AsyncClient, AsyncSession
 from .core.base import Leader
 from .core.errors import (
     AlreadyHeld,
@@ -34,11 +37,16 @@ from .core.errors import (
     Unavailable,
     WrongHandle,
 )
-from .sync import Client, Hold, Lease, Lock, Session
+from .sync import Client, Session
 
 __all__ = [
     "AlreadyHeld",
     "AlreadyOpen",
+    "AsyncClient",
+    "AsyncHold",
+    "AsyncLease",
+    "AsyncLock",
+    "AsyncSession",
     "Changed",
     "Client",
     "Deadlock",
@@ -51,9 +59,9 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "KindMismatch",
+    "Leader",
     "Lease",
     "LimitExceeded",
-    "Leader",
     "LimitMismatch",
     "LimitUnknown",
     "Lock",

@@ -4,17 +4,14 @@ import functools
 import ssl
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from types import EllipsisType, TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from . import _process
+from ._locks import Hold, Lease, Lock
 from ._threads import Threads, Wake
-from .core import base, claim, keep, lease, release
-from .core.clock import SECOND
+from .core import base, claim, keep, lease
 from .core.errors import NotAcquired
 from .core.follow import follow
-from .core.holds import HoldState
 from .core.locked import name_of
 from .core.session import Session as SessionState
 from .core.session import open_session
@@ -31,101 +28,6 @@ from .core.settings import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Hold(base.BaseHold):
-    """A hold of a session: a lock, a set, or permits. Any thread may use and release it."""
-
-    def __init__(self, state: HoldState, threads: Threads) -> None:
-        super().__init__(state)
-        self._threads = threads
-
-    def release(self) -> None:
-        """Releases it; does nothing after the first time. Raises LockLost if it was lost.
-
-        If no node answers in time it raises Unavailable or OutcomeUnknown, and the release continues in the background.
-        """
-        self._threads.run(release.release(self._state))
-
-    def upgrade(self, wait: Duration | None = 0) -> None:
-        """Makes a shared hold exclusive, under another token, once no other client holds the lock."""
-        self._threads.run(claim.upgrade(self._state, maybe_ns("wait", wait)))
-
-    def downgrade(self) -> None:
-        """Makes an exclusive hold shared, at once and under the same token."""
-        self._threads.run(claim.change(self._state, "downgrade"))
-
-    def set_value(self, value: str | None) -> None:
-        """Changes the text that is stored with the hold; None removes it."""
-        self._threads.run(claim.change(self._state, "value", value=value))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._threads.run(release.leave(self._state, error))
-
-
-class Lock:
-    """A lock, a set, or permits, that `acquire` or a `with` block acquires. One object may be used again and again."""
-
-    def __init__(self, owner: "_Sessions", request: claim.LockRequest) -> None:
-        self._owner = owner
-        self._request = request
-        self._held = threading.local()
-
-    def acquire(self, wait: Duration | None | EllipsisType = ...) -> Hold:
-        """Acquires it. `wait` overrides the wait of this lock: 0 does not wait, and None waits without a limit.
-
-        Raises NotAcquired if it is not granted in time.
-        """
-        request = self._request
-        if not isinstance(wait, EllipsisType):
-            request = replace(request, wait=maybe_ns("wait", wait))
-        return self._owner.acquire(request)
-
-    def __enter__(self) -> Hold:
-        hold = self.acquire()
-        self._stack.append(hold)
-        return hold
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.pop().__exit__(kind, error, trace)
-
-    @property
-    def _stack(self) -> list[Hold]:
-        if not hasattr(self._held, "holds"):
-            self._held.holds = []
-        holds: list[Hold] = self._held.holds
-        return holds
-
-
-class Lease(base.BaseLease):
-    """A lock without a session. It ends after its duration unless it is refreshed."""
-
-    def __init__(self, state: lease.LeaseState, threads: Threads) -> None:
-        super().__init__(state)
-        self._threads = threads
-
-    def refresh(self, duration: Duration | None = None) -> None:
-        """Sets the end to this time from now, by default to the duration of the lease."""
-        self._threads.run(self._state.refresh(maybe_ns("duration", duration)))
-
-    def release(self) -> None:
-        """Releases it; does nothing after the first time. Raises LockLost if it has ended."""
-        self._threads.run(self._state.release())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._threads.run(release.leave(self._state, error))
 
 
 class _Sessions:
@@ -146,7 +48,7 @@ class _Sessions:
         `wait` is in seconds: 0 does not wait, and None waits as long as the session lives. `LockOptions` describes the
         other options.
         """
-        return Lock(self, lock_request(names, wait, **options))
+        return Lock(self.acquire, lock_request(names, wait, **options))
 
     def semaphore(
         self,
@@ -159,14 +61,14 @@ class _Sessions:
     ) -> Lock:
         """Returns permits of a semaphore. The first request of a semaphore must name its limit."""
         request = lock_request((name,), wait, **options)
-        return Lock(self, permits_request(request, permits, limit))
+        return Lock(self.acquire, permits_request(request, permits, limit))
 
     def elect(
         self, name: str, value: str | None = None, *, wait: Duration | None = None, **options: Unpack[LockOptions]
     ) -> Lock:
         """Returns an election as a lock: its holder leads, and every client can read its value."""
         request = lock_request((name,), wait, **options)
-        return Lock(self, election_request(request, value))
+        return Lock(self.acquire, election_request(request, value))
 
     @overload
     def locked(

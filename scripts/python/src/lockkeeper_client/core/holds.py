@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .clock import SECOND
@@ -95,12 +96,12 @@ class HoldState:
             return
         functions, self._on_lost = self._on_lost, []
         for function in functions:
-            _run(lambda function=function: function(lost))
+            _run(partial(function, lost))
 
     def asked(self, by: str, why: str) -> None:
         """Reports that a client asks the holder to release."""
         for function in list(self._on_asked):
-            _run(lambda function=function: function(by, why))
+            _run(partial(function, by, why))
 
 
 def _run(function: Callable[[], object]) -> None:

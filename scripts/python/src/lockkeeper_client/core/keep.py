@@ -116,4 +116,3 @@ def _next_end(session: Session) -> int:
 def _attempt_time(session: Session) -> int:
     """A silent node is left after a sixth of the TTL, and nothing delays the report of a loss."""
     return max(1, min(session.ttl // 6, _next_end(session) - session.link.clock()))
-

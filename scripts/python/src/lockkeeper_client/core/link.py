@@ -77,7 +77,7 @@ class Link:
         self.cluster: str | None = None
         self.foreign = False
         """Whether the last answer came from another cluster."""
-        self.spawn: Callable[[Steps[Any]], None] = drop
+        self.spawn: Callable[[Steps[Any]], object] = drop
         """Runs an operation in the background. The driver sets it."""
         self._token = token
 
@@ -115,9 +115,7 @@ class Link:
             headers.append(("authorization", f"Bearer {self._token}"))
         return request(method, target, endpoint.authority, headers, body)
 
-    def _attempt(
-        self, method: str, target: str, body: bytes | None, timeout: int | None, stop: Stop
-    ) -> Steps[Answer]:
+    def _attempt(self, method: str, target: str, body: bytes | None, timeout: int | None, stop: Stop) -> Steps[Answer]:
         endpoint, sent = self.endpoints.current, self.clock()
         data = self._request(endpoint, method, target, body, "application/json")
         step = Exchange(endpoint, data, self.request_timeout if timeout is None else timeout, stop)

@@ -1,0 +1,280 @@
+"""The client for asyncio."""
+
+import asyncio
+import functools
+import ssl
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+
+from . import _process
+from ._async_locks import AsyncHold, AsyncLease, AsyncLock
+from ._tasks import Tasks
+from .core import base, claim, keep, lease
+from .core.clock import SECOND
+from .core.errors import NotAcquired
+from .core.follow import follow
+from .core.locked import name_of
+from .core.session import Session as SessionState
+from .core.session import open_session
+from .core.settings import (
+    Duration,
+    LockOptions,
+    Settings,
+    election_request,
+    lock_request,
+    maybe_ns,
+    permits_request,
+    to_ns,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _AsyncSessions:
+    """Makes locks, and acquires them in a session."""
+
+    def __init__(self, settings: Settings, tasks: Tasks) -> None:
+        self._settings = settings
+        self._tasks = tasks
+
+    async def acquire(self, request: claim.LockRequest) -> AsyncHold:
+        """Acquires what a lock asks for."""
+        session = await self._session()
+        return AsyncHold(await self._tasks.run(claim.acquire(session, request, self._settings.metadata)), self._tasks)
+
+    def lock(self, *names: str, wait: Duration | None = None, **options: Unpack[LockOptions]) -> AsyncLock:
+        """Returns a lock, or with several names a set that is granted together or not at all.
+
+        `wait` is in seconds: 0 does not wait, and None waits as long as the session lives. `LockOptions` describes the
+        other options.
+        """
+        return AsyncLock(self.acquire, lock_request(names, wait, **options))
+
+    def semaphore(
+        self,
+        name: str,
+        *,
+        permits: int = 1,
+        limit: int | None = None,
+        wait: Duration | None = None,
+        **options: Unpack[LockOptions],
+    ) -> AsyncLock:
+        """Returns permits of a semaphore. The first request of a semaphore must name its limit."""
+        return AsyncLock(self.acquire, permits_request(lock_request((name,), wait, **options), permits, limit))
+
+    def elect(
+        self, name: str, value: str | None = None, *, wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> AsyncLock:
+        """Returns an election as a lock: its holder leads, and every client can read its value."""
+        return AsyncLock(self.acquire, election_request(lock_request((name,), wait, **options), value))
+
+    @overload
+    def locked(
+        self, name: str, *, skip: Literal[True], wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R | None]]]: ...
+
+    @overload
+    def locked(
+        self, name: str, *, skip: Literal[False] = False, wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]: ...
+
+    def locked(
+        self, name: str, *, skip: bool = False, wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R | None]]]:
+        """Runs each call of a function under a lock. `{argument}` in the name is the argument of the call.
+
+        With `skip` a call returns None if the lock is not granted in time; otherwise it raises NotAcquired.
+        """
+
+        def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | None]]:
+            name_for = name_of(name, function)
+
+            @functools.wraps(function)
+            async def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
+                try:
+                    hold = await self.lock(name_for(args, kwargs), wait=wait, **options).acquire()
+                except NotAcquired:
+                    if skip:
+                        return None
+                    raise
+                async with hold:
+                    return await function(*args, **kwargs)
+
+            return call
+
+        return decorate
+
+    async def _session(self) -> SessionState:
+        raise NotImplementedError
+
+
+class AsyncSession(_AsyncSessions):
+    """A session that a program opens itself. The end of its `async with` block releases all its holds."""
+
+    def __init__(self, settings: Settings, tasks: Tasks, state: SessionState) -> None:
+        super().__init__(settings, tasks)
+        self._state = state
+        _process.opened(state, settings.tls)
+        self._background = [tasks.spawn(keep.keep(state)), tasks.spawn(follow(state))]
+
+    @property
+    def id(self) -> str:
+        """The public id."""
+        return self._state.id
+
+    @property
+    def valid_for(self) -> float:
+        """Seconds until the session may end if no renewal is answered; 0 once it has ended."""
+        return self._state.valid_for
+
+    async def close(self) -> None:
+        """Ends the session: all that it holds is released. Gives up after the request timeout of the client."""
+        lived = self._state.ended is None
+        self._state.end("closed", "it was closed")
+        for task in self._background:
+            task.cancel()
+        if lived:
+            await self._tasks.run(keep.close(self._state, self._settings.link.request_timeout))
+        _process.closed(self._state)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.id}: {'ended' if self._state.ended else 'open'}>"
+
+    async def _session(self) -> SessionState:
+        if (end := self._state.ended) is not None:
+            raise end
+        return self._state
+
+
+class Opening:
+    """A session that `await` or `async with` opens."""
+
+    def __init__(self, opening: Callable[[], Awaitable[AsyncSession]]) -> None:
+        self._opening = opening
+        self._opened: AsyncSession | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncSession]:
+        return self._opening().__await__()
+
+    async def __aenter__(self) -> AsyncSession:
+        self._opened = await self._opening()
+        return self._opened
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+
+class AsyncClient(_AsyncSessions):
+    """A client of a cluster, for one event loop. It opens one session at its first lock, and closes it at its end.
+
+    The options are those of `Client`.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str] | None = None,
+        namespace: str | None = None,
+        *,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        who: str | None = None,
+        ttl: Duration | None = None,
+        request_timeout: Duration = 5,
+    ) -> None:
+        settings = Settings(endpoints, namespace, token=token, tls=tls, who=who, request_timeout=request_timeout)
+        super().__init__(settings, Tasks(settings.link.clock, settings.tls))
+        settings.link.spawn = self._tasks.spawn
+        self._ttl = maybe_ns("ttl", ttl)
+        self._opening = asyncio.Lock()
+        self._own: AsyncSession | None = None
+        self._opened: list[AsyncSession] = []
+        self._closed = False
+        _process.replaced_in_child(self)
+
+    def session(self, ttl: Duration | None = None, *, accepts_hand_over: bool = False) -> Opening:
+        """Opens a separate session with `await` or `async with`. It ends `ttl` after its last renewal."""
+        return Opening(lambda: self._open(maybe_ns("ttl", ttl), accepts_hand_over))
+
+    async def lease(
+        self,
+        name: str,
+        duration: Duration,
+        *,
+        wait: Duration | None = 0,
+        shared: bool = False,
+        why: str | None = None,
+    ) -> AsyncLease:
+        """Acquires a lock for `duration` seconds without a session. Nothing renews it automatically."""
+        fields = {"mode": "shared"} if shared else {}
+        length, longest = to_ns("duration", duration), maybe_ns("wait", wait)
+        metadata = self._settings.metadata.because(why)
+        steps = lease.acquire_lease(self._settings.link, name, length, longest, fields, metadata)
+        return AsyncLease(await self._tasks.run(steps), self._tasks)
+
+    async def leader(self, name: str) -> base.Leader | None:
+        """Returns the leader of an election, or None."""
+        return await self._tasks.run(base.leader(self._settings.link, name))
+
+    async def check(self, name: str, token: int) -> bool:
+        """Returns whether a fencing token is current, for a resource that cannot compare tokens."""
+        return await self._tasks.run(base.check(self._settings.link, name, token))
+
+    async def call(self, path: str, **fields: Any) -> dict[str, Any]:
+        """Makes any other call of the HTTP interface, for example `locks`, `explain`, `ask` or `break`."""
+        return await self._tasks.run(base.call(self._settings.link, path, fields))
+
+    async def close(self) -> None:
+        """Closes the sessions of this client: all that they hold is released."""
+        async with self._opening:
+            self._closed = True
+            opened, self._opened = self._opened, []
+        for session in opened:
+            await session.close()
+        await self._tasks.close(CLOSE_WAIT)
+
+    def forked(self) -> None:
+        """Prepares the client in the child of a fork, which calls it: the holds and sockets are the parent's."""
+        self._opening = asyncio.Lock()
+        self._own, self._opened = None, []
+        self._tasks.forked()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        link = self._settings.link
+        return f"<AsyncClient of {', '.join(map(str, link.endpoints.all))}, namespace {link.namespace}>"
+
+    async def _session(self) -> SessionState:
+        async with self._opening:
+            if self._own is None or self._own._state.ended is not None:
+                self._own = await self._open_locked(self._ttl, False)
+            return self._own._state
+
+    async def _open(self, ttl: int | None, accepts_hand_over: bool) -> AsyncSession:
+        async with self._opening:
+            return await self._open_locked(ttl, accepts_hand_over)
+
+    async def _open_locked(self, ttl: int | None, accepts_hand_over: bool) -> AsyncSession:
+        if self._closed:
+            raise base.closed()
+        link, metadata = self._settings.link, self._settings.metadata
+        state = await self._tasks.run(open_session(link, metadata, ttl, accepts_hand_over))
+        opened = AsyncSession(self._settings, self._tasks, state)
+        self._opened = [known for known in self._opened if known._state.ended is None] + [opened]
+        return opened
+
+
+CLOSE_WAIT = 2 * SECOND
+"""How long a client waits for its background operations when it is closed."""
