@@ -47,13 +47,20 @@ class Hold(base.BaseHold):
         self._threads.run(release.leave(self._state, error))
 
 
+class _Held(threading.local):
+    """The holds of the `with` blocks in which a thread is."""
+
+    def __init__(self) -> None:
+        self.holds: list[Hold] = []
+
+
 class Lock:
     """A lock, a set, or permits, that `acquire` or a `with` block acquires. One object may be used again and again."""
 
     def __init__(self, acquire: Callable[[claim.LockRequest], Hold], request: claim.LockRequest) -> None:
         self._acquire = acquire
         self._request = request
-        self._held = threading.local()
+        self._held = _Held()
 
     def acquire(self, wait: Duration | None | EllipsisType = ...) -> Hold:
         """Acquires it. `wait` overrides the wait of this lock: 0 does not wait, and None waits without a limit.
@@ -67,20 +74,13 @@ class Lock:
 
     def __enter__(self) -> Hold:
         hold = self.acquire()
-        self._stack.append(hold)
+        self._held.holds.append(hold)
         return hold
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.pop().__exit__(kind, error, trace)
-
-    @property
-    def _stack(self) -> list[Hold]:
-        if not hasattr(self._held, "holds"):
-            self._held.holds = []
-        holds: list[Hold] = self._held.holds
-        return holds
+        self._held.holds.pop().__exit__(kind, error, trace)
 
 
 class Lease(base.BaseLease):

@@ -114,29 +114,30 @@ class AsyncSession(_AsyncSessions):
 
     def __init__(self, settings: Settings, tasks: Tasks, state: SessionState) -> None:
         super().__init__(settings, tasks)
-        self._state = state
+        self.state = state
+        """What the client knows of the session."""
         _process.opened(state, settings.tls)
         self._background = [tasks.spawn(keep.keep(state)), tasks.spawn(follow(state))]
 
     @property
     def id(self) -> str:
         """The public id."""
-        return self._state.id
+        return self.state.id
 
     @property
     def valid_for(self) -> float:
         """Seconds until the session may end if no renewal is answered; 0 once it has ended."""
-        return self._state.valid_for
+        return self.state.valid_for
 
     async def close(self) -> None:
         """Ends the session: all that it holds is released. Gives up after the request timeout of the client."""
-        lived = self._state.ended is None
-        self._state.end("closed", "it was closed")
+        lived = self.state.ended is None
+        self.state.end("closed", "it was closed")
         for task in self._background:
             task.cancel()
         if lived:
-            await self._tasks.run(keep.close(self._state, self._settings.link.request_timeout))
-        _process.closed(self._state)
+            await self._tasks.run(keep.close(self.state, self._settings.link.request_timeout))
+        _process.closed(self.state)
 
     async def __aenter__(self) -> Self:
         return self
@@ -145,12 +146,12 @@ class AsyncSession(_AsyncSessions):
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<AsyncSession {self.id}: {'ended' if self._state.ended else 'open'}>"
+        return f"<AsyncSession {self.id}: {'ended' if self.state.ended else 'open'}>"
 
     async def _session(self) -> SessionState:
-        if (end := self._state.ended) is not None:
+        if (end := self.state.ended) is not None:
             raise end
-        return self._state
+        return self.state
 
 
 class Opening:
@@ -258,9 +259,9 @@ class AsyncClient(_AsyncSessions):
 
     async def _session(self) -> SessionState:
         async with self._opening:
-            if self._own is None or self._own._state.ended is not None:
+            if self._own is None or self._own.state.ended is not None:
                 self._own = await self._open_locked(self._ttl, False)
-            return self._own._state
+            return self._own.state
 
     async def _open(self, ttl: int | None, accepts_hand_over: bool) -> AsyncSession:
         async with self._opening:
@@ -272,7 +273,7 @@ class AsyncClient(_AsyncSessions):
         link, metadata = self._settings.link, self._settings.metadata
         state = await self._tasks.run(open_session(link, metadata, ttl, accepts_hand_over))
         opened = AsyncSession(self._settings, self._tasks, state)
-        self._opened = [known for known in self._opened if known._state.ended is None] + [opened]
+        self._opened = [known for known in self._opened if known.state.ended is None] + [opened]
         return opened
 
 

@@ -115,7 +115,8 @@ class Session(_Sessions):
 
     def __init__(self, settings: Settings, threads: Threads, state: SessionState) -> None:
         super().__init__(settings, threads)
-        self._state = state
+        self.state = state
+        """What the client knows of the session."""
         self._wakes = [Wake(), Wake()]
         _process.opened(state, settings.tls)
         threads.spawn(keep.keep(state), self._wakes[0], "lockkeeper-keep")
@@ -124,21 +125,21 @@ class Session(_Sessions):
     @property
     def id(self) -> str:
         """The public id."""
-        return self._state.id
+        return self.state.id
 
     @property
     def valid_for(self) -> float:
         """Seconds until the session may end if no renewal is answered; 0 once it has ended."""
-        return self._state.valid_for
+        return self.state.valid_for
 
     def close(self) -> None:
         """Ends the session: all that it holds is released. Gives up after the request timeout of the client."""
-        if self._state.ended is None:
-            self._state.end("closed", "it was closed")
+        if self.state.ended is None:
+            self.state.end("closed", "it was closed")
             for wake in self._wakes:
                 wake.set()
-            self._threads.run(keep.close(self._state, self._settings.link.request_timeout))
-        _process.closed(self._state)
+            self._threads.run(keep.close(self.state, self._settings.link.request_timeout))
+        _process.closed(self.state)
 
     def __enter__(self) -> Self:
         return self
@@ -147,12 +148,12 @@ class Session(_Sessions):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Session {self.id}: {'ended' if self._state.ended else 'open'}>"
+        return f"<Session {self.id}: {'ended' if self.state.ended else 'open'}>"
 
     def _session(self) -> SessionState:
-        if (end := self._state.ended) is not None:
+        if (end := self.state.ended) is not None:
             raise end
-        return self._state
+        return self.state
 
 
 class Client(_Sessions):
@@ -243,9 +244,9 @@ class Client(_Sessions):
 
     def _session(self) -> SessionState:
         with self._opening:
-            if self._own is None or self._own._state.ended is not None:
+            if self._own is None or self._own.state.ended is not None:
                 self._own = self._open_locked(self._ttl, False)
-            return self._own._state
+            return self._own.state
 
     def _open(self, ttl: int | None, accepts_hand_over: bool) -> Session:
         with self._opening:
@@ -257,5 +258,5 @@ class Client(_Sessions):
         link, metadata = self._settings.link, self._settings.metadata
         state = self._threads.run(open_session(link, metadata, ttl, accepts_hand_over))
         opened = Session(self._settings, self._threads, state)
-        self._opened = [known for known in self._opened if known._state.ended is None] + [opened]
+        self._opened = [known for known in self._opened if known.state.ended is None] + [opened]
         return opened

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 Problem = Mapping[str, Any]
 """A problem object (RFC 9457), as a node sent it."""
@@ -39,6 +39,11 @@ class Holder:
             held=row.get("held_ms", 0) / 1_000,
             remaining=None if remaining is None else remaining / 1_000,
         )
+
+
+def _holder(problem: Problem) -> Holder | None:
+    row = problem.get("holder")
+    return Holder.read(cast(Problem, row)) if isinstance(row, Mapping) else None
 
 
 class Error(Exception):
@@ -83,8 +88,7 @@ class NotAcquired(Error):
     @property
     def holder(self) -> Holder | None:
         """One of the holders; None if only other waiters, or a closed time, are in the way."""
-        row = self.problem.get("holder")
-        return Holder.read(row) if isinstance(row, Mapping) else None
+        return _holder(self.problem)
 
 
 class LockLost(Error):
@@ -186,8 +190,7 @@ class HeldByOther(Refused):
     @property
     def holder(self) -> Holder | None:
         """The holder, if the node named it."""
-        row = self.problem.get("holder")
-        return Holder.read(row) if isinstance(row, Mapping) else None
+        return _holder(self.problem)
 
 
 class NotAccepted(Refused):

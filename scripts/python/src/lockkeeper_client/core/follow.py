@@ -1,6 +1,5 @@
 """Follows the events of a session: its end, and what other clients do to its holds."""
 
-import json
 import logging
 from typing import Any
 
@@ -8,6 +7,7 @@ from .clock import SECOND
 from .errors import Error, OutcomeUnknown, Unavailable
 from .http import EventReader, Malformed
 from .keep import look_for_losses
+from .link import json_object
 from .retry import Backoff, pause
 from .session import Session
 from .steps import Next, NotAnswered, Steps, next_part
@@ -55,13 +55,9 @@ def _read(session: Session) -> Steps[None]:
 
 def _apply(session: Session, name: str, data: str) -> None:
     """Applies one event. Ignores those of later versions."""
-    try:
-        fields: Any = json.loads(data)
-    except ValueError:
-        return
-    if not isinstance(fields, dict):
-        return
-    apply(session, name, {str(key): value for key, value in fields.items()})
+    fields = json_object(data)
+    if fields is not None:
+        apply(session, name, fields)
 
 
 LOSSES = {"broken": "broken", "handed_over": "handed over", "expired": "expired", "released": "released"}

@@ -149,7 +149,7 @@ class AnswerParser:
         self._move()
         if self._left or len(self._buffer) < 2:
             return False
-        if self._buffer[:2] != b"\r\n":
+        if not self._buffer.startswith(b"\r\n"):
             raise Malformed("no end of a chunk")
         del self._buffer[:2]
         self._step = self._read_chunk_size

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from .clock import MILLISECOND, SECOND, Clock
@@ -157,11 +157,8 @@ class Link:
         kind = head.headers.get("content-type", "").split(";")[0]
         if head.status >= 400 and kind != JSON_PROBLEM:
             raise _foreign_error(endpoint, head, content)
-        try:
-            body = json.loads(content)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
+        body = json_object(content)
+        if body is None:
             raise OutcomeUnknown(f"{endpoint} answered with status {head.status} and no JSON object")
         if head.status >= 400:
             raise error_of(body)
@@ -182,6 +179,15 @@ def _foreign_error(endpoint: Endpoint, head: Head, content: bytes) -> Error:
 def drop(steps: Steps[Any]) -> None:
     """Does not run an operation, because there is no driver."""
     steps.close()
+
+
+def json_object(data: str | bytes) -> dict[str, Any] | None:
+    """Reads a JSON object; returns None if the data is something else."""
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from .steps import Steps, Stop
 POLL_MAX = 10 * SECOND
 """A node that stopped silently is noticed after this time and the request timeout."""
 WAIT_MAX = 7 * 24 * 60 * 60 * SECOND
+"""In a session this wait lasts as long as the session."""
 LAST_POLL_SLACK = 5 * SECOND
 """A node lets the last poll of a wait last longer, so that the cluster decides the end of the wait."""
 
@@ -19,12 +20,12 @@ Send = Callable[[dict[str, int], int], Steps[Answer]]
 
 
 class Poll:
-    """One request, which `send` sends again and again. `wait` is in ns; None waits a week."""
+    """One request, which `send` sends again and again. `wait` is in ns; None waits as long as possible."""
 
     def __init__(self, link: Link, send: Send, wait: int | None, stop: Stop) -> None:
         self._link = link
         self._send = send
-        self._ends = link.clock() + (WAIT_MAX if wait is None else wait)
+        self._ends = None if wait is None else link.clock() + wait
         self._retry = link.retry(stop)
         self._held_by: Any = None
 
@@ -48,7 +49,7 @@ class Poll:
 
     @property
     def _left(self) -> int:
-        return max(0, self._ends - self._link.clock())
+        return WAIT_MAX if self._ends is None else max(0, self._ends - self._link.clock())
 
     def _settle(self) -> Steps[Answer | None]:
         while True:

@@ -1,0 +1,248 @@
+"""The client for threads at a real cluster: each kind of lock and each error."""
+
+import json
+import pickle
+import threading
+import urllib.request
+from datetime import timedelta
+
+import pytest
+from nodes import Nodes, await_true
+
+import lockkeeper_client
+from lockkeeper_client import (
+    AlreadyHeld,
+    Client,
+    Deadlock,
+    Error,
+    InvalidArgument,
+    KindMismatch,
+    LimitMismatch,
+    LimitUnknown,
+    LockLost,
+    NotAcquired,
+    NotHeld,
+    Unavailable,
+)
+from lockkeeper_client.core.errors import CLASSES, error_of
+
+
+def test_a_lock_excludes_and_is_released(nodes: Nodes) -> None:
+    """A holder excludes others, who see who holds the lock; the release lets the next one in with a larger token."""
+    with nodes.client() as lk:
+        with lk.lock("calls-a", wait=30, why="rebuild") as hold:
+            hold.check()
+            assert 0 < hold.valid_for <= 10
+            with pytest.raises(NotAcquired) as refused:
+                lk.lock("calls-a").acquire(wait=0)
+            assert refused.value.holder is not None
+            assert (refused.value.holder.why, refused.value.holder.token) == ("rebuild", hold.token)
+            assert refused.value.holder.held >= 0
+        with pytest.raises(NotHeld):
+            hold.check()
+        assert hold.valid_for == 0
+        with lk.lock("calls-a") as second:
+            assert hold.token < second.token
+            assert lk.check("calls-a", second.token)
+            assert not lk.check("calls-a", hold.token)
+
+
+def test_a_waiter_gets_the_lock_after_its_release(nodes: Nodes) -> None:
+    """A waiter of another thread is granted as soon as the holder releases."""
+    with nodes.client() as lk:
+        hold = lk.lock("calls-wait").acquire()
+        tokens: list[int] = []
+
+        def wait() -> None:
+            with lk.lock("calls-wait", wait=timedelta(seconds=60)) as got:
+                tokens.append(got.token)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        await_true(lambda: lk.call("locks", lock="calls-wait")["waiters"], "a waiter")
+        hold.release()
+        thread.join()
+        assert tokens[0] > hold.token
+
+
+def test_the_end_of_a_wait_leaves_nothing(nodes: Nodes) -> None:
+    """A wait that is over leaves no place, and names the holder."""
+    with nodes.client() as lk, lk.lock("calls-over") as hold:
+        with pytest.raises(NotAcquired) as over:
+            lk.lock("calls-over", wait=0.2).acquire()
+        assert over.value.holder is not None and over.value.holder.token == hold.token
+        assert lk.call("locks", lock="calls-over")["waiters"] == []
+
+
+def test_sets_shared_permits_and_elections(nodes: Nodes) -> None:
+    """Sets are granted together, readers share, permits are counted, and a leader has a value."""
+    with nodes.client() as lk, nodes.client() as other:
+        with lk.lock("calls-db", "calls-cache") as both:
+            assert sorted(both.tokens) == ["calls-cache", "calls-db"]
+            with pytest.raises(InvalidArgument):
+                _ = both.token
+            with pytest.raises(NotAcquired):
+                other.lock("calls-cache").acquire(wait=0)
+        with other.lock("calls-cache", wait=0), lk.lock("calls-db", wait=0):
+            pass
+        with lk.lock("calls-config", shared=True) as first, other.lock("calls-config", shared=True, wait=0):
+            with pytest.raises(Error):
+                first.upgrade()
+        with lk.lock("calls-config", shared=True) as reader:
+            before = reader.token
+            reader.upgrade(wait=5)
+            assert before < reader.token
+            reader.set_value("v")
+            assert lk.call("locks", lock="calls-config")["value"] == "v"
+            reader.set_value(None)
+            reader.downgrade()
+        with pytest.raises(LimitUnknown):
+            lk.semaphore("calls-builders", wait=0).acquire()
+        with lk.semaphore("calls-builders", permits=2, limit=2), pytest.raises(NotAcquired):
+            other.semaphore("calls-builders", limit=2, wait=0).acquire()
+        with lk.elect("calls-boss", value="10.0.0.7") as term:
+            leader = other.leader("calls-boss")
+            assert leader is not None and (leader.value, leader.token) == ("10.0.0.7", term.token)
+        assert other.leader("calls-boss") is None
+
+
+def test_reentry_counts_the_holds_of_an_owner(nodes: Nodes) -> None:
+    """An owner that counts holds the lock until its last hold is released."""
+    with nodes.client() as lk, lk.session(ttl=10) as session, nodes.client() as other:
+        lock = session.lock("calls-count", owner="job-7", reentry="count")
+        with lock as outer:
+            with lock as inner:
+                assert inner.token == outer.token
+            with pytest.raises(NotAcquired):
+                other.lock("calls-count").acquire(wait=0)
+            with pytest.raises(AlreadyHeld):
+                session.lock("calls-count", owner="job-7").acquire()
+        other.lock("calls-count").acquire(wait=0).release()
+
+
+def test_a_deadlock_is_refused_with_its_cycle(nodes: Nodes) -> None:
+    """The request that would close a cycle of owners is refused, with the cycle."""
+    with nodes.client() as lk, lk.session() as one, lk.session() as two:
+        one.lock("calls-x", owner="1").acquire()
+        two.lock("calls-y", owner="2").acquire()
+        errors: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                two.lock("calls-x", owner="2").acquire()
+            except Error as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        await_true(lambda: lk.call("locks", lock="calls-x")["waiters"], "a waiter")
+        with pytest.raises(Deadlock) as refused:
+            one.lock("calls-y", owner="1").acquire()
+        assert len(refused.value.cycle) == 2
+        two.close()
+        thread.join()
+        assert len(errors) == 1
+
+
+def test_a_lease_lives_without_its_client(nodes: Nodes) -> None:
+    """A lease outlives the client, is refreshed, and excludes until its release."""
+    with nodes.client() as lk:
+        lease = lk.lease("calls-batch", duration=600, wait=60)
+        assert 590 < lease.valid_for < 600
+    with nodes.client() as other:
+        with pytest.raises(NotAcquired):
+            other.lease("calls-batch", 10)
+        lease.refresh(20)
+        assert 19 < lease.valid_for < 20
+        lease.release()
+        lease.release()
+        with other.lease("calls-batch", 10) as second:
+            assert lease.token < second.token
+            with pytest.raises(NotAcquired):
+                other.lease("calls-batch", 10, wait=0.2)
+            assert other.call("locks", lock="calls-batch")["waiters"] == []
+        with pytest.raises(NotHeld):
+            lease.check()
+
+
+def test_a_lease_that_is_over_is_lost(nodes: Nodes) -> None:
+    """A lease is lost before another client may have it."""
+    with nodes.client() as lk:
+        lease = lk.lease("calls-short", duration=0.3)
+        with lk.lock("calls-short", wait=30):
+            assert lease.lost is not None and lease.lost.reason == "expired"
+        with pytest.raises(LockLost):
+            lease.refresh()
+
+
+def test_the_decorator_names_the_lock_by_its_arguments(nodes: Nodes) -> None:
+    """The lock of a call has the name of its argument; with `skip` a busy lock returns None."""
+    with nodes.client() as lk:
+
+        @lk.locked("calls-report:{day}", wait=0, skip=True)
+        def report(day: int) -> str:
+            """Reports."""
+            return str(lk.call("locks", lock=f"calls-report:{day}")["holders"][0]["token"])
+
+        with lk.lock("calls-report:1"):
+            assert report(1) is None
+            assert report(day=2) is not None
+        assert report.__doc__ == "Reports."
+
+
+def test_a_longest_time_ends_the_hold_before_the_next_one(nodes: Nodes) -> None:
+    """A hold with `at_most` is lost before another client gets the lock."""
+    with nodes.client() as lk, nodes.client() as other:
+        lost: list[LockLost] = []
+        hold = lk.lock("calls-most", at_most=0.5).acquire()
+        hold.on_lost(lost.append)
+        assert hold.valid_for <= 0.5
+        with other.lock("calls-most", wait=30):
+            assert hold.lost is not None and hold.lost.reason == "time over"
+        await_true(lambda: lost, "the report of the loss")
+        assert lost[0].token == hold.token
+
+
+def test_wrong_arguments_name_the_field(nodes: Nodes) -> None:
+    """Errors name the field and the bound, also those that the client finds."""
+    with nodes.client() as lk:
+        for wrong in (lambda: lk.lock(), lambda: lk.lock("a", wait=-1), lambda: lk.lock("a", reentry="count")):
+            with pytest.raises(InvalidArgument):
+                wrong()
+        with pytest.raises(InvalidArgument, match="lock"):
+            lk.lock("\n").acquire()
+        with pytest.raises(ValueError):
+            lk.lease("calls-long", duration=10 * 86_400)
+        lk.semaphore("calls-kind", limit=2).acquire()
+        with pytest.raises(KindMismatch):
+            lk.lock("calls-kind").acquire()
+        with pytest.raises(LimitMismatch):
+            lk.semaphore("calls-kind", limit=3).acquire()
+    with pytest.raises(InvalidArgument, match="endpoints"):
+        Client("ftp://a:1")
+    with pytest.raises(InvalidArgument, match="namespace"):
+        Client(namespace="A")
+    with pytest.raises(Unavailable, match="closed"):
+        lk.lock("calls-closed").acquire()
+
+
+def test_each_word_of_the_table_has_a_class(nodes: Nodes) -> None:
+    """The table of errors and the classes have the same words, and each class is public and can be pickled."""
+    with urllib.request.urlopen(f"{nodes.http[0]}/v1/errors") as answer:
+        rows = json.load(answer)["errors"]
+    assert {row["error"] for row in rows} == set(CLASSES)
+    for row in rows:
+        error = error_of({**row, "detail": "why"})
+        assert type(error) is CLASSES[row["error"]] and (error.word, error.advice) == (row["error"], row["advice"])
+        assert type(error).__name__ in lockkeeper_client.__all__
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error) and copy.problem == error.problem
+    assert isinstance(error_of({"error": "new", "advice": "retry"}), Unavailable)
+
+
+def test_no_repr_shows_a_handle(nodes: Nodes) -> None:
+    """The texts of objects contain no secret."""
+    with nodes.client() as lk, lk.session() as session, session.lock("calls-repr") as hold:
+        lease = lk.lease("calls-repr-lease", 10)
+        texts = [repr(lk), repr(session), repr(hold), repr(lease), str(hold.lost)]
+        assert not any(session.state.handle in text or lease.handle in text for text in texts)
