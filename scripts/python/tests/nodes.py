@@ -91,7 +91,10 @@ class Nodes:
         """Starts a node."""
         with (self.folder / f"n{node}.log").open("ab") as log:
             self._processes[node] = subprocess.Popen(
-                [binary(), "serve", "--config", str(self.config(node))], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [binary(), "serve", "--config", str(self.config(node))],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
 
     def signal(self, node: int, number: signal.Signals) -> None:

@@ -43,7 +43,9 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
     fields = {**request.body(), **metadata.because(request.why).fields(), "answered_below": str(below)}
     answer = yield from _claim(session, "acquire", fields, number, request.wait)
     try:
-        rows: list[dict[str, Any]] = answer.body.get("locks") or [{"lock": request.names[0], "token": answer.body.get("token")}]
+        rows: list[dict[str, Any]] = answer.body.get("locks") or [
+            {"lock": request.names[0], "token": answer.body.get("token")}
+        ]
         tokens = {str(row["lock"]): int(row["token"]) for row in rows}
     except (KeyError, TypeError, ValueError) as error:
         session.link.spawn(session.repeat("withdraw", {"request": str(number)}, number))

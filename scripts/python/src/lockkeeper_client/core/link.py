@@ -81,6 +81,11 @@ class Link:
         """Runs an operation in the background. The driver sets it."""
         self._token = token
 
+    @property
+    def attempt_timeout(self) -> int:
+        """Time after which a silent node is left, in ns, so that another one can answer in time."""
+        return self.request_timeout // 2
+
     def retry(self, stop: Stop = never) -> Retry:
         """Returns a retry with the patience of this client."""
         return Retry(self.clock, self.request_timeout, stop)
@@ -98,7 +103,7 @@ class Link:
         """Begins to read a stream of events. Raises the error of its answer."""
         endpoint = self.endpoints.current
         data = self._request(endpoint, "GET", self._target(path, {}), None, "text/event-stream")
-        head = yield from self._guarded(endpoint, listen(Listen(endpoint, data, self.request_timeout, stop)))
+        head = yield from self._guarded(endpoint, listen(Listen(endpoint, data, self.attempt_timeout, stop)))
         self._check_cluster(endpoint, head)
         if head.status != 200 or not head.headers.get("content-type", "").startswith("text/event-stream"):
             raise Unavailable(f"{endpoint} has no stream {path}: status {head.status}", {"status": head.status})
@@ -118,7 +123,7 @@ class Link:
     def _attempt(self, method: str, target: str, body: bytes | None, timeout: int | None, stop: Stop) -> Steps[Answer]:
         endpoint, sent = self.endpoints.current, self.clock()
         data = self._request(endpoint, method, target, body, "application/json")
-        step = Exchange(endpoint, data, self.request_timeout if timeout is None else timeout, stop)
+        step = Exchange(endpoint, data, self.attempt_timeout if timeout is None else timeout, stop)
         head, content = yield from self._guarded(endpoint, exchange(step))
         self._check_cluster(endpoint, head)
         try:

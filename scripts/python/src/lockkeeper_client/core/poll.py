@@ -69,8 +69,8 @@ class Poll:
     def _attempt(self) -> Steps[Answer]:
         left = self._left
         if left < MILLISECOND:
-            return self._send({}, self._link.request_timeout)
+            return self._send({}, self._link.attempt_timeout)
         poll = min(left, POLL_MAX)
         slack = LAST_POLL_SLACK if left <= POLL_MAX else 0
         waits = {"wait_ms": milliseconds(left), "poll_ms": milliseconds(poll)}
-        return self._send(waits, poll + slack + self._link.request_timeout)
+        return self._send(waits, poll + slack + self._link.attempt_timeout)

@@ -1,0 +1,189 @@
+"""What fails, and what the caller sees: each row of the table of the manual, on real processes."""
+
+import logging
+import signal
+import threading
+import time
+
+import pytest
+from nodes import Nodes, await_true
+
+from lockkeeper_client import Error, LockLost, OutcomeUnknown, Unavailable
+
+
+def _node_asked_by(endpoints: list[str], current: str) -> int:
+    return endpoints.index(current) + 1
+
+
+def test_the_kill_of_a_node_is_a_pause(own_nodes: Nodes) -> None:
+    """Leader and asked node are killed: holder and waiter keep their token and their place."""
+    nodes = own_nodes
+    with nodes.client() as lk, nodes.client() as other:
+        hold = lk.lock("a").acquire()
+        token = hold.token
+        granted: list[int] = []
+        waiter = threading.Thread(target=lambda: granted.append(other.lock("a").acquire().token))
+        waiter.start()
+        await_true(lambda: lk.call("locks", lock="a")["waiters"], "a waiter")
+        sequence = lk.call("locks", lock="a")["waiters"][0]["sequence"]
+        for _ in range(2):
+            victim = nodes.leader()
+            nodes.kill(victim)
+            hold.check()
+            assert lk.check("a", token)
+            nodes.start(victim)
+            await_true(lambda: lk.call("locks", lock="a")["waiters"], "the waiter")
+            assert lk.call("locks", lock="a")["waiters"][0]["sequence"] == sequence
+        asked = _node_asked_by(nodes.http, str(lk._settings.link.endpoints.current))  # pyright: ignore[reportPrivateUsage]
+        nodes.kill(asked)
+        with lk.lock("b", wait=30) as second:
+            assert token < second.token
+        hold.release()
+        waiter.join()
+        assert token < granted[0]
+
+
+def test_without_any_node_the_lock_is_lost_at_the_own_deadline(own_nodes: Nodes) -> None:
+    """No node answers: the holder loses the lock at its own deadline, and is told once. A caller gets Unavailable."""
+    nodes = own_nodes
+    lk = nodes.client(ttl=2, request_timeout=0.5)
+    hold = lk.lock("a").acquire()
+    lost: list[LockLost] = []
+    hold.on_lost(lost.append)
+    for node in (1, 2, 3):
+        nodes.kill(node)
+    with pytest.raises((Unavailable, OutcomeUnknown)):
+        lk.lock("b").acquire()
+    left = hold.valid_for
+    hold.check()
+    assert 0 < left <= 2
+    await_true(lambda: hold.lost, "the loss")
+    await_true(lambda: lost, "the report of the loss")
+    assert (lost[0].reason, lost[0].token, len(lost)) == ("expired", hold.token, 1)
+    with pytest.raises(LockLost):
+        hold.release()
+    with pytest.raises(LockLost):
+        hold.check()
+    lk.close()
+
+
+def test_a_body_that_lost_its_lock_raises_or_gets_a_note(own_nodes: Nodes) -> None:
+    """The end of a body raises LockLost if the body raised nothing; otherwise its error gets a note."""
+    nodes = own_nodes
+    with nodes.client() as lk:
+        with pytest.raises(LockLost) as lost, lk.lock("a") as hold:
+            lk.call("break", lock="a", token=hold.token, why="a test")
+            await_true(lambda: hold.lost, "the loss")
+        assert lost.value.token == hold.token
+        with pytest.raises(KeyError) as kept, lk.lock("a") as hold:
+            lk.call("break", lock="a", token=hold.token, why="a test")
+            raise KeyError("the error of the body")
+        assert any("lost" in note for note in kept.value.__notes__)
+        with pytest.raises(KeyError) as unchanged, lk.lock("a"):
+            raise KeyError("the error of the body")
+        assert not hasattr(unchanged.value, "__notes__")
+        assert lk.call("locks", lock="a")["holders"] == []
+
+
+def test_an_acquire_in_an_outage_leaves_nothing(own_nodes: Nodes) -> None:
+    """An acquire whose outcome is unknown is withdrawn once nodes answer again."""
+    nodes = own_nodes
+    with nodes.client(ttl=30, request_timeout=0.7) as lk:
+        lk.lock("warm").acquire().release()
+        for node in (1, 2, 3):
+            nodes.signal(node, signal.SIGSTOP)
+        with pytest.raises(OutcomeUnknown):
+            lk.lock("a", wait=0).acquire()
+        for node in (1, 2, 3):
+            nodes.signal(node, signal.SIGCONT)
+        nodes.leader()
+        with nodes.client() as other, other.lock("a", wait=30):
+            pass
+        await_true(lambda: _row(lk, "a") == ([], []), "no trace")
+
+
+def _row(lk: object, name: str) -> tuple[object, object]:
+    try:
+        row = lk.call("locks", lock=name)  # type: ignore[attr-defined] # pyright: ignore
+    except Error:
+        return None, None
+    return row["holders"], row["waiters"]
+
+
+def test_a_stopped_node_is_left(own_nodes: Nodes) -> None:
+    """A node that is stopped, and so neither answers nor refuses, delays a hold and a wait, and ends neither."""
+    nodes = own_nodes
+    with nodes.client(ttl=4, request_timeout=1) as lk:
+        hold = lk.lock("a").acquire()
+        asked = _node_asked_by(nodes.http, str(lk._settings.link.endpoints.current))  # pyright: ignore[reportPrivateUsage]
+        nodes.signal(asked, signal.SIGSTOP)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 6:
+            hold.check()
+            time.sleep(0.05)
+        assert lk.check("a", hold.token)
+        nodes.signal(asked, signal.SIGCONT)
+        hold.release()
+
+
+def test_renewals_without_an_answer_are_logged(own_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has a warning after half a TTL without an answer, and an error at the loss."""
+    nodes = own_nodes
+    caplog.set_level(logging.WARNING, "lockkeeper_client")
+    lk = nodes.client(ttl=2, request_timeout=0.2)
+    hold = lk.lock("a").acquire()
+    for node in (1, 2, 3):
+        nodes.kill(node)
+    await_true(lambda: hold.lost, "the loss")
+    levels = [record.levelname for record in caplog.records if record.name == "lockkeeper_client"]
+    assert levels.index("WARNING") < levels.index("ERROR")
+    lk.close()
+
+
+def test_a_break_reaches_the_holder(nodes: Nodes) -> None:
+    """A break ends the hold, and the holder learns it at the latest with its next renewal."""
+    with nodes.client(ttl=3) as lk, nodes.client() as other:
+        hold = lk.lock("failures-broken").acquire()
+        lost: list[LockLost] = []
+        hold.on_lost(lost.append)
+        other.call("break", lock="failures-broken", token=hold.token, why="a test")
+        await_true(lambda: lost, "the report of the loss")
+        assert lost[0].token == hold.token
+        hold.on_lost(lost.append)
+        assert len(lost) == 2, "a function that is added later is called at once"
+        with lk.lock("failures-broken", wait=0) as again:
+            assert hold.token < again.token
+
+
+def test_the_end_of_a_session_by_an_operator_ends_its_holds(nodes: Nodes) -> None:
+    """An operator ends the session: the hold is lost with the reason, and the next lock opens another session."""
+    with nodes.client(ttl=3) as lk, nodes.client() as other:
+        hold = lk.lock("failures-ended").acquire()
+        session = other.call("locks", lock="failures-ended")["holders"][0]["session"]
+        other.call(f"sessions/{session}/end", why="a test")
+        await_true(lambda: hold.lost, "the loss")
+        assert hold.lost is not None and hold.lost.reason == "broken"
+        with lk.lock("failures-ended", wait=0) as again:
+            assert hold.token < again.token
+
+
+def test_a_lost_session_ends_a_wait(own_nodes: Nodes) -> None:
+    """A waiter whose session ends gets an error, and not the lock."""
+    nodes = own_nodes
+    with nodes.client() as lk, lk.session(ttl=2) as session, nodes.client() as other:
+        hold = other.lock("a").acquire()
+        errors: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                session.lock("a").acquire()
+            except Error as error:
+                errors.append(error)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        await_true(lambda: other.call("locks", lock="a")["waiters"], "a waiter")
+        other.call(f"sessions/{session.id}/end", why="a test")
+        waiter.join()
+        assert isinstance(errors[0], Error) and errors[0].word == "session-ended"
+        hold.release()

@@ -1,0 +1,237 @@
+"""Forks, exits, kills and stops of the process that holds a lock."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from nodes import Nodes, await_true
+
+SOURCE = str(Path(__file__).parent.parent / "src")
+
+
+def _program(nodes: Nodes, text: str) -> "subprocess.Popen[str]":
+    """Starts a program in another process. It has `lk`, a client of the cluster with a TTL of 3 s."""
+    head = f"from lockkeeper_client import *\nimport os, time, sys\nlk = Client({nodes.http!r}, ttl=3)\n"
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", head + textwrap.dedent(text)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _line(program: "subprocess.Popen[str]") -> str:
+    assert program.stdout is not None
+    return program.stdout.readline().strip()
+
+
+def test_the_child_of_a_fork_has_lost_the_holds_and_releases_nothing(nodes: Nodes) -> None:
+    """The parent keeps its hold. In the child it is lost, its release sends nothing, and a new lock works."""
+    program = _program(
+        nodes,
+        """
+        with lk.lock("process-fork") as hold:
+            child = os.fork()
+            if child == 0:
+                print(hold.lost.reason)
+                try:
+                    hold.release()
+                except LockLost as lost:
+                    print(lost.reason)
+                with lk.lock("process-child", wait=0) as own:
+                    print(own.token > hold.token)
+                lk.close()
+                os._exit(0)
+            os.waitpid(child, 0)
+            time.sleep(4)
+            hold.check()
+            print(lk.check("process-fork", hold.token))
+        print(lk.call("locks", lock="process-fork")["holders"])
+        """,
+    )
+    out, _ = program.communicate(timeout=60)
+    assert out.split("\n")[:5] == ["forked", "forked", "True", "True", "[]"]
+    assert program.returncode == 0
+
+
+def test_the_child_of_a_fork_exits_without_an_effect(nodes: Nodes) -> None:
+    """A child that leaves the `with` block and exits normally closes nothing of its parent."""
+    program = _program(
+        nodes,
+        """
+        session = lk.session(ttl=3)
+        hold = session.lock("process-exit-child").acquire()
+        child = os.fork()
+        if child == 0:
+            session.close()
+            sys.exit(0)
+        os.waitpid(child, 0)
+        print(lk.check("process-exit-child", hold.token))
+        """,
+    )
+    out, _ = program.communicate(timeout=60)
+    assert out.strip() == "True"
+
+
+def test_multiprocessing_workers_exclude_each_other(nodes: Nodes) -> None:
+    """Workers that inherit the client by fork take the lock in turn."""
+    program = _program(
+        nodes,
+        """
+        import multiprocessing
+        def work(number):
+            with lk.lock("process-pool", wait=60) as hold:
+                open(sys.argv[1], "x").close()
+                os.unlink(sys.argv[1])
+                return hold.token
+        lk.lock("process-pool").acquire().release()
+        sys.argv.append(f"/tmp/lockkeeper-pool-{os.getpid()}")
+        with multiprocessing.get_context("fork").Pool(4) as pool:
+            tokens = pool.map(work, range(40), chunksize=1)
+        print(len(set(tokens)))
+        """,
+    )
+    out, _ = program.communicate(timeout=60)
+    assert out.strip() == "40"
+
+
+def test_the_exit_of_the_interpreter_closes_the_sessions(nodes: Nodes) -> None:
+    """A program that ends without a release frees its locks at once: its session is closed, and does not expire."""
+    program = _program(
+        nodes,
+        """
+        lk = Client(lk._settings.link.endpoints.all and %r, ttl=600)
+        hold = lk.lock("process-exit").acquire()
+        print(hold.token)
+        """
+        % nodes.http,
+    )
+    token = int(_line(program))
+    assert program.wait(60) == 0
+    with nodes.client() as other:
+        with other.lock("process-exit", wait=30) as hold:
+            assert token < hold.token
+        ends = [row for row in _history(other, "process-exit") if row["event"] == "ended" or row["event"] == "released"]
+        assert ends
+
+
+def _history(client: object, lock: str) -> list[dict[str, object]]:
+    records: list[dict[str, object]] = client.call("history", lock=lock)["records"]  # type: ignore[attr-defined] # pyright: ignore
+    return records
+
+
+def test_an_exit_without_nodes_is_not_delayed(own_nodes: Nodes) -> None:
+    """A program that ends while no node answers ends within seconds."""
+    program = _program(own_nodes, 'print(lk.lock("a").acquire().token)\nsys.stdin.readline()')
+    _line(program)
+    for node in (1, 2, 3):
+        own_nodes.signal(node, signal.SIGSTOP)
+    program.communicate("\n", timeout=20)
+    for node in (1, 2, 3):
+        own_nodes.signal(node, signal.SIGCONT)
+
+
+def test_an_exit_with_asyncio_closes_the_session(nodes: Nodes) -> None:
+    """A loop that ends without closing its client frees its locks, too."""
+    program = _program(
+        nodes,
+        """
+        import asyncio
+        async def main():
+            hold = await AsyncClient(%r, ttl=600).lock("process-aio").acquire()
+            print(hold.token)
+        asyncio.run(main())
+        """
+        % nodes.http,
+    )
+    assert int(_line(program)) > 0
+    assert program.wait(60) == 0
+    with nodes.client() as other, other.lock("process-aio", wait=30):
+        pass
+
+
+def test_a_killed_holder_frees_the_lock_within_its_ttl(nodes: Nodes) -> None:
+    """The session of a killed process ends, and the next client gets the lock."""
+    program = _program(nodes, 'hold = lk.lock("process-kill").acquire()\nprint(hold.token)\ntime.sleep(600)')
+    token = int(_line(program))
+    program.kill()
+    program.wait()
+    with nodes.client() as other, other.lock("process-kill", wait=30) as hold:
+        assert token < hold.token
+
+
+def test_a_stopped_holder_finds_its_loss_before_its_next_step(nodes: Nodes) -> None:
+    """A process that was stopped beyond its end finds the loss at its next check, although no thread of it ran."""
+    program = _program(
+        nodes,
+        """
+        with lk.lock("process-stop") as hold:
+            print(hold.token)
+            sys.stdin.readline()
+            try:
+                hold.check()
+            except LockLost as lost:
+                print(lost.reason)
+        """,
+    )
+    token = int(_line(program))
+    program.send_signal(signal.SIGSTOP)
+    with nodes.client() as other, other.lock("process-stop", wait=30) as hold:
+        assert token < hold.token
+        assert program.stdin is not None
+        program.stdin.write("\n")
+        program.stdin.flush()
+        program.send_signal(signal.SIGCONT)
+        assert _line(program) == "expired"
+    assert program.wait(60) == 1, "the end of the block raises the loss"
+
+
+def test_ctrl_c_withdraws_a_wait(nodes: Nodes) -> None:
+    """A wait that Ctrl-C ends leaves no place in the queue, although the program and its session continue."""
+    with nodes.client() as other, other.lock("process-int") as hold:
+        program = _program(
+            nodes,
+            """
+            try:
+                lk.lock("process-int").acquire()
+            except KeyboardInterrupt:
+                print("interrupted")
+                sys.stdin.readline()
+            """,
+        )
+        await_true(lambda: other.call("locks", lock="process-int")["waiters"], "a waiter")
+        program.send_signal(signal.SIGINT)
+        assert _line(program) == "interrupted"
+        await_true(lambda: not other.call("locks", lock="process-int")["waiters"], "no waiter")
+        assert program.poll() is None
+        hold.check()
+        program.communicate("\n", timeout=60)
+
+
+def test_a_blocked_interpreter_finds_its_loss(nodes: Nodes) -> None:
+    """While the lock of the interpreter is held, no thread renews; the next check finds the loss."""
+    program = _program(
+        nodes,
+        """
+        import ctypes
+        with lk.lock("process-gil") as hold:
+            print(hold.token)
+            ctypes.PyDLL(None).sleep(5)
+            print(hold.lost.reason)
+            sys.stdout.flush()
+            os._exit(0)
+        """,
+    )
+    begun = time.monotonic()
+    token = int(_line(program))
+    assert _line(program) == "expired"
+    assert time.monotonic() - begun < 60
+    with nodes.client() as other, other.lock("process-gil", wait=30) as hold:
+        assert token < hold.token
+    program.communicate(timeout=60)
