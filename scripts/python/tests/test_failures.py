@@ -8,7 +8,7 @@ import time
 import pytest
 from nodes import Nodes, await_true
 
-from lockkeeper_client import Error, LockLost, OutcomeUnknown, Unavailable
+from lockkeeper_client import Client, Error, LockLost, OutcomeUnknown, Unavailable
 
 
 def _node_asked_by(endpoints: list[str], current: str) -> int:
@@ -44,7 +44,7 @@ def test_the_kill_of_a_node_is_a_pause(own_nodes: Nodes) -> None:
 
 
 def test_without_any_node_the_lock_is_lost_at_the_own_deadline(own_nodes: Nodes) -> None:
-    """No node answers: the holder loses the lock at its own deadline, and is told once. A caller gets Unavailable."""
+    """No node answers: the holder loses the lock at its own deadline, which is reported once. A caller gets Unavailable."""
     nodes = own_nodes
     lk = nodes.client(ttl=2, request_timeout=0.5)
     hold = lk.lock("a").acquire()
@@ -102,9 +102,9 @@ def test_an_acquire_in_an_outage_leaves_nothing(own_nodes: Nodes) -> None:
         await_true(lambda: _row(lk, "a") == ([], []), "no trace")
 
 
-def _row(lk: object, name: str) -> tuple[object, object]:
+def _row(lk: Client, name: str) -> tuple[object, object]:
     try:
-        row = lk.call("locks", lock=name)  # type: ignore[attr-defined] # pyright: ignore
+        row = lk.call("locks", lock=name)
     except Error:
         return None, None
     return row["holders"], row["waiters"]

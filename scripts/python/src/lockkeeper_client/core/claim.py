@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .errors import Error, InvalidArgument, OutcomeUnknown
+from .events import replay
 from .holds import HoldState
 from .link import Answer
 from .metadata import Metadata
@@ -52,6 +53,7 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
         raise OutcomeUnknown("an answer has no token") from error
     hold = HoldState(session, tokens, Validity(answer.proof) if answer.ends else None)
     session.add(hold)
+    replay(session, hold)
     if (end := session.ended) is not None:
         session.remove(hold)
         raise end
@@ -68,6 +70,7 @@ def upgrade(hold: HoldState, wait: int | None) -> Steps[None]:
         fields = {"lock": name, "token": str(token)}
         answer = yield from _claim(hold.session, "upgrade", fields, number, wait)
         hold.tokens = {name: answer.number("token")}
+        replay(hold.session, hold)
     finally:
         hold.changing = False
 

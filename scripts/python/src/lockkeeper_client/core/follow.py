@@ -1,10 +1,10 @@
 """Follows the events of a session: its end, and what other clients do to its holds."""
 
 import logging
-from typing import Any
 
 from .clock import SECOND
 from .errors import Error, OutcomeUnknown, Unavailable
+from .events import apply
 from .http import EventReader, Malformed
 from .keep import look_for_losses
 from .link import json_object
@@ -58,22 +58,3 @@ def _apply(session: Session, name: str, data: str) -> None:
     fields = json_object(data)
     if fields is not None:
         apply(session, name, fields)
-
-
-LOSSES = {"broken": "broken", "handed_over": "handed over", "expired": "expired", "released": "released"}
-
-
-def apply(session: Session, name: str, fields: dict[str, Any]) -> None:
-    """Applies an event to the session or to the hold that it names."""
-    why = str(fields.get("why") or "")
-    if name in ("ended", "session_ended"):
-        session.end(str(fields.get("reason") or "ended"), f"{fields.get('reason')} {why}".strip())
-    for hold in session.watched():
-        if str(fields.get("token")) not in map(str, hold.tokens.values()):
-            continue
-        if name == "asked":
-            hold.asked(str(fields.get("by") or ""), why)
-        elif name in LOSSES:
-            hold.lose(LOSSES[name], f"{LOSSES[name]} {why}".strip())
-            hold.report()
-            session.remove(hold)

@@ -4,6 +4,7 @@ import logging
 import secrets
 import threading
 import uuid
+from collections import deque
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
@@ -18,6 +19,7 @@ from .validity import Validity
 log = logging.getLogger("lockkeeper_client")
 
 RENEWALS_A_TTL = 3
+EARLY_MAX = 256
 
 
 class RequestNumbers:
@@ -57,6 +59,8 @@ class Session:
         self.attempt = 0
         self.due = self.validity.answered + self.interval
         """When to send the next renewal."""
+        self.early: deque[tuple[str, dict[str, Any]]] = deque(maxlen=EARLY_MAX)
+        """Events of holds whose grant is not known yet."""
         self.followed = False
         """Whether a stream reports what others do to the holds."""
         self._numbers = RequestNumbers()

@@ -1,0 +1,51 @@
+"""Applies the events of a session: its end, and what other clients do to its holds."""
+
+from typing import Any
+
+from .holds import HoldState
+from .session import Session
+
+LOSSES = {"broken": "broken", "handed-over": "handed over", "expired": "expired"}
+"""Events after which a hold is lost, and the reason that the client reports."""
+ENDS = ("released", "expired", "lost", "broken")
+"""Reasons of the cluster for the end of a session. Any other text is the reason of an operator."""
+
+
+def apply(session: Session, name: str, fields: dict[str, Any]) -> None:
+    """Applies an event. Ignores those of later versions, and keeps those of a hold whose grant is not known yet."""
+    if name == "session-ended":
+        reason = str(fields.get("reason") or "")
+        session.end(reason if reason in ENDS else "broken", f"the cluster ended it: {reason}")
+        for hold in session.watched():
+            hold.report()
+        return
+    if name not in LOSSES and name != "revoke-requested":
+        return
+    holds = [hold for hold in session.watched() if _concerns(hold, name, fields)]
+    for hold in holds:
+        _happened(session, hold, name, fields)
+    if not holds:
+        session.early.append((name, fields))
+
+
+def replay(session: Session, hold: HoldState) -> None:
+    """Applies the events that arrived before the answer that granted the hold."""
+    for name, fields in [event for event in list(session.early) if _concerns(hold, *event)]:
+        session.early.remove((name, fields))
+        _happened(session, hold, name, fields)
+
+
+def _concerns(hold: HoldState, name: str, fields: dict[str, Any]) -> bool:
+    """Whether an event names a token of the hold. A hand-over names the new token, and the old one in `from`."""
+    token = fields.get("from" if name == "handed-over" else "token")
+    return token is not None and str(token) in map(str, hold.tokens.values())
+
+
+def _happened(session: Session, hold: HoldState, name: str, fields: dict[str, Any]) -> None:
+    by, why = str(fields.get("by") or ""), str(fields.get("reason") or "")
+    if name == "revoke-requested":
+        hold.asked(by, why)
+        return
+    hold.lose(LOSSES[name], " ".join(word for word in (LOSSES[name], by and f"by {by}", why and f"({why})") if word))
+    hold.report()
+    session.remove(hold)

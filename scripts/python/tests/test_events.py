@@ -1,0 +1,113 @@
+"""Events of a session: requests to release, breaks, hand-overs, and its end."""
+
+import http.client
+from typing import Any
+
+import pytest
+from nodes import Nodes, await_true
+
+from lockkeeper_client.core.clock import SECOND
+from lockkeeper_client.core.endpoints import Endpoints
+from lockkeeper_client.core.events import apply, replay
+from lockkeeper_client.core.holds import HoldState
+from lockkeeper_client.core.http import Head
+from lockkeeper_client.core.link import Answer, Link
+from lockkeeper_client.core.session import Session
+
+
+def _session() -> Session:
+    link = Link(Endpoints(["http://a:1"]), "default", None, lambda: 0, SECOND)
+    opened = {"session": "1", "ttl_ms": 9_000, "log_time_ms": 1_000, "deadline_ms": 10_000}
+    return Session(link, "h", Answer(0, Head(201, {}), opened))
+
+
+def _hold(session: Session, token: int) -> HoldState:
+    hold = HoldState(session, {"a": token}, None)
+    session.add(hold)
+    return hold
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "reason"),
+    [
+        ("broken", {"token": "7", "by": "ops", "reason": "dead host"}, "broken"),
+        ("handed-over", {"token": "9", "from": "7", "by": "ops"}, "handed over"),
+        ("expired", {"token": "7", "reason": "time over"}, "expired"),
+        ("session-ended", {"reason": "its host is dead"}, "broken"),
+        ("session-ended", {"reason": "expired"}, "expired"),
+    ],
+)
+def test_an_event_that_ends_a_hold_is_reported(name: str, fields: dict[str, Any], reason: str) -> None:
+    """The hold of the token is lost, with the reason and the words of the operator, and no other hold."""
+    session = _session()
+    hold, other = _hold(session, 7), _hold(session, 8)
+    lost: list[str] = []
+    hold.on_lost(lambda error: lost.append(error.reason))
+    apply(session, name, fields)
+    assert lost == [reason]
+    assert hold.lost is not None and str(fields.get("reason", "")) in str(hold.lost)
+    assert (other.lost is None) == (name != "session-ended")
+
+
+def test_a_request_to_release_changes_nothing() -> None:
+    """The function of the holder gets the asking client and its reason, each time."""
+    session = _session()
+    hold = _hold(session, 7)
+    asked: list[tuple[str, str]] = []
+    hold.on_asked(lambda by, why: asked.append((by, why)))
+    for _ in range(2):
+        apply(session, "revoke-requested", {"token": "7", "by": "ops", "reason": "please finish"})
+    assert asked == [("ops", "please finish")] * 2 and hold.lost is None
+
+
+def test_an_event_that_arrives_before_its_grant_counts() -> None:
+    """A break may arrive before the answer of the acquire. Events of no hold and of later versions change nothing."""
+    session = _session()
+    apply(session, "broken", {"token": "7", "reason": "early"})
+    apply(session, "broken", {"token": None})
+    apply(session, "invented", {"token": "7"})
+    hold = _hold(session, 7)
+    assert hold.lost is None
+    replay(session, hold)
+    assert hold.lost is not None and hold.lost.reason == "broken"
+
+
+def test_a_function_that_fails_stops_nothing() -> None:
+    """An error of a function of the program is logged, and the next function is called."""
+    session = _session()
+    hold = _hold(session, 7)
+    lost: list[object] = []
+
+    def fails(error: object) -> None:
+        raise RuntimeError("a bug of the program")
+
+    hold.on_lost(fails)
+    hold.on_lost(lost.append)
+    apply(session, "broken", {"token": "7"})
+    assert len(lost) == 1
+
+
+def test_a_request_to_release_reaches_the_holder(nodes: Nodes) -> None:
+    """`ask` calls the function of the holder, at a node that has the stream of events."""
+    with nodes.client() as lk, nodes.client() as other, lk.lock("events-ask") as hold:
+        state = hold._state.session  # pyright: ignore[reportPrivateUsage]
+        if not _follows(state):
+            pytest.skip("the nodes have no stream of events")
+        asked: list[tuple[str, str]] = []
+        hold.on_asked(lambda by, why: asked.append((by, why)))
+        other.call("ask", lock="events-ask", token=hold.token, why="please finish")
+        await_true(lambda: asked, "the request")
+        assert asked[0][1] == "please finish"
+        hold.check()
+
+
+def _follows(session: Session) -> bool:
+    path = f"/v1/ns/default/sessions/{session.id}/events"
+    endpoint = session.link.endpoints.current
+    connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=5)
+    connection.request("GET", path, headers={"accept": "text/event-stream"})
+    found = connection.getresponse().status == 200
+    connection.close()
+    if found:
+        await_true(lambda: session.followed, "the stream")
+    return found
