@@ -203,6 +203,33 @@ async fn a_session_holds_locks() {
     port.get(&format!("sessions/{session}")).is_problem(404, "invalid", "give_up");
 }
 
+/// The longest wait in a session ends with the session, so it is refused if it would close a cycle of owners. A shorter
+/// wait ends in any case, and is queued.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_wait_in_a_session_can_close_a_cycle() {
+    const WEEK_MS: u64 = 604_800_000;
+    let (_cluster, port) = at_a_follower().await;
+    let sessions = ["h0", "h1"].map(|handle| {
+        let opened = port.post("sessions", json!({"handle": handle, "ttl_ms": 60_000}));
+        text(&opened.body["session"]).to_owned()
+    });
+    let asks = |of: usize, request: &str, lock: &str, wait_ms: u64| {
+        let (session, handle) = (&sessions[of], format!("h{of}"));
+        let own = json!({"session": session, "handle": handle, "request": request, "owner": "o"});
+        let Value::Object(mut fields) = own else { panic!("an object") };
+        fields.extend([("lock".to_owned(), json!(lock)), ("wait_ms".to_owned(), json!(wait_ms))]);
+        fields.extend((wait_ms != 0).then(|| ("poll_ms".to_owned(), json!(50))));
+        port.post("acquire", Value::Object(fields))
+    };
+    assert_eq!((asks(0, "1", "a", 0).status, asks(1, "1", "b", 0).status), (200, 200));
+    assert_eq!(asks(0, "2", "b", WEEK_MS).status, 202);
+    assert_eq!(asks(1, "2", "a", 60_000).status, 202);
+    port.post("withdraw", json!({"session": sessions[1], "handle": "h1", "request": "2"}));
+    let refused = asks(1, "3", "a", WEEK_MS);
+    refused.is_problem(409, "deadlock", "give_up");
+    assert_eq!(refused.body["cycle"].as_array().map(Vec::len), Some(2), "{}", refused.body);
+}
+
 /// Operators see who holds what, and act on the locks and sessions of others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_act_on_locks_of_others() {

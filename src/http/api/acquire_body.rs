@@ -33,7 +33,8 @@ pub(super) struct AcquireBody {
     limit: Option<u32>,
     /// How long the hold lasts unless it is renewed. A lease needs it; a session's hold may have it.
     pub(super) lease_ms: Option<u64>,
-    /// Longest wait in the queue. The first copy of a request decides it. Default 0: does not wait.
+    /// Longest wait in the queue. The first copy of a request decides it. Default 0: does not wait. In a session
+    /// the longest, a week, waits as long as the session lives: only such a wait can be refused as a deadlock.
     pub(super) wait_ms: Option<u64>,
     /// Time after which a request that still waits is answered with 202. Default `wait_ms`, at most 30 s.
     pub(super) poll_ms: Option<u64>,
@@ -173,7 +174,7 @@ impl AcquireBody {
             answered_below: self.answered_below.map_or(Ok(0), |text| number("answered_below", &text))?,
             locks,
             owner: self.owner.map(|owner| Owner::parse(&owner)).transpose()?,
-            patience: patience(self.wait_ms),
+            patience: patience_in_session(self.wait_ms),
             metadata: metadata([self.who, self.why, self.host, self.process, self.trace], self.pid),
             lease_ms: self.lease_ms,
             extras,
@@ -230,8 +231,13 @@ impl AcquireBody {
     }
 }
 
+/// Returns how long a request in a session waits in the queue. The longest wait ends with the session.
+pub(super) fn patience_in_session(wait_ms: Option<u64>) -> Patience {
+    if wait_ms == Some(limits::PATIENCE_MS_MAX) { Patience::Session } else { patience(wait_ms) }
+}
+
 /// Returns how long a request waits in the queue.
-pub(super) fn patience(wait_ms: Option<u64>) -> Patience {
+fn patience(wait_ms: Option<u64>) -> Patience {
     match wait_ms.unwrap_or(0) {
         0 => Patience::Try,
         ms => Patience::For { ms },

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::acquire::{Acquired, answered};
-use super::acquire_body::patience;
+use super::acquire_body::patience_in_session;
 use super::body::present;
 use super::call::{Answered, At, Call, OF_HOLDS};
 use super::fields::token;
@@ -50,7 +50,7 @@ pub(super) struct UpgradeBody {
     lock: String,
     /// Fencing token of the hold.
     token: String,
-    /// Longest wait. Default 0: does not wait.
+    /// Longest wait. Default 0: does not wait. The longest, a week, waits as long as the session lives.
     wait_ms: Option<u64>,
     /// Time after which a request that still waits is answered with 202. Default `wait_ms`, at most 30 s.
     poll_ms: Option<u64>,
@@ -64,7 +64,7 @@ impl Call for UpgradeBody {
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Acquired>, Failed> {
         let poll = poll(self.wait_ms, self.poll_ms)?;
-        let what = Alteration::Upgrade { token: token(&self.token)?, patience: patience(self.wait_ms) };
+        let what = Alteration::Upgrade { token: token(&self.token)?, patience: patience_in_session(self.wait_ms) };
         let Self { session, handle, request, lock, .. } = &self;
         let (call, number) = Named { session, handle, request: request.as_deref(), lock }.call(at, what).await?;
         answered(at.settle(&call, request.is_some(), poll).await?, None, number, None)
