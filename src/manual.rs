@@ -26,6 +26,9 @@ pub mod embed {}
 #[doc = include_str!("manual/http.md")]
 pub mod http {}
 
+#[doc = include_str!("manual/python.md")]
+pub mod python {}
+
 #[doc = include_str!("manual/other-languages.md")]
 pub mod other_languages {}
 

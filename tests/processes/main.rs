@@ -29,6 +29,7 @@ mod members;
 mod pages;
 mod ports;
 mod private_files;
+mod python;
 #[path = "../sim/random.rs"]
 mod random;
 mod restarts;

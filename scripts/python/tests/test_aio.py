@@ -47,7 +47,8 @@ def test_each_kind_of_lock(nodes: Nodes) -> None:
             assert refused.value.holder is not None and refused.value.holder.why == "rebuild"
             waiting = asyncio.create_task(other.lock("aio-a").acquire())
             await eventually(lambda: _waits(lk, "aio-a"), "a waiter")
-        assert hold.token < (granted := await waiting).token
+        granted = await waiting
+        assert hold.token < granted.token
         await granted.release()
         with pytest.raises(NotHeld):
             granted.check()

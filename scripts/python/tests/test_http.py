@@ -1,5 +1,7 @@
 """HTTP/1.1 without a network: torn and hostile answers, and requests."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ TO_END = b"HTTP/1.0 502 Bad Gateway\r\n\r\nhello"
 
 def _parts(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    return [data[begin:end] for begin, end in itertools.pairwise(places)]
 
 
 @given(st.sampled_from([SIZED, CHUNKED, TO_END]), st.lists(st.integers(min_value=0, max_value=1_000)))

@@ -105,12 +105,11 @@ def test_the_exit_of_the_interpreter_closes_the_sessions(nodes: Nodes) -> None:
     """A program that ends without a release frees its locks at once: its session is closed, and does not expire."""
     program = _program(
         nodes,
-        """
-        lk = Client(%r, ttl=600)
+        f"""
+        lk = Client({nodes.http!r}, ttl=600)
         hold = lk.lock("process-exit").acquire()
         print(hold.token)
-        """
-        % nodes.http,
+        """,
     )
     token = int(_line(program))
     assert program.wait(60) == 0
@@ -136,14 +135,13 @@ def test_an_exit_with_asyncio_closes_the_session(nodes: Nodes) -> None:
     """A loop that ends without closing its client frees its locks, too."""
     program = _program(
         nodes,
-        """
+        f"""
         import asyncio
         async def main():
-            hold = await AsyncClient(%r, ttl=600).lock("process-aio").acquire()
+            hold = await AsyncClient({nodes.http!r}, ttl=600).lock("process-aio").acquire()
             print(hold.token)
         asyncio.run(main())
-        """
-        % nodes.http,
+        """,
     )
     assert int(_line(program)) > 0
     assert program.wait(60) == 0

@@ -90,7 +90,7 @@ class AsyncLock:
         self._request = request
         self._held: dict[asyncio.Task[Any] | None, list[AsyncHold]] = {}
 
-    async def acquire(self, wait: Duration | None | EllipsisType = ...) -> AsyncHold:
+    async def acquire(self, wait: Duration | EllipsisType | None = ...) -> AsyncHold:
         """Acquires it. `wait` overrides the wait of this lock: 0 does not wait, and None waits without a limit.
 
         Raises NotAcquired if it is not granted in time. If the caller is cancelled, the request is withdrawn.

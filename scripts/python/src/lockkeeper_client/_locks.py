@@ -62,7 +62,7 @@ class Lock:
         self._request = request
         self._held = _Held()
 
-    def acquire(self, wait: Duration | None | EllipsisType = ...) -> Hold:
+    def acquire(self, wait: Duration | EllipsisType | None = ...) -> Hold:
         """Acquires it. `wait` overrides the wait of this lock: 0 does not wait, and None waits without a limit.
 
         Raises NotAcquired if it is not granted in time.

@@ -1,0 +1,78 @@
+//! The Python programs of the manual and of the README run with the client of `scripts/python`, at real nodes.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cluster::Cluster;
+
+/// The pages whose samples of Python use the client.
+const PAGES: [&str; 3] = ["src/manual/python.md", "README.md", "scripts/python/README.md"];
+/// Exits with 0 if this Python is new enough for the client.
+const NEW_ENOUGH: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
+
+fn package() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/python")
+}
+
+/// Whether Python can run the client. If not, prints why, or fails if tests must not be skipped.
+#[expect(clippy::print_stderr, reason = "a skipped test prints why")]
+fn is_there() -> bool {
+    let found = Command::new("python3").args(["-c", NEW_ENOUGH]).stdin(Stdio::null()).status();
+    let found = found.is_ok_and(|status| status.success());
+    if !found {
+        assert!(std::env::var_os("LOCKKEEPER_SKIP_NOTHING").is_none(), "there is no Python 3.11 or newer");
+        eprintln!("SKIPPED: there is no Python 3.11 or newer");
+    }
+    found
+}
+
+/// The samples of a page as one program, each after the previous one.
+fn program(page: &str) -> String {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).expect("a page");
+    let samples = text.split("\n```python\n").skip(1).map(|rest| rest.split("\n```").next().expect("a sample"));
+    samples.fold(String::new(), |mut whole, sample| {
+        writeln!(whole, "{sample}").expect("memory");
+        whole
+    })
+}
+
+/// Runs a program with the addresses of the nodes, and returns what it printed.
+fn run(program: &str, http: &str) -> Result<String, String> {
+    let output = Command::new("python3")
+        .args(["-W", "error", "-c", program])
+        .env("PYTHONPATH", package().join("src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("LOCKKEEPER_HTTP", http)
+        .env("LOCKKEEPER_BIN", env!("CARGO_BIN_EXE_lockkeeper"))
+        .env_remove("LOCKKEEPER_NAMESPACE")
+        .stdin(Stdio::null())
+        .output()
+        .expect("Python");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() { Ok(printed) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// Each program of the pages ends without an error, and prints the token of its lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_programs_of_the_pages_run() {
+    if !is_there() {
+        return;
+    }
+    let cluster = Cluster::start().await;
+    let http = (1..=3).map(|node| format!("http://{}", cluster.http(node))).collect::<Vec<_>>().join(",");
+    for page in PAGES {
+        let printed = run(&program(page), &http).unwrap_or_else(|why| panic!("{page}: {why}"));
+        assert!(printed.contains(|c: char| c.is_ascii_digit()), "{page}: {printed}");
+    }
+    let wrong = run("from lockkeeper_client import Client\nClient('ftp://a:1')\n", &http).expect_err("no such scheme");
+    assert!(wrong.contains("InvalidArgument: endpoints"), "{wrong}");
+}
+
+/// The package has no dependency, and the version of the crate.
+#[test]
+fn the_package_needs_nothing_else() {
+    let manifest = std::fs::read_to_string(package().join("pyproject.toml")).expect("a manifest");
+    assert!(manifest.contains("\ndependencies = []\n"), "{manifest}");
+    assert!(manifest.contains(&format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"))), "the version of the crate");
+}
