@@ -224,8 +224,8 @@ def test_a_loss_cancels_the_body(nodes: Nodes) -> None:
         await asyncio.sleep(0)
         with pytest.raises(KeyError) as kept:
             async with lk.lock("aio-loss-2") as hold:
-                await _break(other, hold, "aio-loss-2")
                 try:
+                    await _break(other, hold, "aio-loss-2")
                     await asyncio.sleep(600)
                 except asyncio.CancelledError:
                     raise KeyError("the error of the body") from None
@@ -261,7 +261,7 @@ def test_an_outage_cancels_the_body_at_the_own_deadline(own_nodes: Nodes) -> Non
     """Without an answer of any node the body is cancelled once the session may have ended, and not earlier."""
 
     async def main() -> None:
-        lk = own_nodes.async_client(ttl=2, request_timeout=0.3)
+        lk = own_nodes.async_client(ttl=3, request_timeout=2)
         with pytest.raises(LockLost) as lost:
             async with lk.lock("a") as hold:
                 for node in (1, 2, 3):

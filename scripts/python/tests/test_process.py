@@ -6,24 +6,38 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from nodes import Nodes, await_true
 
 SOURCE = str(Path(__file__).parent.parent / "src")
+_started: "list[subprocess.Popen[str]]" = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Kills the programs of a test at its end."""
+    yield
+    while _started:
+        with _started.pop() as program:
+            program.kill()
 
 
 def _program(nodes: Nodes, text: str) -> "subprocess.Popen[str]":
     """Starts a program in another process. It has `lk`, a client of the cluster with a TTL of 3 s."""
     head = f"from lockkeeper_client import *\nimport os, time, sys\nlk = Client({nodes.http!r}, ttl=3)\n"
     environment = {**os.environ, "PYTHONPATH": SOURCE}
-    return subprocess.Popen(
+    program = subprocess.Popen(
         [sys.executable, "-u", "-c", head + textwrap.dedent(text)],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+    _started.append(program)
+    return program
 
 
 def _line(program: "subprocess.Popen[str]") -> str:
