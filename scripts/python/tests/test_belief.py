@@ -1,16 +1,23 @@
 """The belief of a client never outlives the end in the cluster, by a simulation of clocks, delays and losses."""
 
 import json
+import re
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockkeeper_client.core import errors
 from lockkeeper_client.core.claim import LockRequest, acquire
-from lockkeeper_client.core.clock import MILLISECOND, SECOND
+from lockkeeper_client.core.clock import MILLISECOND, SECOND, boot_clock
 from lockkeeper_client.core.endpoints import Endpoints
+from lockkeeper_client.core.errors import Unavailable
 from lockkeeper_client.core.http import Head
 from lockkeeper_client.core.keep import keep
 from lockkeeper_client.core.link import Link
@@ -37,6 +44,7 @@ class World:
     deadline: int = 0
     index: int = 0
     ended: bool = False
+    cluster: str = "c"
     overlaps: list[str] = field(default_factory=list[str])
     believes: Callable[[], bool] = lambda: False
 
@@ -65,7 +73,11 @@ class World:
         self.index += 1
         now_ms = self.log // MILLISECOND
         ends = {"log_time_ms": now_ms, "deadline_ms": now_ms + TTL_MS, "remaining_ms": TTL_MS}
-        headers = {"content-type": "application/json", "lockkeeper-index": str(self.index), "lockkeeper-cluster": "c"}
+        headers = {
+            "content-type": "application/json",
+            "lockkeeper-index": str(self.index),
+            "lockkeeper-cluster": self.cluster,
+        }
         if path.endswith(("/sessions", "/renew")):
             self.deadline = (now_ms + TTL_MS) * MILLISECOND
             fields = {"session": "1", "handle": "h", "ttl_ms": TTL_MS, "attempt": body.get("attempt", 0), **ends}
@@ -149,6 +161,30 @@ def test_without_failures_the_hold_is_kept() -> None:
     hold = world.run(acquire(session, LockRequest(("a",), 0), Metadata("w", "h")), 60 * SECOND)
     world.run(keep(session), 600 * SECOND)
     assert hold.lost is None and hold.valid_for > 1 and not world.ended
+
+
+def test_answers_of_a_restored_cluster_are_not_believed() -> None:
+    """After a restore the nodes answer with another id: the hold ends at its own deadline, and nothing is inherited."""
+    world = World(1.0, [], [])
+    link = Link(Endpoints(["http://a:1"]), "default", None, world.clock, SECOND)
+    session = world.run(open_session(link, Metadata("w", "h"), None, False), 60 * SECOND)
+    hold = world.run(acquire(session, LockRequest(("a",), 0), Metadata("w", "h")), 60 * SECOND)
+    world.cluster = "restored"
+    begun = world.clock()
+    world.run(keep(session), 60 * SECOND)
+    assert hold.lost is not None and hold.lost.reason == "restored"
+    assert world.clock() - begun < 2 * TTL_MS * MILLISECOND
+    with pytest.raises(Unavailable, match="restored"):
+        world.run(open_session(link, Metadata("w", "h"), None, False), 60 * SECOND)
+
+
+def test_no_wall_clock_is_read() -> None:
+    """The client reads no clock that can be set, and on Linux the one that counts suspend."""
+    source = "".join(path.read_text() for path in Path(errors.__file__).parent.parent.rglob("*.py"))
+    assert not re.search(r"time\.time(_ns)?\(|datetime\.now|utcnow", source)
+    if sys.platform == "linux":
+        boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        assert 0 <= boot_clock() - boot < SECOND
 
 
 TIMES = st.integers(min_value=0, max_value=100_000)

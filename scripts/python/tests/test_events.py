@@ -32,7 +32,7 @@ def _hold(session: Session, token: int) -> HoldState:
     [
         ("broken", {"token": "7", "by": "ops", "reason": "dead host"}, "broken"),
         ("handed-over", {"token": "9", "from": "7", "by": "ops"}, "handed over"),
-        ("expired", {"token": "7", "reason": "time over"}, "expired"),
+        ("expired", {"token": "7", "reason": "time over"}, "time over"),
         ("session-ended", {"reason": "its host is dead"}, "broken"),
         ("session-ended", {"reason": "expired"}, "expired"),
     ],
@@ -99,6 +99,17 @@ def test_a_request_to_release_reaches_the_holder(nodes: Nodes) -> None:
         await_true(lambda: asked, "the request")
         assert asked[0][1] == "please finish"
         hold.check()
+
+
+def test_a_hand_over_ends_the_hold(nodes: Nodes) -> None:
+    """The holder loses the lock to the session that an operator names, which accepts hand-overs."""
+    with nodes.client(ttl=3) as lk, nodes.client() as other:
+        hold = lk.lock("events-handed").acquire()
+        with other.session(accepts_hand_over=True) as heir:
+            handed = other.call("handover", lock="events-handed", token=hold.token, to=heir.id)
+            await_true(lambda: hold.lost, "the loss")
+            assert hold.lost is not None and hold.lost.reason in ("handed over", "ended")
+            assert other.check("events-handed", int(handed["token"]))
 
 
 def _follows(session: Session) -> bool:

@@ -10,17 +10,25 @@ from typing import Any, TypeVar
 from .core.clock import LONGEST_SLEEP, SECOND, Clock
 from .core.endpoints import Endpoint
 from .core.http import AnswerParser, Head, Malformed
-from .core.steps import Exchange, Listen, Next, NotAnswered, NotSent, Pause, Step, Steps, Stop
+from .core.steps import (
+    CONNECT_TIME_MAX,
+    IDLE_CONNECTIONS_MAX,
+    IDLE_MAX,
+    READ_BYTES,
+    Exchange,
+    Listen,
+    Next,
+    NotAnswered,
+    NotSent,
+    Pause,
+    Step,
+    Steps,
+    Stop,
+)
 
 Result = TypeVar("Result")
 
 log = logging.getLogger("lockkeeper_client")
-
-IDLE_MAX = 15 * SECOND
-"""A node closes a connection that is silent for 30 s."""
-CONNECT_TIME_MAX = 2 * SECOND
-IDLE_CONNECTIONS_MAX = 4
-READ_BYTES = 64 * 1024
 
 
 class Connection:

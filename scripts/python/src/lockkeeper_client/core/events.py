@@ -46,6 +46,12 @@ def _happened(session: Session, hold: HoldState, name: str, fields: dict[str, An
     if name == "revoke-requested":
         hold.asked(by, why)
         return
-    hold.lose(LOSSES[name], " ".join(word for word in (LOSSES[name], by and f"by {by}", why and f"({why})") if word))
+    if name == "expired":
+        # The reason is the cluster's, for example that the longest time of the hold is over.
+        hold.lose(why or LOSSES[name], why or LOSSES[name])
+    else:
+        hold.lose(
+            LOSSES[name], " ".join(word for word in (LOSSES[name], by and f"by {by}", why and f"({why})") if word)
+        )
     hold.report()
     session.remove(hold)

@@ -4,10 +4,18 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from .clock import SECOND
 from .endpoints import Endpoint
 from .http import Head
 
 Result = TypeVar("Result")
+
+IDLE_MAX = 15 * SECOND
+"""A driver closes a connection that is idle for longer. A node does so after 30 s."""
+CONNECT_TIME_MAX = 2 * SECOND
+IDLE_CONNECTIONS_MAX = 4
+"""Idle connections to one node that a driver keeps."""
+READ_BYTES = 64 * 1024
 
 Stop: TypeAlias = Callable[[], BaseException | None]
 """Returns an exception if the operation must end although the step is not done. Drivers call it once a second."""
