@@ -37,7 +37,9 @@ def _hold(session: Session, token: int) -> HoldState:
         ("session-ended", {"reason": "expired"}, "expired"),
     ],
 )
-def test_an_event_that_ends_a_hold_is_reported(name: str, fields: dict[str, Any], reason: str) -> None:
+def test_an_event_that_ends_a_hold_is_reported(
+    name: str, fields: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """The hold of the token is lost, with the reason and the words of the operator, and no other hold."""
     session = _session()
     hold, other = _hold(session, 7), _hold(session, 8)
@@ -45,6 +47,7 @@ def test_an_event_that_ends_a_hold_is_reported(name: str, fields: dict[str, Any]
     hold.on_lost(lambda error: lost.append(error.reason))
     apply(session, name, fields)
     assert lost == [reason]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert hold.lost is not None and str(fields.get("reason", "")) in str(hold.lost)
     assert (other.lost is None) == (name != "session-ended")
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from .core.clock import LONGEST_SLEEP, SECOND, Clock
 from .core.endpoints import Endpoint
+from .core.errors import Error
 from .core.http import AnswerParser, Head, Malformed
 from .core.steps import (
     CONNECT_TIME_MAX,
@@ -120,8 +121,10 @@ class Tasks:
         async def work() -> None:
             try:
                 await self.run(steps)
-            except Exception as error:
+            except Error as error:
                 log.debug("a background operation ended: %s", error)
+            except Exception:
+                log.exception("a background operation failed")
 
         task = asyncio.get_running_loop().create_task(work(), name="lockkeeper")
         self._background.add(task)

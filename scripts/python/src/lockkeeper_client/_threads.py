@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from .core.clock import LONGEST_SLEEP, SECOND, Clock
 from .core.endpoints import Endpoint
+from .core.errors import Error
 from .core.http import AnswerParser, Head, Malformed
 from .core.steps import (
     CONNECT_TIME_MAX,
@@ -141,8 +142,10 @@ class Threads:
         def work() -> None:
             try:
                 self.run(steps, wake)
-            except Exception as error:
+            except Error as error:
                 log.debug("a background operation ended: %s", error)
+            except Exception:
+                log.exception("a background operation failed")
 
         try:
             threading.Thread(target=work, name=name, daemon=True).start()

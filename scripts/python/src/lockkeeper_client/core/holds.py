@@ -79,6 +79,8 @@ class HoldState:
             return
         problem = {"error": "lost", "reason": reason, "token": self.token if len(self.tokens) == 1 else None}
         self._lost = LockLost(f"{self} was lost: {detail}", problem)
+        if self.session.ended is None:
+            log.error("%s", self._lost)
 
     def on_lost(self, function: OnLost) -> None:
         """Calls the function with the error once the hold is lost; at once if it is lost already."""
