@@ -104,6 +104,29 @@ def test_an_acquire_in_an_outage_leaves_nothing(own_nodes: Nodes) -> None:
         await_true(lambda: _row(lk, "a") == ([], []), "no trace")
 
 
+def test_a_closed_idle_connection_is_not_used(own_nodes: Nodes) -> None:
+    """A node that was restarted has closed the idle connections, and the next call, which is not repeated, works."""
+    nodes = own_nodes
+    with Client(nodes.http[0]) as lk:
+        hold = lk.lock("a").acquire()
+        lk.call("ask", lock="a", token=hold.token, why="a test")
+        nodes.kill(1)
+        nodes.leader()
+        nodes.start(1)
+        await_true(lambda: _answers(nodes.http[0]), "the node")
+        lk.call("ask", lock="a", token=hold.token, why="a test")
+        hold.release()
+
+
+def _answers(url: str) -> bool:
+    with Client(url, request_timeout=1) as other:
+        try:
+            other.call("/v1/status")
+        except Error:
+            return False
+    return True
+
+
 def _row(lk: Client, name: str) -> tuple[object, object]:
     try:
         row = lk.call("locks", lock=name)

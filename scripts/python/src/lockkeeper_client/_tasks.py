@@ -67,6 +67,11 @@ class Connection:
             except Malformed as error:
                 raise NotAnswered(str(error)) from error
 
+    @property
+    def usable(self) -> bool:
+        """Whether an idle connection can send another request: the node has not closed it."""
+        return not self._reader.at_eof() and not self._writer.is_closing()
+
     def close(self) -> None:
         """Closes the connection at once."""
         self._writer.transport.abort()
@@ -197,7 +202,7 @@ class Tasks:
         idle = self._idle.get(endpoint, [])
         while idle:
             connection = idle.pop()
-            if self._clock() - connection.idle_since < IDLE_MAX:
+            if self._clock() - connection.idle_since < IDLE_MAX and connection.usable:
                 return connection
             connection.close()
         return await connect(endpoint, self._tls, timeout)

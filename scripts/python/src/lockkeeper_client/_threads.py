@@ -2,6 +2,7 @@
 
 import logging
 import os
+import selectors
 import socket
 import ssl
 import threading
@@ -79,6 +80,13 @@ class Connection:
                 self.parser.feed(data) if data else self.parser.eof()
             except Malformed as error:
                 raise NotAnswered(str(error)) from error
+
+    @property
+    def usable(self) -> bool:
+        """Whether an idle connection can send another request: the node has neither closed it nor sent anything."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            return not selector.select(0)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -224,7 +232,7 @@ class Threads:
             idle = self._idle.get(endpoint, [])
             while idle:
                 connection = idle.pop()
-                if self._clock() - connection.idle_since < IDLE_MAX:
+                if self._clock() - connection.idle_since < IDLE_MAX and connection.usable:
                     return connection
                 self._open.discard(connection)
                 connection.close()
