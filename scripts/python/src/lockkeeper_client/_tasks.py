@@ -99,6 +99,7 @@ class Tasks:
         self._tls = tls
         self._idle: dict[Endpoint, list[Connection]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def run(self, steps: Steps[Result]) -> Result:
         """Performs the steps of an operation, and returns its result."""
@@ -142,6 +143,7 @@ class Tasks:
 
     async def close(self, patience: int) -> None:
         """Waits until the background operations are done, at most `patience` ns, and closes the idle connections."""
+        self._closed = True
         tasks = self._background - {asyncio.current_task()}
         if tasks:
             _, open_tasks = await asyncio.wait(tasks, timeout=patience / SECOND)
@@ -210,7 +212,7 @@ class Tasks:
     def _keep(self, endpoint: Endpoint, connection: Connection) -> bool:
         connection.idle_since = self._clock()
         idle = self._idle.setdefault(endpoint, [])
-        kept = len(idle) < IDLE_CONNECTIONS_MAX
+        kept = len(idle) < IDLE_CONNECTIONS_MAX and not self._closed
         if kept:
             idle.append(connection)
         return kept

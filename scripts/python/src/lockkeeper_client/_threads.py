@@ -122,6 +122,7 @@ class Threads:
         self._lock = threading.Lock()
         self._idle: dict[Endpoint, list[Connection]] = {}
         self._open: set[Connection] = set()
+        self._closed = False
 
     def run(self, steps: Steps[Result], wake: Wake | None = None) -> Result:
         """Performs the steps of an operation, and returns its result."""
@@ -163,8 +164,9 @@ class Threads:
             steps.close()
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Closes the idle connections, and keeps no others from now on."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, {}
         for connections in idle.values():
             for connection in connections:
@@ -245,7 +247,7 @@ class Threads:
         connection.idle_since = self._clock()
         with self._lock:
             idle = self._idle.setdefault(endpoint, [])
-            kept = len(idle) < IDLE_CONNECTIONS_MAX
+            kept = len(idle) < IDLE_CONNECTIONS_MAX and not self._closed
             if kept:
                 idle.append(connection)
         return kept
