@@ -31,6 +31,8 @@ use tonic::transport::server::Connected;
 pub use arrivals::arrivals;
 pub(crate) use closed_first::closed_first;
 pub use connection_info::ConnectionInfo;
+#[cfg(feature = "cli")]
+pub(crate) use descriptor_share::connections_max;
 pub use first_request::Accepted;
 pub use port::{ConnectionsMax, Port};
 #[cfg(all(test, feature = "cli"))]

@@ -58,8 +58,12 @@ pub use session::{Session, SessionBuilder};
 pub use token_filter::TokenFilter;
 pub use watch::Watch;
 
+#[cfg(feature = "cli")]
+pub(crate) use request::pending::acquire_in;
 pub(crate) use retry::Retry;
 #[cfg(feature = "cli")]
 pub(crate) use retry::repeated;
 pub(crate) use session::default_ttl_ms;
+#[cfg(feature = "cli")]
+pub(crate) use session::takeover::{TakenOver, Takeover};
 pub(crate) use wait::submit_and_wait;

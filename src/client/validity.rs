@@ -123,6 +123,12 @@ impl Validity {
         self.answered
     }
 
+    /// Returns the log time of the entry that set the deadline.
+    #[cfg(feature = "cli")]
+    pub(crate) fn stamp(&self) -> LogTime {
+        self.newest.0
+    }
+
     /// Returns the deadline in log time, as the cluster last reported it.
     pub(crate) fn deadline(&self) -> LogTime {
         self.deadline

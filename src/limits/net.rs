@@ -52,12 +52,39 @@ pub const HTTP_IDLE_MS_MAX: u64 = 30_000;
 pub const HTTP_HEADER_BYTES_MAX: usize = 8 * 1024;
 /// Lines in the header of a request to the HTTP port.
 pub const HTTP_HEADERS_MAX: usize = 64;
-/// Requests to the HTTP port that wait for a lock at the same time: half of the connections.
+/// Requests to the HTTP port that wait for a lock, and streams, at the same time: half of the connections.
 pub const HTTP_POLLS_MAX: usize = HTTP_CONNECTIONS_MAX / 2;
 /// Time after which a request that waits for a lock is answered that it still waits, if it names no other time.
 pub const HTTP_POLL_MS_DEFAULT_MAX: u64 = 30_000;
 /// Longest time that a request may wait for its answer.
 pub const HTTP_POLL_MS_MAX: u64 = 600_000;
+/// Time after which a stream without an event gets a comment.
+pub const STREAM_COMMENT_MS: u64 = 15_000;
+/// Time after which the kernel closes a connection of the HTTP port whose peer has not acknowledged what was sent, or
+/// has not made space for more.
+pub const HTTP_SILENCE_MS_MAX: u32 = 10_000;
+/// Time without traffic after which the kernel asks the peer of a connection of the HTTP port whether it is there.
+pub const HTTP_KEEPALIVE_MS: u64 = 15_000;
+/// Renewals of the session of a `hold` within its TTL.
+pub const HOLD_RENEWALS_A_TTL: u32 = 5;
+/// Time without an event after which the client of a `hold` no longer believes that it holds the lock, in percent of
+/// the TTL.
+pub const HOLD_SILENCE_PERCENT: u32 = 60;
+/// Longest delay of an event of a `hold` with which that belief is true, in percent of the TTL. Together with the
+/// silence it is less than the time for which an answered renewal proves the session.
+pub const HOLD_EVENT_LATE_PERCENT: u32 = 33;
+/// Time after which a stream of `hold` ends, unless it names another time.
+pub const HOLD_MS_DEFAULT: u64 = 60 * 60 * 1_000;
+/// Longest time of a stream of `hold`.
+pub const HOLD_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// Time before its end at which a stream of `hold` has the event `ending`; half of its time if that is shorter.
+pub const HOLD_ENDING_MS: u64 = 60_000;
+/// Events of a `hold` that may wait to be written.
+pub const HOLD_EVENTS_WAITING_MAX: usize = 4;
+/// Longest time in which a node that stops looks for the addresses of the others.
+pub const MOVE_WAIT_MS_MAX: u64 = 500;
+/// Longest time from the end of the events of a session's holds to the event of its end.
+pub const SESSION_END_WAIT_MS: u64 = 1_000;
 /// Longest lease for which a waiting HTTP request is granted, until its client has the answer. So the lock is soon free
 /// if the client does not return.
 pub const CLAIM_LEASE_MS_MAX: u64 = 15_000;

@@ -83,6 +83,11 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         HTTP_POLL_MS_DEFAULT_MAX,
         HTTP_POLL_MS_MAX,
         CLAIM_LEASE_MS_MAX,
+        STREAM_COMMENT_MS,
+        HTTP_SILENCE_MS_MAX,
+        EVENTS_WAITING_MAX,
+        HOLD_MS_DEFAULT,
+        HOLD_MS_MAX,
     ]
     .to_vec()
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::{Stream, unfold};
 use metrics::Counter;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
 use tokio::time::{Instant as TokioInstant, sleep};
@@ -20,7 +21,7 @@ use super::connection_count::ConnectionCount;
 use super::descriptor_share::{Descriptor, warn_if_few};
 use super::first_request::Accepted;
 use super::port::Port;
-use crate::limits::{ACCEPT_PAUSE_MS, ACCEPT_QUIET_MS};
+use crate::limits::{ACCEPT_PAUSE_MS, ACCEPT_QUIET_MS, HTTP_KEEPALIVE_MS, HTTP_SILENCE_MS_MAX};
 
 /// Returns the connections of a TCP listener, without delay for small messages. Their peers must begin a request in
 /// time.
@@ -47,10 +48,22 @@ pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Accepte
         let accepted = count.admit(address).map(|counted| {
             // This fails if the peer is gone by now, which the first read reports.
             stream.set_nodelay(true).ok();
+            if port == Port::Http {
+                silence_is_bounded(&stream).ok();
+            }
             Accepted::new(stream, port, (counted, descriptor), late.clone())
         });
         ready(accepted)
     })
+}
+
+/// Lets the kernel close a connection whose peer acknowledges nothing, or takes nothing. HTTP/1 has no pings.
+fn silence_is_bounded(stream: &TcpStream) -> io::Result<()> {
+    let idle = Duration::from_millis(HTTP_KEEPALIVE_MS);
+    set_socket_keepalive(stream, true)?;
+    set_tcp_keepidle(stream, idle)?;
+    set_tcp_keepintvl(stream, idle)?;
+    Ok(set_tcp_user_timeout(stream, HTTP_SILENCE_MS_MAX)?)
 }
 
 /// Calls `accept` repeatedly and returns its results. Errors of a single connection are skipped. After any other error

@@ -18,6 +18,12 @@ fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Returns the most connections that a listener of this port may have.
+#[cfg(feature = "cli")]
+pub(crate) fn connections_max(port: Port) -> usize {
+    usize::try_from(port.share(limit())).unwrap_or(usize::MAX).min(port.limits().open)
+}
+
 /// Logs a warning if the process has too few descriptors for this number of connections.
 pub(super) fn warn_if_few(port: Port, connections: usize) {
     let (limit, port_name) = (limit(), port.name());

@@ -133,6 +133,7 @@ impl LockService for Node {
             }
             Scope::Holds(session) => self.hold_events(session),
             Scope::Namespace { .. } | Scope::Session(_) => {
+                subscription.after.map_or(Ok(()), |after| self.core.shared.hub.keeps_after(after))?;
                 let watcher = self.core.watchers.admit(self.source(judge.as_ref())).map_err(ServiceError::not_sent)?;
                 self.watched(subscription.scope.clone(), || {
                     let (events, feed) = self.core.shared.hub.subscribe(subscription);

@@ -2,6 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{cluster_id_text, mode_word};
 use crate::model::{Claim, Event, EventKind, FencingToken, Mode, Principal, WaitEndReason};
 
 /// The fields of an event besides its position, lock and token.
@@ -50,7 +54,9 @@ impl<'a> Facts<'a> {
                 Self { was: Some(*was), from: Some(*from), mode: Some(*mode), by: Some(by), ..none }
             }
             EventKind::LimitChanged { limit, .. } => Self { limit: *limit, ..none },
-            EventKind::RevokeRequested { why, .. } => Self { reason: Some(why.as_str().to_owned()), ..none },
+            EventKind::RevokeRequested { by, why } => {
+                Self { by: Some(by), reason: Some(why.as_str().to_owned()), ..none }
+            }
             EventKind::SessionEnded { reason, why, .. } => {
                 let reason = why.as_ref().map_or_else(|| reason.to_string(), |why| why.as_str().to_owned());
                 Self { reason: Some(reason), ..none }
@@ -80,4 +86,59 @@ fn wait_end_word(reason: WaitEndReason) -> &'static str {
 pub(crate) fn date(event: &Event) -> String {
     let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
     humantime::format_rfc3339_millis(moment).to_string()
+}
+
+/// One event, as `watch` prints it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Happened {
+    /// `INDEX.N`, after which a watch can continue.
+    pub(crate) position: String,
+    pub(crate) at: String,
+    /// What happened, for example `granted`, `released`, `expired`, `broken`, `handed-over` or `revoke-requested`.
+    pub(crate) event: &'static str,
+    pub(crate) namespace: Option<String>,
+    pub(crate) lock: Option<String>,
+    pub(crate) token: Option<String>,
+    pub(crate) session: Option<String>,
+    pub(crate) mode: Option<&'static str>,
+    pub(crate) permits: Option<u32>,
+    pub(crate) sequence: Option<u64>,
+    pub(crate) reason: Option<String>,
+    /// Principal that broke, handed over or asked for the hold.
+    pub(crate) by: Option<String>,
+    /// Token of the grant that this one replaces, after an upgrade, a resume or a hand-over.
+    pub(crate) from: Option<String>,
+    /// Session that held the lock before a hand-over.
+    pub(crate) was_session: Option<String>,
+    pub(crate) waited_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
+    pub(crate) gap_ms: Option<u64>,
+    pub(crate) cluster_id: String,
+}
+
+impl Happened {
+    /// Creates the object of an event of this cluster.
+    pub(crate) fn new(event: &Event, cluster_id: u128) -> Self {
+        let facts = Facts::of(&event.kind);
+        Self {
+            position: event.position.to_string(),
+            at: date(event),
+            event: event.kind.word(),
+            namespace: event.namespace.as_ref().map(ToString::to_string),
+            lock: event.subject.lock().map(|lock| lock.name.to_string()),
+            token: event.subject.token().map(|token| token.to_string()),
+            session: event.subject.session().map(|session| session.to_string()),
+            mode: facts.mode.map(mode_word),
+            permits: facts.returned,
+            sequence: facts.sequence,
+            reason: facts.reason,
+            by: facts.by.map(ToString::to_string),
+            from: facts.from.map(|from| from.to_string()),
+            was_session: facts.was.and_then(|was| was.session()).map(|session| session.to_string()),
+            waited_ms: facts.waited_ms,
+            held_ms: facts.held_ms,
+            gap_ms: facts.gap_ms,
+            cluster_id: cluster_id_text(cluster_id),
+        }
+    }
 }

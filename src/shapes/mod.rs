@@ -1,6 +1,6 @@
 //! The objects of answers, which `--json` and the HTTP port share. An empty field is always present, as null.
 //!
-//! Knows: model, service, client. Never: where an object is printed or sent.
+//! Knows: limits, model, service, client. Never: where an object is printed or sent.
 
 mod acts;
 mod errors;
@@ -8,6 +8,7 @@ pub(crate) mod events;
 mod explain;
 pub(crate) mod history;
 mod locks;
+mod position;
 mod sessions;
 mod status;
 
@@ -18,8 +19,10 @@ use utoipa::ToSchema;
 
 pub(crate) use self::acts::{Asked, Broken, Checked, EndedSession, Free, HandedOver, Semaphore, state_word};
 pub(crate) use self::errors::{CycleLink, LeaderNode};
+pub(crate) use self::events::Happened;
 pub(crate) use self::explain::Explained;
 pub(crate) use self::locks::{Leader, Lock, LockRow};
+pub(crate) use self::position::After;
 pub(crate) use self::sessions::Session;
 pub(crate) use self::status::{Cluster, Member, behind};
 

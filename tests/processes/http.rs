@@ -1,6 +1,6 @@
 //! The HTTP port of a node: health, readiness and metrics, and a client for its calls.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use serde_json::Value;
@@ -79,6 +79,82 @@ impl HttpPort {
         }
         stream.write_all(format!("{request}\r\n{body}").as_bytes())?;
         Ok(stream)
+    }
+}
+
+/// The events of a stream, as lines of JSON.
+pub(crate) struct EventReader {
+    reader: BufReader<TcpStream>,
+    pub(crate) status: u16,
+}
+
+impl HttpPort {
+    /// Begins a stream of a `GET`.
+    pub(crate) fn follow(&self, call: &str) -> EventReader {
+        self.stream("GET", call, None)
+    }
+
+    /// Begins a `hold`.
+    pub(crate) fn hold(&self, body: &Value) -> EventReader {
+        self.stream("POST", "hold", Some(("application/json", &body.to_string())))
+    }
+
+    fn stream(&self, method: &str, call: &str, body: Option<(&str, &str)>) -> EventReader {
+        self.try_stream(method, call, body).expect("a stream")
+    }
+
+    /// Begins a stream, and reads the head of its answer.
+    pub(crate) fn try_stream(
+        &self,
+        method: &str,
+        call: &str,
+        body: Option<(&str, &str)>,
+    ) -> std::io::Result<EventReader> {
+        let others = self.header.as_ref().map_or(String::new(), |header| format!("\r\n{header}"));
+        let lines = self.with_header(&format!("Accept: application/x-ndjson{others}"));
+        let stream = lines.send(method, &format!("/v1/ns/default/{call}"), body)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut reader = EventReader { reader: BufReader::new(stream), status: 0 };
+        let head = reader.line()?;
+        let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        reader.status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(gone)?;
+        while !reader.line()?.trim().is_empty() {}
+        Ok(reader)
+    }
+}
+
+impl EventReader {
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// Returns the next event; `None` at the end of the stream. Other lines are the sizes of chunks.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        loop {
+            match self.line() {
+                Ok(line) if line.starts_with('{') => return serde_json::from_str(&line).ok(),
+                Ok(line) if !line.is_empty() => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("no event within {PATIENCE:?}"),
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// Returns the next event with this word, and skips others.
+    pub(crate) fn until(&mut self, word: &str) -> Value {
+        loop {
+            let event = self.next().unwrap_or_else(|| panic!("the stream ended before {word:?}"));
+            if event["event"] == word {
+                return event;
+            }
+        }
+    }
+
+    /// Returns all events up to the end of the stream.
+    pub(crate) fn rest(&mut self) -> Vec<Value> {
+        std::iter::from_fn(|| self.next()).collect()
     }
 }
 

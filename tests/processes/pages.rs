@@ -122,6 +122,9 @@ fn stage(folder: &Path, base: u16) {
     }
     program(&folder.join("cluster/run.sh"), &fs::read_to_string(root().join("cluster/run.sh")).expect("a script"));
     fs::create_dir(folder.join("bin")).expect("a folder");
+    fs::create_dir_all(folder.join("scripts/examples")).expect("a folder");
+    let with_lock = "scripts/examples/with-lock.sh";
+    program(&folder.join(with_lock), &moved(&fs::read_to_string(root().join(with_lock)).expect("a script"), base));
     let dev = format!("#!/bin/sh\n[ \"$1\" = dev ] && set -- \"$@\" --port-base {base}\nexec {lockkeeper} \"$@\"\n");
     program(&folder.join("bin/lockkeeper"), &dev);
     // The program is built already, so this `cargo` only starts it, and rejects all other commands.

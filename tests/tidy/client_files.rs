@@ -22,6 +22,7 @@ const CLIENT: &[&str] = &[
     "session/reference",
     "session/keep_alive",
     "session/mod",
+    "session/takeover",
     "guard/watch",
     "guard/permit",
     "guard/mod",

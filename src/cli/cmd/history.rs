@@ -6,8 +6,9 @@ use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Columns, Output};
-use crate::cli::position::{After, after, of_this_cluster};
+use crate::cli::position::{after, of_this_cluster};
 use crate::model::{LockName, Position};
+use crate::shapes::After;
 use crate::shapes::history::HistoryLine;
 
 #[derive(Debug, Args)]

@@ -1,15 +1,12 @@
 //! `watch`: prints what happens to locks and sessions, as it happens.
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Output, reader_gone};
-use crate::cli::position::{After, after, of_this_cluster};
-use crate::model::Event;
-use crate::shapes::events::{Facts, date};
-use crate::shapes::{cluster_id_text, mode_word};
+use crate::cli::position::{after, of_this_cluster};
+use crate::shapes::{After, Happened};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct WatchOptions {
@@ -38,67 +35,23 @@ pub(in crate::cli) async fn run(client: &Client, options: WatchOptions, output: 
             () = &mut gone => return Ok(YES),
         };
         let happened = Happened::new(&event, watch.cluster_id());
-        output.answer(&happened, || happened.text())?;
+        output.answer(&happened, || text(&happened))?;
     }
 }
 
-/// The JSON line of one event.
-#[derive(Debug, Serialize)]
-struct Happened {
-    position: String,
-    at: String,
-    event: &'static str,
-    namespace: Option<String>,
-    lock: Option<String>,
-    token: Option<String>,
-    session: Option<String>,
-    mode: Option<&'static str>,
-    permits: Option<u32>,
-    sequence: Option<u64>,
-    reason: Option<String>,
-    waited_ms: Option<u64>,
-    held_ms: Option<u64>,
-    gap_ms: Option<u64>,
-    cluster_id: String,
-}
-
-impl Happened {
-    /// Creates the line of an event of this cluster.
-    fn new(event: &Event, cluster_id: u128) -> Self {
-        let facts = Facts::of(&event.kind);
-        Self {
-            position: event.position.to_string(),
-            at: date(event),
-            event: event.kind.word(),
-            namespace: event.namespace.as_ref().map(ToString::to_string),
-            lock: event.subject.lock().map(|lock| lock.name.to_string()),
-            token: event.subject.token().map(|token| token.to_string()),
-            session: event.subject.session().map(|session| session.to_string()),
-            mode: facts.mode.map(mode_word),
-            permits: facts.returned,
-            sequence: facts.sequence,
-            reason: facts.reason,
-            waited_ms: facts.waited_ms,
-            held_ms: facts.held_ms,
-            gap_ms: facts.gap_ms,
-            cluster_id: cluster_id_text(cluster_id),
-        }
-    }
-
-    /// The event as one line of text.
-    fn text(&self) -> String {
-        let facts = [
-            ("", self.lock.clone()),
-            ("token ", self.token.clone()),
-            ("session ", self.session.clone()),
-            ("", self.reason.clone()),
-            ("waited=", self.waited_ms.map(milliseconds)),
-            ("held=", self.held_ms.map(milliseconds)),
-            ("gap=", self.gap_ms.map(milliseconds)),
-        ];
-        let facts = facts.into_iter().filter_map(|(label, fact)| fact.map(|fact| format!("  {label}{fact}")));
-        format!("{}  {}  {:<13}{}", self.at, self.position, self.event, facts.collect::<String>())
-    }
+/// Returns the event as one line of text.
+fn text(event: &Happened) -> String {
+    let facts = [
+        ("", event.lock.clone()),
+        ("token ", event.token.clone()),
+        ("session ", event.session.clone()),
+        ("", event.reason.clone()),
+        ("waited=", event.waited_ms.map(milliseconds)),
+        ("held=", event.held_ms.map(milliseconds)),
+        ("gap=", event.gap_ms.map(milliseconds)),
+    ];
+    let facts = facts.into_iter().filter_map(|(label, fact)| fact.map(|fact| format!("  {label}{fact}")));
+    format!("{}  {}  {:<13}{}", event.at, event.position, event.event, facts.collect::<String>())
 }
 
 fn milliseconds(ms: u64) -> String {
@@ -111,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Claim, EndReason, EventKind, FencingToken, LogTime, Namespace, Position, RequestId, SessionId, Subject,
+        Claim, EndReason, Event, EventKind, FencingToken, LogTime, Namespace, Position, RequestId, SessionId, Subject,
         WallTime,
     };
     use crate::shapes::tests::{lock, value};
@@ -134,11 +87,11 @@ mod tests {
         let expected = json!({
             "position": "12.1", "at": "2023-11-14T22:13:20.123Z", "event": "expired", "namespace": "default",
             "lock": "nightly", "token": "17", "session": "3", "mode": null, "permits": null, "sequence": null,
-            "reason": "lost", "waited_ms": null, "held_ms": 7, "gap_ms": null,
-            "cluster_id": "00000000000000000000000000000abc",
+            "reason": "lost", "by": null, "from": null, "was_session": null, "waited_ms": null, "held_ms": 7,
+            "gap_ms": null, "cluster_id": "00000000000000000000000000000abc",
         });
         assert_eq!(value(&happened), expected);
-        assert!(happened.text().contains("nightly  token 17"), "{}", happened.text());
-        assert!(happened.text().ends_with("  lost  held=7ms"), "{}", happened.text());
+        assert!(text(&happened).contains("nightly  token 17"), "{}", text(&happened));
+        assert!(text(&happened).ends_with("  lost  held=7ms"), "{}", text(&happened));
     }
 }

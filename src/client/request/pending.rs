@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::client::client::Client;
 use crate::client::error::ClientError;
 use crate::client::guard::LockGuard;
+#[cfg(feature = "cli")]
+use crate::client::guard::set::SetGuard;
 use crate::client::hold::{Hold, Released};
 use crate::client::on_drop::OnDrop;
 use crate::client::options::{OnQueued, RequestOptions, SessionOptions, WaitLimit};
@@ -93,6 +95,24 @@ pub(crate) async fn acquire<S: LockService>(
     };
     let acquired = PendingAcquire::run(session, &first, command, on_queued, deadline).await?;
     Ok(Acquired { lease_ms, ..acquired })
+}
+
+/// Sends this acquire in a session, under the session's next number, and waits for the grant.
+#[cfg(feature = "cli")]
+pub(crate) async fn acquire_in<S: LockService>(
+    session: &Session<S>,
+    acquire: Acquire,
+    on_queued: OnQueued,
+) -> Result<SetGuard, ClientError> {
+    let none = || Invalid::new("locks", "at least one in a set", "none");
+    let names: Vec<_> = acquire.locks.keys().cloned().collect();
+    let first = names.first().ok_or_else(none)?;
+    let wait_ms = if let Patience::For { ms } = acquire.patience { Some(ms) } else { None };
+    let deadline = wait_ms.map(|ms| session.settings.clock.now().after(Duration::from_millis(ms)));
+    let lease_ms = acquire.lease_ms;
+    let command = |request, answered_below| Command::Acquire(Acquire { request, answered_below, ..acquire });
+    let acquired = PendingAcquire::run(session.clone(), first, command, on_queued, deadline).await?;
+    Ok(SetGuard::new(Acquired { lease_ms, ..acquired }.guards(&names)?))
 }
 
 /// A request without a final answer.

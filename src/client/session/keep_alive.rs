@@ -15,10 +15,12 @@ use crate::client::session::reference::BackgroundTask;
 use crate::client::session::state::{SessionEnd, SessionState};
 use crate::client::validity::Answer;
 use crate::client::wait::pause_until;
-use crate::clock::Instant;
+use crate::clock::{Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits::RENEWALS_IN_FLIGHT_MAX;
-use crate::model::{Attach, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
+use crate::model::{Attach, Attachment, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
+#[cfg(feature = "cli")]
+use crate::service::Call;
 use crate::service::{LockService, NotSent, RenewalCall, ServiceError};
 
 /// Keeps one session alive. It ends when the last reference to the session is dropped, when a caller closes the
@@ -32,6 +34,8 @@ pub(crate) struct KeepAlive<S> {
     attempts: FuturesUnordered<BoxFuture<'static, Attempted>>,
     /// The number of the last attempt. Attaches use it too, so their numbers increase.
     attempt: u64,
+    /// The client's turn with a session that clients take over from each other; `None` for a session of one client.
+    turn: Option<Turn>,
     /// When to make the next attempt.
     due: Instant,
     /// Whether the session still has its stream; `None` if the next attempt must attach the session to another stream.
@@ -41,6 +45,15 @@ pub(crate) struct KeepAlive<S> {
     attached: Option<Instant>,
     last: LastAttempt,
     backoff: Backoff,
+}
+
+/// The time between the takeover of a session by one client and by the next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    /// The attachment with which it began, or a later one of the same client.
+    pub(crate) attachment: Attachment,
+    /// The number of the attach. Attempts of later turns have larger numbers.
+    pub(crate) attempt: u64,
 }
 
 /// State of the last attempt.
@@ -68,12 +81,21 @@ enum Ending {
     Closed(oneshot::Sender<Result<(), ServiceError>>),
     /// The session was lost.
     Lost(SessionEnd),
+    /// The client leaves the session to the next one. With a duration, its stream broke.
+    #[cfg(feature = "cli")]
+    Left(Option<Duration>),
 }
 
 impl<S: LockService> KeepAlive<S> {
-    pub(crate) fn new(service: S, session: Arc<SessionState>, queue: mpsc::UnboundedReceiver<BackgroundTask>) -> Self {
+    pub(crate) fn new(
+        service: S,
+        session: Arc<SessionState>,
+        queue: mpsc::UnboundedReceiver<BackgroundTask>,
+        turn: Option<Turn>,
+    ) -> Self {
         let opened = session.validity().newest_answered();
-        let due = session.schedule.after(opened);
+        // The first renewal of a turn shows the client before it that its turn is over.
+        let due = if turn.is_some() { opened } else { session.schedule.after(opened) };
         session.refresh_cached(Some(opened));
         Self {
             attachment: Some(service.attachment(session.id)),
@@ -83,7 +105,8 @@ impl<S: LockService> KeepAlive<S> {
             queue,
             tasks: FuturesUnordered::new(),
             attempts: FuturesUnordered::new(),
-            attempt: 0,
+            attempt: turn.map_or(0, |turn| turn.attempt),
+            turn,
             due,
             last: LastAttempt::Answered,
             backoff: Backoff::new(),
@@ -96,13 +119,22 @@ impl<S: LockService> KeepAlive<S> {
             self.session.end_as(SessionEnd::Closed);
         }
         // Pending tasks are dropped because closing the session completes all of them at once.
-        let Self { service, session, queue, tasks, attempts, .. } = self;
+        let Self { service, session, queue, tasks, attempts, turn, .. } = self;
         drop((queue, tasks, attempts));
         match ending {
+            // The next client may have the session already, so only an explicit close ends it.
+            Ending::Unreferenced | Ending::Lost(SessionEnd::Expired) if turn.is_some() => {}
             Ending::Unreferenced => drop(close(&service, &session, SessionClose::Done).await),
             Ending::Closed(done) => drop(done.send(close(&service, &session, SessionClose::Done).await)),
             Ending::Lost(SessionEnd::Expired) => drop(close(&service, &session, SessionClose::Lost).await),
-            Ending::Lost(SessionEnd::Closed | SessionEnd::Reported(_)) => {}
+            Ending::Lost(SessionEnd::Closed | SessionEnd::Reported(_) | SessionEnd::Superseded) => {}
+            #[cfg(feature = "cli")]
+            Ending::Left(broken) => {
+                if let (Some(pause), Some(Turn { attachment, .. })) = (broken, turn) {
+                    tokio::time::sleep(pause).await;
+                    report_break(&service, &session, attachment).await;
+                }
+            }
         }
     }
 
@@ -125,6 +157,10 @@ impl<S: LockService> KeepAlive<S> {
                     None => return Ending::Unreferenced,
                     Some(BackgroundTask::Close(done)) => return Ending::Closed(done),
                     Some(BackgroundTask::Run(task)) => self.tasks.push(task),
+                    #[cfg(feature = "cli")]
+                    Some(BackgroundTask::Renew) => self.due = session.clock.now(),
+                    #[cfg(feature = "cli")]
+                    Some(BackgroundTask::Leave(broken)) => return Ending::Left(broken),
                 },
                 Some(()) = self.tasks.next(), if !self.tasks.is_empty() => {}
                 () = detached(&mut self.attachment) => self.on_detached(),
@@ -210,7 +246,13 @@ impl<S: LockService> KeepAlive<S> {
                 recalled,
             }) => {
                 let now = session.clock.now();
+                if self.is_overtaken(attempt, deadline.ms_since(stamp)) {
+                    return session.end_as(SessionEnd::Superseded);
+                }
                 let attach = matches!(outcome, Outcome::Attached { .. });
+                if let (Outcome::Attached { attachment, .. }, Some(turn)) = (&outcome, &mut self.turn) {
+                    turn.attachment = *attachment;
+                }
                 if attach {
                     self.attachment = Some(self.service.attachment(session.id));
                     self.attached = Some(now);
@@ -221,6 +263,7 @@ impl<S: LockService> KeepAlive<S> {
                     self.due = session.schedule.after(sent);
                     (self.last, self.backoff) = (LastAttempt::Answered, Backoff::new());
                 }
+                session.renewed.notify_one();
                 session.holds.recalled(&recalled);
                 if attach && session.holds.caches() {
                     self.due = now;
@@ -235,6 +278,9 @@ impl<S: LockService> KeepAlive<S> {
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
                 // A late answer to an older attach may name a newer attach of this client: that is no conflict.
                 let foreign = self.attempt < newest;
+                if foreign && self.turn.is_some() {
+                    return session.end_as(SessionEnd::Superseded);
+                }
                 if foreign || !superseded {
                     self.attempt = self.attempt.max(newest);
                     self.attachment = None;
@@ -250,6 +296,12 @@ impl<S: LockService> KeepAlive<S> {
                 self.retry_later(error);
             }
         }
+    }
+
+    /// Whether another client has taken the session over and renewed it before this attempt: the cluster then keeps the
+    /// deadline of that renewal, and does not set one that is a whole TTL away.
+    fn is_overtaken(&self, attempt: u64, left_ms: u64) -> bool {
+        self.turn.is_some() && attempt == self.attempt && left_ms < millis(self.session.ttl)
     }
 
     /// Retries after a pause. It never gives up: only the deadline ends a session.
@@ -275,6 +327,18 @@ async fn detached(attachment: &mut Option<watch::Receiver<bool>>) {
 /// Whether the session needs another stream: it has none, or the node of its stream does not lead.
 fn needs_other_stream(error: &ServiceError) -> bool {
     matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. })
+}
+
+/// Reports that the stream with this attachment broke, until that is answered or the session has ended. It has no
+/// effect on a later attachment.
+#[cfg(feature = "cli")]
+async fn report_break<S: LockService>(service: &S, session: &SessionState, attachment: Attachment) {
+    let call = Call::new(Command::Disconnected { session: session.id, attachment });
+    let mut retry = Retry::for_ever(session.clock.clone());
+    let answer = retry.until_answered(|| service.submit(call.clone()));
+    if let Ok(Err(error)) = tokio::time::timeout(session.ttl, answer).await {
+        tracing::debug!(session = %session.id, %error, "a broken stream could not be reported; the session lasts for its TTL");
+    }
 }
 
 /// Closes the session. Retries until the close is answered or the session has certainly ended without it.

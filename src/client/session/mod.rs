@@ -9,6 +9,8 @@ pub(crate) mod hold_table;
 pub(crate) mod keep_alive;
 pub(crate) mod reference;
 pub(crate) mod state;
+#[cfg(feature = "cli")]
+pub(crate) mod takeover;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use self::keep_alive::KeepAlive;
+use self::keep_alive::{KeepAlive, Turn};
 use self::reference::{BackgroundTask, SessionRef};
 use self::state::{RenewalSchedule, SessionState};
 use super::error::ClientError;
@@ -83,22 +85,31 @@ impl<S: LockService> SessionBuilder<S> {
     /// Opens the session and starts to renew it. If the future is dropped, a session without locks may remain until its
     /// TTL is over.
     pub async fn open(self) -> Result<Session<S>, ClientError> {
+        let instance = Instance(self.settings.clock.random_u128());
+        let opened = self.send(instance, self.grace).await?;
+        let validity = Validity::new(opened.answer, self.grace);
+        let interval = self.grace.map_or(opened.ttl, |grace| grace.min(opened.ttl)) / RENEWALS_A_TTL as u32;
+        Ok(self.start(opened, interval, validity, None))
+    }
+
+    /// Sends the request until it is answered.
+    async fn send(&self, instance: Instance, grace: Option<Duration>) -> Result<Opened, ClientError> {
         let Self { service, settings, .. } = self;
-        let clock = settings.clock.clone();
+        let clock = &settings.clock;
         let mut retry = settings.retry();
         let ttl_ms = match self.ttl {
             Some(ttl) => millis(ttl),
             None => default_ttl_ms(retry.until_answered(|| service.status()).await?.ttl_ms_min),
         };
-        let handle = self.handle.unwrap_or_else(|| Handle::from_random(clock.random_u128()));
+        let handle = self.handle.clone().unwrap_or_else(|| Handle::from_random(clock.random_u128()));
         let open = OpenSession {
             namespace: settings.namespace.clone(),
             handle: handle.clone(),
-            instance: Instance(clock.random_u128()),
+            instance,
             ttl_ms,
-            disconnect_grace_ms: self.grace.map(millis),
+            disconnect_grace_ms: grace.map(millis),
             accepts_hand_over: self.accepts_hand_over,
-            metadata: self.metadata.unwrap_or_else(|| settings.metadata.clone()).checked()?,
+            metadata: self.metadata.clone().unwrap_or_else(|| settings.metadata.clone()).checked()?,
         };
         let call = Call::new(Command::OpenSession(open));
         let attempt = || {
@@ -109,14 +120,27 @@ impl<S: LockService> SessionBuilder<S> {
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else {
             return Err(ClientError::unexpected(reply.outcome));
         };
-        let validity = Validity::new(Answer { sent, index: reply.index, stamp: reply.stamp, deadline }, self.grace);
-        let ttl = Duration::from_millis(ttl_ms);
-        let interval = self.grace.map_or(ttl, |grace| grace.min(ttl)) / RENEWALS_A_TTL as u32;
-        let schedule = RenewalSchedule { begun: settings.begun, interval };
-        let namespace = settings.namespace.clone();
-        let state = SessionState::new(clock, namespace, (session, handle), (ttl, schedule), validity);
-        Ok(Session::start(service, settings, state))
+        let answer = Answer { sent, index: reply.index, stamp: reply.stamp, deadline };
+        Ok(Opened { session, handle, ttl: Duration::from_millis(ttl_ms), answer })
     }
+
+    /// Starts to renew the session in this interval.
+    fn start(self, opened: Opened, interval: Duration, validity: Validity, turn: Option<Turn>) -> Session<S> {
+        let Self { service, settings, .. } = self;
+        let Opened { session, handle, ttl, .. } = opened;
+        let schedule = RenewalSchedule { begun: settings.begun, interval };
+        let (clock, namespace) = (settings.clock.clone(), settings.namespace.clone());
+        let state = SessionState::new(clock, namespace, (session, handle), (ttl, schedule), validity);
+        Session::start(service, settings, state, turn)
+    }
+}
+
+/// The answer to the request to open a session.
+struct Opened {
+    session: SessionId,
+    handle: Handle,
+    ttl: Duration,
+    answer: Answer,
 }
 
 /// Returns the default TTL: 10 s, or twice the cluster's minimum if that is more, so that one failed failover does not
@@ -139,7 +163,7 @@ pub struct Session<S: LockService> {
 }
 
 impl<S: LockService> Session<S> {
-    fn start(service: S, settings: Settings, state: SessionState) -> Self {
+    fn start(service: S, settings: Settings, state: SessionState, turn: Option<Turn>) -> Self {
         let state = Arc::new(state);
         let (queue, tasks) = mpsc::unbounded_channel();
         // Subscribes before any lock is granted, so that no event of a hold is missed.
@@ -148,7 +172,7 @@ impl<S: LockService> Session<S> {
             state.holds.followed();
         }
         let follow = hold_events::follow(service.clone(), state.clone(), events);
-        let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks);
+        let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks, turn);
         // The references own this task: it ends when the last reference is dropped, or with the session.
         tokio::spawn(keep_alive.run());
         let (commands, request_wait) = (Arc::new(service.clone()), settings.request_wait);

@@ -21,6 +21,13 @@ pub(crate) enum BackgroundTask {
     Run(BoxFuture<'static, ()>),
     /// End the session now and send the answer.
     Close(oneshot::Sender<Result<(), ServiceError>>),
+    /// Renew the session now.
+    #[cfg(feature = "cli")]
+    Renew,
+    /// Stop renewing the session, and leave it open for the client that takes it over. With a duration, report after it
+    /// that the session's stream broke.
+    #[cfg(feature = "cli")]
+    Leave(Option<Duration>),
 }
 
 /// A reference to a session. When the last reference of sessions and guards is dropped, the session's task closes the

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::client::error::ClientError;
 use crate::client::hold::HoldState;
 use crate::client::session::hold_table::HoldTable;
@@ -24,6 +26,8 @@ pub(crate) enum SessionEnd {
     Reported(EndReason),
     /// The client's own deadline passed.
     Expired,
+    /// Another client has taken the session over.
+    Superseded,
 }
 
 impl SessionEnd {
@@ -31,7 +35,7 @@ impl SessionEnd {
         match self {
             SessionEnd::Closed => Some(EndReason::Released),
             SessionEnd::Reported(reason) => Some(reason),
-            SessionEnd::Expired => None,
+            SessionEnd::Expired | SessionEnd::Superseded => None,
         }
     }
 }
@@ -95,6 +99,8 @@ pub(crate) struct SessionState {
     pub(crate) ttl: Duration,
     pub(crate) schedule: RenewalSchedule,
     validity: Mutex<Validity>,
+    /// Notified when a renewal is answered.
+    pub(crate) renewed: Notify,
     numbers: Mutex<RequestNumbers>,
     hold_attempts: AtomicU64,
     pub(crate) holds: HoldTable,
@@ -119,6 +125,7 @@ impl SessionState {
             ttl,
             schedule,
             validity: Mutex::new(validity),
+            renewed: Notify::new(),
             numbers: Mutex::default(),
             hold_attempts: AtomicU64::new(0),
             holds: HoldTable::new(),

@@ -22,7 +22,7 @@ use crate::service::{
 /// The time of tokio's clock, which a test may pause.
 #[derive(Debug)]
 pub(super) struct TokioClock {
-    begun: tokio::time::Instant,
+    pub(super) begun: tokio::time::Instant,
     draws: AtomicU64,
 }
 

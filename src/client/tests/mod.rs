@@ -9,4 +9,6 @@ mod hold_events;
 mod holds;
 mod keeping;
 mod requests;
+#[cfg(feature = "cli")]
+mod takeover;
 mod validity;

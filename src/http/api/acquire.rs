@@ -58,8 +58,8 @@ pub(super) struct Granted {
 /// One lock of a set that was granted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct GrantedMember {
-    lock: String,
-    token: String,
+    pub(super) lock: String,
+    pub(super) token: String,
 }
 
 /// The place of a request in the queue.

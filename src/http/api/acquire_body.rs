@@ -10,7 +10,7 @@ use super::problem::Failed;
 use crate::limits;
 use crate::model::{
     self, Access, Command, Extras, Fairness, Handle, Invalid, LockName, LockValue, LogTime, OnDeadlock, Owner, Parent,
-    Patience, Reentry, SmallMap, TakeLease,
+    Patience, Reentry, RequestId, SmallMap, TakeLease,
 };
 use crate::service::{self, LockService};
 
@@ -22,15 +22,15 @@ use crate::service::{self, LockService};
 #[schema(example = json!({"lock": "nightly", "lease_ms": 600_000}))]
 pub(super) struct AcquireBody {
     /// Name of the lock.
-    lock: Option<String>,
+    pub(super) lock: Option<String>,
     /// Several locks, which are granted together or not at all. Only in a session, in place of `lock`.
     #[schema(value_type = Option<Vec<MemberOfSet>>)]
-    locks: Option<Vec<Object<MemberOfSet>>>,
-    mode: Option<ModeWord>,
+    pub(super) locks: Option<Vec<Object<MemberOfSet>>>,
+    pub(super) mode: Option<ModeWord>,
     /// Number of permits; 1 by default.
-    permits: Option<u32>,
+    pub(super) permits: Option<u32>,
     /// Limit of the semaphore, which its first request must name.
-    limit: Option<u32>,
+    pub(super) limit: Option<u32>,
     /// How long the hold lasts unless it is renewed. A lease needs it; a session's hold may have it.
     pub(super) lease_ms: Option<u64>,
     /// Longest wait in the queue. The first copy of a request decides it. Default 0: does not wait. In a session
@@ -41,42 +41,42 @@ pub(super) struct AcquireBody {
     /// Id of the session.
     pub(super) session: Option<String>,
     /// The secret that proves the session, or that will prove the lease.
-    handle: Option<String>,
+    pub(super) handle: Option<String>,
     /// Makes a retry safe: the same request with the same fields gets the first answer. A UUID for a lease, together
     /// with `handle`; a growing number in a session.
-    request: Option<String>,
+    pub(super) request: Option<String>,
     /// Log time that the caller knew before the first try of a lease. With it, no late copy is executed again.
-    since_ms: Option<u64>,
+    pub(super) since_ms: Option<u64>,
     /// The line of execution within the session.
-    owner: Option<String>,
+    pub(super) owner: Option<String>,
     /// The line of execution that waits until this one has finished.
     #[schema(value_type = Option<ParentOwner>)]
-    parent: Option<Object<ParentOwner>>,
-    reentry: Option<ReentryWord>,
+    pub(super) parent: Option<Object<ParentOwner>>,
+    pub(super) reentry: Option<ReentryWord>,
     /// Whether it may overtake others in the queue.
-    unfair: Option<bool>,
+    pub(super) unfair: Option<bool>,
     /// How long the lock stays closed after an involuntary end.
-    delay_ms: Option<u64>,
+    pub(super) delay_ms: Option<u64>,
     /// A text that is stored with the hold and shown to every client.
-    value: Option<String>,
+    pub(super) value: Option<String>,
     /// Whether it waits although that closes a cycle of owners that wait for each other.
-    wait_in_cycles: Option<bool>,
+    pub(super) wait_in_cycles: Option<bool>,
     /// Minimum time between two grants.
-    at_least_ms: Option<u64>,
+    pub(super) at_least_ms: Option<u64>,
     /// The hold ends this long after its grant.
-    at_most_ms: Option<u64>,
+    pub(super) at_most_ms: Option<u64>,
     /// Whether the session keeps the hold between uses.
-    cached: Option<bool>,
+    pub(super) cached: Option<bool>,
     /// All requests of the session below this number were answered and will not be repeated.
-    answered_below: Option<String>,
+    pub(super) answered_below: Option<String>,
     /// Name of the client, for display.
-    who: Option<String>,
+    pub(super) who: Option<String>,
     /// Purpose, for display.
-    why: Option<String>,
-    host: Option<String>,
-    pid: Option<u32>,
-    process: Option<String>,
-    trace: Option<String>,
+    pub(super) why: Option<String>,
+    pub(super) host: Option<String>,
+    pub(super) pid: Option<u32>,
+    pub(super) process: Option<String>,
+    pub(super) trace: Option<String>,
 }
 
 /// One lock of a set.
@@ -165,11 +165,16 @@ impl AcquireBody {
         absent("in a session", "since_ms", self.since_ms.as_ref())?;
         let id = needed("session", self.session.as_deref())?;
         let (session, proof) = at.proven(id, needed("handle", self.handle.as_deref())?)?;
-        let extras = self.extras()?;
-        let locks = self.locks_of_session()?;
         let named = self.request.is_some();
         let request = at.request(session, self.request.as_deref()).await?;
-        let acquire = model::Acquire {
+        let call = service::Call { proof, ..service::Call::new(Command::Acquire(self.acquire(request)?)) };
+        Ok(Prepared { call, named, request: request.number.to_string(), handle: None })
+    }
+
+    /// The acquire under this number of its session.
+    pub(super) fn acquire(self, request: RequestId) -> Result<model::Acquire, Invalid> {
+        let (extras, locks) = (self.extras()?, self.locks_of_session()?);
+        Ok(model::Acquire {
             request,
             answered_below: self.answered_below.map_or(Ok(0), |text| number("answered_below", &text))?,
             locks,
@@ -178,9 +183,7 @@ impl AcquireBody {
             metadata: metadata([self.who, self.why, self.host, self.process, self.trace], self.pid),
             lease_ms: self.lease_ms,
             extras,
-        };
-        let call = service::Call { proof, ..service::Call::new(Command::Acquire(acquire)) };
-        Ok(Prepared { call, named, request: request.number.to_string(), handle: None })
+        })
     }
 
     /// The locks of an acquire in a session: one, or the members of a set.

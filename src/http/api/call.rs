@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
 use utoipa::ToSchema;
 
 use super::problem::Failed;
@@ -20,7 +20,7 @@ use crate::limits;
 use crate::model::{
     Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Query, QueryReply, Refusal, Reply, SessionId,
 };
-use crate::net::ConnectionInfo;
+use crate::net::{ConnectionInfo, Port, connections_max};
 use crate::rpc::Tasks;
 use crate::rpc::claims::DrawnNumbers;
 use crate::service::{
@@ -117,12 +117,19 @@ pub(super) struct Api<S> {
     pub(super) drawn: DrawnNumbers,
     /// Limits the acquires in progress, together with the withdrawals of those whose callers are gone.
     pub(super) claims: Arc<Semaphore>,
-    /// Limits the requests that wait for a lock.
-    pub(super) polls: Semaphore,
+    /// Limits the requests that wait for a lock, together with the streams.
+    pub(super) polls: Arc<Semaphore>,
+    /// The HTTP addresses of the other nodes, once the node stops.
+    pub(super) others: OnceCell<Vec<String>>,
     /// True once the node stops: then waits end.
     pub(super) stop: watch::Receiver<bool>,
     /// The calls as OpenAPI describes them.
     pub(super) description: Value,
+}
+
+/// Returns the most requests that wait, and streams: half of the connections that the port may have.
+fn polls_max() -> usize {
+    (connections_max(Port::Http) / 2).clamp(1, limits::HTTP_POLLS_MAX)
 }
 
 impl<S: LockService> Api<S> {
@@ -135,8 +142,9 @@ impl<S: LockService> Api<S> {
         description: Value,
     ) -> Arc<Self> {
         let (drawn, claims) = (DrawnNumbers::new(info.node), Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX)));
-        let (clock, polls) = (Arc::new(SystemClock::new()), Semaphore::new(limits::HTTP_POLLS_MAX));
-        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, stop, description })
+        let (clock, polls) = (Arc::new(SystemClock::new()), Arc::new(Semaphore::new(polls_max())));
+        let others = OnceCell::new();
+        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, others, stop, description })
     }
 
     pub(super) fn retry(&self) -> Retry {
@@ -153,15 +161,10 @@ impl<S: LockService> Api<S> {
     }
 }
 
-/// Something that is made of all calls: their routes, or their description.
-pub(super) trait OfCalls: Sized {
-    /// Adds a call.
-    fn with<C: Call>(self) -> Self;
-}
-
 const NODE: HeaderName = HeaderName::from_static("lockkeeper-node");
 const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
 const INDEX: HeaderName = HeaderName::from_static("lockkeeper-index");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const LOG_TIME: HeaderName = HeaderName::from_static("lockkeeper-log-time");
 
 /// A request's caller and the names in its path.
@@ -172,6 +175,8 @@ pub(super) struct At<S> {
     pub(super) namespace: Namespace,
     /// The session that the path names.
     pub(super) session: Option<SessionId>,
+    /// The last event that the caller of a stream has received.
+    pub(super) last_event: Option<String>,
 }
 
 impl<S: LockService> At<S> {
@@ -186,7 +191,8 @@ impl<S: LockService> At<S> {
         let param = |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
         let namespace = param("namespace").map(Namespace::parse).transpose()?.unwrap_or_default();
         let session = param("id").map(str::parse).transpose()?;
-        Ok(Self { api, service, namespace, session })
+        let last_event = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        Ok(Self { api, service, namespace, session, last_event })
     }
 
     /// The lock with this name in the namespace of the path.

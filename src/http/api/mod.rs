@@ -8,46 +8,54 @@ mod body;
 mod call;
 mod cluster;
 mod fields;
+mod hold;
+mod hold_body;
+mod hold_events;
 mod holds;
 mod openapi;
 mod operators;
 mod problem;
 mod reads;
+mod session_events;
 mod sessions;
 mod settle;
+mod stream;
+mod tokens;
+mod watch;
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, RawQuery, State};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use axum::{Extension, Router};
-use tokio::sync::watch;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch::Receiver;
 
 use self::acquire_body::AcquireBody;
 use self::alter::{DowngradeBody, ResumeBody, UpgradeBody, ValueBody};
-use self::call::{Api, At, Call, OfCalls};
+use self::call::{Api, At, Call};
 use self::cluster::{ErrorsQuery, MembersQuery, OpenApiQuery, StatusQuery};
+use self::hold_body::HoldBody;
 use self::holds::{RefreshBody, ReleaseBody, WithdrawBody};
 use self::openapi::Description;
 use self::operators::{AskBody, BreakBody, HandOverBody, SemaphoreBody};
 pub(super) use self::problem::Failed;
-use self::reads::{CheckBody, ExplainQuery, HistoryQuery, LeaderQuery, LocksQuery, TokensQuery, WaitBody};
+use self::reads::{CheckBody, ExplainQuery, HistoryQuery, LeaderQuery, LocksQuery, WaitBody};
+use self::session_events::SessionEventsQuery;
 use self::sessions::{CloseBody, EndBody, OpenBody, RenewBody, SessionQuery, SessionsQuery};
+use self::stream::{OfCalls, StreamCall};
+use self::tokens::TokensQuery;
+use self::watch::WatchQuery;
 use crate::net::ConnectionInfo;
 use crate::rpc::Tasks;
 use crate::service::{LockService, ServerInfo};
 
 /// Returns the routes of all calls of a node. Waits end once `stop` is true.
-pub(super) fn routes<S: LockService>(
-    service: S,
-    info: ServerInfo,
-    tasks: Tasks,
-    stop: watch::Receiver<bool>,
-) -> Router {
+pub(super) fn routes<S: LockService>(service: S, info: ServerInfo, tasks: Tasks, stop: Receiver<bool>) -> Router {
     let description = all_calls(Description::default()).document();
     all_calls(Routes(Router::new())).0.with_state(Api::new(service, info, tasks, stop, description))
 }
@@ -55,11 +63,12 @@ pub(super) fn routes<S: LockService>(
 /// Adds all calls. Their routes and their description come from this list.
 fn all_calls<T: OfCalls>(of: T) -> T {
     let leases = of.with::<AcquireBody>().with::<WithdrawBody>().with::<RefreshBody>().with::<ReleaseBody>();
+    let leases = leases.streaming::<HoldBody>();
     let alter = leases.with::<UpgradeBody>().with::<DowngradeBody>().with::<ResumeBody>().with::<ValueBody>();
     let sessions = alter.with::<OpenBody>().with::<RenewBody>().with::<CloseBody>().with::<EndBody>();
-    let sessions = sessions.with::<SessionsQuery>().with::<SessionQuery>();
+    let sessions = sessions.with::<SessionsQuery>().with::<SessionQuery>().streaming::<SessionEventsQuery>();
     let reads = sessions.with::<CheckBody>().with::<WaitBody>().with::<LocksQuery>().with::<ExplainQuery>();
-    let reads = reads.with::<HistoryQuery>().with::<LeaderQuery>().with::<TokensQuery>();
+    let reads = reads.with::<HistoryQuery>().with::<LeaderQuery>().with_both::<TokensQuery>().streaming::<WatchQuery>();
     let others = reads.with::<AskBody>().with::<BreakBody>().with::<HandOverBody>().with::<SemaphoreBody>();
     others.with::<StatusQuery>().with::<MembersQuery>().with::<ErrorsQuery>().with::<OpenApiQuery>()
 }
@@ -69,38 +78,91 @@ struct Routes<S>(Router<Arc<Api<S>>>);
 
 impl<S: LockService> OfCalls for Routes<S> {
     fn with<C: Call>(self) -> Self {
-        let method = if C::METHOD == Method::POST { MethodFilter::POST } else { MethodFilter::GET };
-        Self(self.0.route(&C::path(), on(method, handle::<S, C>)))
+        Self(self.0.route(&C::path(), on(filter(&C::METHOD), handle::<S, C>)))
+    }
+
+    fn streaming<C: StreamCall>(self) -> Self {
+        Self(self.0.route(&C::path(), on(filter(&C::METHOD), handle_stream::<S, C>)))
+    }
+
+    fn with_both<C: Call + StreamCall>(self) -> Self {
+        Self(self.0.route(&<C as Call>::path(), on(filter(&<C as Call>::METHOD), handle_both::<S, C>)))
+    }
+}
+
+fn filter(method: &Method) -> MethodFilter {
+    if *method == Method::POST { MethodFilter::POST } else { MethodFilter::GET }
+}
+
+/// A request that was not read yet.
+struct Asked {
+    connection: ConnectionInfo,
+    params: Result<RawPathParams, RawPathParamsRejection>,
+    query: Option<String>,
+    headers: HeaderMap,
+    body: Body,
+}
+
+impl<T: Send + Sync> FromRequest<T> for Asked {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &T) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let connection = Extension::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
+        let params = RawPathParams::from_request_parts(&mut parts, state).await;
+        let query = parts.uri.query().map(str::to_owned);
+        Ok(Self { connection: connection.0, params, query, headers: parts.headers, body })
+    }
+}
+
+impl Asked {
+    /// Recognizes the caller, and the names in the path.
+    fn caller<S: LockService>(&self, api: &Arc<Api<S>>) -> Result<At<S>, Failed> {
+        let unreadable =
+            |_: &RawPathParamsRejection| Failed::malformed(StatusCode::BAD_REQUEST, "path", "in UTF-8", "other bytes");
+        At::new(Arc::clone(api), &self.connection, self.params.as_ref().map_err(unreadable)?, &self.headers)
+    }
+
+    /// Reads the fields of a call from the body, or for a `GET` from the query.
+    async fn read<C: DeserializeOwned>(self, method: &Method) -> Result<C, Failed> {
+        let query = self.query.unwrap_or_default();
+        if *method != Method::POST {
+            return body::query::<C>(&query);
+        }
+        body::query::<NoQuery>(&query)?;
+        body::json::<C>(&self.headers, self.body).await
     }
 }
 
 /// Answers a request: recognizes the caller, reads the call, and does what it asks for.
-async fn handle<S: LockService, C: Call>(
-    State(api): State<Arc<Api<S>>>,
-    Extension(connection): Extension<ConnectionInfo>,
-    params: Result<RawPathParams, RawPathParamsRejection>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    let unreadable = |_| Failed::malformed(StatusCode::BAD_REQUEST, "path", "in UTF-8", "other bytes");
-    let at = params.map_err(unreadable).and_then(|params| At::new(Arc::clone(&api), &connection, &params, &headers));
-    let at = match at {
+async fn handle<S: LockService, C: Call>(State(api): State<Arc<Api<S>>>, asked: Asked) -> Response {
+    let at = match asked.caller(&api) {
         Ok(at) => at,
         // A caller that is not recognized learns nothing about the node.
         Err(failed) => return failed.into_response(),
     };
-    let answered = async {
-        let query = query.unwrap_or_default();
-        let call = if C::METHOD == Method::POST {
-            body::query::<NoQuery>(&query)?;
-            body::json::<C>(&headers, body).await?
-        } else {
-            body::query::<C>(&query)?
-        };
-        call.answer(&at).await
-    };
+    let answered = async { asked.read::<C>(&C::METHOD).await?.answer(&at).await };
     api.signed(answered.await.into_response())
+}
+
+/// Answers a request with a stream.
+async fn handle_stream<S: LockService, C: StreamCall>(State(api): State<Arc<Api<S>>>, asked: Asked) -> Response {
+    let at = match asked.caller(&api) {
+        Ok(at) => at,
+        Err(failed) => return failed.into_response(),
+    };
+    let headers = asked.headers.clone();
+    let begun = async { stream::begin(asked.read::<C>(&C::METHOD).await?, at, &headers).await };
+    api.signed(begun.await.into_response())
+}
+
+/// Answers a request with a stream if its caller accepts one.
+async fn handle_both<S: LockService, C: Call + StreamCall>(api: State<Arc<Api<S>>>, asked: Asked) -> Response {
+    if stream::is_wanted(&asked.headers) {
+        handle_stream::<S, C>(api, asked).await
+    } else {
+        handle::<S, C>(api, asked).await
+    }
 }
 
 /// The query of a call whose fields are in its body.

@@ -8,8 +8,9 @@ use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
 use super::body::JSON;
-use super::call::{Call, OfCalls};
+use super::call::Call;
 use super::problem::{PROBLEM, Problem};
+use super::stream::{LINES, OfCalls, SSE, StreamCall};
 use crate::service::ErrorCode;
 
 /// Errors that every call may return.
@@ -33,32 +34,70 @@ pub(super) struct Description {
 
 impl OfCalls for Description {
     fn with<C: Call>(mut self) -> Self {
-        let (path, answer) = (C::path(), self.named::<C::Answer>());
-        let asked = value(&C::schema());
+        let content = json!({JSON: {"schema": self.named::<C::Answer>()}});
+        let path = C::path();
+        let call = Described { method: C::METHOD, word: C::WORD, path, statuses: C::STATUSES, errors: C::ERRORS };
+        self.add_call::<C>(&call, &content)
+    }
+
+    fn streaming<C: StreamCall>(mut self) -> Self {
+        let content = self.events::<C>();
+        let path = C::path();
+        let call = Described { method: C::METHOD, word: C::WORD, path, statuses: &[200], errors: C::ERRORS };
+        self.add_call::<C>(&call, &content)
+    }
+
+    fn with_both<C: Call + StreamCall>(mut self) -> Self {
+        let mut content = self.events::<C>();
+        content[JSON] = json!({"schema": self.named::<<C as Call>::Answer>()});
+        let path = <C as Call>::path();
+        let (word, errors) = (<C as Call>::WORD, <C as Call>::ERRORS);
+        let call = Described { method: <C as Call>::METHOD, word, path, statuses: <C as Call>::STATUSES, errors };
+        self.add_call::<C>(&call, &content)
+    }
+}
+
+/// What a call says about itself besides its fields.
+struct Described {
+    method: Method,
+    word: &'static str,
+    path: String,
+    statuses: &'static [u16],
+    errors: &'static [ErrorCode],
+}
+
+impl Description {
+    /// The content of a stream: one event.
+    fn events<C: StreamCall>(&mut self) -> Value {
+        let event = self.named::<C::Event>();
+        json!({SSE: {"schema": event}, LINES: {"schema": event}})
+    }
+
+    /// Adds a call with the fields of `T` and answers of this content.
+    fn add_call<T: ToSchema>(mut self, call: &Described, content: &Value) -> Self {
+        let asked = value(&T::schema());
         let description = asked["description"].as_str().unwrap_or_default().to_owned();
         let summary = description.split(['.', ':', ';']).next().unwrap_or_default();
         let mut operation = json!({
-            "operationId": C::WORD,
-            "tags": [tag(&path)],
+            "operationId": call.word,
+            "tags": [tag(&call.path)],
             "summary": summary,
             "description": description,
-            "parameters": of_path(&path),
-            "responses": responses::<C>(&answer),
+            "parameters": of_path(&call.path),
+            "responses": responses(call, content),
         });
-        if C::METHOD == Method::POST {
-            let body = self.named::<C>();
+        if call.method == Method::POST {
+            let body = self.named::<T>();
             operation["requestBody"] = json!({"required": true, "content": {JSON: {"schema": body}}});
         } else if let Some(parameters) = operation["parameters"].as_array_mut() {
             parameters.extend(of_query(&asked));
         }
-        let method = C::METHOD.as_str().to_lowercase();
-        self.paths.entry(path).or_insert_with(|| json!({}))[method] = operation;
-        self.with_referred::<C>();
+        let method = call.method.as_str().to_lowercase();
+        self.paths.entry(call.path.clone()).or_insert_with(|| json!({}))[method] = operation;
+        self.with_referred::<T>();
         self
     }
-}
 
-impl Description {
     /// Returns the whole document.
     pub(super) fn document(mut self) -> Value {
         self.named::<Problem>();
@@ -190,24 +229,23 @@ fn of_query(asked: &Value) -> Vec<Value> {
 }
 
 /// The answers of a call, and its errors by their statuses.
-fn responses<C: Call>(answer: &Value) -> Value {
+fn responses(call: &Described, content: &Value) -> Value {
     let mut responses = Map::new();
-    for status in C::STATUSES {
+    for status in call.statuses {
         let description = match status {
             201 => "It is open.",
             202 => "It waits in the queue: send the same body again, with `request` and `handle`.",
             _ => "It is done, or this is the answer.",
         };
-        let content = json!({JSON: {"schema": answer}});
         responses.insert(status.to_string(), json!({"description": description, "content": content}));
     }
     let mut errors = BTreeMap::<u16, Vec<String>>::new();
-    let all = OF_ALL.iter().chain(C::ERRORS);
+    let all = OF_ALL.iter().chain(call.errors);
     for row in all.map(|word| word.row()) {
         errors.entry(row.http).or_default().push(format!("`{}`: {}", row.text, row.title));
     }
-    let posted: &[u16] = if C::METHOD == Method::POST { &[413, 415] } else { &[] };
-    let exact = [404, 405, 421].iter().filter(|status| C::path().contains("{id}") || **status != 404).chain(posted);
+    let posted: &[u16] = if call.method == Method::POST { &[413, 415] } else { &[] };
+    let exact = [404, 405, 421].iter().filter(|status| call.path.contains("{id}") || **status != 404).chain(posted);
     for status in exact {
         let invalid = ErrorCode::Invalid.row();
         errors.entry(*status).or_default().push(format!("`{}`: {}", invalid.text, invalid.title));

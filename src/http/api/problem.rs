@@ -5,7 +5,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::model::{EndReason, Invalid, LogTime, Refusal};
+use crate::client::ClientError;
+use crate::model::{EndReason, Invalid, LockKey, LogTime, Namespace, Refusal};
 use crate::service::{ErrorCode, ServiceError};
 use crate::shapes::{CycleLink, Holder, LeaderNode};
 
@@ -33,6 +34,24 @@ impl From<Invalid> for Failed {
 }
 
 impl Failed {
+    /// The error of a call of the client, which was decided at about this log time.
+    pub(super) fn of_client(error: ClientError, namespace: &Namespace, at: LogTime) -> Self {
+        match error {
+            ClientError::NotAcquired { lock, holder, closed } => {
+                let lock = LockKey { namespace: namespace.clone(), name: lock };
+                Self::refused(Refusal::Held { lock, holder, closed }, at)
+            }
+            ClientError::Refused(refusal) => Self::refused(refusal, at),
+            ClientError::SessionLost { session, reason, why } => {
+                let reason = reason.unwrap_or(EndReason::Expired);
+                Self::refused(Refusal::SessionEnded { session, reason, why }, at)
+            }
+            ClientError::HoldEnded { lock, reason } => Self::Lost { lock: lock.to_string(), reason },
+            ClientError::Service(error) => error.into(),
+            ClientError::Invalid(invalid) => invalid.into(),
+        }
+    }
+
     /// A refusal that was decided at this log time.
     pub(super) fn refused(refusal: Refusal, at: LogTime) -> Self {
         Failed::Service(Box::new(refusal.into()), at)
@@ -215,6 +234,27 @@ impl Problem {
                 Self::new(ErrorCode::Lost, detail, more)
             }
         }
+    }
+}
+
+/// The last event of a stream that ends with an error.
+#[derive(Debug, Serialize)]
+pub(super) struct Ended {
+    /// Code of the error.
+    event: &'static str,
+    #[serde(flatten)]
+    problem: Problem,
+}
+
+impl Ended {
+    pub(super) fn new(failed: &Failed) -> Self {
+        let problem = Problem::of(failed);
+        Self { event: problem.error, problem }
+    }
+
+    /// Returns the code of the error.
+    pub(super) fn word(&self) -> &'static str {
+        self.event
     }
 }
 

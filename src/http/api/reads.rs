@@ -256,38 +256,3 @@ impl Call for LeaderQuery {
         Ok(Answered::read(&reply, Leader::new(&lock.namespace, &lock.name, leader.as_ref())))
     }
 }
-
-/// Lists the valid fencing tokens of a lock, for a resource that checks tokens itself.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(example = json!({"lock": "nightly"}))]
-pub(super) struct TokensQuery {
-    lock: String,
-    /// Whether the asked node answers from what it has applied.
-    #[serde(default, deserialize_with = "from_text")]
-    stale: Option<bool>,
-}
-
-/// The valid tokens of a lock.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Tokens {
-    valid: Vec<String>,
-    /// Every lower token is stale.
-    floor: String,
-    /// A token that every later grant reaches or exceeds.
-    next: String,
-}
-
-impl Call for TokensQuery {
-    const METHOD: Method = Method::GET;
-    const WORD: &'static str = "tokens";
-    type Answer = Tokens;
-
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Tokens>, Failed> {
-        let reply = at.query(Query::Tokens { lock: at.lock(&self.lock)? }, self.stale).await?;
-        let QueryResult::Tokens(tokens) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
-        let valid = tokens.tokens.iter().map(ToString::to_string).collect();
-        let (floor, next) = (tokens.floor().to_string(), tokens.next.to_string());
-        Ok(Answered::read(&reply, Tokens { valid, floor, next }))
-    }
-}

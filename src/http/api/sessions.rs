@@ -244,15 +244,23 @@ impl Call for SessionQuery {
     type Answer = Session;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Session>, Failed> {
-        let id = needed("session", at.session)?;
-        // A page begins after a session, so this one begins after the id before it.
-        let before = SessionId::from_u64(id.as_u64() - 1).ok();
-        let Answered { status, point, value } = page(at, before, 1, self.stale).await?;
-        let found = value.sessions.into_iter().find(|session| session.is(id));
-        let missing = || {
-            let bound = format!("an open session of namespace {}", at.namespace.as_str());
-            Failed::malformed(StatusCode::NOT_FOUND, "session", &bound, &id.to_string())
-        };
-        Ok(Answered { status, point, value: found.ok_or_else(missing)? })
+        one(at, needed("session", at.session)?, self.stale).await
     }
+}
+
+/// Reads a session of the namespace of the path.
+pub(super) async fn one<S: LockService>(
+    at: &At<S>,
+    id: SessionId,
+    stale: Option<bool>,
+) -> Result<Answered<Session>, Failed> {
+    // A page begins after a session, so this one begins after the id before it.
+    let before = SessionId::from_u64(id.as_u64() - 1).ok();
+    let Answered { status, point, value } = page(at, before, 1, stale).await?;
+    let found = value.sessions.into_iter().find(|session| session.is(id));
+    let missing = || {
+        let bound = format!("an open session of namespace {}", at.namespace.as_str());
+        Failed::malformed(StatusCode::NOT_FOUND, "session", &bound, &id.to_string())
+    };
+    Ok(Answered { status, point, value: found.ok_or_else(missing)? })
 }

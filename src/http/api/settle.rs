@@ -64,7 +64,7 @@ impl<S: LockService> Settled<S> {
 }
 
 /// The error of a request for which this node has no place.
-fn overloaded<E>(_: E) -> ServiceError {
+pub(super) fn overloaded<E>(_: E) -> ServiceError {
     ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS })
 }
 

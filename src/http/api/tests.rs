@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::body::Object;
 use super::*;
@@ -28,12 +29,26 @@ fn the_description_is_the_committed_one() {
 struct Examples(BTreeSet<&'static str>);
 
 impl OfCalls for Examples {
-    fn with<C: Call>(mut self) -> Self {
+    fn with<C: Call>(self) -> Self {
+        self.add::<C>(C::WORD)
+    }
+
+    fn streaming<C: StreamCall>(self) -> Self {
+        self.add::<C>(C::WORD)
+    }
+
+    fn with_both<C: Call + StreamCall>(self) -> Self {
+        self.add::<C>(<C as Call>::WORD)
+    }
+}
+
+impl Examples {
+    fn add<C: DeserializeOwned + ToSchema>(mut self, word: &'static str) -> Self {
         let schema = serde_json::to_value(C::schema()).expect("a schema");
         let example: Value = schema["example"].clone();
         let read = serde_json::from_value::<Object<C>>(example.clone());
-        assert!(read.is_ok(), "{}: {:?} of {example}", C::WORD, read.err());
-        assert!(self.0.insert(C::WORD), "{} is there twice", C::WORD);
+        assert!(read.is_ok(), "{word}: {:?} of {example}", read.err());
+        assert!(self.0.insert(word), "{word} is there twice");
         self
     }
 }
@@ -41,5 +56,5 @@ impl OfCalls for Examples {
 /// Each call has another name, and an example that it accepts.
 #[test]
 fn each_call_has_an_example() {
-    assert_eq!(all_calls(Examples::default()).0.len(), 29);
+    assert_eq!(all_calls(Examples::default()).0.len(), 32);
 }

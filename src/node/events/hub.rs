@@ -120,6 +120,12 @@ impl Hub {
         window.entries.back().and_then(|events| events.last()).map_or(window.floor, |event| event.position)
     }
 
+    /// Returns an error if events after this position are no longer kept.
+    pub(in crate::node) fn keeps_after(&self, cursor: Position) -> Result<(), ServiceError> {
+        let resume = self.window().floor;
+        if cursor < resume { Err(missed(resume)) } else { Ok(()) }
+    }
+
     /// Returns the next events of a subscriber. The window is locked only while a few entries are taken from it,
     /// because `apply` waits for the lock. The events are filtered afterwards.
     fn after(&self, cursor: Position, scope: &Scope) -> Batch {
@@ -161,8 +167,7 @@ impl Hub {
             newest.borrow_and_update();
             match self.after(cursor, &scope) {
                 Batch::Missed(resume) => {
-                    let why = "they are no longer kept on this node".to_owned();
-                    sender.send(Err(ServiceError::EventsMissed { why, resume })).await;
+                    sender.send(Err(missed(resume))).await;
                     return;
                 }
                 Batch::Events(events, end) => {
@@ -183,6 +188,11 @@ impl Hub {
             }
         }
     }
+}
+
+/// The error of a subscriber that is too far behind.
+fn missed(resume: Position) -> ServiceError {
+    ServiceError::EventsMissed { why: "they are no longer kept on this node".to_owned(), resume }
 }
 
 fn concerns(event: &Event, scope: &Scope) -> bool {

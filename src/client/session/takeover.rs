@@ -1,0 +1,122 @@
+//! Sessions that clients take over from each other. A client that opens such a session has it until the next one opens
+//! it with the same handle and instance; then all that it holds and waits for continues.
+
+use std::time::Duration;
+
+use super::keep_alive::Turn;
+use super::reference::BackgroundTask;
+use super::state::SessionEnd;
+use super::{Opened, Session, SessionBuilder};
+use crate::client::error::ClientError;
+use crate::client::validity::{Answer, Validity};
+use crate::limits::ATTEMPTS_A_TURN_BITS;
+use crate::model::{Attach, Attachment, Command, Instance, LogTime, Outcome, Refusal};
+use crate::service::{Call, LockService, Proof};
+
+/// A session that was opened or taken over.
+pub(crate) struct TakenOver<S: LockService> {
+    pub(crate) session: Session<S>,
+    /// Whether another client had it before.
+    pub(crate) resumed: bool,
+}
+
+/// How a session is taken over, and how its client keeps it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Takeover {
+    /// What all its clients have in common besides the handle.
+    pub(crate) instance: Instance,
+    /// Renewals within a TTL.
+    pub(crate) renewals: u32,
+    /// How long the session lives after [`Session::leave_broken`]; `None` for the rest of its TTL. The first client
+    /// decides it.
+    pub(crate) grace: Option<Duration>,
+}
+
+impl<S: LockService> SessionBuilder<S> {
+    /// Opens the session, or takes it over from the client that has it. That client learns of it by its next renewal or
+    /// the one after, and ends nothing. A client that another one overtakes during this call gets the refusal
+    /// [`StaleAttempt`](Refusal::StaleAttempt).
+    ///
+    /// A session that was taken over is closed only by [`Session::close`]: if its last reference is dropped, or its
+    /// deadline passes, it is left to the next client.
+    pub(crate) async fn take_over(self, takeover: Takeover) -> Result<TakenOver<S>, ClientError> {
+        let opened = self.send(takeover.instance, takeover.grace).await?;
+        let mut validity = Validity::new(opened.answer, None);
+        let (turn, answer) = self.attach(&opened).await?;
+        validity.answered(answer, self.settings.clock.now());
+        let interval = opened.ttl / takeover.renewals;
+        let mut session = self.start(opened, interval, validity, Some(turn));
+        // An outage does not end its requests, because the next client could still continue them.
+        session.settings.request_wait = Duration::MAX;
+        Ok(TakenOver { session, resumed: turn.attachment != FIRST })
+    }
+
+    /// Attaches the session until that is answered. Returns the turn that begins.
+    async fn attach(&self, opened: &Opened) -> Result<(Turn, Answer), ClientError> {
+        // Later requests to open have larger indices, so the attempts of later turns have larger numbers.
+        let index = opened.answer.index;
+        let mut attempt = index << ATTEMPTS_A_TURN_BITS;
+        let (service, clock) = (&self.service, &self.settings.clock);
+        loop {
+            let (namespace, handle, session) = (self.settings.namespace.clone(), opened.handle.clone(), opened.session);
+            let proof = Proof::Handle { handle: handle.clone(), namespace: namespace.clone() };
+            let attach = Command::Attach(Attach { namespace, session, handle, attempt });
+            let call = Call { proof, ..Call::new(attach) };
+            let attached = || {
+                let (sent, answer) = (clock.now(), service.submit(call.clone()));
+                async move { Ok((sent, answer.await?)) }
+            };
+            let (sent, reply) = self.settings.retry().until_answered(attached).await?;
+            if let Outcome::Attached { attachment, deadline } = reply.outcome {
+                let answer = Answer { sent, index: reply.index, stamp: reply.stamp, deadline };
+                return Ok((Turn { attachment, attempt }, answer));
+            }
+            // An earlier copy of this attach was applied, or that of a client that opened it in the same entry.
+            let Outcome::Refused(Refusal::StaleAttempt { newest }) = reply.outcome else {
+                return Err(ClientError::unexpected(reply.outcome));
+            };
+            if newest >> ATTEMPTS_A_TURN_BITS != index {
+                return Err(Refusal::StaleAttempt { newest }.into());
+            }
+            attempt = newest + 1;
+        }
+    }
+}
+
+/// The number of the first attachment of a session.
+const FIRST: Attachment = Attachment(1);
+
+impl<S: LockService> Session<S> {
+    /// Stops renewing the session and leaves it open: all that it holds remains until its deadline, unless another
+    /// client takes it over.
+    pub(crate) fn leave(&self) {
+        self.reference.queue(BackgroundTask::Leave(None));
+    }
+
+    /// Like [`leave`](Self::leave), and reports after a pause that the stream of its client broke. The session then
+    /// ends after its grace, unless another client has taken it over.
+    pub(crate) fn leave_broken(&self, pause: Duration) {
+        self.reference.queue(BackgroundTask::Leave(Some(pause)));
+    }
+
+    /// Renews the session now.
+    pub(crate) fn renew(&self) {
+        self.reference.queue(BackgroundTask::Renew);
+    }
+
+    /// Waits until a renewal is answered. One answer that arrived since the last call counts.
+    pub(crate) async fn renewed(&self) {
+        self.reference.state.renewed.notified().await;
+    }
+
+    /// Returns the newest deadline, and the log time of the entry that set it.
+    pub(crate) fn ends(&self) -> (LogTime, LogTime) {
+        let validity = self.reference.state.validity();
+        (validity.stamp(), validity.deadline())
+    }
+
+    /// Whether another client has taken the session over.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.reference.state.ended() == Some(SessionEnd::Superseded)
+    }
+}

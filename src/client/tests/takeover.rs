@@ -1,0 +1,131 @@
+//! Sessions that clients take over from each other: a client that another one has replaced ends nothing.
+
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Fate, until};
+use crate::client::{ClientError, TakenOver, Takeover};
+use crate::limits::ATTEMPTS_A_TURN_BITS;
+use crate::model::{Attachment, Command, Instance, Outcome, Refusal};
+use crate::service::ServiceError;
+
+const SECOND: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(10);
+
+async fn taken(fake: &Fake) -> Result<TakenOver<Fake>, ClientError> {
+    let takeover = Takeover { instance: Instance(7), renewals: 5, grace: Some(SECOND) };
+    fake.client().session().ttl(TTL).take_over(takeover).await
+}
+
+/// Whether a call ends the session, or what it holds.
+fn ends(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::CloseSession { .. } | Command::Release(_) | Command::Disconnected { .. }))
+}
+
+/// The number of an attach.
+fn attach_of(asked: &Asked) -> Option<u64> {
+    if let Asked::Submit(Command::Attach(attach)) = asked { Some(attach.attempt) } else { None }
+}
+
+fn is_attempt(asked: &Asked) -> bool {
+    matches!(asked, Asked::Renew(_) | Asked::Submit(Command::Attach(_)))
+}
+
+fn attempts(fake: &Fake) -> Vec<u64> {
+    let number = |(_, asked)| {
+        if let Asked::Renew(renewal) = asked { renewal.attempt } else { attach_of(&asked).expect("an attach") }
+    };
+    fake.asked(is_attempt).into_iter().map(number).collect()
+}
+
+/// The numbers of a turn are larger than those of each turn before, and its first renewal follows at once.
+#[tokio::test(start_paused = true)]
+async fn numbers_grow_from_turn_to_turn() {
+    let fake = Fake::new();
+    let first = taken(&fake).await.expect("taken");
+    let second = taken(&fake).await.expect("taken again");
+    until(|| 6 <= fake.count(is_attempt)).await;
+    let attempts = attempts(&fake);
+    let index = |at: usize| attempts[at] >> ATTEMPTS_A_TURN_BITS;
+    assert!(index(0) < index(2) && attempts[0] < attempts[1], "{attempts:?}");
+    drop((first, second));
+    fake.answers(0).await;
+    assert_eq!(fake.count(ends), 0, "the last reference closes nothing");
+}
+
+/// A renewal that sets no deadline of a whole TTL was overtaken by one of the next client: the turn is over, and the
+/// client sends nothing more.
+#[tokio::test(start_paused = true)]
+async fn an_overtaken_client_ends_nothing() {
+    let fake = Fake::new();
+    let TakenOver { session, .. } = taken(&fake).await.expect("taken");
+    let guard = session.lock("a").acquire().await.expect("free");
+    let clocks = fake.clone();
+    fake.rule(move |asked| {
+        let Asked::Renew(renewal) = asked else { return Fate::Serve };
+        let deadline = clocks.stamp().after_ms(9_999);
+        Fate::Outcome(Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
+    });
+    session.lost().await;
+    assert!(session.is_superseded());
+    let sent = fake.count(is_attempt);
+    session.leave_broken(Duration::ZERO);
+    drop((guard, session));
+    tokio::time::sleep(TTL).await;
+    assert_eq!((fake.count(is_attempt), fake.count(ends)), (sent, 0));
+}
+
+/// A client that is cut off loses the session by its own clock, and does not close it: the next client may have it.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_cut_off_closes_nothing() {
+    let fake = Fake::new();
+    let TakenOver { session, .. } = taken(&fake).await.expect("taken");
+    fake.rule(|asked| if is_attempt(asked) { Fate::Fail(ServiceError::unknown("cut")) } else { Fate::Serve });
+    session.lost().await;
+    assert!(!session.is_superseded());
+    drop(session);
+    tokio::time::sleep(2 * TTL).await;
+    assert_eq!(fake.count(ends), 0);
+}
+
+/// The break of a stream is reported with the attachment of the turn, after the pause, and the holds are not released.
+#[tokio::test(start_paused = true)]
+async fn a_break_names_the_attachment() {
+    let fake = Fake::new();
+    let TakenOver { session, .. } = taken(&fake).await.expect("taken");
+    let guard = session.lock("a").acquire().await.expect("free");
+    let attachment = Attachment(attempts(&fake)[0]);
+    let is_break = |asked: &Asked| matches!(asked, Asked::Submit(Command::Disconnected { .. }));
+    fake.rule(move |asked| if is_break(asked) { Fate::Outcome(Outcome::Done) } else { Fate::Serve });
+    let left = fake.clock.begun.elapsed();
+    session.leave_broken(3 * SECOND);
+    drop((guard, session));
+    until(|| fake.count(ends) == 1).await;
+    assert!(left + 3 * SECOND <= fake.clock.begun.elapsed());
+    let found = fake.asked(ends).into_iter().map(|(_, asked)| asked).next();
+    let Some(Asked::Submit(Command::Disconnected { attachment: named, .. })) = found else { panic!("{found:?}") };
+    assert_eq!(named, attachment);
+}
+
+/// An attach that was applied before its answer was lost is made again with the next number. One that another client
+/// has overtaken is refused.
+#[tokio::test(start_paused = true)]
+async fn an_attach_finds_out_who_overtook_it() {
+    let fake = Fake::new();
+    let mut copies = 0;
+    fake.rule(move |asked| {
+        let Some(newest) = attach_of(asked) else { return Fate::Serve };
+        copies += 1;
+        if copies == 1 { Fate::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest })) } else { Fate::Serve }
+    });
+    let TakenOver { resumed, .. } = taken(&fake).await.expect("taken");
+    assert!(resumed);
+    let numbers = attempts(&fake);
+    assert_eq!(numbers[1], numbers[0] + 1);
+    fake.rule(|asked| {
+        let Some(attempt) = attach_of(asked) else { return Fate::Serve };
+        let newest = attempt + (1 << ATTEMPTS_A_TURN_BITS);
+        Fate::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest }))
+    });
+    let refused = taken(&fake).await.err();
+    assert!(matches!(refused, Some(ClientError::Refused(Refusal::StaleAttempt { .. }))), "{refused:?}");
+}

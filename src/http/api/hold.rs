@@ -1,0 +1,348 @@
+//! The task of a `hold`: it takes over the session, acquires the locks, and reports what happens to them.
+//!
+//! The session passes from stream to stream, so a stream that breaks leaves it open. The client believes in its hold
+//! because of the events, so an event from which it counts is sent only while the session is proven for longer than
+//! the silence that the client tolerates.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
+
+use super::acquire::GrantedMember;
+use super::call::At;
+use super::fields::Ends;
+use super::hold_events::{HoldAlive, HoldAsked, HoldEnd, HoldEnding, HoldEvent, HoldGranted, HoldMove, HoldWaiting};
+use super::problem::Failed;
+use super::stream::{Events, Sent, sent};
+use crate::client::{Client, ClientError, RevokeRequest, Session, SetGuard, TakenOver, Takeover, acquire_in};
+use crate::limits;
+use crate::model::{Acquire, EndReason, Handle, Instance, LockName, LogTime, Place, Query, Reason};
+use crate::service::{LockService, ServiceError};
+use crate::shapes::{Holder, milliseconds};
+
+/// What a `hold` asks for.
+pub(super) struct Terms {
+    pub(super) request: String,
+    pub(super) instance: Instance,
+    pub(super) handle: Handle,
+    pub(super) ttl: Duration,
+    /// Longest time of the stream.
+    pub(super) max: Duration,
+    /// How long the session lives after the stream broke; `None` for the rest of its TTL.
+    pub(super) grace: Option<Duration>,
+    pub(super) is_set: bool,
+    /// The request for the locks; the client sets its number.
+    pub(super) acquire: Acquire,
+}
+
+/// A `hold` that runs.
+pub(super) struct Hold<S> {
+    at: At<S>,
+    request: String,
+    grace: Option<Duration>,
+    is_set: bool,
+    sender: mpsc::Sender<Sent<HoldEvent>>,
+    /// Takes the error of a request that is refused; `None` once an event was sent.
+    refusal: Option<oneshot::Sender<Failed>>,
+    /// When to send the event `ending`; `None` once it was sent.
+    ending: Option<TokioInstant>,
+    over: TokioInstant,
+}
+
+/// What may happen at any time.
+enum Step {
+    Gone,
+    Stopping,
+    SessionEnded(ClientError),
+    Renewed,
+    Ending,
+    Over,
+}
+
+/// Why the stream ends.
+enum Departure {
+    /// The client is gone, or takes no events.
+    Broken,
+    /// The node stops.
+    Stopping,
+    /// Another stream has the session.
+    Moved,
+    /// The longest time of the stream is over.
+    Over,
+    /// The request was not granted.
+    Refused(ClientError),
+    /// The session or one of the holds has ended.
+    Ended { lock: Option<LockName>, reason: Option<EndReason>, why: Option<Reason> },
+}
+
+impl Departure {
+    /// The departure after an error of a request or of the session.
+    fn after<S: LockService>(error: ClientError, session: &Session<S>) -> Self {
+        if session.is_superseded() {
+            return Self::Moved;
+        }
+        if let ClientError::SessionLost { reason, why, .. } = error {
+            return Self::Ended { lock: None, reason, why };
+        }
+        Self::Refused(error)
+    }
+}
+
+impl<S: LockService> Hold<S> {
+    /// Starts the task. If the request is refused, the second channel gets the error and there are no events; otherwise
+    /// it is closed with the first event.
+    pub(super) fn begin(at: At<S>, terms: Terms) -> (Events<HoldEvent>, oneshot::Receiver<Failed>) {
+        let (sender, events) = mpsc::channel(limits::HOLD_EVENTS_WAITING_MAX);
+        let (refusal, refused) = oneshot::channel();
+        let over = TokioInstant::now() + terms.max;
+        let ending = over - Duration::from_millis(limits::HOLD_ENDING_MS).min(terms.max / 2);
+        let tasks = at.api.tasks.clone();
+        let (request, grace, is_set) = (terms.request.clone(), terms.grace, terms.is_set);
+        let refusal = Some(refusal);
+        tasks.run(Self { at, request, grace, is_set, sender, refusal, ending: Some(ending), over }.run(terms));
+        (events, refused)
+    }
+
+    async fn run(mut self, terms: Terms) {
+        let opened = tokio::select! {
+            biased;
+            () = self.sender.closed() => return,
+            stopping = self.at.stopped() => Err(stopping),
+            opened = self.open(&terms) => opened,
+        };
+        let TakenOver { session, resumed } = match opened {
+            Ok(taken) => taken,
+            Err(failed) => return self.refuse(failed),
+        };
+        let departure = match self.acquire(&session, terms.acquire).await {
+            Ok(guards) => self.held(&session, guards, resumed).await,
+            Err(departure) => departure,
+        };
+        self.depart(session, departure).await;
+    }
+
+    async fn open(&self, terms: &Terms) -> Result<TakenOver<S>, Failed> {
+        let (service, namespace) = (self.at.service.clone(), self.at.namespace.clone());
+        let client = Client::new(service).namespace(namespace).metadata(terms.acquire.metadata.clone());
+        let (instance, renewals, grace) = (terms.instance, limits::HOLD_RENEWALS_A_TTL, terms.grace);
+        let session = client.session().handle(terms.handle.clone()).ttl(terms.ttl);
+        let taken = session.take_over(Takeover { instance, renewals, grace }).await;
+        taken.map_err(|error| Failed::of_client(error, &self.at.namespace, LogTime(0)))
+    }
+
+    /// Waits for the grant, and reports the place in the queue.
+    async fn acquire(&mut self, session: &Session<S>, acquire: Acquire) -> Result<SetGuard, Departure> {
+        let (places, mut queue) = watch::channel(None::<Place>);
+        let report = move |place: &Place| drop(places.send_replace(Some(place.clone())));
+        let mut acquiring = pin!(acquire_in(session, acquire, Some(Box::new(report))));
+        loop {
+            let step = tokio::select! {
+                biased;
+                guards = &mut acquiring => return guards.map_err(|error| Departure::after(error, session)),
+                step = self.step(session) => Some(step),
+                Ok(()) = queue.changed() => None,
+            };
+            let departure = match step {
+                Some(step) => self.take(step, session).await,
+                None => {
+                    let place = queue.borrow_and_update().clone();
+                    self.waiting(place, session).await
+                }
+            };
+            if let Some(departure) = departure {
+                // Otherwise the request would be withdrawn as soon as its future is dropped.
+                self.leave(session, &departure);
+                return Err(departure);
+            }
+        }
+    }
+
+    /// Reports the grant once the session is proven for long enough, and then what happens to the holds.
+    async fn held(&mut self, session: &Session<S>, guards: SetGuard, resumed: bool) -> Departure {
+        let fresh = self.silence(session) + session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100;
+        let mut proven = fresh < session.valid_for();
+        if !proven {
+            session.renew();
+        }
+        let mut reported = false;
+        loop {
+            let departure = if !reported && proven && self.silence(session) < session.valid_for() {
+                reported = true;
+                self.send(self.granted(session, &guards, resumed), session).await
+            } else {
+                tokio::select! {
+                    biased;
+                    step = self.step(session) => {
+                        proven |= matches!(step, Step::Renewed);
+                        let waits = matches!(step, Step::Renewed) && !reported;
+                        if waits { None } else { self.take(step, session).await }
+                    }
+                    lost = guards.lost() => {
+                        Some(Departure::Ended { lock: Some(lost.lock), reason: lost.reason, why: lost.why })
+                    }
+                    (lock, RevokeRequest { by, why }) = guards.revoke_requested(), if reported => {
+                        let (lock, by, why) = (lock.to_string(), by.to_string(), why.as_str().to_owned());
+                        self.send(HoldEvent::Asked(HoldAsked { lock, by, why }), session).await
+                    }
+                }
+            };
+            if let Some(departure) = departure {
+                // Otherwise the locks would be released as soon as their guards are dropped.
+                self.leave(session, &departure);
+                return departure;
+            }
+        }
+    }
+
+    async fn step(&self, session: &Session<S>) -> Step {
+        let due = async |at: Option<TokioInstant>| match at {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        };
+        tokio::select! {
+            biased;
+            error = session.lost() => Step::SessionEnded(error),
+            () = self.sender.closed() => Step::Gone,
+            _ = self.at.stopped() => Step::Stopping,
+            () = session.renewed() => Step::Renewed,
+            () = due(self.ending) => Step::Ending,
+            () = sleep_until(self.over) => Step::Over,
+        }
+    }
+
+    /// Reports a step. Returns the reason if the stream ends.
+    async fn take(&mut self, step: Step, session: &Session<S>) -> Option<Departure> {
+        match step {
+            Step::Gone => Some(Departure::Broken),
+            Step::Stopping => Some(Departure::Stopping),
+            Step::Over => Some(Departure::Over),
+            Step::SessionEnded(error) => Some(Departure::after(error, session)),
+            Step::Ending => {
+                self.ending = None;
+                let in_ms = milliseconds(self.over.saturating_duration_since(TokioInstant::now()));
+                self.send(HoldEvent::Ending(HoldEnding { in_ms }), session).await
+            }
+            // Before the first event the caller is not known to wait.
+            Step::Renewed if self.refusal.is_some() => None,
+            // An answer that took long proves too little.
+            Step::Renewed if session.valid_for() <= self.silence(session) => None,
+            Step::Renewed => self.send(HoldEvent::Alive(HoldAlive { ends: ends(session) }), session).await,
+        }
+    }
+
+    /// Sends an event. Returns the reason if the client does not take it.
+    async fn send(&mut self, event: HoldEvent, session: &Session<S>) -> Option<Departure> {
+        let taken = sent(&self.sender, Ok(event), self.silence(session)).await;
+        self.refusal = None;
+        (!taken).then_some(Departure::Broken)
+    }
+
+    /// Returns the time without an event after which the client does not believe in its hold.
+    fn silence(&self, session: &Session<S>) -> Duration {
+        session.ttl() * limits::HOLD_SILENCE_PERCENT / 100
+    }
+
+    async fn waiting(&mut self, place: Option<Place>, session: &Session<S>) -> Option<Departure> {
+        let Place { place, held_by, .. } = place?;
+        let now = self.now().await;
+        let held_by = held_by.as_deref().map(|holder| Holder::new(holder, now));
+        self.send(HoldEvent::Waiting(HoldWaiting { place, held_by }), session).await
+    }
+
+    /// Returns the log time of this node.
+    async fn now(&self) -> LogTime {
+        self.at.query(Query::Totals, Some(true)).await.map_or(LogTime(0), |answered| answered.now)
+    }
+
+    fn granted(&self, session: &Session<S>, guards: &SetGuard, resumed: bool) -> HoldEvent {
+        let member = |(lock, token): (LockName, _)| GrantedMember { lock: lock.to_string(), token: format!("{token}") };
+        let mut members: Vec<_> = guards.tokens().into_iter().map(member).collect();
+        let token = if self.is_set { None } else { members.pop().map(|member| member.token) };
+        HoldEvent::Granted(Box::new(HoldGranted {
+            token,
+            locks: self.is_set.then_some(members),
+            session: session.id().to_string(),
+            request: self.request.clone(),
+            handle: session.handle().reveal().to_owned(),
+            resumed,
+            beat_ms: milliseconds(session.ttl() / limits::HOLD_RENEWALS_A_TTL),
+            silence_ms: milliseconds(self.silence(session)),
+            ends: ends(session),
+        }))
+    }
+
+    /// Stops renewing the session, so that another stream can continue the hold. If the client may not return, the
+    /// session ends after its grace: a client that is cut off believes in its hold for the silence, and the kernel
+    /// reports that later than a closed connection.
+    fn leave(&self, session: &Session<S>, departure: &Departure) {
+        let is_broken = matches!(departure, Departure::Broken | Departure::Over);
+        match self.grace.filter(|_| is_broken) {
+            Some(_) => {
+                let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
+                session.leave_broken(self.silence(session).saturating_sub(noticed));
+            }
+            None => session.leave(),
+        }
+    }
+
+    /// Sends the last event.
+    async fn depart(mut self, session: Session<S>, departure: Departure) {
+        let last = match departure {
+            Departure::Broken => return,
+            Departure::Stopping if self.refusal.is_some() => return self.refuse(ServiceError::Stopping.into()),
+            Departure::Stopping => HoldEvent::Move(HoldMove { endpoints: self.others().await }),
+            Departure::Moved => HoldEvent::Moved(HoldEnd::because("moved")),
+            Departure::Over => HoldEvent::Released(HoldEnd::because("max_ms")),
+            Departure::Refused(error) => {
+                let reason = error.word().row().text;
+                // Nothing is held, so the session is of no use. Its task closes it.
+                drop(session.clone().close().now_or_never());
+                if self.refusal.is_some() {
+                    let failed = Failed::of_client(error, &self.at.namespace, self.now().await);
+                    return self.refuse(failed);
+                }
+                HoldEvent::Lost(HoldEnd::because(reason))
+            }
+            Departure::Ended { lock, reason, why } if self.refusal.is_some() => {
+                let error = match lock {
+                    Some(lock) => ClientError::HoldEnded { lock, reason: reason.unwrap_or(EndReason::Expired) },
+                    None => ClientError::SessionLost { session: session.id(), reason, why },
+                };
+                let failed = Failed::of_client(error, &self.at.namespace, LogTime(0));
+                return self.refuse(failed);
+            }
+            Departure::Ended { lock, reason, why } => {
+                let (lock, why) = (lock.map(|lock| lock.to_string()), why.map(|why| why.as_str().to_owned()));
+                let text = reason.map_or_else(|| "deadline".to_owned(), |reason| reason.to_string());
+                let end = HoldEnd { reason: text, lock, why };
+                if reason == Some(EndReason::Released) { HoldEvent::Released(end) } else { HoldEvent::Lost(end) }
+            }
+        };
+        self.send(last, &session).await;
+    }
+
+    fn refuse(self, failed: Failed) {
+        // The caller may be gone.
+        self.refusal.and_then(|refusal| refusal.send(failed).err());
+    }
+
+    /// Returns the HTTP addresses of the other nodes. The first stream that asks for them looks for all.
+    async fn others(&self) -> Vec<String> {
+        let look = async {
+            let longest = Duration::from_millis(limits::MOVE_WAIT_MS_MAX);
+            let status = timeout(longest, self.at.service.status()).await.ok().and_then(Result::ok);
+            let nodes = status.into_iter().flat_map(|status| status.nodes);
+            let others = nodes.filter(|node| node.id != self.at.api.info.node && !node.http.is_empty());
+            others.map(|node| node.http).collect()
+        };
+        self.at.api.others.get_or_init(|| look).await.clone()
+    }
+}
+
+fn ends<S: LockService>(session: &Session<S>) -> Ends {
+    let (stamp, deadline) = session.ends();
+    Ends::new(stamp, deadline)
+}

@@ -1,0 +1,99 @@
+//! `sessions/ID/events`: what others do to the holds of a session, and its end, as a stream.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+use super::call::At;
+use super::fields::needed;
+use super::problem::Failed;
+use super::sessions::one;
+use super::stream::{Events, NextEvent, StreamCall, broke_off};
+use crate::limits;
+use crate::model::{Claim, Event, LogTime, Outcome, Query, QueryResult, Refusal, RequestId, SessionId};
+use crate::service::{self, ErrorCode, LockService, Scope, Subscription};
+use crate::shapes::Happened;
+
+/// Follows what others do to the holds of a session, from now on: `revoke-requested`, `broken`, `handed-over`,
+/// `expired` and `recalled`. The last event is `session-ended`. After a break of the stream some events may be missing:
+/// begin again, and then check the holds.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({}))]
+pub(super) struct SessionEventsQuery {}
+
+impl StreamCall for SessionEventsQuery {
+    const PATH: Option<&'static str> = Some("/v1/ns/{namespace}/sessions/{id}/events");
+    const WORD: &'static str = "events";
+    const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded];
+    type Event = Happened;
+
+    async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<Happened>, Failed> {
+        let session = needed("session", at.session)?;
+        // The subscriptions begin before the session is read, so its end is in one of them.
+        let holds = at.service.hold_events(session)?;
+        let subscription = Subscription { scope: Scope::SessionEnd(session), after: None, cluster_id: None };
+        let end = at.service.subscribe(subscription).await?;
+        if let Err(unknown) = one(&at, session, None).await {
+            return Err(ended(&at, session).await.unwrap_or(unknown));
+        }
+        let (cluster_id, stop) = (at.cluster_id()?, at.api.stop.clone());
+        Ok(at.stream(Following { holds, end, cluster_id, stop, over: false }))
+    }
+}
+
+/// Returns the refusal of a session that has ended, if the cluster remembers it.
+async fn ended<S: LockService>(at: &At<S>, session: SessionId) -> Option<Failed> {
+    let claim = Claim::Request(RequestId { session, number: 1 });
+    let answered = at.query(Query::Claim { lock: None, claim }, None).await.ok()?;
+    let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answered.answer else { return None };
+    matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, LogTime(0)))
+}
+
+/// The events of one session.
+struct Following {
+    holds: service::Events,
+    end: service::Events,
+    cluster_id: u128,
+    stop: watch::Receiver<bool>,
+    /// Whether the session has ended.
+    over: bool,
+}
+
+impl Following {
+    fn event(&self, event: &Event) -> Result<Option<Happened>, Failed> {
+        Ok(Some(Happened::new(event, self.cluster_id)))
+    }
+}
+
+impl NextEvent<Happened> for Following {
+    async fn next(&mut self) -> Result<Option<Happened>, Failed> {
+        if self.over {
+            return Ok(None);
+        }
+        let error = tokio::select! {
+            biased;
+            end = self.end.next() => match end {
+                Ok(event) => {
+                    self.over = true;
+                    return self.event(&event);
+                }
+                Err(error) => error,
+            },
+            event = self.holds.next() => match event {
+                Ok(event) => return self.event(&event),
+                Err(error) => error,
+            },
+        };
+        // The end of a session first ends the events of its holds.
+        let longest = Duration::from_millis(limits::SESSION_END_WAIT_MS);
+        if let Ok(Ok(event)) = timeout(longest, self.end.next()).await {
+            self.over = true;
+            return self.event(&event);
+        }
+        Err(broke_off(error, *self.stop.borrow()))
+    }
+}

@@ -1,0 +1,244 @@
+//! Answers that are streams of events: server-sent events, or lines of JSON. Each lasts until its caller disconnects or
+//! stops reading, or the node stops.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, Method, header};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{StreamExt, unfold};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use utoipa::ToSchema;
+
+use super::call::{At, Call};
+use super::problem::{Ended, Failed};
+use super::settle::overloaded;
+use crate::limits;
+use crate::service::{ErrorCode, LockService, ServiceError};
+
+/// A call that is answered with a stream of events. As of [`Call`], its fields are those of the
+/// request, and its comment describes it.
+pub(super) trait StreamCall: DeserializeOwned + ToSchema + Send + 'static {
+    const METHOD: Method = Method::GET;
+    /// The name of the call.
+    const WORD: &'static str;
+    /// The path of the route. `None` if it is the name of the call below the namespace.
+    const PATH: Option<&'static str> = None;
+    /// Errors that it may return before the stream begins, besides those that all calls may return.
+    const ERRORS: &'static [ErrorCode] = &[];
+    /// Whether a stream without events has comments, which show that it works.
+    const COMMENTS: bool = true;
+    type Event: StreamEvent;
+
+    /// Returns the path of the route.
+    fn path() -> String {
+        Self::PATH.map_or_else(|| format!("/v1/ns/{{namespace}}/{}", Self::WORD), str::to_owned)
+    }
+
+    /// Begins the stream. An error is the whole answer. The events end when their sender is dropped, and an error is
+    /// the last one.
+    fn begin<S: LockService>(self, at: At<S>) -> impl Future<Output = Result<Events<Self::Event>, Failed>> + Send;
+}
+
+/// Something that is made of all calls: their routes, or their description.
+pub(super) trait OfCalls: Sized {
+    /// Adds a call.
+    fn with<C: Call>(self) -> Self;
+
+    /// Adds a call that is answered with a stream.
+    fn streaming<C: StreamCall>(self) -> Self;
+
+    /// Adds a call that is answered with a stream if its caller accepts one.
+    fn with_both<C: Call + StreamCall>(self) -> Self;
+}
+
+/// Events that were not sent to the caller yet.
+pub(super) type Events<E> = mpsc::Receiver<Sent<E>>;
+
+/// An event, or the error that ends the stream.
+pub(super) type Sent<E> = Result<E, Failed>;
+
+/// An event of a stream: an object with the field `event`.
+pub(super) trait StreamEvent: Serialize + ToSchema + Send + 'static {
+    /// Returns the field `event`.
+    fn word(&self) -> &'static str;
+
+    /// Returns the position from which a caller can continue after this event, if it can.
+    fn id(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The media type of lines of JSON.
+pub(super) const LINES: &str = "application/x-ndjson";
+/// The media type of server-sent events.
+pub(super) const SSE: &str = "text/event-stream";
+
+/// Whether the caller accepts this media type.
+fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|one| {
+        let essence = one.split(';').next().unwrap_or_default().trim();
+        essence.eq_ignore_ascii_case(kind)
+    })
+}
+
+/// Whether the caller of a call that has two kinds of answers wants a stream.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    accepts(headers, LINES) || accepts(headers, SSE)
+}
+
+/// Begins a stream, which has a place among the streams and polls of the port.
+pub(super) async fn begin<S: LockService, C: StreamCall>(
+    call: C,
+    at: At<S>,
+    headers: &HeaderMap,
+) -> Result<Response, Failed> {
+    let place = Arc::clone(&at.api.polls).try_acquire_owned().map_err(overloaded)?;
+    let events = call.begin(at).await?;
+    let mut answer = if accepts(headers, LINES) { lines(events, place) } else { server_sent::<C>(events, place) };
+    // A proxy that collects the answer would delay its events.
+    answer.headers_mut().insert(BUFFERING, header::HeaderValue::from_static("no"));
+    Ok(answer)
+}
+
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Returns the events one by one. The place is free once the stream is dropped.
+fn one_by_one<E: StreamEvent>(
+    events: Events<E>,
+    place: OwnedSemaphorePermit,
+) -> impl futures_util::Stream<Item = Sent<E>> + Send {
+    unfold((events, place), |(mut events, place)| async move { Some((events.recv().await?, (events, place))) })
+}
+
+fn lines<E: StreamEvent>(events: Events<E>, place: OwnedSemaphorePermit) -> Response {
+    let lines = one_by_one(events, place).map(|event| {
+        let object = match event {
+            Ok(event) => serde_json::to_string(&event),
+            Err(failed) => serde_json::to_string(&Ended::new(&failed)),
+        };
+        Ok::<_, Infallible>(object.unwrap_or_default() + "\n")
+    });
+    ([(header::CONTENT_TYPE, LINES)], Body::from_stream(lines)).into_response()
+}
+
+fn server_sent<C: StreamCall>(events: Events<C::Event>, place: OwnedSemaphorePermit) -> Response {
+    let events = one_by_one(events, place).map(|event| match event {
+        Ok(event) => {
+            let sent = event.id().into_iter().fold(sse::Event::default(), sse::Event::id);
+            sent.event(event.word()).json_data(&event)
+        }
+        Err(failed) => {
+            let ended = Ended::new(&failed);
+            sse::Event::default().event(ended.word()).json_data(&ended)
+        }
+    });
+    let sse = Sse::new(events);
+    if !C::COMMENTS {
+        return sse.into_response();
+    }
+    sse.keep_alive(KeepAlive::new().interval(Duration::from_millis(limits::STREAM_COMMENT_MS))).into_response()
+}
+
+impl<S: LockService> At<S> {
+    /// Sends the events of `next` in a task of the node, until `next` returns an error or `None`, the caller
+    /// disconnects, or the node stops. While the caller has not taken the last event, it waits for a limited time.
+    pub(super) fn stream<E: StreamEvent, N: NextEvent<E>>(self, mut next: N) -> Events<E> {
+        let (sender, events) = mpsc::channel(1);
+        let tasks = self.api.tasks.clone();
+        tasks.run(async move {
+            let mut stopped = pin!(self.stopped());
+            loop {
+                let event = tokio::select! {
+                    biased;
+                    () = sender.closed() => return,
+                    stopping = &mut stopped => Err(stopping),
+                    event = next.next() => event,
+                };
+                let (last, event) = match event {
+                    Ok(Some(event)) => (false, Ok(event)),
+                    Ok(None) => return,
+                    Err(failed) => (true, Err(failed)),
+                };
+                if !sent(&sender, event, Duration::from_millis(limits::STREAM_SEND_MS_MAX)).await || last {
+                    return;
+                }
+            }
+        });
+        events
+    }
+}
+
+/// The source of a stream's events.
+pub(super) trait NextEvent<E>: Send + 'static {
+    /// Returns the next event; `None` after the last one. Dropping the future loses no event.
+    fn next(&mut self) -> impl Future<Output = Result<Option<E>, Failed>> + Send;
+}
+
+/// Sends an event. Returns false if the caller is gone, or takes nothing within this time.
+pub(super) async fn sent<E>(sender: &mpsc::Sender<Sent<E>>, event: Sent<E>, longest: Duration) -> bool {
+    tokio::time::timeout(longest, sender.send(event)).await.is_ok_and(|sent| sent.is_ok())
+}
+
+/// The error of a stream whose events ended without a reason, for example because the caller did not take them in time.
+pub(super) fn broke_off(error: ServiceError, stopping: bool) -> Failed {
+    if error == ServiceError::Stopping && !stopping {
+        return ServiceError::unknown("some events may be missing: begin again").into();
+    }
+    error.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::http::api::watch::WatchQuery;
+
+    /// A stream without events has a comment from time to time, an error is its last event, and then its place is free.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_has_comments() {
+        let places = Arc::new(Semaphore::new(1));
+        let place = Arc::clone(&places).try_acquire_owned().expect("the only place");
+        let (sender, events) = mpsc::channel(1);
+        let answer = server_sent::<WatchQuery>(events, place);
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], SSE);
+        let mut body = answer.into_body().into_data_stream();
+        let mut next =
+            async || body.next().await.map(|bytes| String::from_utf8(bytes.expect("bytes").to_vec()).expect("text"));
+        let begun = tokio::time::Instant::now();
+        for comments in 1..=2 {
+            assert_eq!(next().await.as_deref(), Some(":\n\n"));
+            assert_eq!(begun.elapsed(), Duration::from_millis(comments * limits::STREAM_COMMENT_MS));
+        }
+        sender.send(Err(ServiceError::Stopping.into())).await.expect("sent");
+        drop(sender);
+        let last = next().await.expect("an event");
+        assert!(
+            last.starts_with("event: stopping\ndata: {\"event\":\"stopping\",\"type\":\"/v1/errors#stopping\""),
+            "{last}"
+        );
+        assert_eq!((next().await, places.available_permits()), (None, 1));
+    }
+
+    /// The caller gets lines if it accepts them, and a stream at all only if it accepts one.
+    #[test]
+    fn the_caller_chooses_the_kind_of_answer() {
+        let accept = |text: &str| [(header::ACCEPT, text.parse().expect("a value"))].into_iter().collect();
+        let chosen = |text: &str| (is_wanted(&accept(text)), accepts(&accept(text), LINES));
+        assert_eq!(chosen("application/x-ndjson"), (true, true));
+        assert_eq!(chosen("application/json, Application/X-NDJSON;q=0.5"), (true, true));
+        assert_eq!(chosen("text/event-stream"), (true, false));
+        for other in ["*/*", "application/json", "text/event-streams", ""] {
+            assert_eq!(chosen(other), (false, false), "{other}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `watch`: what happens to locks and sessions, as a stream that continues after any of its events.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+use super::call::At;
+use super::problem::Failed;
+use super::stream::{Events, Sent, StreamCall, StreamEvent, broke_off};
+use crate::limits;
+use crate::model::{Position, Query};
+use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
+use crate::shapes::{After, Happened, cluster_id_text};
+
+/// Follows what happens to the locks whose names have a prefix, to the sessions of the namespace, and to the cluster.
+/// The id of each event is `INDEX.N@CLUSTER`: a stream that begins with it in `from`, or in the header `Last-Event-ID`,
+/// at any node, continues after that event, without loss or repetition. A caller that is too far behind gets the last
+/// event `events-missed`, with the position from which to continue.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"prefix": "night"}))]
+pub(super) struct WatchQuery {
+    /// Prefix of the names. Default: all locks.
+    prefix: Option<String>,
+    /// Position after which the stream begins, `INDEX.N` or `INDEX.N@CLUSTER`. Default: from now on.
+    from: Option<String>,
+}
+
+impl StreamEvent for Happened {
+    fn word(&self) -> &'static str {
+        self.event
+    }
+
+    fn id(&self) -> Option<String> {
+        Some(format!("{}@{}", self.position, self.cluster_id))
+    }
+}
+
+impl StreamCall for WatchQuery {
+    const WORD: &'static str = "watch";
+    const ERRORS: &'static [ErrorCode] = &[ErrorCode::EventsMissed];
+    type Event = Happened;
+
+    async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<Happened>, Failed> {
+        let from = at.last_event.as_deref().or(self.from.as_deref()).map(str::parse::<After>).transpose()?;
+        let cluster_id = at.cluster_id()?;
+        let here = cluster_id_text(cluster_id);
+        let now = Position { index: at.query(Query::Totals, None).await?.index, n: u32::MAX };
+        if let Some(foreign) = from.as_ref().and_then(|from| from.foreign_to(&here)) {
+            let why = format!("the position is of cluster {foreign}, and this cluster is {here}");
+            return Err(ServiceError::EventsMissed { why, resume: now }.into());
+        }
+        let after = from.map_or(now, |from| from.position);
+        let scope = Scope::Namespace { namespace: at.namespace.clone(), prefix: self.prefix.unwrap_or_default() };
+        let subscription = Subscription { scope, after: Some(after), cluster_id: Some(cluster_id) };
+        let events = at.api.retry().until_answered(|| at.service.subscribe(subscription.clone())).await?;
+        let (queue, waiting) = Queue::new(after);
+        let tasks = at.api.tasks.clone();
+        tasks.run(Follow { at, events, queue, cluster_id, begun: now }.run());
+        Ok(waiting)
+    }
+}
+
+/// A watch that runs.
+struct Follow<S> {
+    at: At<S>,
+    events: service::Events,
+    queue: Queue,
+    cluster_id: u128,
+    /// The newest position when the watch began.
+    begun: Position,
+}
+
+impl<S: LockService> Follow<S> {
+    async fn run(mut self) {
+        if let Err(last) = self.follow().await {
+            self.queue.end(last);
+        }
+    }
+
+    /// Sends the events until the caller is gone. Returns the error that ends the stream.
+    async fn follow(&mut self) -> Result<(), Failed> {
+        let mut stopped = pin!(self.at.stopped());
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = self.queue.sender.closed() => return Ok(()),
+                stopping = &mut stopped => return Err(stopping),
+                event = self.events.next() => event,
+            };
+            let event = event.map_err(|error| broke_off(error, *self.at.api.stop.borrow()))?;
+            let is_old = event.position <= self.begun;
+            self.queue.add(event.position, Happened::new(&event, self.cluster_id), is_old).await?;
+        }
+    }
+}
+
+/// Events that the caller has not received.
+struct Queue {
+    /// One place more than the events may have, for the error that ends the stream.
+    sender: mpsc::Sender<Sent<Happened>>,
+    /// The position of the last event that was added.
+    last: Position,
+}
+
+impl Queue {
+    fn new(last: Position) -> (Self, Events<Happened>) {
+        let (sender, waiting) = mpsc::channel(limits::EVENTS_WAITING_MAX + 1);
+        (Self { sender, last }, waiting)
+    }
+
+    /// Adds an event. If there is no space for it, a caller of new events is too slow; one of old events may be slower
+    /// than the node that reads them, and gets some time.
+    async fn add(&mut self, position: Position, event: Happened, is_old: bool) -> Result<(), Failed> {
+        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+        let has_space = 1 < self.sender.capacity()
+            || is_old && timeout(longest, self.sender.reserve_many(2)).await.is_ok_and(|space| space.is_ok());
+        if !has_space {
+            let why = format!("the caller has not taken {} events", limits::EVENTS_WAITING_MAX);
+            return Err(ServiceError::EventsMissed { why, resume: self.last }.into());
+        }
+        self.last = position;
+        // The caller may be gone, which the next look shows.
+        self.sender.try_send(Ok(event)).ok();
+        Ok(())
+    }
+
+    fn end(&self, last: Failed) {
+        self.sender.try_send(Err(last)).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Event, EventKind, LogTime, Subject, WallTime};
+
+    fn event(index: u64) -> (Position, Happened) {
+        let position = Position { index, n: 0 };
+        let kind = EventKind::LeaderlessGap { gap_ms: 1 };
+        let (at, wall) = (LogTime(index), WallTime(0));
+        (position, Happened::new(&Event { position, at, wall, namespace: None, subject: Subject::Cluster, kind }, 1))
+    }
+
+    async fn full() -> (Queue, Events<Happened>) {
+        let (mut queue, waiting) = Queue::new(Position::default());
+        for index in 1..=limits::EVENTS_WAITING_MAX as u64 {
+            let (position, happened) = event(index);
+            queue.add(position, happened, false).await.expect("space");
+        }
+        (queue, waiting)
+    }
+
+    /// A caller that has not taken 4,096 events gets all of them, and then the position from which it can continue.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_caller_loses_no_event() {
+        let (mut queue, mut waiting) = full().await;
+        let (position, happened) = event(5_000);
+        let late = queue.add(position, happened, false).await.expect_err("no space");
+        queue.end(late);
+        drop(queue);
+        let mut ends = Vec::new();
+        while let Some(next) = waiting.recv().await {
+            ends.push(next);
+        }
+        let last = ends.pop().expect("an error").expect_err("an error");
+        assert!(ends.iter().all(Result::is_ok) && ends.len() == limits::EVENTS_WAITING_MAX);
+        let Failed::Service(error, _) = last else { panic!("{last:?}") };
+        let ServiceError::EventsMissed { resume, .. } = *error else { panic!("{error:?}") };
+        assert_eq!(resume.index, limits::EVENTS_WAITING_MAX as u64);
+    }
+
+    /// A caller of old events may be slow, as long as it takes one in time.
+    #[tokio::test(start_paused = true)]
+    async fn old_events_wait_for_their_caller() {
+        let (mut queue, mut waiting) = full().await;
+        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+        let (position, happened) = event(5_000);
+        let taking = async {
+            tokio::time::sleep(longest / 2).await;
+            waiting.recv().await.expect("an event").expect("no error")
+        };
+        let (added, _) = tokio::join!(queue.add(position, happened, true), taking);
+        added.expect("space in time");
+        let begun = tokio::time::Instant::now();
+        let (position, happened) = event(5_001);
+        queue.add(position, happened, true).await.expect_err("no space");
+        assert_eq!(begun.elapsed(), longest);
+    }
+}

@@ -1,0 +1,88 @@
+//! A `hold` whose client is cut off from its node: no packet arrives any more, and nothing closes the connection.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::cluster::{Cluster, PATIENCE, Place};
+use crate::http::HttpPort;
+
+/// Set in the process that has its own network.
+const INSIDE: &str = "LOCKKEEPER_CUT";
+const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+/// The address of the nodes, next to the client's namespace `c`.
+const NODES: &str = "10.98.0.1";
+const LINK: &str = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip link set lo up; ip netns add c
+    ip link add v0 type veth peer name eth0 netns c; ip addr add 10.98.0.1/24 dev v0; ip link set v0 up
+    ip -n c link set lo up; ip -n c addr add 10.98.0.2/24 dev eth0; ip -n c link set eth0 up";
+
+fn shell(script: &str) {
+    assert!(Command::new("sh").args(["-ec", script]).status().expect("sh").success(), "{script}");
+}
+
+/// Runs this test again in a separate network. Returns false if it runs there already.
+fn enter(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return false;
+    }
+    let try_it = Command::new("unshare").args(UNSHARE).args(["sh", "-ec", LINK]).stdin(Stdio::null()).output();
+    if !try_it.is_ok_and(|tried| tried.status.success()) {
+        assert!(std::env::var_os("LOCKKEEPER_SKIP_NOTHING").is_none(), "this machine permits no network namespaces");
+        eprintln!("SKIPPED {test}: this machine permits no network namespaces");
+        return true;
+    }
+    let mut again = Command::new("unshare");
+    again.args(UNSHARE).arg(std::env::current_exe().expect("this program")).args([test, "--exact", "--nocapture"]);
+    let ended = again.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare");
+    assert!(ended.success(), "the test in its own network failed: its output is above");
+    true
+}
+
+/// The node notices that its client acknowledges nothing, long after the client has stopped to believe in its hold, and
+/// then ends the hold as it was asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_cut_off_loses_its_hold() {
+    if enter("http_cut::a_client_that_is_cut_off_loses_its_hold") {
+        return;
+    }
+    shell(LINK);
+    let places = [(); 3].map(|()| Place { host: NODES.to_owned(), ..Place::default() });
+    let cluster = Cluster::start_at(places, "fast", None).await;
+    let node = cluster.a_follower().await;
+    let port = HttpPort::new(&cluster.http(node));
+    let url = format!("http://{}/v1/ns/default/hold", cluster.http(node));
+    let holders = |lock: &str| port.get(&format!("locks?lock={lock}")).body["holders"].as_array().map(Vec::len);
+    let mut clients = Vec::new();
+    for (lock, on_close) in [("a", "expire"), ("b", "release")] {
+        let body = json!({"lock": lock, "ttl_ms": 3_000, "on_close": on_close}).to_string();
+        let mut curl = Command::new("ip");
+        curl.args(["netns", "exec", "c", "curl", "-sSN", "-H", "content-type: application/json", "-d", &body, &url]);
+        clients.push(curl.stdout(Stdio::null()).spawn().expect("curl"));
+        let begun = Instant::now();
+        while holders(lock) != Some(1) {
+            assert!(begun.elapsed() < PATIENCE, "{lock} is not granted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    shell("ip -n c link set eth0 down");
+    let cut = Instant::now();
+    let mut free = [None; 2];
+    while free.contains(&None) {
+        assert!(cut.elapsed() < 2 * PATIENCE, "free after {free:?}");
+        for (free, lock) in free.iter_mut().zip(["a", "b"]) {
+            if holders(lock) == Some(0) {
+                free.get_or_insert(cut.elapsed());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Until 0.6 of the TTL after its last event, the client may believe in its hold.
+    let silence = Duration::from_millis(1_800);
+    assert!(free.iter().flatten().all(|free| silence < *free), "{free:?}");
+    assert!(free[1] < free[0], "`release` ends it before its deadline: {free:?}");
+    for mut client in clients {
+        client.kill().expect("killed");
+        client.wait().expect("ended");
+    }
+}

@@ -1,0 +1,415 @@
+//! `hold` over HTTP: a lock that lives with its connection, while connections, nodes and networks break.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, PATIENCE};
+use crate::http::{EventReader, HttpPort};
+
+fn ports(cluster: &Cluster) -> [HttpPort; 3] {
+    [1, 2, 3].map(|node| HttpPort::new(&cluster.http(node)))
+}
+
+/// The body of a hold that can be continued.
+fn named(lock: &str, ttl_ms: u64) -> Value {
+    json!({"lock": lock, "ttl_ms": ttl_ms, "request": "00000000-0000-4000-8000-000000000001", "handle": "mine"})
+}
+
+fn holders(port: &HttpPort, lock: &str) -> usize {
+    port.get(&format!("locks?lock={lock}")).body["holders"].as_array().expect("holders").len()
+}
+
+fn await_free(port: &HttpPort, lock: &str) {
+    let begun = Instant::now();
+    while holders(port, lock) != 0 {
+        assert!(begun.elapsed() < PATIENCE, "{lock} stays held");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A hold is granted, refused to others, waited for, asked for, and reported as lost when it is broken. Its successor
+/// gets it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_reports_what_happens_to_it() {
+    let cluster = Cluster::start().await;
+    let [one, two, three] = ports(&cluster);
+    let mut first = one.hold(&json!({"lock": "a", "ttl_ms": 2_000, "who": "ann"}));
+    let granted = first.next().expect("a grant");
+    assert_eq!([&granted["event"], &granted["resumed"]], [&json!("granted"), &json!(false)]);
+    assert_eq!([&granted["beat_ms"], &granted["silence_ms"]], [&json!(400), &json!(1_200)]);
+    assert_eq!(granted["remaining_ms"], 2_000);
+    for _ in 0..10 {
+        assert_eq!(first.next().expect("an event")["event"], "alive");
+    }
+    let refused = two.post("hold", json!({"lock": "a", "wait_ms": 0}));
+    refused.is_problem(409, "not-acquired", "retry");
+    assert_eq!(refused.body["holder"]["who"], "ann");
+    two.post("hold", json!({"lock": "a", "handle": "h"})).is_problem(400, "invalid", "give_up");
+    two.post("hold", json!({"lock": "a", "max_ms": 86_400_001})).is_problem(400, "invalid", "give_up");
+    let mut over = two.hold(&json!({"lock": "a", "wait_ms": 300, "ttl_ms": 60_000}));
+    assert_eq!(over.until("lost")["reason"], "not-acquired");
+    let mut second = two.hold(&json!({"lock": "a", "ttl_ms": 2_000}));
+    let waiting = second.next().expect("a place");
+    assert_eq!([&waiting["event"], &waiting["place"]], [&json!("waiting"), &json!(1)]);
+    assert_eq!(waiting["held_by"]["who"], "ann");
+    second.until("alive");
+    three.post("ask", json!({"lock": "a", "token": granted["token"], "why": "please finish"}));
+    let asked = first.until("asked");
+    assert_eq!(
+        [&asked["lock"], &asked["by"], &asked["why"]],
+        [&json!("a"), &json!("anonymous"), &json!("please finish")]
+    );
+    three.post("break", json!({"lock": "a", "token": granted["token"], "why": "dead host"}));
+    let last = first.rest().pop().expect("a last event");
+    assert_eq!(
+        [&last["event"], &last["reason"], &last["why"]],
+        [&json!("lost"), &json!("broken"), &json!("dead host")]
+    );
+    let next = second.until("granted");
+    assert!(granted["token"].as_str() < next["token"].as_str());
+    let mut set = three.hold(&json!({"locks": [{"lock": "b"}, {"lock": "c", "mode": "shared"}]}));
+    let set = set.next().expect("a grant");
+    assert_eq!(set["token"], Value::Null);
+    assert_eq!(set["locks"].as_array().map(Vec::len), Some(2), "{set}");
+    // The hold of a session can be given back by any call.
+    let closed = one.post(
+        &format!("sessions/{}/close", next["session"].as_str().expect("an id")),
+        json!({"handle": next["handle"]}),
+    );
+    assert_eq!(closed.status, 200, "{}", closed.body);
+    assert_eq!(second.until("released")["reason"], "released");
+}
+
+/// A stream that breaks leaves the lock held until the deadline; with `release`, the lock is soon free. A place in the
+/// queue does not outlive its session either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_ends_a_hold_as_it_was_asked_for() {
+    let cluster = Cluster::start().await;
+    let [one, two, _] = ports(&cluster);
+    let mut expires = one.hold(&json!({"lock": "a", "ttl_ms": 3_000}));
+    let mut released = one.hold(&json!({"lock": "b", "ttl_ms": 600_000, "on_close": "release"}));
+    let mut short = one.hold(&json!({"lock": "c", "ttl_ms": 10_000, "on_close": "release"}));
+    for stream in [&mut expires, &mut released, &mut short] {
+        stream.until("granted");
+    }
+    let mut waits = two.hold(&json!({"lock": "b", "ttl_ms": 10_000, "on_close": "release"}));
+    waits.until("waiting");
+    drop(waits);
+    drop(expires);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(holders(&two, "a"), 1, "it stays held until its deadline");
+    let begun = Instant::now();
+    drop(short);
+    await_free(&two, "c");
+    assert!(begun.elapsed() < Duration::from_secs(5), "free after {:?}", begun.elapsed());
+    await_free(&two, "a");
+    assert_eq!(two.get("locks?lock=b").body["waiters"].as_array().map(Vec::len), Some(0), "no waiter is left");
+    assert_eq!(holders(&two, "b"), 1);
+}
+
+/// The same body at another node continues a hold with its token, and a place in the queue. The older stream ends with
+/// `moved`, and its break releases nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_stream_continues_a_hold() {
+    let cluster = Cluster::start().await;
+    let [one, two, three] = ports(&cluster);
+    let mut body = named("a", 3_000);
+    body["on_close"] = json!("release");
+    let mut first = one.hold(&body);
+    let granted = first.until("granted");
+    for port in [&two, &one, &one, &three] {
+        let mut next = port.hold(&body);
+        let again = next.until("granted");
+        assert_eq!([&again["token"], &again["session"]], [&granted["token"], &granted["session"]]);
+        assert_eq!(again["resumed"], true);
+        assert_eq!(first.rest().pop().expect("a last event")["event"], "moved");
+        first = next;
+    }
+    // The break of an older stream, which has not learned of the newer one, releases nothing either.
+    let mut last = two.hold(&body);
+    drop(first);
+    last.until("granted");
+    let ends = Instant::now() + Duration::from_secs(6);
+    while Instant::now() < ends {
+        assert_eq!(last.next().expect("an event")["event"], "alive");
+    }
+    let mut waits = named("a", 3_000);
+    waits["request"] = json!("00000000-0000-4000-8000-000000000002");
+    waits["handle"] = json!("other");
+    let mut first = one.hold(&waits);
+    assert_eq!(first.until("waiting")["place"], 1);
+    let mut second = three.hold(&waits);
+    assert_eq!(second.until("waiting")["place"], 1);
+    assert_eq!(first.rest().pop().expect("a last event")["event"], "moved");
+    assert_eq!(one.get("locks?lock=a").body["waiters"].as_array().map(Vec::len), Some(1));
+    drop(last);
+    assert_eq!(second.until("granted")["resumed"], true);
+    waits["request"] = json!("00000000-0000-4000-8000-000000000003");
+    one.post("hold", waits).is_problem(409, "already-open", "give_up");
+}
+
+/// A hold lasts while the leader is killed. A node that stops sends its holds to another node, where they keep their
+/// tokens; so does a hold whose node was killed, if its client returns in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_survive_their_nodes() {
+    let mut cluster = Cluster::start().await;
+    let leader = cluster.await_leader().await;
+    let node = cluster.a_follower().await;
+    let port = HttpPort::new(&cluster.http(node));
+    let body = named("a", 10_000);
+    let mut stream = port.hold(&body);
+    let granted = stream.until("granted");
+    cluster.kill(leader);
+    cluster.await_leader().await;
+    for _ in 0..4 {
+        assert_eq!(stream.next().expect("an event")["event"], "alive", "it survives the leader");
+    }
+    cluster.spawn(leader);
+    cluster.await_answer(leader).await;
+    let ending = std::thread::spawn(move || stream.rest().pop().expect("a last event"));
+    assert_eq!(cluster.stop(node), Some(0));
+    let last = ending.join().expect("read");
+    assert_eq!(last["event"], "move", "{last}");
+    let endpoints: Vec<_> = last["endpoints"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert_eq!(endpoints.len(), 2, "{endpoints:?}");
+    let next = HttpPort::new(endpoints[0]);
+    let mut stream = next.hold(&body);
+    assert_eq!(stream.until("granted")["token"], granted["token"], "after the stop");
+    let at = (1..=3).find(|node| cluster.http(*node) == endpoints[0]).expect("a node");
+    cluster.spawn(node);
+    cluster.await_answer(node).await;
+    cluster.kill(at);
+    assert!(stream.rest().iter().all(|event| event["event"] == "alive"));
+    cluster.await_leader().await;
+    let mut stream = port.hold(&body);
+    let again = stream.until("granted");
+    assert_eq!([&again["token"], &again["resumed"]], [&granted["token"], &json!(true)], "after the kill");
+}
+
+/// The stream of a node without a quorum reports the loss although no node can grant the lock to another client yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_cut_off_reports_the_loss() {
+    let cluster = Cluster::start().await;
+    let node = cluster.a_follower().await;
+    let others: Vec<_> = (1..=3).filter(|other| *other != node).collect();
+    let port = HttpPort::new(&cluster.http(node));
+    let mut stream = port.hold(&named("a", 2_000));
+    let mut waits = port.hold(&json!({"lock": "b", "ttl_ms": 2_000}));
+    stream.until("granted");
+    waits.until("granted");
+    others.iter().for_each(|other| cluster.halt(*other));
+    let last = stream.rest().pop().expect("a last event");
+    assert_eq!([&last["event"], &last["reason"]], [&json!("lost"), &json!("deadline")]);
+    assert_eq!(waits.rest().pop().expect("a last event")["event"], "lost");
+    others.iter().for_each(|other| cluster.signal(*other, Signal::CONT));
+    cluster.await_leader().await;
+    let mut next = HttpPort::new(&cluster.http(others[0])).hold(&json!({"lock": "a", "ttl_ms": 2_000}));
+    next.until("granted");
+}
+
+/// A client that is stopped keeps its connection, and so its lock, until `max_ms`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_client_holds_until_the_longest_time() {
+    let cluster = Cluster::start().await;
+    let [one, two, _] = ports(&cluster);
+    let url = format!("http://{}/v1/ns/default/hold", cluster.http(1));
+    let body = json!({"lock": "a", "ttl_ms": 2_000, "max_ms": 6_000}).to_string();
+    let mut curl = std::process::Command::new("curl");
+    curl.args([
+        "-sSN",
+        "-H",
+        "content-type: application/json",
+        "-H",
+        "accept: application/x-ndjson",
+        "-d",
+        &body,
+        &url,
+    ]);
+    let curl = curl.stdout(std::process::Stdio::piped()).spawn().expect("curl");
+    let begun = Instant::now();
+    while holders(&one, "a") == 0 {
+        assert!(begun.elapsed() < PATIENCE, "no grant");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_child(&curl);
+    rustix::process::kill_process(pid, Signal::STOP).expect("stopped");
+    std::thread::sleep(Duration::from_millis(3_500));
+    assert_eq!(holders(&two, "a"), 1, "longer than its TTL");
+    await_free(&two, "a");
+    rustix::process::kill_process(pid, Signal::CONT).expect("continued");
+    let output = curl.wait_with_output().expect("ended");
+    let text = String::from_utf8(output.stdout).expect("a text");
+    let words: Vec<_> =
+        text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["event"].clone()).collect();
+    assert!(words.contains(&json!("ending")), "{words:?}");
+    assert_eq!(words.last(), Some(&json!("released")));
+}
+
+/// What all clients of the contention see.
+#[derive(Default)]
+struct Seen {
+    /// The times in which a client believed that it held the lock.
+    beliefs: Mutex<Vec<(Instant, Instant)>>,
+    newest: AtomicU64,
+    grants: AtomicUsize,
+    resumed: AtomicUsize,
+    stop: AtomicBool,
+}
+
+const TTL_MS: u64 = 3_000;
+const SILENCE: Duration = Duration::from_millis(TTL_MS * 6 / 10);
+
+/// A hold as its client sees it.
+struct Held<'a> {
+    seen: &'a Seen,
+    token: Option<u64>,
+    session: Value,
+    alive: usize,
+    /// Since when the client believes in it, and the last event that says so.
+    since: Option<(Instant, Instant)>,
+}
+
+impl Held<'_> {
+    fn event(&mut self) {
+        let now = Instant::now();
+        match &mut self.since {
+            Some((_, last)) if now.duration_since(*last) < SILENCE => *last = now,
+            Some(_) => {
+                self.over();
+                self.since = Some((now, now));
+            }
+            None => self.since = Some((now, now)),
+        }
+    }
+
+    /// The client no longer believes in it.
+    fn over(&mut self) {
+        if let Some((begun, last)) = self.since.take() {
+            self.seen.beliefs.lock().expect("not poisoned").push((begun, Instant::now().min(last + SILENCE)));
+        }
+    }
+
+    fn granted(&mut self, event: &Value) {
+        let granted: u64 = event["token"].as_str().expect("a token").parse().expect("a number");
+        self.session = event["session"].clone();
+        if let Some(token) = self.token {
+            assert_eq!(token, granted, "the hold continues");
+            self.seen.resumed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        assert!(self.seen.newest.swap(granted, Ordering::SeqCst) < granted, "an older token");
+        self.token = Some(granted);
+    }
+
+    /// Follows one stream. Returns true if the client is done with the hold.
+    fn follow(&mut self, stream: &mut EventReader, breaks: bool) -> bool {
+        while let Some(event) = stream.next() {
+            match event["event"].as_str().expect("a word") {
+                "granted" => {
+                    self.granted(&event);
+                    self.event();
+                }
+                "alive" if self.token.is_some() => {
+                    self.event();
+                    self.alive += 1;
+                    if self.alive == 1 && breaks {
+                        return false;
+                    }
+                    if 2 <= self.alive {
+                        return true;
+                    }
+                }
+                "lost" | "released" => return true,
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+/// One client: it holds the lock for some events again and again, and continues a hold at the next node if its stream
+/// breaks, or if it breaks it itself.
+fn contend(number: usize, ports: &[HttpPort], seen: &Seen) {
+    for round in 0.. {
+        if seen.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let body = json!({
+            "lock": "shared", "ttl_ms": TTL_MS, "handle": format!("secret-{number}-{round}"),
+            "request": format!("{number:08x}-0000-4000-8000-{round:012x}"),
+        });
+        let text = body.to_string();
+        let mut held = Held { seen, token: None, session: Value::Null, alive: 0, since: None };
+        let begun = Instant::now();
+        for at in number.. {
+            assert!(begun.elapsed() < 3 * PATIENCE, "client {number} gets no lock");
+            let Ok(mut stream) = ports[at % 3].try_stream("POST", "hold", Some(("application/json", &text))) else {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            };
+            let is_over = match stream.status {
+                200 => held.follow(&mut stream, at % 2 == 0),
+                _ => stream.next().is_some_and(|problem| problem["advice"] == "give_up"),
+            };
+            if is_over {
+                break;
+            }
+        }
+        held.over();
+        seen.grants.fetch_add(usize::from(held.token.is_some()), Ordering::Relaxed);
+        let call = format!("/v1/ns/default/sessions/{}/close", held.session.as_str().unwrap_or("1"));
+        let close = json!({"handle": body["handle"]}).to_string();
+        let closed = |port: &HttpPort| port.try_at("POST", &call, Some(("application/json", &close))).is_ok();
+        let _ = ports.iter().any(closed);
+    }
+}
+
+/// Clients hold a lock in turn while the leader is killed and streams break: no two clients believe in it at the same
+/// time, tokens grow, and the history is sound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_never_has_two_holders() {
+    let mut cluster = Cluster::start().await;
+    let seen = Arc::new(Seen::default());
+    let ports = Arc::new(ports(&cluster));
+    let clients: Vec<_> = (0..3)
+        .map(|number| {
+            let (ports, seen) = (Arc::clone(&ports), Arc::clone(&seen));
+            tokio::task::spawn_blocking(move || contend(number, &*ports, &seen))
+        })
+        .collect();
+    let until = async |count: &AtomicUsize, more: usize| {
+        let (before, begun) = (count.load(Ordering::Relaxed), Instant::now());
+        while count.load(Ordering::Relaxed) < before + more {
+            assert!(begun.elapsed() < 3 * PATIENCE, "nothing happens");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    for _ in 0..2 {
+        until(&seen.grants, 3).await;
+        let leader = cluster.await_leader().await;
+        cluster.kill(leader);
+        cluster.await_leader().await;
+        cluster.spawn(leader);
+        cluster.await_answer(leader).await;
+    }
+    until(&seen.resumed, 1).await;
+    seen.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.expect("no client failed");
+    }
+    let mut beliefs = seen.beliefs.lock().expect("not poisoned").clone();
+    beliefs.sort();
+    assert!(6 <= beliefs.len(), "{beliefs:?}");
+    for pair in beliefs.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two clients believed in the lock: {pair:?}");
+    }
+    let export = cluster.folder().join("history.jsonl");
+    let history = cluster.command(&["history", "--json"]).output().expect("the history");
+    std::fs::write(&export, history.stdout).expect("written");
+    let verified = cluster.command(&["verify", &export.to_string_lossy()]).output().expect("verified");
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+}
