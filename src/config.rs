@@ -7,6 +7,7 @@ mod check;
 mod draft;
 mod draft_tls;
 mod limits;
+mod metrics;
 mod place;
 mod quota;
 mod render;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use crate::model::Invalid;
 
 pub use limits::Limits;
+pub use metrics::{LockClass, MetricsLabels};
 pub use quota::Rates;
 pub use render::Joining;
 pub use timing::{Profile, Timing};
@@ -51,6 +53,8 @@ pub struct Config {
     pub rates: Rates,
     /// How many connections and watches the node serves.
     pub limits: Limits,
+    /// Which namespaces and classes of locks have their own metrics.
+    pub metrics: MetricsLabels,
     /// The protection of the listeners.
     pub tls: Tls,
     /// Host names under which the HTTP listener is reached, besides those of the members, `localhost` and IP addresses.

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod codec;
 pub mod storage;
 pub mod clock;
+mod telemetry;
 pub mod audit;
 pub mod net;
 mod protobuf;

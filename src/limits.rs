@@ -10,6 +10,7 @@ mod command_line;
 mod drill;
 mod history;
 mod members;
+mod metrics;
 mod net;
 mod raft;
 mod rpc;
@@ -23,6 +24,7 @@ pub use cycles::*;
 pub use drill::*;
 pub use history::*;
 pub use members::*;
+pub use metrics::*;
 pub use net::*;
 pub use raft::*;
 pub use rpc::*;
@@ -384,15 +386,6 @@ const _: () = assert!(
 const _: () = assert!(SNAPSHOT_BLOCK_BYTES + 2 * WAL_RECORD_BYTES <= SNAPSHOT_BLOCK_MAX_BYTES);
 
 const _: () = assert!(ELECTION_MS_MAX * TTL_MIN_IN_ELECTIONS <= TTL_MS_MAX, "the floor of a TTL must be allowed");
-/// Interval at which recorded metrics are merged.
-pub const METRICS_UPKEEP_MS: u64 = 5_000;
-/// Upper bounds of the histograms of times, in seconds.
-pub const SECONDS_BUCKETS: &[f64] = &[
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-    600.0,
-];
-/// Upper bounds of the histograms of counts.
-pub const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
 
 #[cfg(test)]
 mod tests;

@@ -125,6 +125,7 @@ impl Cluster {
                 http_hosts: Vec::new(),
                 auth: auth.clone(),
                 limits: Limits::default(),
+                metrics: crate::config::MetricsLabels::default(),
                 audit: audit.as_ref().map(|directory| directory.join(format!("n{id}.jsonl"))),
             };
             let mut options =

@@ -17,9 +17,33 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest: a module may import only from those before it.
 const MODULES: &[&str] = &[
-    "manual", "limits", "model", "auth", "history", "faults", "state", "machine", "codec", "storage", "clock", "audit",
-    "net", "protobuf", "raft", "service", "config", "node", "client", "compat", "rpc", "testing", "certs", "shapes",
-    "http", "cli",
+    "manual",
+    "limits",
+    "model",
+    "auth",
+    "history",
+    "faults",
+    "state",
+    "machine",
+    "codec",
+    "storage",
+    "clock",
+    "telemetry",
+    "audit",
+    "net",
+    "protobuf",
+    "raft",
+    "service",
+    "config",
+    "node",
+    "client",
+    "compat",
+    "rpc",
+    "testing",
+    "certs",
+    "shapes",
+    "http",
+    "cli",
 ];
 
 /// Modules that a module must not import although they are lower: (module, what it never names).

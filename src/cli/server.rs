@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::error::Failure;
-use super::listen;
+use super::{exposition, listen, process_metrics};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Listen, Protection};
 use crate::http::{self, Render};
@@ -59,16 +59,22 @@ impl Instruments {
         let buckets = |builder: PrometheusBuilder, name: &str, bounds: &[f64]| {
             builder.set_buckets_for_metric(Matcher::Suffix(name.to_owned()), bounds)
         };
-        let builder = buckets(PrometheusBuilder::new(), "_seconds", limits::SECONDS_BUCKETS)
-            .and_then(|builder| buckets(builder, "_an_entry", limits::COUNT_BUCKETS));
+        let in_log_time = |builder: PrometheusBuilder, name: &str| {
+            builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), limits::LOG_SECONDS_BUCKETS)
+        };
+        let builder = buckets(PrometheusBuilder::new(), "_duration_seconds", limits::SECONDS_BUCKETS)
+            .and_then(|builder| buckets(builder, "_commands", limits::COUNT_BUCKETS))
+            .and_then(|builder| in_log_time(builder, "lockkeeper_wait_duration_seconds"))
+            .and_then(|builder| in_log_time(builder, "lockkeeper_hold_duration_seconds"));
         let installed = builder.and_then(PrometheusBuilder::install_recorder);
         let handle = installed.map_err(|error| Failure::new(ErrorCode::Internal, format!("metrics: {error}")))?;
         Ok(Self { handle })
     }
 
-    fn render(&self) -> Render {
+    /// Returns what renders the metrics of a node of this process.
+    fn render(&self, node: u64) -> Render {
         let handle = self.handle.clone();
-        Arc::new(move || handle.render())
+        Arc::new(move || exposition::of_node(&(handle.render() + &process_metrics::text()), node))
     }
 
     /// Merges recorded values from time to time, so that their number does not grow on a node whose metrics are never
@@ -146,7 +152,7 @@ impl Server {
             async move { rpc::serve(routes, client, client_tls, ended).await.map_err(|error| error.to_string()) },
         );
         if let Some(listener) = http {
-            let (service, info, render) = (node.service(), node.info(), instruments.render());
+            let (service, info, render) = (node.service(), node.info(), instruments.render(node.id()));
             servers.spawn(async move {
                 http::serve(listener, http_tls, service, info, render, hosts, stopped)
                     .await

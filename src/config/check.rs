@@ -38,6 +38,7 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         log_level: log_level(&draft)?,
         rates: super::quota::rates(&draft)?,
         limits: draft.limits.check()?,
+        metrics: draft.metrics.check()?,
         tls,
         http_hosts: http_hosts(&draft)?,
         auth,

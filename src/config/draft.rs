@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::ConfigError;
 use super::draft_tls::{DraftTls, FileTls};
 use super::limits::{DraftLimits, FileLimits};
+use super::metrics::{DraftMetrics, FileMetrics};
 use super::place::{At, Source, line_of};
 use crate::model::parse_cluster_id;
 
@@ -32,6 +33,7 @@ pub(super) struct Draft {
     /// Quotas by the name of the namespace.
     pub(super) rates: Vec<(String, At<u64>)>,
     pub(super) limits: DraftLimits,
+    pub(super) metrics: DraftMetrics,
     pub(super) tls: DraftTls,
     pub(super) http_hosts: Vec<At<String>>,
     pub(super) auth: Option<At<String>>,
@@ -71,6 +73,8 @@ struct File {
     quota: FileQuota,
     #[serde(default)]
     limits: FileLimits,
+    #[serde(default)]
+    metrics: FileMetrics,
 }
 
 #[derive(Deserialize, Default)]
@@ -188,6 +192,7 @@ impl Draft {
             rate: file.quota.commands_a_second.map(|value| source.at(value)),
             rates: file.quota.namespace.into_iter().map(|(of, rate)| (of, source.at(rate.commands_a_second))).collect(),
             limits: DraftLimits::new(file.limits, &source),
+            metrics: DraftMetrics::new(file.metrics, &source),
             tls: DraftTls::new(file.tls, &source),
             http_hosts: file.http.hosts.into_iter().map(|value| source.at(value)).collect(),
             auth: file.auth.map(|auth| source.at(auth.file)),

@@ -263,6 +263,32 @@ fn limits_are_read_and_checked() {
     }
 }
 
+/// The labels of metrics are read in their order. Too many, a name twice, and a name that stands for all others are
+/// refused with their places.
+#[test]
+fn labels_of_metrics_are_read_and_checked() {
+    assert_eq!(read(GOOD).expect("good").metrics, MetricsLabels::default());
+    let class = |name: &str, prefix: &str| format!("[[metrics.class]]\nname = \"{name}\"\nprefix = \"{prefix}\"\n");
+    let section = |text: &str| format!("[metrics]\n{text}\n[quota]");
+    let both =
+        section(&format!("namespaces = [\"ci\", \"default\"]\n{}{}", class("jobs", "job/"), class("all-j", "j")));
+    let labels = read(&GOOD.replace("[quota]", &both)).expect("good").metrics;
+    let names: Vec<_> = labels.namespaces.iter().map(crate::model::Namespace::as_str).collect();
+    let of = |name: &str, prefix: &str| LockClass { name: name.to_owned(), prefix: prefix.to_owned() };
+    assert_eq!((names, labels.classes), (vec!["ci", "default"], vec![of("jobs", "job/"), of("all-j", "j")]));
+
+    let many = (0..33).map(|number| format!("\"n{number}\"")).collect::<Vec<_>>().join(", ");
+    let many = section(&format!("namespaces = [{many}]"));
+    refused("[quota]", &many, "n1.toml:25: ", "metrics.namespaces has 33 entries, and 32 are the most");
+    let many: String = (0..17).map(|number| class(&format!("c{number}"), "p")).collect();
+    refused("[quota]", &section(&many), "n1.toml:74: ", "metrics.class has 17 entries, and 16 are the most");
+    refused("[quota]", &section("namespaces = [\"Ci\"]"), "n1.toml:25: ", "metrics.namespaces must be");
+    refused("[quota]", &section("namespaces = [\"other\"]"), "n1.toml:25: ", "stands for all that have no metrics");
+    refused("[quota]", &section(&class("a", "")), "n1.toml:27: ", "has 0 bytes; write 1 to 255");
+    let twice = class("a", "x") + &class("a", "y");
+    refused("[quota]", &section(&twice), "n1.toml:29: ", "two metrics.class have the name \"a\"");
+}
+
 const PAGE: &str = include_str!("../manual/config.md");
 
 /// Returns the first cells of the tables below a heading of the page, without their backticks.
@@ -287,6 +313,17 @@ fn the_page_has_every_key() {
         match key.as_str() {
             "listen" | "timing" | "log" | "http" | "limits" => {
                 keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
+            }
+            "metrics" => {
+                for of in keys_of("[metrics]") {
+                    match of.as_str() {
+                        "class" => {
+                            let of_class = keys_of("[[metrics.class]]").into_iter();
+                            keys.extend(of_class.map(|of| format!("metrics.class.{of}")));
+                        }
+                        _ => keys.push(format!("metrics.{of}")),
+                    }
+                }
             }
             "member" => keys.extend(keys_of("[[member]]").into_iter().map(|of| format!("member.{of}"))),
             "quota" => {

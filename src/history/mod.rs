@@ -60,6 +60,11 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// The size of the history of all namespaces, in bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Records that the dirty keys were taken, so that a segment that is written from now on is dirty again.
     pub(crate) fn carried_over(&mut self) {
         self.round += 1;

@@ -1,8 +1,10 @@
 //! The HTTP port: health, readiness, metrics, and the calls under `/v1`.
 //!
-//! Knows: limits, model, net, service, client's retries, rpc's claims, shapes. Never: the machine, storage, consensus.
+//! Knows: limits, model, net, telemetry, service, client's retries, rpc's claims, shapes. Never: the machine, storage,
+//! consensus.
 
 mod api;
+mod measured;
 mod origin;
 
 use std::future::Future;
@@ -34,6 +36,7 @@ use crate::model::Query;
 use crate::net::{self, ConnectionInfo, PortTls, arrivals, secured};
 use crate::rpc::Tasks;
 use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
+use crate::telemetry::CallMetrics;
 
 /// Returns all metrics in the text format of Prometheus.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
@@ -68,7 +71,7 @@ pub async fn serve<S: LockService>(
     hosts: Hosts,
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    let tasks = Tasks::default();
+    let (tasks, measures) = (Tasks::default(), Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
     let calls = api::routes(service.clone(), info, tasks.clone(), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
@@ -78,7 +81,8 @@ pub async fn serve<S: LockService>(
         .merge(calls)
         .fallback(api::no_such_path)
         .method_not_allowed_fallback(api::no_such_method)
-        .layer(from_fn_with_state(hosts, origin::protect));
+        .layer(from_fn_with_state(hosts, origin::protect))
+        .layer(from_fn_with_state(measures, measured::measured));
     serve_routes(listener, tls, routes, stopped(stop)).await?;
     tasks.ended().await;
     Ok(())

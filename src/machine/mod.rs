@@ -34,10 +34,13 @@ mod replay;
 mod requests;
 mod restore;
 mod session;
+mod sizes;
 mod unlock;
 mod upgrade;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub use sizes::{NamespaceSizes, Waits};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

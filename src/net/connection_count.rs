@@ -4,14 +4,17 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use metrics::Counter;
+
 use super::port::{ConnectionLimits, Port};
 
 /// The connections of one listener.
 #[derive(Debug)]
 pub(super) struct ConnectionCount {
-    port: Port,
     limits: ConnectionLimits,
     counts: Mutex<Counts>,
+    /// Connections that were refused, by the limit.
+    refused: [Counter; ConnectionLimits::LABELS.len()],
 }
 
 #[derive(Debug, Default)]
@@ -50,26 +53,35 @@ impl Counts {
 }
 
 impl ConnectionLimits {
-    /// Returns the limit that one more connection would exceed, as the label of a metric.
-    fn exceeded(&self, all: Count, of_address: Count) -> Option<&'static str> {
+    /// Names of the limits, as labels of a metric.
+    const LABELS: [&str; 4] = ["open", "open_an_address", "unproven", "unproven_an_address"];
+
+    /// Returns the place of the limit that one more connection would exceed.
+    fn exceeded(&self, all: Count, of_address: Count) -> Option<usize> {
         let exceeded = [
-            (self.open <= all.open, "open"),
-            (self.open_an_address <= of_address.open, "open_an_address"),
-            (self.unproven <= all.unproven, "unproven"),
-            (self.unproven_an_address <= of_address.unproven, "unproven_an_address"),
+            self.open <= all.open,
+            self.open_an_address <= of_address.open,
+            self.unproven <= all.unproven,
+            self.unproven_an_address <= of_address.unproven,
         ];
-        exceeded.into_iter().find_map(|(exceeded, label)| exceeded.then_some(label))
+        exceeded.into_iter().position(|exceeded| exceeded)
     }
 }
 
 impl ConnectionCount {
     pub(super) fn new(port: Port) -> Arc<Self> {
+        Self::with(port.limits(), port)
+    }
+
+    fn with(limits: ConnectionLimits, port: Port) -> Arc<Self> {
         let name = "lockkeeper_connections_refused_total";
         metrics::describe_counter!(
             name,
             "Connections that were closed at once because a limit of their port was reached"
         );
-        Arc::new(Self { port, limits: port.limits(), counts: Mutex::default() })
+        let refused =
+            ConnectionLimits::LABELS.map(|limit| metrics::counter!(name, "port" => port.name(), "limit" => limit));
+        Arc::new(Self { limits, counts: Mutex::default(), refused })
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -84,8 +96,7 @@ impl ConnectionCount {
         let of_address = address.and_then(|address| counts.of.get(&address).copied()).unwrap_or_default();
         if let Some(limit) = self.limits.exceeded(counts.all, of_address) {
             drop(counts);
-            let name = "lockkeeper_connections_refused_total";
-            metrics::counter!(name, "port" => self.port.name(), "limit" => limit).increment(1);
+            self.refused[limit].increment(1);
             return None;
         }
         counts.change(address, |count| (count.open, count.unproven) = (count.open + 1, count.unproven + 1));
@@ -119,7 +130,7 @@ mod tests {
         ConnectionLimits { open: 6, open_an_address: 3, unproven: 4, unproven_an_address: 2 };
 
     fn counting() -> Arc<ConnectionCount> {
-        Arc::new(ConnectionCount { port: Port::Client, limits: LIMITS, counts: Mutex::default() })
+        ConnectionCount::with(LIMITS, Port::Client)
     }
 
     fn address(last: u8) -> IpAddr {

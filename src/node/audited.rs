@@ -163,11 +163,15 @@ impl Node {
         permitted.map_err(|error| self.noted(act.name, error))
     }
 
-    /// Writes that a caller of this node was refused, unless the same caller was in the last second. Returns the error.
+    /// Counts that a caller of this node was refused. Also writes it, unless the same caller was refused in the last
+    /// second. Returns the error.
     pub(super) fn noted(&self, act: &'static str, error: ServiceError) -> ServiceError {
         let refused = matches!(error, ServiceError::Forbidden { .. } | ServiceError::Unauthenticated { .. });
         // Another node writes about its own callers.
         let from_here = matches!(self.caller.source, Source::Connection(_));
+        if refused && from_here {
+            self.core.shared.metrics.refusals.of_caller(&error);
+        }
         if let Some(log) = self.core.audit.as_ref().filter(|_| refused && from_here) {
             let record = self.record(Act::new(act, [("result", error.to_string())]), Phase::Refused);
             if let Err(error) = log.write_refusal(record) {

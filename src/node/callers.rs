@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use super::Node;
 use super::auth::{Auth, Caller};
 use super::judge::Judge;
+use super::validate;
 use crate::auth::{Access, AuthError, ClusterRight, On, Right, Who, principal_name};
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::{Event, Invalid, Principal, SessionId};
-use crate::service::{Events, Scope, ServiceError, Source};
+use crate::service::{Events, LockService, NotSent, Scope, ServiceError, Source, Subscription};
 
 /// What the caller of a subscription may see of its events.
 enum Sight {
@@ -89,6 +91,34 @@ impl Node {
     pub(super) fn needs(&self, right: ClusterRight) -> Result<(), ServiceError> {
         let Some(judge) = self.judge()? else { return Ok(()) };
         judge.access.need_cluster(&judge.principal, right).map_err(|denied| self.noted("operate", denied.into()))
+    }
+
+    /// Subscribes a caller to the events that it may see.
+    pub(super) fn subscribe_judged(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        let judge = self.judge()?;
+        validate::scope(&subscription.scope)?;
+        if let Some(of) = subscription.cluster_id {
+            let here = self.core.consensus.cluster_id().borrow().ok_or_else(|| self.not_sent(NotSent::NoLeader))?;
+            if of != here {
+                let bound = format!("of this cluster, {here:032x}");
+                return Err(Invalid::new("position", bound, format!("one of {of:032x}")).into());
+            }
+        }
+        match subscription.scope {
+            Scope::SessionEnd(session) => {
+                self.watched(subscription.scope, || self.core.shared.hub.session_end(session))
+            }
+            Scope::Holds(session) => self.hold_events(session),
+            Scope::Namespace { .. } | Scope::Session(_) => {
+                subscription.after.map_or(Ok(()), |after| self.core.shared.hub.keeps_after(after))?;
+                let watcher = self.core.watchers.admit(self.source(judge.as_ref())).map_err(ServiceError::not_sent)?;
+                self.watched(subscription.scope.clone(), || {
+                    let (events, feed) = self.core.shared.hub.subscribe(subscription);
+                    self.spawn(feed.map(|()| drop(watcher)));
+                    events
+                })
+            }
+        }
     }
 
     /// Returns those of the events that the caller may see. They end with an error as soon as the caller may no longer

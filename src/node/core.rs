@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use super::watchers::Watchers;
 use super::wrong_handles::WrongHandles;
 use crate::audit::AuditLog;
 use crate::clock::{Clock, Instant};
+use crate::config::Config;
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings, DigestClaim};
 use crate::net::{PeerTls, PortTls};
@@ -46,6 +48,8 @@ pub(super) struct Core {
     pub(super) queue: Arc<ProposalQueue>,
     /// Digest that most voters agree on; the next entry carries it.
     pub(super) agreed: AgreedDigest,
+    /// The node's directory; `None` for a node in memory.
+    pub(super) data: Option<PathBuf>,
     /// Limits the commands per second that enter the queue.
     pub(super) rate_limits: RateLimits,
     /// Limits the wrong handles of each source.
@@ -119,11 +123,11 @@ impl fmt::Debug for Core {
 }
 
 impl Shared {
-    pub(super) fn new(node: u64, clock: Arc<dyn Clock>, certificates: Option<PeerCertificates>) -> Self {
+    pub(super) fn new(config: &Config, clock: Arc<dyn Clock>, certificates: Option<PeerCertificates>) -> Self {
         Self {
             hub: Arc::new(Hub::new()),
             claim_waiters: ClaimWaiters::default(),
-            metrics: Metrics::new(node),
+            metrics: Metrics::new(config),
             decided: Arc::default(),
             applied_at: AtomicU64::new(clock.now().as_nanos()),
             clock,
@@ -132,6 +136,11 @@ impl Shared {
             certificates,
             fatal: watch::Sender::new(None),
         }
+    }
+
+    /// Whether the node has a directory. A node in memory has none.
+    pub(super) fn has_directory(&self) -> bool {
+        self.lock.get().is_some()
     }
 
     /// Keeps the lock of the directory from now on.

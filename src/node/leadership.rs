@@ -32,6 +32,7 @@ pub(super) async fn publish(node: Node) {
             if !leads {
                 node.core.queue.reject_all(hint.clone());
             }
+            node.core.shared.metrics.has_leader.set(f64::from(u8::from(hint.is_some())));
             node.core.leader.send_replace(hint);
         }
         let endpoints: Vec<_> = node.core.members().into_values().map(|member| member.client).collect();

@@ -14,6 +14,7 @@ use super::audited;
 use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
 use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
+use super::metrics::sampler;
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
 use super::wrong_handles::WrongHandles;
@@ -265,7 +266,7 @@ async fn open_here(
     settings.process = clock.random_u128();
     let founds = config.peers_id.is_none();
     let (PeerNetwork { connector, incoming }, certificates) = network.network(&config)?;
-    let shared = Arc::new(Shared::new(config.node, Arc::clone(&clock), certificates));
+    let shared = Arc::new(Shared::new(&config, Arc::clone(&clock), certificates));
     let (wal, state, recovered): (Arc<dyn Wal>, Arc<dyn StateStore>, _) = if let Some(disk) = memory {
         let recovered = disk.state.recover(&disk.wal)?;
         settings.disk = disk.id;
@@ -283,7 +284,7 @@ async fn open_here(
         settings.disk = opened.identity.disk;
         (Arc::new(opened.wal), Arc::new(opened.state), opened.recovered)
     };
-    let hooks = hooks(&shared, &tasks);
+    let hooks = Arc::new(RaftCallbacks { shared: Arc::clone(&shared), tasks: Arc::downgrade(&tasks) });
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announcements::own(&config, settings.disk);
     let node = assemble((config, guards), settings, announcement, clock, shared, consensus, tasks);
@@ -307,10 +308,6 @@ async fn serve_peers(node: Node, incoming: Incoming) {
     if let Err(error) = node.core.consensus.serve(incoming, stopped).await {
         node.core.shared.fatal.send_replace(Some(format!("the port for the other nodes failed: {error}")));
     }
-}
-
-fn hooks(shared: &Arc<Shared>, tasks: &Arc<Tasks>) -> Arc<RaftCallbacks> {
-    Arc::new(RaftCallbacks { shared: Arc::clone(shared), tasks: Arc::downgrade(tasks) })
 }
 
 /// Opens the node's directory. A new directory gets the random disk id `disk`.
@@ -354,6 +351,7 @@ fn assemble(
         shared: Arc::clone(&shared),
         queue: Arc::default(),
         agreed: AgreedDigest::default(),
+        data: shared.has_directory().then_some(config.data),
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: WrongHandles::default(),
         backups: Arc::default(),
@@ -374,6 +372,7 @@ fn assemble(
     node.spawn(leadership::publish(node.clone()));
     node.spawn(forward::forward_unsent(node.clone()));
     node.spawn(watchdog::run(node.clone()));
+    node.spawn(sampler::run(node.clone()));
     node.spawn(announcements::keep(node.clone()));
     node.spawn(consistency::compare(node.clone()));
     node.spawn(audited::keep(node.clone()));

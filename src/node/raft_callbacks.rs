@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -28,8 +29,16 @@ impl Hooks for RaftCallbacks {
     }
 
     fn installed(&self, newest: Position) {
+        // At a start the state is this node's own, and the node does not exist yet.
+        if self.shared.core.get().is_some() {
+            self.shared.metrics.snapshots_installed.increment(1);
+        }
         self.shared.hub.skip_to(newest);
         self.shared.claim_waiters.wake_all();
+    }
+
+    fn checkpointed(&self, took: Duration) {
+        self.shared.metrics.checkpoint_seconds.record(took.as_secs_f64());
     }
 
     fn stopped(&self, why: &str) {

@@ -1,14 +1,36 @@
 //! Renewals on the leader: those that it refuses at once need no place in the log.
 
 use super::Node;
+use super::forward::{Forward, Forwarded, unexpected};
 use super::judge::Judge;
-use super::proof::shown;
+use super::proof::{replace_proof, shown};
 use super::proposer::queue::Now;
 use super::service::{answered, refused, veiled};
 use crate::model::Reply;
 use crate::service::{RenewalCall, ServiceError};
 
 impl Node {
+    /// Renews what a caller asks for here, or at the leader.
+    pub(super) async fn renew_judged(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let judge = self.judge()?;
+        for renewal in &mut renewals {
+            let shown = shown(renewal.target.session(), &renewal.proof);
+            match self.limit_guesses(judge.as_ref(), shown) {
+                Ok(proven) => replace_proof(&mut renewal.proof, proven),
+                Err(error @ ServiceError::NotSent { .. }) => return Err(error),
+                // A wrong handle is answered in its place in the list.
+                Err(_) => {}
+            }
+        }
+        if self.serves().await {
+            return self.renew_here(judge.as_ref(), renewals).await;
+        }
+        let Forwarded::Replies(replies) = Box::pin(self.send_to_leader(Forward::Renew(renewals), None)).await? else {
+            return Err(unexpected());
+        };
+        Ok(replies)
+    }
+
     /// Renews sessions and leases on this node, which leads.
     pub(super) async fn renew_here(
         &self,

@@ -17,7 +17,7 @@ use crate::auth::{ClusterRight, Denied, Who};
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::{
-    Command, Invalid, LockKey, LogTime, Outcome, Principal, Query, QueryReply, QueryResult, Refusal, Reply, SessionId,
+    Command, LockKey, LogTime, Outcome, Principal, Query, QueryReply, QueryResult, Refusal, Reply, SessionId,
     Submission,
 };
 use crate::raft::ProposeError;
@@ -35,8 +35,12 @@ impl LockService for Node {
     ) -> Result<Self, ServiceError> {
         let mut node = Self { caller: Caller { source, who: Who::Anonymous, from }, ..self.clone() };
         if self.knows_callers() {
-            node.caller.who = who().map_err(|error| node.noted("login", error))?;
-            node.judge().map_err(|error| node.noted("login", error))?;
+            let known = who().and_then(|who| {
+                node.caller.who = who;
+                node.judge().map(drop)
+            });
+            self.core.shared.metrics.refusals.of_answer(&known);
+            known.map_err(|error| node.noted("login", error))?;
         }
         Ok(node)
     }
@@ -54,33 +58,20 @@ impl LockService for Node {
     }
 
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
-        match self.act_of(&call.command) {
+        let answering = match self.act_of(&call.command) {
             None => Either::Left(self.submit_judged(call)),
             Some(act) => {
                 let permitted = self.permits_act(&act, &call.command);
                 Either::Right(Box::pin(self.audited(act, permitted, self.submit_judged(call))))
             }
-        }
+        };
+        answering.inspect(|reply| self.core.shared.metrics.refusals.of_reply(reply))
     }
 
-    async fn renew(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let judge = self.judge()?;
-        for renewal in &mut renewals {
-            let shown = shown(renewal.target.session(), &renewal.proof);
-            match self.limit_guesses(judge.as_ref(), shown) {
-                Ok(proven) => replace_proof(&mut renewal.proof, proven),
-                Err(error @ ServiceError::NotSent { .. }) => return Err(error),
-                // A wrong handle is answered in its place in the list.
-                Err(_) => {}
-            }
-        }
-        if self.serves().await {
-            return self.renew_here(judge.as_ref(), renewals).await;
-        }
-        let Forwarded::Replies(replies) = Box::pin(self.send_to_leader(Forward::Renew(renewals), None)).await? else {
-            return Err(unexpected());
-        };
-        Ok(replies)
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let replies = self.renew_judged(renewals).await;
+        self.core.shared.metrics.refusals.of_replies(&replies);
+        replies
     }
 
     async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
@@ -102,46 +93,15 @@ impl LockService for Node {
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
-        let judge = self.judge()?;
-        validate::query(&query)?;
-        match freshness {
-            Freshness::Stale => self.read(judge.as_ref(), &query),
-            Freshness::Linearizable => {
-                if self.serves().await {
-                    return self.query_here(judge.as_ref(), &query).await;
-                }
-                let answer = Box::pin(self.send_to_leader(Forward::Query(query), None)).await?;
-                let Forwarded::QueryReply(answered) = answer else { return Err(unexpected()) };
-                Ok(answered)
-            }
-        }
+        let answer = self.query_judged(query, freshness).await;
+        self.core.shared.metrics.refusals.of_answer(&answer);
+        answer
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        let judge = self.judge()?;
-        validate::scope(&subscription.scope)?;
-        if let Some(of) = subscription.cluster_id {
-            let here = self.core.consensus.cluster_id().borrow().ok_or_else(|| self.not_sent(NotSent::NoLeader))?;
-            if of != here {
-                let bound = format!("of this cluster, {here:032x}");
-                return Err(Invalid::new("position", bound, format!("one of {of:032x}")).into());
-            }
-        }
-        match subscription.scope {
-            Scope::SessionEnd(session) => {
-                self.watched(subscription.scope, || self.core.shared.hub.session_end(session))
-            }
-            Scope::Holds(session) => self.hold_events(session),
-            Scope::Namespace { .. } | Scope::Session(_) => {
-                subscription.after.map_or(Ok(()), |after| self.core.shared.hub.keeps_after(after))?;
-                let watcher = self.core.watchers.admit(self.source(judge.as_ref())).map_err(ServiceError::not_sent)?;
-                self.watched(subscription.scope.clone(), || {
-                    let (events, feed) = self.core.shared.hub.subscribe(subscription);
-                    self.spawn(feed.map(|()| drop(watcher)));
-                    events
-                })
-            }
-        }
+        let events = self.subscribe_judged(subscription);
+        self.core.shared.metrics.refusals.of_answer(&events);
+        events
     }
 
     fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
@@ -327,6 +287,23 @@ impl Node {
                 () = notified => {}
                 () = changed(&mut rules) => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(reply),
+            }
+        }
+    }
+
+    /// Answers a query of a caller here, or at the leader.
+    async fn query_judged(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        let judge = self.judge()?;
+        validate::query(&query)?;
+        match freshness {
+            Freshness::Stale => self.read(judge.as_ref(), &query),
+            Freshness::Linearizable => {
+                if self.serves().await {
+                    return self.query_here(judge.as_ref(), &query).await;
+                }
+                let answer = Box::pin(self.send_to_leader(Forward::Query(query), None)).await?;
+                let Forwarded::QueryReply(answered) = answer else { return Err(unexpected()) };
+                Ok(answered)
             }
         }
     }

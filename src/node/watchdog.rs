@@ -1,5 +1,5 @@
-//! The watchdog of a node: publishes sizes, stops a node that does not fit its cluster, and moves leadership from a
-//! node whose clock lost too much time.
+//! The watchdog of a node: stops a node that does not fit its cluster, and moves leadership from a node whose clock lost
+//! too much time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use super::Node;
 use crate::clock::Instant;
 use crate::limits;
 
-/// Publishes sizes once a second, stops a node whose timing or build does not fit its cluster, and hands leadership
-/// over when too much real time was not counted.
+/// Stops a node whose timing or build does not fit its cluster, and hands leadership over when too much real time was
+/// not counted. Looks once a second.
 pub(super) async fn run(node: Node) {
     let core = Arc::clone(&node.core);
     let mut stop = core.stop.subscribe();
@@ -21,17 +21,8 @@ pub(super) async fn run(node: Node) {
             core.shared.fatal.send_replace(Some(why));
             return;
         }
-        let (totals, skipped) = core.consensus.machine(|machine| (machine.totals(), machine.deadlock_checks_skipped()));
-        let metrics = &core.shared.metrics;
-        metrics.sizes(totals);
-        metrics.deadlock_checks_skipped.absolute(skipped);
-        metrics.tasks.set(node.tasks.alive() as f64);
-        metrics.wal_bytes.set(core.consensus.log_bytes() as f64);
-        metrics.snapshot_bytes.set(core.consensus.snapshot_bytes().unwrap_or_default() as f64);
-        metrics.applied.set(core.consensus.watch().borrow().applied.unwrap_or_default() as f64);
         let now = core.clock.now();
         let lost = core.queue.uncounted(now);
-        metrics.log_time_lag_seconds.set(lost.as_secs_f64());
         if node.leads() && hand_overs.due(now, lost) {
             let ms = u64::try_from(lost.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(node = core.id, lost_ms = ms, "too much time was not counted within a minute: handing over");

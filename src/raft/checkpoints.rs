@@ -55,13 +55,16 @@ impl Shared {
             }
             self.take(&mut core)
         };
+        let begun = tokio::time::Instant::now();
         self.wait_synced(&head).await?;
         let (done, finished) = awaited();
         self.store.submit(Job::Checkpoint(Checkpoint { changes: written(taken.handed_over()), head }, done));
         match finished.await {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => self.rebuild_gated().await,
             result => result,
-        }
+        }?;
+        self.hooks.checkpointed(begun.elapsed());
+        Ok(())
     }
 
     /// Replaces the mirror with the table in memory. The table is read in parts, and entries are applied between them.

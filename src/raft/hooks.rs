@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -15,6 +16,8 @@ pub trait Hooks: Send + Sync + 'static {
     /// The whole state was replaced, at a start or by a snapshot. The events up to `newest` were not reported on this
     /// node; later ones will be.
     fn installed(&self, newest: Position);
+    /// The changes of the state were written to the mirror, in this time.
+    fn checkpointed(&self, took: Duration);
     /// This node must stop, for this reason. Called at most once.
     fn stopped(&self, why: &str);
     /// Handles a call from another node, `sender`. The result is sent back to it.

@@ -40,10 +40,14 @@ pub(crate) struct Indexes {
 pub(crate) struct Usage {
     /// Live sessions and tombstones.
     pub(crate) sessions: u64,
+    /// Sessions that are live.
+    pub(crate) open_sessions: u64,
     /// Locks in use.
     pub(crate) locks: u64,
     /// Takes that wait, hold or are remembered.
     pub(crate) takes: u64,
+    /// Holds of all locks.
+    pub(crate) holders: u64,
     /// Requests that wait.
     pub(crate) waiters: u64,
     /// Processes that gave signs of life.
@@ -79,6 +83,7 @@ impl Indexes {
         change.put(&mut self.deadlines, (session.deadline, DeadlineOf::Session(id)));
         self.change_handle(&session.namespace, &session.handle, id, change);
         self.count(&session.namespace, |usage| &mut usage.sessions, change);
+        self.count(&session.namespace, |usage| &mut usage.open_sessions, change);
         change.count(&mut self.totals.sessions);
     }
 
@@ -108,6 +113,7 @@ impl Indexes {
         if holder.is_recalled() {
             self.change_recalled(holder.request.claim.session(), token, change);
         }
+        self.count(&key.namespace, |usage| &mut usage.holders, change);
         change.count(&mut self.totals.holders);
     }
 

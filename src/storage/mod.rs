@@ -6,6 +6,7 @@
 
 mod backup;
 mod catch_panic;
+mod disk_use;
 mod error;
 mod fs;
 mod head;
@@ -21,6 +22,7 @@ mod wal;
 
 pub use backup::{BackupError, lay_out, open_backup};
 pub use catch_panic::panics_are_caught;
+pub use disk_use::DiskUse;
 pub use error::OpenError;
 pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};

@@ -51,6 +51,9 @@ pub struct Opened {
     pub lock: DirectoryLock,
 }
 
+/// Name of the mirror's directory.
+pub(super) const MIRROR: &str = "state";
+
 /// Opens `dir`, or creates it with the identity that `create` returns. A start finishes an interrupted install of a
 /// snapshot.
 pub fn open(
@@ -59,7 +62,7 @@ pub fn open(
     create: impl FnOnce() -> Identity,
     options: &Options,
 ) -> Result<Opened, OpenError> {
-    let (wal_dir, snapshots, state) = (dir.join("wal"), dir.join("snapshot"), dir.join("state"));
+    let (wal_dir, snapshots, state) = (dir.join("wal"), dir.join("snapshot"), dir.join(MIRROR));
     for directory in [dir, &wal_dir, &snapshots] {
         create_directory(directory).map_err(|error| OpenError::io("create", directory, error))?;
     }

@@ -145,8 +145,9 @@ impl Resources {
             status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
         let entries = |what: &str| fs::read_dir(format!("/proc/{process}/{what}")).map_or(0, Iterator::count);
         let metrics = get(&cluster.http(node), "/metrics");
-        let tasks =
-            metrics.lines().find_map(|line| line.strip_prefix("lockkeeper_tasks{")?.split_once("} ")?.1.parse().ok());
+        let tasks = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("lockkeeper_runtime_tasks{")?.split_once("} ")?.1.parse().ok());
         Self {
             memory_kib: memory.expect("a size"),
             descriptors: entries("fd"),

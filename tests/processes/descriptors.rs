@@ -160,7 +160,7 @@ async fn a_node_without_descriptors_keeps_serving() {
     let metrics = get(&http, "/metrics");
     let failures = metrics
         .lines()
-        .find_map(|line| line.strip_prefix("lockkeeper_accept_failures_total{port=\"client\"} "))
+        .find_map(|line| line.strip_prefix("lockkeeper_accept_failures_total{node=\"1\",port=\"client\"} "))
         .expect("counted");
     let failures: u128 = failures.parse().expect("a number");
     let pauses = begun.elapsed().as_millis() / u128::from(limits::ACCEPT_PAUSE_MS) + 1;

@@ -29,6 +29,7 @@ mod recipes;
 mod redis;
 mod lock_command;
 mod members;
+mod metrics;
 mod pages;
 mod ports;
 mod private_files;

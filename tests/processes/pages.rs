@@ -24,6 +24,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", "builds for minutes; `scripts/check.sh` builds the same program and runs it"),
     ("testing.md", "scripts/check.sh", "runs all tests, and so this one"),
     ("testing.md", "scripts/nemesis.sh", "runs for minutes; the tests of `crash` are its short form"),
+    ("monitoring.md", "promtool", "is not everywhere; `scripts/judge-metrics.sh` runs it"),
     ("other-languages.md", "grpcurl", "is not everywhere; `tests/service/other_languages.rs` makes the same calls"),
 ];
 /// Commands that run until they are stopped. They continue in the background while the rest of the page runs.

@@ -180,12 +180,12 @@ async fn rebinding_reads_nothing() {
         answer
     };
     let own = answer(&format!("host: {address}"));
-    assert!(own.starts_with("HTTP/1.1 200") && own.contains("lockkeeper_term"), "{own}");
+    assert!(own.starts_with("HTTP/1.1 200") && own.contains("lockkeeper_raft_term"), "{own}");
     assert!(own.contains("content-security-policy: default-src 'none'") && own.contains("nosniff"), "{own}");
     let rebound = answer("host: evil.example:7621");
-    assert!(rebound.starts_with("HTTP/1.1 421") && !rebound.contains("lockkeeper_term"), "{rebound}");
+    assert!(rebound.starts_with("HTTP/1.1 421") && !rebound.contains("lockkeeper_raft_term"), "{rebound}");
     let elsewhere = answer(&format!("host: {address}\r\norigin: http://evil.example"));
-    assert!(elsewhere.starts_with("HTTP/1.1 403") && !elsewhere.contains("lockkeeper_term"), "{elsewhere}");
+    assert!(elsewhere.starts_with("HTTP/1.1 403") && !elsewhere.contains("lockkeeper_raft_term"), "{elsewhere}");
 }
 
 /// a client that opens connections to the port for the other nodes as fast as it can, each with a handshake that

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError};
-use lockkeeper::config::{Config, Limits, Listen, Member, Profile, Rates, Tls};
+use lockkeeper::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Rates, Tls};
 use lockkeeper::limits::RENEWALS_AN_ENTRY_MAX;
 use lockkeeper::model::Position;
 use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Upkeep};
@@ -101,6 +101,7 @@ fn config(index: usize) -> Config {
         http_hosts: Vec::new(),
         auth: None,
         limits: Limits::default(),
+        metrics: MetricsLabels::default(),
         audit: None,
     }
 }

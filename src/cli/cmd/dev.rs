@@ -14,7 +14,7 @@ use crate::cli::args::port_base;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
-use crate::config::{Config, Limits, Listen, Member, Profile, Protection, Rates, Tls, TlsMode};
+use crate::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Protection, Rates, Tls, TlsMode};
 use crate::net::{Role, TlsFiles};
 use crate::node::Node;
 use crate::service::ErrorCode;
@@ -272,6 +272,7 @@ fn plan(options: &DevOptions) -> DevCluster {
         http_hosts: Vec::new(),
         auth: None,
         limits: Limits::default(),
+        metrics: MetricsLabels::default(),
         audit: None,
         cluster: CLUSTER.to_owned(),
         node: id,

@@ -21,5 +21,6 @@ mod script_documents;
 mod script_words;
 mod scripts;
 mod secrets;
+mod sizes;
 mod takes;
 mod work;

@@ -265,6 +265,8 @@ pub fn secured(
     match tls {
         None => arrivals.map(plain).boxed(),
         Some(tls) => {
+            // The metric exists before the first refusal.
+            super::refusals(tls.0.port.name()).increment(0);
             // With space for one more, the port continues to accept connections, and closes those beyond its limit.
             let at_once = tls.0.port.limits().unproven + 1;
             let accepting = arrivals.map(move |stream| tls.clone().accept(stream));

@@ -71,10 +71,10 @@ impl CertificateEnd {
 
     /// Records the end in the metric of a port.
     pub fn record(&self, port: &'static str) {
-        let name = "lockkeeper_certificate_end_timestamp_seconds";
+        let name = "lockkeeper_tls_certificate_expiry_timestamp_seconds";
         metrics::describe_gauge!(name, "When the certificate that a port shows expires, in seconds since 1970");
         if let Some(seconds) = self.seconds {
-            metrics::gauge!(name, "port" => port).set(seconds as f64);
+            metrics::gauge!(name, "use" => port).set(seconds as f64);
         }
     }
 

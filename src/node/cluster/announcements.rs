@@ -106,8 +106,9 @@ impl Node {
         if voter == self.core.id {
             return Some(self.announcement());
         }
-        let wait = Duration::from_millis(limits::ANNOUNCE_WAIT_MS);
+        let (wait, asked) = (Duration::from_millis(limits::ANNOUNCE_WAIT_MS), self.core.clock.now());
         let bytes = self.core.consensus.forward(voter, Forward::Hello.encode(), wait).await.ok()?;
+        self.core.shared.metrics.peers.answered(voter, self.core.clock.now().since(asked));
         let Ok(Forwarded::Hello(announced)) = Forwarded::decode(&bytes) else { return None };
         match announced.checked() {
             Ok(announced) => (announced.node == voter).then_some(announced),

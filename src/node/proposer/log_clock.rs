@@ -22,13 +22,22 @@ pub(super) struct LogClock {
     cap: Duration,
     stopped: bool,
     uncounted: VecDeque<(Instant, Duration)>,
+    /// Real time since the start of the clock that was not counted.
+    all_uncounted: Duration,
 }
 
 impl LogClock {
     /// Starts a clock at the machine's stamp. `election_max` is the longest election timeout of the timing profile.
     pub(super) fn start(stamp: LogTime, now: Instant, election_max: Duration) -> Self {
         let cap = election_max.max(Duration::from_millis(limits::LOG_TIME_CAP_MS_MIN));
-        Self { at: Duration::from_millis(stamp.0), read: now, cap, stopped: false, uncounted: VecDeque::new() }
+        Self {
+            at: Duration::from_millis(stamp.0),
+            read: now,
+            cap,
+            stopped: false,
+            uncounted: VecDeque::new(),
+            all_uncounted: Duration::ZERO,
+        }
     }
 
     /// Advances the clock and returns log time. `applied` is the newest applied stamp. `timed` means that some deadline
@@ -50,6 +59,7 @@ impl LogClock {
         self.at = next;
         if timed && Duration::ZERO < lost {
             self.uncounted.push_back((now, lost));
+            self.all_uncounted += lost;
         }
         self.stamp()
     }
@@ -68,6 +78,11 @@ impl LogClock {
     pub(super) fn resume(&mut self, now: Instant) {
         self.stopped = false;
         self.read = self.read.max(now);
+    }
+
+    /// Returns the real time since the start of the clock that did not become log time although some deadline existed.
+    pub(super) fn all_uncounted(&self) -> Duration {
+        self.all_uncounted
     }
 
     /// Returns the real time of the last minute that did not become log time although some deadline existed.
@@ -111,6 +126,7 @@ mod tests {
         assert_eq!(clock.read(at_ms(60_100), LogTime(10_500), true), LogTime(10_600));
         assert_eq!(clock.uncounted(at_ms(60_100)), Duration::from_millis(59_500));
         assert_eq!(clock.uncounted(at_ms(130_000)), Duration::ZERO);
+        assert_eq!(clock.all_uncounted(), Duration::from_millis(59_500));
     }
 
     /// While nothing can be committed, the clock stops at the newest applied stamp plus the cap.

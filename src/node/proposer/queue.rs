@@ -44,6 +44,8 @@ pub(in crate::node) struct ProposalQueue {
 struct QueueState {
     /// Log clock; `None` unless this node leads and has applied an entry of its own term.
     clock: Option<LogClock>,
+    /// Real time that the clocks of earlier terms did not count.
+    uncounted_before: Duration,
     /// Whether leadership is being transferred. Then the proposer takes no calls out.
     paused: bool,
     renewals: Lane<Renewal>,
@@ -66,6 +68,11 @@ impl QueueState {
     fn waiting(&self) -> usize {
         let gathering = if self.sessions_gather { self.sessions } else { 0 };
         self.renewals.len() - gathering + self.commands.len()
+    }
+
+    /// Ends the log clock of this term, if it has one.
+    fn stop_clock(&mut self) {
+        self.uncounted_before += self.clock.take().map_or(Duration::ZERO, |clock| clock.all_uncounted());
     }
 
     /// Counts queued renewals of sessions, or none if a session would have too many. Returns whether they are counted.
@@ -126,6 +133,7 @@ impl ProposalQueue {
     /// Opens the queue when this node starts to lead: starts log time and accepts calls.
     pub(in crate::node) fn open(&self, stamp: LogTime, now: Instant, election_max: Duration) {
         let mut state = self.state();
+        state.stop_clock();
         state.clock = Some(LogClock::start(stamp, now, election_max));
         state.paused = false;
         self.opened.send_replace(true);
@@ -149,7 +157,7 @@ impl ProposalQueue {
     /// Closes the queue when this node does not lead: stops log time and rejects the waiting calls.
     pub(in crate::node) fn close(&self, leader: Option<LeaderHint>) {
         let mut state = self.state();
-        state.clock = None;
+        state.stop_clock();
         self.opened.send_replace(false);
         drop(state);
         self.reject_all(leader);
@@ -311,6 +319,18 @@ impl ProposalQueue {
     /// Returns the real time of the last minute that did not become log time; zero while this node does not lead.
     pub(in crate::node) fn uncounted(&self, now: Instant) -> Duration {
         self.state().clock.as_mut().map_or(Duration::ZERO, |clock| clock.uncounted(now))
+    }
+
+    /// Returns the real time of all terms of this leader that did not become log time.
+    pub(in crate::node) fn all_uncounted(&self) -> Duration {
+        let state = self.state();
+        state.uncounted_before + state.clock.as_ref().map_or(Duration::ZERO, LogClock::all_uncounted)
+    }
+
+    /// Returns how many commands and renewals wait.
+    pub(in crate::node) fn len(&self) -> usize {
+        let state = self.state();
+        state.renewals.len() + state.commands.len()
     }
 
     /// Returns log time as this leader last read it; `None` while this node does not lead.

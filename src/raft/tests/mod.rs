@@ -37,6 +37,7 @@ struct Deaf;
 impl Hooks for Deaf {
     fn applied(&self, _: u64, _: u64, _: &Applied) {}
     fn installed(&self, _: Position) {}
+    fn checkpointed(&self, _: Duration) {}
     fn stopped(&self, _: &str) {}
     fn forwarded(&self, _: u64, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
         Box::pin(async move { if payload.is_empty() { Err("empty".to_owned()) } else { Ok(payload) } })

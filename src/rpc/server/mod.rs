@@ -5,6 +5,7 @@ mod caller;
 mod calls;
 mod claim;
 pub(in crate::rpc) mod locks;
+mod measured;
 mod stream;
 mod token_watch;
 
@@ -24,6 +25,7 @@ use tonic::transport::server::{Connected, Router};
 use self::admin::Admin;
 use self::caller::for_caller;
 use self::locks::Locks;
+use self::measured::Measured;
 use super::background::Tasks;
 use super::naming::Named;
 use super::pb;
@@ -33,6 +35,7 @@ use crate::limits;
 use crate::net::{CoalescedWrites, Port, PortTls, arrivals, secured};
 use crate::protobuf::HalfMessages;
 use crate::service::{LockService, ServerInfo};
+use crate::telemetry::CallMetrics;
 
 /// Why a server did not start, or ended for another reason than the stop signal.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +74,7 @@ pub async fn routes<S: LockService>(
 ) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
     let cluster_id = info.cluster_id.clone();
+    let calls = Arc::new(CallMetrics::new(info.node, &measured::NAMES));
     let locks = Locks::new(service.clone(), info, stop, streams.clone());
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
@@ -93,9 +97,9 @@ pub async fn routes<S: LockService>(
     let reflection = bounded(reflection, &cluster_id, &half_received);
     let older_reflection = bounded(older_reflection, &cluster_id, &half_received);
     let router = bounded_server()
-        .add_service(bounded(locks, &cluster_id, &half_received))
-        .add_service(bounded(admin, &cluster_id, &half_received))
-        .add_service(bounded(health_service, &cluster_id, &half_received))
+        .add_service(Measured::new(bounded(locks, &cluster_id, &half_received), &calls))
+        .add_service(Measured::new(bounded(admin, &cluster_id, &half_received), &calls))
+        .add_service(Measured::new(bounded(health_service, &cluster_id, &half_received), &calls))
         .add_service(InterceptedService::new(reflection, of_principals.clone()))
         .add_service(InterceptedService::new(older_reflection, of_principals));
     Ok(Routes { router, streams })

@@ -1,0 +1,105 @@
+//! Measures the requests of the HTTP port.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+use tokio::time::Instant as TokioInstant;
+
+use crate::limits;
+use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, OpenStream};
+
+/// The metrics of the port.
+pub(super) static NAMES: CallNames = CallNames {
+    requests: ["lockkeeper_http_requests_total", "Answered HTTP requests, by route and status"],
+    call: "route",
+    duration: [
+        "lockkeeper_http_request_duration_seconds",
+        "Time from the arrival of an HTTP request until its answer began, by kind",
+    ],
+    streams: ["lockkeeper_http_streams", "Open answers of HTTP requests that send events"],
+    most: limits::METRICS_HTTP_REQUESTS_MAX,
+};
+
+/// Routes whose requests may wait for a lock, by their ends.
+const WAITS: [&str; 3] = ["/acquire", "/wait", "/hold"];
+/// Routes of `POST` whose requests change nothing, by their ends.
+const READS: [&str; 1] = ["/check"];
+
+/// Counts a request and its time.
+pub(super) async fn measured(State(calls): State<Arc<CallMetrics>>, request: Request, next: Next) -> Response {
+    let begun = TokioInstant::now();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or(OTHER, |path| path.as_str());
+    let kind = kind(request.method(), route);
+    let answer = next.run(request).await;
+    calls.answered(route, answer.status().as_u16());
+    calls.took(kind, begun.elapsed());
+    if !sends_events(answer.headers()) {
+        return answer;
+    }
+    let open = calls.stream();
+    answer.map(|body| Body::new(OpenBody { body, _open: open }))
+}
+
+fn kind(method: &Method, route: &str) -> CallKind {
+    let ends = |with: &[&str]| with.iter().any(|end| route.ends_with(end));
+    match *method {
+        Method::POST if ends(&WAITS) => CallKind::Wait,
+        Method::POST if !ends(&READS) => CallKind::Command,
+        _ => CallKind::Read,
+    }
+}
+
+fn sends_events(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
+    kind.is_some_and(|kind| [&b"text/event-stream"[..], b"application/x-ndjson"].iter().any(|of| kind.starts_with(of)))
+}
+
+/// The body of an answer that counts as an open stream.
+struct OpenBody {
+    body: Body,
+    _open: OpenStream,
+}
+
+impl HttpBody for OpenBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that may wait for a lock is not measured together with those that are answered at once.
+    #[test]
+    fn waits_are_measured_apart() {
+        let of = |method, route| kind(&method, route);
+        assert_eq!(of(Method::POST, "/v1/ns/{namespace}/acquire"), CallKind::Wait);
+        assert_eq!(of(Method::POST, "/v1/ns/{namespace}/release"), CallKind::Command);
+        assert_eq!(of(Method::POST, "/v1/ns/{namespace}/check"), CallKind::Read);
+        assert_eq!(of(Method::GET, "/v1/ns/{namespace}/sessions"), CallKind::Read);
+        assert_eq!(of(Method::POST, "/v1/ns/{namespace}/sessions"), CallKind::Command);
+    }
+}

@@ -1,0 +1,146 @@
+//! What is counted from applied events. Every node applies the same events, so these counters grow alike on all nodes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use metrics::{Counter, Gauge, Histogram};
+
+use super::namespaces::{NamespaceSeries, Namespaces};
+use super::reasons::SessionsEnded;
+use crate::config::{LockClass, MetricsLabels};
+use crate::model::{EndReason, Event, EventKind, Subject};
+use crate::telemetry::{OTHER, Series};
+
+/// Counters of events.
+pub(super) struct EventMetrics {
+    sessions_opened: Counter,
+    sessions_ended: SessionsEnded,
+    leader_changes: Counter,
+    leaderless_seconds: Gauge,
+    classes: Classes,
+    namespaces: Mutex<Namespaces>,
+}
+
+impl EventMetrics {
+    pub(super) fn new(series: &Series, labels: &MetricsLabels) -> Self {
+        let counter = |name, help| series.counter(name, help, &[]);
+        Self {
+            sessions_opened: counter("lockkeeper_sessions_opened_total", "Sessions that were opened"),
+            sessions_ended: SessionsEnded::new(series),
+            leader_changes: counter("lockkeeper_raft_leader_changes_total", "How often a new leader began to serve"),
+            leaderless_seconds: series.gauge(
+                "lockkeeper_leaderless_seconds_total",
+                "Time without a leader, in seconds, as each new leader observed it",
+                &[],
+            ),
+            classes: Classes::new(series, &labels.classes),
+            namespaces: Mutex::new(Namespaces::new(series.clone(), &labels.namespaces)),
+        }
+    }
+
+    pub(super) fn namespaces(&self) -> MutexGuard<'_, Namespaces> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the events of an entry.
+    pub(super) fn count(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        let mut namespaces = self.namespaces();
+        for event in events {
+            match (&event.kind, &event.namespace) {
+                (EventKind::SessionOpened, _) => self.sessions_opened.increment(1),
+                (EventKind::SessionEnded { reason, .. }, _) => self.sessions_ended.count(*reason),
+                (EventKind::LeaderlessGap { gap_ms }, _) => {
+                    self.leader_changes.increment(1);
+                    self.leaderless_seconds.increment(*gap_ms as f64 / 1e3);
+                }
+                (kind, Some(namespace)) => {
+                    let (series, class) = (namespaces.of(namespace), self.classes.of(&event.subject));
+                    count(kind, series, class);
+                }
+                (_, None) => {}
+            }
+        }
+    }
+}
+
+/// Counts an event of a lock.
+fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
+    let (reason, held_ms) = match kind {
+        EventKind::Queued { .. } => return of.waits.increment(1),
+        EventKind::Granted { waited_ms, .. } => {
+            of.grants.increment(1);
+            return waited(*waited_ms, of, class);
+        }
+        EventKind::Upgraded { waited_ms, .. } => return waited(*waited_ms, of, class),
+        EventKind::WaitEnded { why, .. } => return of.waits_ended.count(*why),
+        EventKind::HandedOver { .. } => return of.holds_ended.count(EndReason::HandedOver),
+        EventKind::Released { held_ms } => (EndReason::Released, held_ms),
+        EventKind::Expired { reason, held_ms } => (*reason, held_ms),
+        EventKind::Broken { held_ms, .. } => (EndReason::Broken, held_ms),
+        EventKind::Downgraded
+        | EventKind::PermitsReturned { .. }
+        | EventKind::Resumed { .. }
+        | EventKind::RevokeRequested { .. }
+        | EventKind::ValueChanged
+        | EventKind::Recalled
+        | EventKind::LimitChanged { .. }
+        | EventKind::Reopened
+        | EventKind::SessionOpened
+        | EventKind::SessionEnded { .. }
+        | EventKind::LeaderlessGap { .. } => return,
+    };
+    of.holds_ended.count(reason);
+    class.hold.record(*held_ms as f64 / 1e3);
+}
+
+/// Records how long a granted request has waited. The event does not say whether a request that waited for less than a
+/// millisecond was in the queue.
+fn waited(ms: u64, of: &NamespaceSeries, class: &ClassSeries) {
+    class.wait.record(ms as f64 / 1e3);
+    if 0 < ms {
+        of.waits_ended.granted();
+    }
+}
+
+/// The histograms of the classes of locks.
+struct Classes {
+    /// Prefixes with their histograms. The first one that fits is used.
+    listed: Vec<(String, ClassSeries)>,
+    other: ClassSeries,
+}
+
+struct ClassSeries {
+    wait: Histogram,
+    hold: Histogram,
+}
+
+impl ClassSeries {
+    fn new(series: &Series, class: &str) -> Self {
+        let histogram = |name, help| series.histogram(name, help, &[("class", class)]);
+        Self {
+            wait: histogram(
+                "lockkeeper_wait_duration_seconds",
+                "How long granted requests had waited, in log time, by class",
+            ),
+            hold: histogram(
+                "lockkeeper_hold_duration_seconds",
+                "How long ended holds had lasted, in log time, by class",
+            ),
+        }
+    }
+}
+
+impl Classes {
+    fn new(series: &Series, classes: &[LockClass]) -> Self {
+        let listed = classes.iter().map(|class| (class.prefix.clone(), ClassSeries::new(series, &class.name)));
+        Self { listed: listed.collect(), other: ClassSeries::new(series, OTHER) }
+    }
+
+    fn of(&self, subject: &Subject) -> &ClassSeries {
+        let Some(lock) = subject.lock().filter(|_| !self.listed.is_empty()) else { return &self.other };
+        let fits = |(prefix, _): &&(String, ClassSeries)| lock.name.as_str().starts_with(prefix);
+        self.listed.iter().find(fits).map_or(&self.other, |(_, class)| class)
+    }
+}

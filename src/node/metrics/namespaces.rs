@@ -1,0 +1,143 @@
+//! The series of each namespace, of which only a limited number have their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use metrics::{Counter, Gauge};
+
+use super::reasons::{HoldsEnded, WaitsEnded};
+use crate::limits;
+use crate::machine::NamespaceSizes;
+use crate::model::Namespace;
+use crate::telemetry::{OTHER, Series};
+
+/// The quotas of a namespace that are measured: the label `quota`.
+const QUOTAS: [&str; 4] = ["sessions", "locks", "takes", "waiters"];
+
+/// The metrics of one namespace, or of all that share their series.
+pub(super) struct NamespaceSeries {
+    pub(super) grants: Counter,
+    pub(super) waits: Counter,
+    pub(super) holds_ended: HoldsEnded,
+    pub(super) waits_ended: WaitsEnded,
+    sizes: [Gauge; 4],
+    quotas: [Gauge; QUOTAS.len()],
+    longest_wait: Gauge,
+}
+
+impl NamespaceSeries {
+    fn new(series: &Series, namespace: &str) -> Self {
+        let labels = [("namespace", namespace)];
+        let gauge = |name, help| series.gauge(name, help, &labels);
+        let quota = |quota| {
+            let labels = [("namespace", namespace), ("quota", quota)];
+            series.gauge("lockkeeper_quota_used_ratio", "Used share of a quota of a namespace, 0 to 1", &labels)
+        };
+        Self {
+            grants: series.counter("lockkeeper_grants_total", "Grants of locks and permits, by namespace", &labels),
+            waits: series.counter("lockkeeper_waits_total", "Requests that joined a queue, by namespace", &labels),
+            holds_ended: HoldsEnded::new(series, namespace),
+            waits_ended: WaitsEnded::new(series, namespace),
+            sizes: [
+                gauge("lockkeeper_sessions", "Open sessions, by namespace"),
+                gauge("lockkeeper_locks", "Locks in use, by namespace"),
+                gauge("lockkeeper_holders", "Holders of all locks, by namespace"),
+                gauge("lockkeeper_waiters", "Requests in all queues, by namespace"),
+            ],
+            quotas: QUOTAS.map(quota),
+            longest_wait: gauge(
+                "lockkeeper_longest_wait_seconds",
+                "Longest wait of a request that waits now, in log time, by namespace; measured by the leader only",
+            ),
+        }
+    }
+}
+
+/// The series of all namespaces.
+pub(super) struct Namespaces {
+    series: Series,
+    /// The namespaces with their own series; empty for the first ones that are seen.
+    listed: BTreeSet<Namespace>,
+    /// The places of known namespaces in `slots`.
+    places: BTreeMap<Namespace, usize>,
+    /// The series of all other namespaces, then those of the known ones.
+    slots: Vec<NamespaceSeries>,
+}
+
+/// Sizes by the place of a namespace.
+#[derive(Debug, Default)]
+pub(super) struct Tally(Vec<NamespaceSizes>);
+
+/// Longest waits in milliseconds by the place of a namespace.
+#[derive(Debug, Default)]
+pub(super) struct LongestWaits(Vec<u64>);
+
+impl Namespaces {
+    /// Creates the series of the listed namespaces. Without a list, the first ones that are seen get their own series.
+    pub(super) fn new(series: Series, listed: &[Namespace]) -> Self {
+        let other = NamespaceSeries::new(&series, OTHER);
+        let listed: BTreeSet<_> = listed.iter().cloned().collect();
+        let mut new = Self { series, listed, places: BTreeMap::new(), slots: vec![other] };
+        for namespace in new.listed.clone() {
+            new.place(&namespace);
+        }
+        new
+    }
+
+    /// Returns the series of a namespace.
+    pub(super) fn of(&mut self, namespace: &Namespace) -> &NamespaceSeries {
+        let place = self.place(namespace);
+        &self.slots[place]
+    }
+
+    fn place(&mut self, namespace: &Namespace) -> usize {
+        if let Some(place) = self.places.get(namespace) {
+            return *place;
+        }
+        let full = limits::METRICS_NAMESPACES_MAX < self.slots.len();
+        // A namespace with this name would have the series of all others.
+        let nameless = namespace.as_str() == OTHER;
+        if full || nameless || !(self.listed.is_empty() || self.listed.contains(namespace)) {
+            return 0;
+        }
+        let place = self.slots.len();
+        self.slots.push(NamespaceSeries::new(&self.series, namespace.as_str()));
+        self.places.insert(namespace.clone(), place);
+        place
+    }
+
+    /// Adds the sizes of a part of all namespaces.
+    pub(super) fn add(&mut self, tally: &mut Tally, sizes: Vec<(Namespace, NamespaceSizes)>) {
+        for (namespace, sizes) in sizes {
+            let place = self.place(&namespace);
+            tally.0.resize_with(self.slots.len().max(tally.0.len()), NamespaceSizes::default);
+            tally.0[place].add(&sizes);
+        }
+    }
+
+    /// Records the sizes of all namespaces. Those that were not added use nothing.
+    pub(super) fn record(&self, tally: &Tally) {
+        for (place, series) in self.slots.iter().enumerate() {
+            let sizes = tally.0.get(place).copied().unwrap_or_default();
+            let counts = [sizes.sessions, sizes.locks, sizes.holders, sizes.waiters];
+            series.sizes.iter().zip(counts).for_each(|(gauge, count)| gauge.set(count as f64));
+            series.quotas.iter().zip(sizes.used).for_each(|(gauge, used)| gauge.set(used));
+        }
+    }
+
+    /// Adds the waits of a part of all locks.
+    pub(super) fn add_waits(&mut self, longest: &mut LongestWaits, waits: Vec<(Namespace, u64)>) {
+        for (namespace, ms) in waits {
+            let place = self.place(&namespace);
+            longest.0.resize(self.slots.len().max(longest.0.len()), 0);
+            longest.0[place] = longest.0[place].max(ms);
+        }
+    }
+
+    /// Records the longest waits. Namespaces of which none was added have none.
+    pub(super) fn record_waits(&self, longest: &LongestWaits) {
+        for (place, series) in self.slots.iter().enumerate() {
+            let ms = longest.0.get(place).copied().unwrap_or_default();
+            series.longest_wait.set(ms as f64 / 1e3);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What this node answered to its own callers in place of a result. A call that another node forwards counts there.
+
+use metrics::Counter;
+
+use crate::model::{Outcome, Reply};
+use crate::service::{ErrorCode, ServiceError, TABLE};
+use crate::telemetry::Series;
+
+/// Counters of refusals, one for each row of the table of errors.
+pub(in crate::node) struct Refusals {
+    words: Vec<Counter>,
+    unauthenticated: Counter,
+    forbidden: Counter,
+}
+
+impl Refusals {
+    pub(super) fn new(series: &Series) -> Self {
+        let word = |text| {
+            let help = "Refusals and errors in answer to commands, renewals, queries and watches of callers of this node, by word";
+            series.counter("lockkeeper_refusals_total", help, &[("word", text)])
+        };
+        let failure = |reason| {
+            let help = "Callers that this node refused: they proved no principal, or lacked the right";
+            series.counter("lockkeeper_auth_failures_total", help, &[("reason", reason)])
+        };
+        Self {
+            words: TABLE.iter().map(|row| word(row.text)).collect(),
+            unauthenticated: failure("unauthenticated"),
+            forbidden: failure("forbidden"),
+        }
+    }
+
+    /// Counts the answer to a command, if it is a refusal.
+    pub(in crate::node) fn of_reply(&self, reply: &Result<Reply, ServiceError>) {
+        match reply {
+            Ok(reply) => self.of_outcome(&reply.outcome),
+            Err(error) => self.count(error.word()),
+        }
+    }
+
+    /// Counts the answers to renewals that are refusals.
+    pub(in crate::node) fn of_replies(&self, replies: &Result<Vec<Reply>, ServiceError>) {
+        match replies {
+            Ok(replies) => replies.iter().for_each(|reply| self.of_outcome(&reply.outcome)),
+            Err(error) => self.count(error.word()),
+        }
+    }
+
+    /// Counts an answer that is an error.
+    pub(in crate::node) fn of_answer<T>(&self, answer: &Result<T, ServiceError>) {
+        if let Err(error) = answer {
+            self.count(error.word());
+        }
+    }
+
+    /// Counts a caller that was refused.
+    pub(in crate::node) fn of_caller(&self, error: &ServiceError) {
+        let unknown = matches!(error, ServiceError::Unauthenticated { .. });
+        let counter = if unknown { &self.unauthenticated } else { &self.forbidden };
+        counter.increment(1);
+    }
+
+    fn of_outcome(&self, outcome: &Outcome) {
+        if let Outcome::Refused(refusal) = outcome {
+            self.count(ErrorCode::of_refusal(refusal));
+        }
+    }
+
+    fn count(&self, word: ErrorCode) {
+        self.words[word as usize].increment(1);
+    }
+}
