@@ -14,6 +14,7 @@ mod metrics;
 mod net;
 mod raft;
 mod rpc;
+mod screens;
 mod systems;
 mod tables;
 
@@ -28,6 +29,7 @@ pub use metrics::*;
 pub use net::*;
 pub use raft::*;
 pub use rpc::*;
+pub use screens::*;
 pub use systems::*;
 pub use tables::*;
 

@@ -29,6 +29,9 @@ pub mod http {}
 #[doc = include_str!("manual/python.md")]
 pub mod python {}
 
+#[doc = include_str!("manual/page.md")]
+pub mod page {}
+
 #[doc = include_str!("manual/other-languages.md")]
 pub mod other_languages {}
 

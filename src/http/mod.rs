@@ -1,11 +1,12 @@
-//! The HTTP port: health, readiness, metrics, and the calls under `/v1`.
+//! The HTTP port: health, readiness, metrics, the calls under `/v1`, and the web page.
 //!
-//! Knows: limits, model, net, telemetry, service, client's retries, rpc's claims, shapes. Never: the machine, storage,
-//! consensus.
+//! Knows: limits, model, auth, net, telemetry, service, client's retries, rpc's claims, shapes. Never: the machine,
+//! storage, consensus.
 
 mod api;
 mod measured;
 mod origin;
+mod page;
 
 use std::future::Future;
 use std::pin::pin;
@@ -57,7 +58,8 @@ type Readiness = (StatusCode, String);
 /// - `/healthz`: 200 while the process answers;
 /// - `/readyz`: 200 while a linearizable read through this node succeeds, otherwise 503 with the reason;
 /// - `/metrics`: all metrics in the text format of Prometheus;
-/// - `/v1/...`: the calls of clients, in JSON.
+/// - `/v1/...`: the calls of clients, in JSON;
+/// - `/` and below: the web page.
 ///
 /// Requests must name one of the hosts, `localhost` or an IP address, and must not come from a page of another site.
 ///
@@ -72,13 +74,15 @@ pub async fn serve<S: LockService>(
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
-    let calls = api::routes(service.clone(), info, tasks.clone(), stop.clone());
+    let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
+    let screens = page::routes(service.clone(), info, tls.is_some(), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
         .route("/readyz", get(readyz::<S>))
         .route("/metrics", get(metrics::<S>))
         .with_state(Port { service, render, readiness: Arc::default() })
         .merge(calls)
+        .merge(screens)
         .fallback(api::no_such_path)
         .method_not_allowed_fallback(api::no_such_method)
         .layer(from_fn_with_state(hosts, origin::protect))

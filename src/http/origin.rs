@@ -90,7 +90,8 @@ pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: 
         None => next.run(request).await,
     };
     for (name, value) in HEADERS {
-        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        // A screen of the web page has its own policy, and its files may be kept.
+        answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     answer
 }

@@ -88,6 +88,12 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         EVENTS_WAITING_MAX,
         HOLD_MS_DEFAULT,
         HOLD_MS_MAX,
+        SCREEN_ROWS,
+        LIVE_SCREENS_MAX,
+        SIGN_IN_MS_MAX,
+        SIGN_IN_ACTS_MS_MAX,
+        SIGN_IN_TRIES_A_MINUTE,
+        SIGN_INS_MAX,
     ]
     .to_vec()
 }

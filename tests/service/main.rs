@@ -16,6 +16,8 @@ mod floods;
 mod lost_time;
 mod other_languages;
 mod rights;
+#[cfg(feature = "cli")]
+mod screens;
 mod sets;
 mod sources;
 mod runtimes;

@@ -173,6 +173,7 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
     } else {
         String::new()
     };
+    output.line(format!("  page      {scheme}://{http}/"))?;
     let (kind, body) = ("content-type:application/json", r#"{"lock":"nightly","lease_ms":5000}"#);
     output
         .line(format!("  or        curl -sS {authority}-H {kind} -d '{body}' {scheme}://{http}/v1/ns/default/acquire"))

@@ -1,0 +1,175 @@
+//! The screen with the locks of a namespace.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use askama::Template;
+use axum::response::Response;
+
+use super::layout::{Commands, Layout};
+use super::reads::{all_locks, each_lock};
+use super::refused::Refused;
+use super::summary::problems;
+use super::text::{Client, Link, count, shell, span};
+use super::visit::Visit;
+use crate::limits;
+use crate::model::{ListFilter, LockName, LockSummary, LogTime, SessionId};
+use crate::service::LockService;
+
+#[derive(Template)]
+#[template(path = "locks.html", config = "src/http/page/askama.toml")]
+struct Screen {
+    layout: Layout,
+    commands: Commands,
+    prefix: String,
+    show: Show,
+    ages: [(&'static str, &'static str, bool); 5],
+    rows: Vec<Row>,
+    /// Whether the list begins after a name.
+    continued: bool,
+    first: String,
+    /// The link to the next rows, if any.
+    next: Option<String>,
+}
+
+impl Screen {
+    /// The filters by state: word in the query, text, and whether it is chosen.
+    fn shows(&self) -> [(&'static str, &'static str, bool); 4] {
+        [
+            ("", "all", Show::All),
+            ("held", "held", Show::Held),
+            ("waiting", "waiting", Show::Waiting),
+            ("overdue", "overdue", Show::Overdue),
+        ]
+        .map(|(word, text, show)| (word, text, self.show == show))
+    }
+}
+
+/// Which locks to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Show {
+    All,
+    Held,
+    Waiting,
+    /// Those whose holder may be gone.
+    Overdue,
+}
+
+/// The choices of the filter by age: milliseconds and text.
+const AGES: [(&str, &str); 5] =
+    [("", "any time"), ("60000", "1 minute"), ("600000", "10 minutes"), ("3600000", "1 hour"), ("86400000", "1 day")];
+
+/// One lock as a row.
+struct Row {
+    name: String,
+    link: String,
+    kind: String,
+    holders: String,
+    waiters: String,
+    holder: Option<Client>,
+    held: String,
+    /// The problem of the holder, in one word; may be empty.
+    problem: &'static str,
+}
+
+impl Row {
+    fn new(row: &LockSummary, problem: Option<&'static str>, now: LogTime) -> Self {
+        let oldest = row.oldest.as_ref();
+        Self {
+            name: row.lock.name.to_string(),
+            link: Link::lock(&row.lock.namespace, &row.lock.name).text(),
+            kind: row.limit.map_or(row.kind.to_string(), |limit| format!("{} of {limit}", row.kind)),
+            holders: count(row.holders),
+            waiters: count(row.waiters),
+            holder: oldest.map(|holder| Client::new(&holder.metadata)),
+            held: oldest.map(|holder| span(now.ms_since(holder.since))).unwrap_or_default(),
+            problem: problem.unwrap_or_default(),
+        }
+    }
+}
+
+/// Shows the locks of a namespace.
+pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
+    let show = match visit.field("show") {
+        Some("held") => Show::Held,
+        Some("waiting") => Show::Waiting,
+        Some("overdue") => Show::Overdue,
+        Some(_) | None => Show::All,
+    };
+    let prefix = visit.field("prefix").unwrap_or_default();
+    let after = visit.field("after").map(LockName::parse).transpose()?;
+    let older_than_ms = visit.number("older_than_ms").unwrap_or_default();
+    let filter = ListFilter { prefix: prefix.to_owned(), after: after.clone(), ..all_locks(&visit.namespace) };
+    let scan = visit.shared.scan().await?;
+    let problems = problems(&visit.service, &visit.namespace).await?.1;
+    let mut rows = Vec::new();
+    let mut last = None;
+    let mut more = false;
+    let (index, _) = each_lock(&visit.service, filter, |row, now| {
+        let problem = problem(row, &problems);
+        if !chosen(row, show, older_than_ms, problem, now) {
+            return ControlFlow::Continue(());
+        }
+        if rows.len() == limits::SCREEN_ROWS {
+            more = true;
+            return ControlFlow::Break(());
+        }
+        last = Some(row.lock.name.clone());
+        rows.push(Row::new(row, problem, now));
+        ControlFlow::Continue(())
+    })
+    .await?;
+    drop(scan);
+    let word = visit.field("show").unwrap_or_default();
+    let age = visit.field("older_than_ms").unwrap_or_default();
+    let here = || visit.link("/locks").with_any("show", word).with_any("prefix", prefix).with_any("older_than_ms", age);
+    let screen = Screen {
+        layout: visit.layout("Locks", index).await?,
+        commands: commands(&visit, show, prefix, older_than_ms),
+        prefix: prefix.to_owned(),
+        show,
+        ages: AGES.map(|(ms, text)| (ms, text, ms == age)),
+        rows,
+        continued: after.is_some(),
+        first: here().text(),
+        next: last.filter(|_| more).map(|last| here().with("after", last.as_str()).text()),
+    };
+    Ok(visit.show(&screen))
+}
+
+fn problem(row: &LockSummary, problems: &BTreeMap<SessionId, &'static str>) -> Option<&'static str> {
+    problems.get(&row.oldest.as_ref()?.session?).copied()
+}
+
+fn chosen(row: &LockSummary, show: Show, older_than_ms: u64, problem: Option<&str>, now: LogTime) -> bool {
+    let shown = match show {
+        Show::All => true,
+        Show::Held => row.holders != 0,
+        Show::Waiting => row.waiters != 0,
+        Show::Overdue => problem.is_some(),
+    };
+    let age_ms = row.oldest.as_ref().map_or(0, |holder| now.ms_since(holder.since));
+    shown && older_than_ms <= age_ms
+}
+
+fn commands<S: LockService>(visit: &Visit<S>, show: Show, prefix: &str, older_than_ms: u64) -> Commands {
+    let mut cli = "ls".to_owned();
+    let mut call = Link::new("locks", &Default::default()).with_any("prefix", prefix);
+    if !prefix.is_empty() {
+        cli += &format!(" {}", shell(prefix));
+    }
+    let word = match show {
+        Show::All | Show::Overdue => "",
+        Show::Held => "held",
+        Show::Waiting => "waiting",
+    };
+    if !word.is_empty() {
+        cli += &format!(" --{word}");
+        call = call.with("show", word);
+    }
+    if older_than_ms != 0 {
+        cli += &format!(" --older-than {older_than_ms}ms");
+        call = call.with("older_than_ms", &older_than_ms.to_string());
+    }
+    visit.target().call(&cli, &call.text())
+}

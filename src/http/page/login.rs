@@ -1,0 +1,150 @@
+//! Signing in and out.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use askama::Template;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::forms::Form;
+use super::layout::{Layout, html};
+use super::refused::Refused;
+use super::shared::Shared;
+use super::visit::{Arrival, Visit, cookie_name};
+use crate::auth::{TokenHash, Who};
+use crate::limits;
+use crate::net::ConnectionInfo;
+use crate::service::{LockService, ServiceError, Source};
+
+#[derive(Template)]
+#[template(path = "login.html", config = "src/http/page/askama.toml")]
+struct Screen {
+    layout: Layout,
+    /// Where the form is sent, with the screen to return to.
+    action: String,
+    /// Why a token is not asked for; empty if it is.
+    closed: &'static str,
+    /// Why the last try was refused; may be empty.
+    refused: String,
+}
+
+impl Screen {
+    fn new<S: LockService>(shared: &Shared<S>, arrival: &Arrival, refused: impl Into<String>) -> Result<Self, Refused> {
+        let namespace = arrival.namespace()?;
+        let action =
+            super::text::Link::new("/login", &namespace).with_any("next", arrival.field("next").unwrap_or_default());
+        let closed = if !shared.service.knows_callers() {
+            "This cluster has no file of rules, so it does not know its callers, and the page only shows. \
+             Use the command line to act on the locks of others."
+        } else if arrival.exposed {
+            "Others could read a token that is sent in plain text. Open the page over TLS, or on the machine of the node."
+        } else {
+            ""
+        };
+        Ok(Self { layout: Layout::bare(&namespace), action: action.text(), closed, refused: refused.into() })
+    }
+}
+
+/// Shows the form that asks for a token.
+pub(super) async fn form<S: LockService>(
+    State(shared): State<Arc<Shared<S>>>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let (parts, _) = request.into_parts();
+    let arrival = Arrival::new(&parts, &shared)?;
+    Ok(html(StatusCode::OK, &Screen::new(&shared, &arrival, "")?))
+}
+
+/// Signs in with the token of a form.
+pub(super) async fn sign_in<S: LockService>(
+    State(shared): State<Arc<Shared<S>>>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let (parts, body) = request.into_parts();
+    let arrival = Arrival::new(&parts, &shared)?;
+    let form = Form::read(&arrival, &parts.headers, body).await?;
+    let again =
+        |status, why: String| -> Result<Response, Refused> { Ok(html(status, &Screen::new(&shared, &arrival, why)?)) };
+    if !shared.service.knows_callers() || arrival.exposed {
+        return again(StatusCode::FORBIDDEN, String::new());
+    }
+    let from = arrival.from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    if !shared.sign_ins.may_try(from, shared.clock.now()) {
+        let most = limits::SIGN_IN_TRIES_A_MINUTE;
+        let why = format!("{from} has tried {most} times in a minute: wait a minute, then try again.");
+        return again(StatusCode::TOO_MANY_REQUESTS, why);
+    }
+    match proven(&shared, &parts, form.field("token")) {
+        Ok(token) => Ok(signed_in(&shared, &arrival, token)),
+        Err(error) => again(StatusCode::UNAUTHORIZED, format!("{error}.")),
+    }
+}
+
+/// Returns the hash of a token that the cluster knows.
+fn proven<S: LockService>(shared: &Shared<S>, parts: &Parts, token: &str) -> Result<TokenHash, ServiceError> {
+    let unauthenticated = |error: crate::auth::MalformedToken| ServiceError::Unauthenticated { why: error.to_string() };
+    let hash = TokenHash::of(token).map_err(unauthenticated)?;
+    let connection = parts.extensions.get::<ConnectionInfo>();
+    let source = Source::Connection(connection.map_or(0, ConnectionInfo::id));
+    shared.service.for_caller(source, connection.and_then(|known| known.from), || Ok(Who::Token(hash)))?;
+    Ok(hash)
+}
+
+fn signed_in<S: LockService>(shared: &Shared<S>, arrival: &Arrival, token: TokenHash) -> Response {
+    let cookie = shared.sign_ins.open(token, &*shared.clock);
+    let next = arrival.field("next").filter(|next| is_own(next)).unwrap_or("/").to_owned();
+    let seconds = limits::SIGN_IN_MS_MAX / 1_000;
+    let headers = [(LOCATION, next), (SET_COOKIE, set_cookie(shared, &cookie, seconds))];
+    (StatusCode::SEE_OTHER, headers).into_response()
+}
+
+/// Returns the header that sets the cookie of this node.
+fn set_cookie<S>(shared: &Shared<S>, cookie: &str, seconds: u64) -> String {
+    let name = cookie_name(shared.info.node);
+    let secure = if shared.tls { "; Secure" } else { "" };
+    format!("{name}={cookie}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Whether this is a path of this port, and nothing that a browser reads as another place.
+fn is_own(path: &str) -> bool {
+    let rest = path.strip_prefix('/');
+    rest.is_some_and(|rest| !rest.starts_with(['/', '\\'])) && path.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Ends the sign-in of a browser.
+pub(super) async fn sign_out<S: LockService>(
+    visit: Visit<S>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
+    let form = Form::read(&visit.arrival, &headers, body).await?;
+    let proven = visit.sign_in.as_ref().is_some_and(|own| own.proves(&["logout"], form.field("secret")));
+    let Some(cookie) = visit.arrival.cookie.as_ref().filter(|_| proven) else {
+        let why = "the form is not one that this sign-in was shown";
+        return Err(Refused::new(StatusCode::FORBIDDEN, why, "Reload the page, then sign out again."));
+    };
+    visit.shared.sign_ins.close(cookie);
+    let headers = [(LOCATION, "/login".to_owned()), (SET_COOKIE, set_cookie(&visit.shared, "", 0))];
+    Ok((StatusCode::SEE_OTHER, headers).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a sign-in the browser stays on this port.
+    #[test]
+    fn a_sign_in_leads_to_no_other_place() {
+        for own in ["/", "/lock?lock=a%2Fb", "/break?lock=a&token=3"] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in ["", "//evil.example", "/\\evil.example", "https://evil.example", "lock", "/a\r\nb", "/é"] {
+            assert!(!is_own(other), "{other:?}");
+        }
+    }
+}

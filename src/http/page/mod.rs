@@ -1,0 +1,70 @@
+//! The web page: what a cluster does now, on screens that the node renders.
+//!
+//! - Templates are HTML files. Every text in them is escaped, also characters that a browser does not show.
+//! - Screens are read from the state of the asked node. Only what an act would do is asked of the leader.
+//! - A `GET` changes nothing. Acts need a cluster that knows its callers, a new sign-in, and a form of this page.
+
+mod acts;
+mod assets;
+mod escape;
+mod forms;
+mod layout;
+mod live;
+mod lock;
+mod locks;
+mod login;
+mod nodes;
+mod overview;
+mod reads;
+mod records;
+mod refused;
+mod sessions;
+mod shared;
+mod sign_ins;
+mod summary;
+mod text;
+mod timeline;
+mod visit;
+mod why;
+
+use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY};
+use axum::middleware::map_response;
+use axum::response::Response;
+use axum::routing::{get, post};
+use tokio::sync::watch;
+
+use self::shared::Shared;
+use crate::service::{LockService, ServerInfo};
+
+/// Returns the routes of all screens of a node. `tls` says whether the port speaks TLS. Streams end once `stop` is
+/// true.
+pub(super) fn routes<S: LockService>(service: S, info: ServerInfo, tls: bool, stop: watch::Receiver<bool>) -> Router {
+    Router::new()
+        .route("/", get(overview::overview::<S>))
+        .route("/locks", get(locks::locks::<S>))
+        .route("/lock", get(lock::lock::<S>))
+        .route("/sessions", get(sessions::sessions::<S>))
+        .route("/session", get(sessions::session::<S>))
+        .route("/nodes", get(nodes::nodes::<S>))
+        .route("/login", get(login::form::<S>).post(login::sign_in::<S>))
+        .route("/logout", post(login::sign_out::<S>))
+        .route("/ask", get(acts::ask_form::<S>).post(acts::ask::<S>))
+        .route("/break", get(acts::break_form::<S>).post(acts::break_hold::<S>))
+        .route("/page/live", get(live::live::<S>))
+        .with_state(Shared::new(service, info, tls, stop))
+        .merge(assets::routes())
+        .route_layer(map_response(protected))
+}
+
+/// Adds what a browser may do with a screen: load files of this port, and send forms to it.
+async fn protected(mut answer: Response) -> Response {
+    answer.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    // With `no-referrer`, browsers send the origin `null` with a form, which is refused.
+    answer.headers_mut().insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    answer
+}
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";

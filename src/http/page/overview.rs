@@ -1,0 +1,137 @@
+//! The overview: the cluster, the longest waits, what needs a look, and what just happened.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::response::Response;
+
+use super::layout::{Commands, Layout};
+use super::nodes::NodeRow;
+use super::reads::{newest, unexpected};
+use super::records::Row;
+use super::refused::Refused;
+use super::summary::Summary;
+use super::text::{count, several, span};
+use super::visit::Visit;
+use crate::limits;
+use crate::model::{EventKind, HistoryRecord, Query, QueryResult};
+use crate::service::{LockService, ServiceError, Status};
+use crate::shapes::behind;
+
+#[derive(Template)]
+#[template(path = "overview.html", config = "src/http/page/askama.toml")]
+struct Screen {
+    layout: Layout,
+    commands: Commands,
+    figures: Vec<Figure>,
+    nodes: Vec<NodeRow>,
+    /// What an operator should look at, besides locks.
+    concerns: Vec<String>,
+    summary: Arc<Summary>,
+    records: Vec<Row>,
+    /// Why the caller sees nothing of the namespace as a whole.
+    hidden: Option<String>,
+    locks_link: String,
+    overdue_link: String,
+    waiting_link: String,
+}
+
+/// A number with its name.
+struct Figure {
+    name: &'static str,
+    value: String,
+    /// What the number does not say; may be empty.
+    note: String,
+}
+
+impl Figure {
+    fn new(name: &'static str, value: String, note: impl Into<String>) -> Self {
+        Self { name, value, note: note.into() }
+    }
+}
+
+/// Shows the overview.
+pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
+    let reply = visit.read(Query::Totals).await?;
+    let QueryResult::Totals(totals) = reply.answer else { return Err(unexpected().into()) };
+    // A caller that may not read all names of the namespace must not share the summary of others.
+    let records = newest(&visit.service, &visit.namespace, None, limits::GRANTS_MEASURED).await;
+    let (records, summary, hidden) = match records {
+        Ok(newest) => (newest.records, visit.shared.summary(&visit.service, &visit.namespace).await?, None),
+        Err(ServiceError::Forbidden { why }) => (Vec::new(), Arc::default(), Some(why)),
+        Err(error) => return Err(error.into()),
+    };
+    let status = visit.status().await?;
+    let rate = visit.shared.grants_a_second(reply.now, totals.grants).await;
+    let rows = records.iter().rev().take(limits::SCREEN_SHORT_ROWS).map(|record| Row::new(record, &visit.namespace));
+    let screen = Screen {
+        layout: visit.layout("Overview", reply.index).await?,
+        commands: visit.target().commands("status", "/v1/status"),
+        figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &records) },
+        nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
+        concerns: concerns(&status, &summary),
+        records: rows.collect(),
+        locks_link: visit.link("/locks").text(),
+        overdue_link: visit.link("/locks").with("show", "overdue").text(),
+        waiting_link: visit.link("/locks").with("show", "waiting").text(),
+        hidden,
+        summary,
+    };
+    Ok(visit.show(&screen))
+}
+
+fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord]) -> Vec<Figure> {
+    let awaited =
+        if summary.awaited == 0 { String::new() } else { format!("for {}", several(summary.awaited, "lock")) };
+    let rate = rate.map_or("…".to_owned(), |rate| if rate < 10.0 { format!("{rate:.1}") } else { count(rate as u64) });
+    let mut figures = vec![
+        Figure::new("locks held", count(summary.held), ""),
+        Figure::new("requests waiting", count(summary.waiting), awaited),
+        Figure::new("sessions", count(summary.sessions), ""),
+        Figure::new("grants a second", rate, "all namespaces"),
+    ];
+    let mut waits: Vec<u64> = records.iter().filter_map(waited_ms).collect();
+    waits.sort_unstable();
+    if let (Some(median), Some(longest)) = (waits.get(waits.len() / 2), waits.last()) {
+        let note = format!("longest {}, of the last {} grants", span(*longest), waits.len());
+        figures.push(Figure::new("median wait", span(*median), note));
+    }
+    figures
+}
+
+fn waited_ms(record: &HistoryRecord) -> Option<u64> {
+    if let EventKind::Granted { waited_ms, .. } = record.event.kind { Some(waited_ms) } else { None }
+}
+
+/// What an operator should look at, besides locks: one sentence each.
+fn concerns(status: &Status, summary: &Summary) -> Vec<String> {
+    let mut found: Vec<_> =
+        status.warnings.iter().map(|warning| format!("node {} warns: {warning}", status.node)).collect();
+    if status.leader.is_none() {
+        found.push("no node leads: are most nodes up, and connected?".to_owned());
+    }
+    for node in &status.nodes {
+        if node.healthy == Some(false) {
+            found.push(format!("node {} is unreachable for the leader", node.id));
+        } else if behind(status, node).is_some_and(|behind| limits::LAG_ENTRIES_SHOWN < behind) {
+            found.push(format!(
+                "node {} lacks {} entries of the log",
+                node.id,
+                count(behind(status, node).unwrap_or(0))
+            ));
+        }
+    }
+    let mut versions: Vec<_> = status.nodes.iter().filter_map(|node| node.version.as_deref()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if 1 < versions.len() {
+        found.push(format!("the nodes have different versions: {}", versions.join(", ")));
+    }
+    let long = summary.waits.iter().filter(|wait| limits::LONG_WAIT_SHOWN_MS <= wait.since_ms).count();
+    if long != 0 {
+        let (locks, wait) =
+            (if long == 1 { "one lock has" } else { "several locks have" }, span(limits::LONG_WAIT_SHOWN_MS));
+        found.push(format!("{locks} a waiter for more than {wait}"));
+    }
+    found
+}

@@ -1,0 +1,111 @@
+//! Reads of the state for the page. They are answered by the asked node from what it has applied, in small parts: so no
+//! screen costs the leader a round to the other nodes, and none keeps the state for long.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use crate::limits;
+use crate::model::{
+    HistoryPage, HistoryRecord, ListFilter, ListShow, LockName, LockSummary, LogTime, Namespace, Page, Position, Query,
+    QueryReply, QueryResult, SessionId, SessionView,
+};
+use crate::service::{Freshness, LockService, ServiceError};
+
+/// Answers a query with the state of the asked node.
+pub(super) async fn read<S: LockService>(service: &S, query: Query) -> Result<QueryReply, ServiceError> {
+    service.query(query, Freshness::Stale).await
+}
+
+/// The error for an answer to another query.
+pub(super) fn unexpected() -> ServiceError {
+    ServiceError::Internal("the service answered another query".to_owned())
+}
+
+/// Shows each lock of a namespace with a prefix to `look`, in the order of their names, until `look` breaks. Returns
+/// the point of the log of the last part.
+pub(super) async fn each_lock<S: LockService>(
+    service: &S,
+    mut filter: ListFilter,
+    mut look: impl FnMut(&LockSummary, LogTime) -> ControlFlow<()> + Send,
+) -> Result<(u64, LogTime), ServiceError> {
+    filter.rows = limits::SCAN_ROWS;
+    loop {
+        let QueryReply { index, now, answer } = read(service, Query::List(filter.clone())).await?;
+        let QueryResult::Locks(Page { rows, more }) = answer else { return Err(unexpected()) };
+        let ends = rows.iter().any(|row| look(row, now).is_break());
+        let Some(last) = rows.last().filter(|_| more && !ends) else { return Ok((index, now)) };
+        filter.after = Some(last.lock.name.clone());
+        // The proposer and other requests proceed between two parts.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Selects all locks of a namespace.
+pub(super) fn all_locks(namespace: &Namespace) -> ListFilter {
+    let (prefix, show, older_than_ms) = (String::new(), ListShow::All, 0);
+    ListFilter { namespace: namespace.clone(), prefix, show, older_than_ms, after: None, rows: limits::SCAN_ROWS }
+}
+
+/// Shows each session of a namespace to `look`, in the order of their ids, until `look` breaks.
+pub(super) async fn each_session<S: LockService>(
+    service: &S,
+    namespace: &Namespace,
+    mut after: Option<SessionId>,
+    mut look: impl FnMut(&SessionView, LogTime) -> ControlFlow<()> + Send,
+) -> Result<(), ServiceError> {
+    loop {
+        let query = Query::Sessions { namespace: namespace.clone(), after, rows: limits::SCAN_ROWS };
+        let QueryReply { now, answer, .. } = read(service, query).await?;
+        let QueryResult::Sessions(Page { rows, more }) = answer else { return Err(unexpected()) };
+        let ends = rows.iter().any(|row| look(row, now).is_break());
+        let Some(last) = rows.last().filter(|_| more && !ends) else { return Ok(()) };
+        after = Some(last.session);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The newest records of history.
+pub(super) struct Newest {
+    /// The records, from the past to now.
+    pub(super) records: Vec<HistoryRecord>,
+    /// Whether older ones may exist.
+    pub(super) more: bool,
+}
+
+/// Returns the newest records of a lock, or of all locks of a namespace. History is read from the past to now, so this
+/// reads the end of the log, then longer and longer parts of it until enough is found.
+pub(super) async fn newest<S: LockService>(
+    service: &S,
+    namespace: &Namespace,
+    lock: Option<&LockName>,
+    rows: usize,
+) -> Result<Newest, ServiceError> {
+    let applied = read(service, Query::Totals).await?.index;
+    let (mut span, mut queries) = (8, 0);
+    let mut found = VecDeque::new();
+    loop {
+        let begin = Position { index: applied.saturating_sub(span), n: 0 };
+        let mut after = begin;
+        found.clear();
+        let floor = loop {
+            let (namespace, lock) = (namespace.clone(), lock.cloned());
+            let query = Query::History { namespace, lock, after: Some(after), rows: 0 };
+            let QueryResult::History(HistoryPage { records, next, floor }) = read(service, query).await?.answer else {
+                return Err(unexpected());
+            };
+            queries += 1;
+            found.extend(records);
+            found.drain(..found.len().saturating_sub(rows));
+            match next {
+                Some(next) if after < next && queries < limits::NEWEST_RECORDS_QUERIES_MAX => after = next,
+                Some(_) | None => break floor,
+            }
+            tokio::task::yield_now().await;
+        };
+        let whole = begin <= floor || begin.index == 0;
+        if found.len() == rows || whole || limits::NEWEST_RECORDS_QUERIES_MAX <= queries {
+            return Ok(Newest { more: !whole || found.len() == rows, records: found.into() });
+        }
+        span *= 8;
+    }
+}

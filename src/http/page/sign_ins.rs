@@ -1,0 +1,198 @@
+//! Sign-ins of browsers: which cookie stands for which token, and the secrets that protect forms.
+//!
+//! The cookie of a browser is a random secret of this node, not the token. The node remembers only its hash.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::auth::TokenHash;
+use crate::clock::{Clock, Instant};
+use crate::limits;
+
+/// The sign-ins of one node.
+#[derive(Debug, Default)]
+pub(super) struct SignIns(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By the hash of the cookie.
+    open: BTreeMap<[u8; 32], SignIn>,
+    tries: BTreeMap<IpAddr, Vec<Instant>>,
+}
+
+/// One browser that has signed in.
+#[derive(Debug, Clone)]
+pub(super) struct SignIn {
+    /// The token with which it signed in.
+    pub(super) token: TokenHash,
+    since: Instant,
+    form_key: u128,
+}
+
+impl SignIn {
+    /// Whether it is new enough to act on the locks of others.
+    pub(super) fn may_act(&self, now: Instant) -> bool {
+        now.since(self.since) < Duration::from_millis(limits::SIGN_IN_ACTS_MS_MAX)
+    }
+
+    /// Returns the secret of a form. It is bound to this sign-in, and to everything that the form is about.
+    pub(super) fn form_secret(&self, about: &[&str]) -> String {
+        let mut hash = Sha256::new_with_prefix(self.form_key.to_be_bytes());
+        for text in about {
+            hash.update(text.len().to_be_bytes());
+            hash.update(text);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether a form sent this secret. Compares hashes, so that the time says nothing about the secret.
+    pub(super) fn proves(&self, about: &[&str], sent: &str) -> bool {
+        Sha256::digest(sent) == Sha256::digest(self.form_secret(about))
+    }
+}
+
+impl SignIns {
+    fn with<T>(&self, act: impl FnOnce(&mut Table) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts a try of an address. Returns false if the address has tried too often, or too many others have.
+    pub(super) fn may_try(&self, from: IpAddr, now: Instant) -> bool {
+        self.with(|table| {
+            let recent = |at: &Instant| now.since(*at) < Duration::from_millis(limits::SIGN_IN_TRY_MS);
+            table.tries.retain(|_, tries| {
+                tries.retain(recent);
+                !tries.is_empty()
+            });
+            let full = limits::SIGN_IN_ADDRESSES_MAX <= table.tries.len();
+            if full && !table.tries.contains_key(&from) {
+                return false;
+            }
+            let tries = table.tries.entry(from).or_default();
+            let may = tries.len() < limits::SIGN_IN_TRIES_A_MINUTE;
+            if may {
+                tries.push(now);
+            }
+            may
+        })
+    }
+
+    /// Remembers a sign-in, and returns its cookie.
+    pub(super) fn open(&self, token: TokenHash, clock: &dyn Clock) -> String {
+        let cookie = format!("{:032x}{:032x}", clock.random_u128(), clock.random_u128());
+        let sign_in = SignIn { token, since: clock.now(), form_key: clock.random_u128() };
+        self.with(|table| {
+            if limits::SIGN_INS_MAX <= table.open.len() {
+                let oldest = table.open.iter().min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
+                oldest.map(|cookie| table.open.remove(&cookie));
+            }
+            table.open.insert(Sha256::digest(&cookie).into(), sign_in);
+        });
+        cookie
+    }
+
+    /// Returns the sign-in of a cookie, unless it has ended.
+    pub(super) fn find(&self, cookie: &str, now: Instant) -> Option<SignIn> {
+        let lives = |sign_in: &SignIn| now.since(sign_in.since) < Duration::from_millis(limits::SIGN_IN_MS_MAX);
+        self.with(|table| {
+            table.open.retain(|_, sign_in| lives(sign_in));
+            table.open.get(&<[u8; 32]>::from(Sha256::digest(cookie))).cloned()
+        })
+    }
+
+    /// Ends the sign-in of a cookie.
+    pub(super) fn close(&self, cookie: &str) {
+        self.with(|table| table.open.remove(&<[u8; 32]>::from(Sha256::digest(cookie))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::new_token;
+    use crate::clock::ManualClock;
+
+    fn token() -> TokenHash {
+        TokenHash::of(&new_token([1, 2])).expect("a token")
+    }
+
+    fn later(clock: &ManualClock, ms: u64) {
+        clock.advance(Duration::from_millis(ms));
+    }
+
+    /// A cookie stands for its token until the sign-in ends. Only a new sign-in may act.
+    #[test]
+    fn a_sign_in_ends() {
+        let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
+        let cookie = sign_ins.open(token(), &clock);
+        assert_eq!(sign_ins.find(&cookie, clock.now()).map(|found| found.token), Some(token()));
+        assert!(sign_ins.find("another", clock.now()).is_none());
+        later(&clock, limits::SIGN_IN_ACTS_MS_MAX - 1);
+        assert!(sign_ins.find(&cookie, clock.now()).is_some_and(|found| found.may_act(clock.now())));
+        later(&clock, 1);
+        assert!(sign_ins.find(&cookie, clock.now()).is_some_and(|found| !found.may_act(clock.now())));
+        later(&clock, limits::SIGN_IN_MS_MAX);
+        assert!(sign_ins.find(&cookie, clock.now()).is_none());
+        let other = sign_ins.open(token(), &clock);
+        sign_ins.close(&other);
+        assert!(sign_ins.find(&other, clock.now()).is_none());
+    }
+
+    /// The secret of a form fits only its sign-in, act, lock and grant, also if the parts are divided otherwise.
+    #[test]
+    fn a_form_is_bound_to_what_it_is_about() {
+        let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
+        let [own, another] = [(); 2].map(|()| {
+            let cookie = sign_ins.open(token(), &clock);
+            sign_ins.find(&cookie, clock.now()).expect("open")
+        });
+        let about = ["break", "default", "nightly", "31"];
+        let secret = own.form_secret(&about);
+        assert!(own.proves(&about, &secret));
+        assert!(!another.proves(&about, &secret) && !own.proves(&about, "") && !own.proves(&about, &secret[1..]));
+        for others in [
+            ["ask", "default", "nightly", "31"],
+            ["break", "default", "nightly", "32"],
+            ["break", "defaultn", "ightly", "31"],
+        ] {
+            assert!(!own.proves(&others, &secret), "{others:?}");
+        }
+    }
+
+    /// An address has five tries a minute, and each address has its own.
+    #[test]
+    fn tries_are_limited() {
+        let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
+        let [first, second] = [1, 2].map(|host| IpAddr::from([10, 0, 0, host]));
+        let tries: Vec<_> = (0..7).map(|_| sign_ins.may_try(first, clock.now())).collect();
+        assert_eq!(tries, [true, true, true, true, true, false, false]);
+        assert!(sign_ins.may_try(second, clock.now()));
+        later(&clock, limits::SIGN_IN_TRY_MS);
+        assert!(sign_ins.may_try(first, clock.now()));
+        for host in 0..limits::SIGN_IN_ADDRESSES_MAX + 10 {
+            sign_ins.may_try(IpAddr::from((host as u128).to_be_bytes()), clock.now());
+        }
+        assert!(
+            !sign_ins.may_try(IpAddr::from([10, 0, 0, 3]), clock.now()),
+            "the addresses that are counted are limited"
+        );
+    }
+
+    /// The oldest sign-in ends when there are too many.
+    #[test]
+    fn sign_ins_are_limited() {
+        let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
+        let mut open = || {
+            later(&clock, 1);
+            sign_ins.open(token(), &clock)
+        };
+        let (first, second) = (open(), open());
+        (0..limits::SIGN_INS_MAX - 1).for_each(|_| drop(open()));
+        assert!(sign_ins.find(&first, clock.now()).is_none());
+        assert!(sign_ins.find(&second, clock.now()).is_some());
+    }
+}

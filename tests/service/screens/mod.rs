@@ -1,0 +1,202 @@
+//! The web page of a node: what each screen shows, what it refuses, and that looking changes nothing.
+
+mod acts;
+mod names;
+mod sizes;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lockkeeper::auth::{TokenHash, new_token};
+use lockkeeper::http::{Hosts, serve};
+use lockkeeper::node::Node;
+use lockkeeper::testing::{Cluster, ClusterOptions};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Paths of the screens that need no lock.
+const SCREENS: [&str; 5] = ["/", "/locks", "/sessions", "/nodes", "/login"];
+
+/// A node with its HTTP port.
+struct Port {
+    address: String,
+    node: Node,
+    stop: watch::Sender<bool>,
+    _cluster: Cluster,
+    folder: tempfile::TempDir,
+}
+
+/// An answer as text.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    /// Returns the value of a header.
+    fn header(&self, name: &str) -> &str {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
+    }
+
+    /// Returns the values of an attribute.
+    fn all(&self, attribute: &str) -> Vec<String> {
+        let begin = format!(" {attribute}=\"");
+        let values = self.body.split(&begin).skip(1).filter_map(|rest| rest.split('"').next());
+        values.map(|value| value.replace("&#38;", "&")).collect()
+    }
+
+    /// Returns the secret of the form of an act.
+    fn secret(&self) -> String {
+        let main = self.body.split("<main").nth(1).unwrap_or_default();
+        let field = main.split("name=\"secret\" value=\"").nth(1).unwrap_or_else(|| panic!("no form: {}", self.body));
+        field.split('"').next().expect("a value").to_owned()
+    }
+}
+
+/// The rules of a cluster that knows its callers: `ops` may do everything, `dev` may lock, `eye` may read.
+fn rules(tokens: &[(&str, String)]) -> String {
+    let mut text = "version = 1\n".to_owned();
+    for (name, right) in [("ops", "admin"), ("dev", "lock"), ("eye", "read")] {
+        text += &format!(
+            "[[role]]\nname = \"{right}\"\nrules = [{{ namespace = \"*\", right = \"{right}\" }}]\n\
+             [[principal]]\nname = \"{name}\"\nroles = [\"{right}\"]\n"
+        );
+    }
+    for (principal, token) in tokens {
+        let hash = TokenHash::of(token).expect("a token");
+        text += &format!(
+            "[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"2099-01-01T00:00:00Z\"\n"
+        );
+    }
+    text
+}
+
+/// The token of a principal in [`rules`].
+fn token(principal: &str) -> String {
+    new_token([9, principal.len() as u128 * 1_000 + u128::from(principal.as_bytes()[0])])
+}
+
+impl Port {
+    /// Starts a node; with principals if `guarded`.
+    async fn start(guarded: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::default() };
+        if guarded {
+            let file = folder.path().join("auth.toml");
+            let tokens = ["ops", "dev", "eye"].map(|name| (name, token(name)));
+            fs::write(&file, rules(&tokens)).expect("written");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("set");
+            options = ClusterOptions { auth: Some(file), audit: Some(folder.path().to_owned()), ..options };
+        }
+        let cluster = Cluster::start_with(options).await.expect("a cluster");
+        let node = cluster.leader().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let (stop, stopped) = watch::channel(false);
+        let (service, info) = (node.service(), node.info());
+        tokio::spawn(serve(listener, None, service, info, Arc::new(String::new), Hosts::default(), stopped));
+        Self { address, node, stop, _cluster: cluster, folder }
+    }
+
+    /// Returns the audit log.
+    fn audit(&self) -> PathBuf {
+        self.folder.path().join("n1.jsonl")
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).await.expect("the port answers");
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        headers.iter().for_each(|(name, value)| request += &format!("{name}: {value}\r\n"));
+        if method == "POST" {
+            request += &format!("Content-Length: {}\r\n", body.len());
+        }
+        stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("answered");
+        let answer = String::from_utf8(answer).expect("text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a header");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        Answer { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    /// Calls the port as a program does, with the token of a principal if the node has some.
+    async fn call(&self, call: &str, body: Value) -> Value {
+        let bearer = format!("Bearer {}", token("dev"));
+        let headers = [("Content-Type", "application/json"), ("Authorization", &*bearer)];
+        let headers = &headers[..if self.audit().exists() { 2 } else { 1 }];
+        let answer = self.send("POST", &format!("/v1/ns/default/{call}"), headers, &body.to_string()).await;
+        assert!(answer.status < 300, "{answer:?}");
+        serde_json::from_str(&answer.body).expect("JSON")
+    }
+
+    /// Signs in as a browser does, and returns the cookie.
+    async fn sign_in(&self, principal: &str) -> String {
+        let answer = self.post("/login", "", &format!("token={}", token(principal))).await;
+        assert_eq!(answer.status, 303, "{answer:?}");
+        let cookie = answer.header("set-cookie");
+        for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+            assert!(cookie.contains(part), "{cookie}");
+        }
+        assert!(!cookie.contains("lkt_"), "the cookie has the token");
+        cookie.split(';').next().expect("a cookie").to_owned()
+    }
+
+    /// Shows a screen to a browser that has signed in.
+    async fn visit(&self, path: &str, cookie: &str) -> Answer {
+        self.send("GET", path, &[("Cookie", cookie)], "").await
+    }
+
+    /// Sends a form as a browser does.
+    async fn post(&self, path: &str, cookie: &str, form: &str) -> Answer {
+        let origin = format!("http://{}", self.address);
+        let kind = ("Content-Type", "application/x-www-form-urlencoded");
+        self.send("POST", path, &[("Cookie", cookie), ("Origin", &origin), kind], form).await
+    }
+}
+
+/// A screen is notified of a change, and its stream ends with the node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_live_screen_is_notified_and_ends() {
+    let port = Port::start(false).await;
+    let mut stream = TcpStream::connect(&port.address).await.expect("the port answers");
+    let request = format!("GET /page/live HTTP/1.1\r\nHost: {}\r\n\r\n", port.address);
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let (mut seen, mut part) = (String::new(), [0; 1_024]);
+    for wanted in 1..=2 {
+        while seen.matches("data: ").count() < wanted {
+            let read = stream.read(&mut part).await.expect("open");
+            assert_ne!(read, 0, "the stream ended: {seen}");
+            seen += std::str::from_utf8(&part[..read]).expect("text");
+        }
+        port.call("acquire", serde_json::json!({"lock": format!("a-{wanted}"), "lease_ms": 60_000})).await;
+    }
+    assert!(seen.contains("text/event-stream"), "{seen}");
+    port.stop.send_replace(true);
+    while stream.read(&mut part).await.is_ok_and(|read| read != 0) {}
+}
+
+/// A browser that has not signed in is sent to the form, and returns to the screen afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_screen_without_principal_leads_to_the_sign_in() {
+    let port = Port::start(true).await;
+    for screen in ["/", "/locks", "/lock?lock=a", "/break?lock=a&token=1"] {
+        let answer = port.get(screen).await;
+        assert_eq!(answer.status, 303, "{screen}");
+        assert!(answer.header("location").starts_with("/login?next=%2F"), "{answer:?}");
+    }
+    assert_eq!(port.send("POST", "/ask?lock=a&token=1", &[], "").await.status, 401);
+    let answer = port.get("/login?next=%2Flock%3Flock%3Da").await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.contains("type=\"password\""), "{}", answer.body);
+}
