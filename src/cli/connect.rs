@@ -12,6 +12,7 @@ use super::error::Failure;
 use super::output::Output;
 use super::who::{self, OWN_PROGRAM};
 use crate::client;
+use crate::http::Scraper;
 use crate::model::parse_cluster_id;
 use crate::net::TlsFiles;
 use crate::rpc::{RemoteService, RemoteSettings};
@@ -63,6 +64,12 @@ fn warn_of_left_out(sentence: &str) {
     if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(sentence.to_owned()) {
         Output::new(false).warn(&format!("lockkeeper: {sentence}"));
     }
+}
+
+/// Returns what reads the metrics of the nodes, with the certificates and the token of this client.
+pub(super) fn scraper(common: &Common) -> Result<Scraper, Failure> {
+    let token_file = common.auth_token_file.as_deref().filter(|path| !path.as_os_str().is_empty());
+    Scraper::new(tls(common)?, token_file).map_err(Failure::usage)
 }
 
 /// Returns the files for TLS from the command line or the environment; `None` for plain text.

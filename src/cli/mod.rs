@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod cmd;
 mod connect;
+mod doctor;
 mod drill;
 mod error;
 mod exposition;
@@ -22,7 +23,9 @@ mod position;
 mod process_metrics;
 mod runtime;
 mod server;
+mod sockets;
 mod text;
+mod top;
 mod who;
 
 use std::ffi::OsString;
@@ -148,6 +151,8 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
             ask(common, async |at| cmd::semaphore::run(at, namespace, options, output).await)
         }
         Command::Leader(options) => ask(common, async |at| cmd::leader::run(at, namespace, options, output).await),
+        Command::Top(options) => ask(common, async |at| top::run(at, common, options, output).await),
+        Command::Doctor(options) => on_runtime(runtime::anywhere()?, doctor::run(common, &options, output)),
         Command::Status => ask(common, async |at| cmd::status::run(at, output).await),
         Command::Transfer(options) => ask(common, async |at| cmd::transfer::run(at, &options, output).await),
         Command::Features(options) => ask(common, async |at| cmd::features::run(at, &options, output).await),

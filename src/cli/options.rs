@@ -37,9 +37,11 @@ use super::cmd::transfer::TransferOptions;
 use super::cmd::verify::VerifyOptions;
 use super::cmd::wait::WaitOptions;
 use super::cmd::watch::WatchOptions;
+use super::doctor::DoctorOptions;
 use super::lock::{
     ELECT_USAGE, ElectOptions, GUARDIAN_COMMAND, GuardianOptions, LOCK_USAGE, LockOptions, SHIM_COMMAND, ShimOptions,
 };
+use super::top::TopOptions;
 
 /// A replicated lock service: fair queues, fencing tokens, sessions and leases.
 #[derive(Debug, Parser)]
@@ -130,6 +132,10 @@ pub(super) enum Command {
     Leader(LeaderOptions),
     /// Show the leader and the health of the nodes
     Status,
+    /// Show nodes and locks as they change, in a terminal
+    Top(TopOptions),
+    /// Check a node and its cluster, and advise; exit code 1 if something must change
+    Doctor(DoctorOptions),
     /// Hand leadership to another node
     Transfer(TransferOptions),
     /// Show the cluster's feature level and what its nodes support, or raise it

@@ -238,13 +238,18 @@ impl Server {
     }
 }
 
-/// Reads the files of all certificates as a start does.
-pub(super) fn check_certificates(config: &Config) -> Result<(), Failure> {
+/// Reads the files of all certificates as a start does, and returns the certificate of each port.
+pub(super) fn check_certificates(config: &Config) -> Result<Vec<CertificateEnd>, Failure> {
+    let mut own = Vec::new();
     if let Protection::Tls { files, .. } = &config.tls.peer {
         let checked = PeerTls::new(files, &config.cluster, config.node);
-        checked.map_err(|error| Failure { says_next: true, ..Failure::usage(error.to_string()) })?;
+        let refused = |error: TlsError| Failure { says_next: true, ..Failure::usage(error.to_string()) };
+        own.push(checked.map_err(refused)?.own());
     }
-    tls(config, Port::Client).and(tls(config, Port::Http)).map(drop)
+    for port in [Port::Client, Port::Http] {
+        own.extend(tls(config, port)?.map(|tls| tls.own()));
+    }
+    Ok(own)
 }
 
 /// Returns the TLS of a port for clients.

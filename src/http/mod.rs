@@ -7,6 +7,7 @@ mod api;
 mod measured;
 mod origin;
 mod page;
+mod scrape;
 
 use std::future::Future;
 use std::pin::pin;
@@ -31,6 +32,7 @@ use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
 
 pub use self::origin::Hosts;
+pub(crate) use self::scrape::{Scrape, Scraper};
 use crate::auth::ClusterRight;
 use crate::limits;
 use crate::model::Query;

@@ -34,3 +34,39 @@ pub const CLUSTER_DIGITS_MAX: usize = 32;
 /// Longest user, host or program that a command reports about itself, in bytes. All of them together leave half of the
 /// metadata to a reason.
 pub const WHO_PART_BYTES_MAX: usize = 64;
+/// Time in which a node must have answered with its metrics.
+pub const SCRAPE_MS_MAX: u64 = 2_000;
+/// Largest answer with metrics, in bytes.
+pub const SCRAPE_BYTES_MAX: usize = 8 << 20;
+/// Number of writes with which `doctor` measures a disk.
+pub const DOCTOR_SYNCS: usize = 200;
+/// Size of each of these writes, in bytes.
+pub const DOCTOR_SYNC_BYTES: usize = 4_096;
+/// Number of requests with which `doctor` measures the round trip to a node.
+pub const DOCTOR_ROUND_TRIPS: usize = 100;
+/// From this time of a synced write on, `doctor` warns of the disk.
+pub const DOCTOR_SYNC_US_WARN: u64 = 10_000;
+/// Below this free space of its disk a node is in danger, in bytes.
+pub const DOCTOR_FREE_BYTES_MIN: u64 = 2 << 30;
+/// Below this share of free space `doctor` warns.
+pub const DOCTOR_FREE_PERCENT_WARN: u64 = 10;
+/// Number of log entries that a healthy node may lack.
+pub const DOCTOR_LAG_WARN: u64 = 10_000;
+/// Difference of two wall clocks from which dates mislead, in seconds.
+pub const DOCTOR_WALL_SECS_WARN: u64 = 2;
+/// Number of changes of the leader in an hour from which `doctor` warns.
+pub const DOCTOR_LEADERS_AN_HOUR_WARN: f64 = 3.0;
+/// Log time that was not counted in an hour from which `doctor` warns, in seconds.
+pub const DOCTOR_UNCOUNTED_AN_HOUR_SECS_WARN: f64 = 2.0;
+/// Fewest file descriptors that a node needs for its usual number of clients.
+pub const DOCTOR_DESCRIPTORS_WARN: u64 = 65_536;
+/// Fewest file descriptors with which a node should run at all.
+pub const DOCTOR_DESCRIPTORS_MIN: u64 = 4_096;
+/// Share of a quota from which `doctor` warns.
+pub const DOCTOR_QUOTA_RATIO_WARN: f64 = 0.8;
+/// Days before the end of a certificate from which `doctor` warns.
+pub const DOCTOR_CERTIFICATE_DAYS_WARN: u64 = 30;
+/// Days before the end of a certificate from which `doctor` reports a failure.
+pub const DOCTOR_CERTIFICATE_DAYS_MIN: u64 = 7;
+/// Number of locks in a frame of `top`.
+pub const TOP_LOCKS_MAX: usize = 200;

@@ -17,6 +17,8 @@ mod callers;
 mod cluster;
 mod core;
 mod events;
+#[cfg(feature = "cli")]
+mod examine;
 mod forward;
 mod judge;
 mod leadership;
@@ -45,6 +47,8 @@ use self::auth::Caller;
 use self::core::Core;
 use crate::limits;
 use crate::service::ServerInfo;
+#[cfg(feature = "cli")]
+pub(crate) use examine::examine;
 pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
 
 /// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) stops it.

@@ -17,6 +17,8 @@ mod server;
 
 #[cfg(feature = "cli")]
 pub(crate) use background::Tasks;
+#[cfg(feature = "cli")]
+pub(crate) use client::token_file::read as token_header;
 pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 

@@ -29,7 +29,7 @@ pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};
 pub use memory_disk::MemoryDisk;
 pub use mirror::{Checkpoint, DiskState, ExportDone, Job, MemoryState, Probe, StateStore, Step};
-pub use open::{DirectoryLock, Opened, Options, open};
+pub use open::{DirectoryLock, Examined, Opened, Options, examine, open};
 pub use recover::{Recovered, Source};
 pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalOptions, WalState};

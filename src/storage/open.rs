@@ -106,6 +106,31 @@ pub fn open(
     Ok(Opened { identity, wal, state, recovered, exposure, lock })
 }
 
+/// What a directory is, see [`examine`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Examined {
+    /// Whether a node has written to it.
+    pub founded: bool,
+    /// Whether another process has locked it.
+    pub in_use: bool,
+    /// A warning, if other users than the owner have access to the directory.
+    pub exposure: Option<String>,
+}
+
+/// Reads what a directory is, and changes nothing.
+///
+/// # Errors
+/// It cannot be read, its identity is damaged, or it belongs to another node.
+pub fn examine(dir: &Path, claim: &Claim) -> Result<Examined, OpenError> {
+    let founded = Identity::load(&dir.join("identity"), claim)?.is_some();
+    if !dir.exists() {
+        return Ok(Examined { founded, in_use: false, exposure: None });
+    }
+    let exposure = exposure(dir).map_err(|error| OpenError::io("read the mode of", dir, error))?;
+    let in_use = dir.join("lock").exists() && matches!(lock_directory(dir), Err(OpenError::InUse { .. }));
+    Ok(Examined { founded, in_use, exposure })
+}
+
 fn lock_directory(dir: &Path) -> Result<DirectoryLock, OpenError> {
     let path = dir.join("lock");
     let opened = File::options().create(true).truncate(false).write(true).open(&path);

@@ -147,7 +147,8 @@ impl Cluster {
         format!("{}:{port}", place.host)
     }
 
-    fn config(&self, node: usize) -> PathBuf {
+    /// The file with the configuration of a node.
+    pub(crate) fn config(&self, node: usize) -> PathBuf {
         self.folder.path().join(format!("n{node}.toml"))
     }
 

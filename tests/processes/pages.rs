@@ -25,6 +25,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("testing.md", "scripts/check.sh", "runs all tests, and so this one"),
     ("testing.md", "scripts/nemesis.sh", "runs for minutes; the tests of `crash` are its short form"),
     ("monitoring.md", "promtool", "is not everywhere; `scripts/judge-metrics.sh` runs it"),
+    ("operations.md", "lockkeeper doctor", "judges this machine; the test `doctor` runs it"),
     ("other-languages.md", "grpcurl", "is not everywhere; `tests/service/other_languages.rs` makes the same calls"),
 ];
 /// Commands that run until they are stopped. They continue in the background while the rest of the page runs.

@@ -46,7 +46,7 @@ pub(in crate::cli) async fn run(client: &Client, options: ExplainOptions, output
 }
 
 /// Returns the lines of the text.
-fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
+pub(in crate::cli) fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
     let mut drawing = Drawing { explanation, now, drawn: BTreeSet::new(), lines: Vec::new() };
     for wait in &explanation.chain {
         drawing.wait(wait, 0, "");

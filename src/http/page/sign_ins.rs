@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn sign_ins_are_limited() {
         let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
-        let mut open = || {
+        let open = || {
             later(&clock, 1);
             sign_ins.open(token(), &clock)
         };

@@ -57,14 +57,11 @@ impl Timeline {
     pub(super) fn new(records: &[HistoryRecord], view: &LockView, now: LogTime, wall: WallTime) -> Self {
         let mut spans = past(records);
         for holder in &view.holders {
-            if !spans.contains_key(&holder.token) {
+            spans.entry(holder.token).or_insert_with(|| {
                 let name = Client::new(&holder.metadata).name;
                 let (token, since) = (Some(holder.token), holder.since);
-                spans.insert(
-                    holder.token,
-                    Span { name, token, queued: since, granted: Some(since), ended: None, end: "" },
-                );
-            }
+                Span { name, token, queued: since, granted: Some(since), ended: None, end: "" }
+            });
         }
         let holds = |token: &FencingToken| view.holders.iter().any(|holder| holder.token == *token);
         // The end of a hold that is neither held nor ended in these records is not known.

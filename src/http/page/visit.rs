@@ -99,11 +99,12 @@ impl<S: LockService> FromRequestParts<Arc<Shared<S>>> for Visit<S> {
             None => who_calls(parts.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes), Some(connection)),
         };
         let service = shared.service.for_caller(Source::Connection(connection.id()), connection.from, shown);
-        let service = service.map_err(|error| match error {
-            ServiceError::Unauthenticated { .. } if parts.method == Method::GET && !arrival.exposed => {
-                Refused::Moved(sign_in_link(&arrival.path))
+        let service = service.map_err(|error| {
+            let unknown = matches!(error, ServiceError::Unauthenticated { .. });
+            if unknown && parts.method == Method::GET && !arrival.exposed {
+                return Refused::Moved(sign_in_link(&arrival.path));
             }
-            error => error.into(),
+            error.into()
         })?;
         let namespace = arrival.namespace()?;
         Ok(Self { shared: Arc::clone(shared), service, namespace, sign_in, arrival })

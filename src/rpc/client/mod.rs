@@ -18,7 +18,7 @@ mod standby;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod token_file;
+pub(super) mod token_file;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -16,7 +16,7 @@ const READ_BY_ALL: u32 = 0o004;
 ///
 /// # Errors
 /// The file cannot be read, every user can read it, or it has no token. The text names the file and the fix.
-pub(super) fn read(path: &Path) -> Result<HeaderValue, String> {
+pub(crate) fn read(path: &Path) -> Result<HeaderValue, String> {
     let name = path.display();
     let unread = |error| format!("{name} cannot be read: {error}; check the path");
     let mode = fs::metadata(path).map_err(unread)?.permissions().mode() & 0o777;

@@ -114,7 +114,9 @@ async fn forged_forms_change_nothing() {
     let own = ("Origin", &*own);
     let evil = ("Origin", "http://evil.example");
     let (session, another) = (("Cookie", &*cookie), ("Cookie", &*other));
-    let forged: [(&str, &[(&str, &str)], &str); 8] = [
+    /// A name, headers and a body.
+    type Forged<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+    let forged: [Forged<'_>; 8] = [
         ("no cookie", &[kind, own], &fields),
         ("another sign-in", &[kind, own, another], &fields),
         ("another site", &[kind, evil, session], &fields),

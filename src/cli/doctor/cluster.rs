@@ -1,0 +1,169 @@
+//! Checks of the cluster, as its nodes answer them.
+
+use std::collections::BTreeSet;
+
+use super::finding::Finding;
+use crate::cli::text::ms;
+use crate::clock::{Clock, SystemClock, micros};
+use crate::limits::{DOCTOR_LAG_WARN, DOCTOR_ROUND_TRIPS};
+use crate::model::Query;
+use crate::service::{Freshness, LockService, NodeStatus, Role, Status};
+use crate::shapes::behind;
+
+/// Checks the state of the cluster.
+pub(super) fn checks(status: &Status) -> Vec<Finding> {
+    let mut findings = vec![quorum(status)];
+    findings.extend(lags(status));
+    findings.push(versions(status));
+    findings.extend(status.warnings.iter().map(|warning| {
+        let (what, fix) = warning.rsplit_once("; ").unwrap_or((warning, "see the manual's page on operations"));
+        Finding::warn("warning", format!("node {}: {what}", status.node), fix)
+    }));
+    findings
+}
+
+/// Checks that the cluster has a leader, and that it survives one more failure.
+fn quorum(status: &Status) -> Finding {
+    const CHECK: &str = "quorum";
+    let Some(leader) = status.leader else {
+        let detail = format!("node {} reaches no leader with a majority", status.node);
+        return Finding::fail(CHECK, detail, "start the other nodes, and check that they reach each other");
+    };
+    let voters: Vec<_> = status.nodes.iter().filter(|node| node.role != Role::Learner).collect();
+    let silent: Vec<_> = voters.iter().filter(|node| node.healthy != Some(true)).map(|node| node.id).collect();
+    let needed = voters.len() / 2 + 1;
+    let detail = format!("node {leader} leads, {} of {} voters answer", voters.len() - silent.len(), voters.len());
+    if voters.len() < 3 {
+        return Finding::warn(
+            CHECK,
+            format!("{detail}: each failure stops the service"),
+            "add nodes: three survive one",
+        );
+    }
+    if silent.is_empty() {
+        return Finding::ok(CHECK, detail);
+    }
+    let advice = format!("bring back node {}", silent.iter().map(u64::to_string).collect::<Vec<_>>().join(" and "));
+    if voters.len() - silent.len() <= needed {
+        return Finding::fail(CHECK, format!("{detail}: one more failure stops the service"), advice);
+    }
+    Finding::warn(CHECK, detail, advice)
+}
+
+/// Returns a finding for each node that lacks many entries.
+fn lags(status: &Status) -> impl Iterator<Item = Finding> {
+    status.nodes.iter().filter_map(|node| {
+        let lag = behind(status, node).filter(|lag| DOCTOR_LAG_WARN < *lag)?;
+        let detail = format!("node {} lacks {lag} log entries", node.id);
+        Some(Finding::warn("lag", detail, "check its disk and its network"))
+    })
+}
+
+/// Checks that all nodes run the same build, and one that supports the cluster's feature level.
+fn versions(status: &Status) -> Finding {
+    const CHECK: &str = "versions";
+    let old = |node: &&NodeStatus| node.features.is_some_and(|level| level < status.features);
+    if let Some(old) = status.nodes.iter().find(old) {
+        let detail = format!("node {} does not support the feature level {} of the cluster", old.id, status.features);
+        return Finding::fail(CHECK, detail, "install the version of the other nodes on it");
+    }
+    let known: BTreeSet<_> = status.nodes.iter().filter_map(|node| node.version.as_deref()).collect();
+    let all = known.iter().copied().collect::<Vec<_>>().join(", ");
+    if 1 < known.len() {
+        return Finding::warn(CHECK, format!("the nodes run {all}"), "finish the upgrade");
+    }
+    Finding::ok(CHECK, format!("{all}, feature level {}", status.features))
+}
+
+/// Measures the round trip from here to each node.
+pub(super) async fn round_trips(status: &Status, service: &impl LockService) -> Finding {
+    const CHECK: &str = "round trip";
+    let [heartbeat_ms, election_ms_min, _] = status.timing_ms;
+    let (clock, mut took) = (SystemClock::monotonic(), Vec::with_capacity(DOCTOR_ROUND_TRIPS));
+    for _ in 0..DOCTOR_ROUND_TRIPS {
+        let begun = clock.now();
+        if let Err(error) = service.query(Query::Totals, Freshness::Linearizable).await {
+            return Finding::fail(CHECK, format!("a read failed: {error}"), "see the check quorum");
+        }
+        took.push(micros(clock.now().since(begun)));
+    }
+    took.sort_unstable();
+    let p99_us = took[took.len() * 99 / 100];
+    let detail = format!(
+        "{DOCTOR_ROUND_TRIPS} linearizable reads from here: p99 {} ms (want {} ms)",
+        ms(p99_us),
+        heartbeat_ms.div_ceil(2)
+    );
+    let advice = "the network or a node is slow: compare the nodes with `lockkeeper top`, or choose the profile wan";
+    Finding::below(CHECK, p99_us, [Some(heartbeat_ms * 500), Some(election_ms_min * 500)], detail, advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+    use crate::model::{LogTime, Totals};
+
+    fn node(id: u64, healthy: bool, applied: u64) -> NodeStatus {
+        NodeStatus {
+            id,
+            role: if id == 1 { Role::Leader } else { Role::Follower },
+            client: String::new(),
+            peer: String::new(),
+            http: String::new(),
+            applied: Some(applied),
+            healthy: Some(healthy),
+            version: Some("0.1.0".to_owned()),
+            features: Some(1),
+            rules: None,
+        }
+    }
+
+    fn status(leader: Option<u64>, healthy: &[bool]) -> Status {
+        let nodes = healthy.iter().zip(1..).map(|(healthy, id)| node(id, *healthy, 20_000)).collect();
+        Status {
+            cluster: "harbour".to_owned(),
+            cluster_id: Some(1),
+            peers_id: 1,
+            node: 1,
+            leader,
+            term: 2,
+            log_time: LogTime(1),
+            applied: 20_000,
+            nodes,
+            totals: Totals::default(),
+            ttl_ms_min: 1,
+            ttl_ms_max: 2,
+            features: 1,
+            timing_ms: [50, 150, 300],
+            closed_ms: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// A cluster without a leader fails, and so does one that the next failure stops.
+    #[test]
+    fn the_next_failure_is_judged() {
+        let level = |leader, healthy: &[bool]| quorum(&status(leader, healthy)).level;
+        assert_eq!(level(None, &[true, true, true]), Level::Fail);
+        assert_eq!(level(Some(1), &[true, true, true]), Level::Ok);
+        assert_eq!(level(Some(1), &[true, true, false]), Level::Fail);
+        assert_eq!(level(Some(1), &[true, true, true, true, false]), Level::Warn);
+        assert_eq!(level(Some(1), &[true]), Level::Warn, "one node is a choice");
+    }
+
+    /// Different builds and a node that lags are warnings. A build below the feature level fails.
+    #[test]
+    fn nodes_are_compared() {
+        let mut status = status(Some(1), &[true; 3]);
+        assert!(checks(&status).iter().all(|finding| finding.level == Level::Ok));
+        status.nodes[1].version = Some("0.2.0".to_owned());
+        status.nodes[2].applied = Some(9_999);
+        status.warnings = vec!["n1.pem expires on 2026-12-01; renew it".to_owned()];
+        let warned: Vec<_> = checks(&status).into_iter().filter(|finding| finding.level == Level::Warn).collect();
+        assert_eq!(warned.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["lag", "versions", "warning"]);
+        assert_eq!(warned[2].advice.as_deref(), Some("renew it"));
+        status.nodes[1].features = Some(0);
+        assert_eq!(versions(&status).level, Level::Fail);
+    }
+}

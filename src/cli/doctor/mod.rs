@@ -1,0 +1,100 @@
+//! `doctor`: checks a node and its cluster, and advises.
+
+mod cluster;
+mod disk;
+mod finding;
+mod host;
+mod listeners;
+mod nodes;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::finding::{Finding, Level};
+use super::args::Common;
+use super::connect::{Client, connect, scraper};
+use super::error::{Failure, NO, YES};
+use super::output::Output;
+use crate::auth::Access;
+use crate::config::Config;
+use crate::http::Scraper;
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorOptions {
+    /// Also check the node of this configuration: its directory, disk, ports and certificates; run it on the node's
+    /// machine, as the node's user [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Prints a line for each check, and the advice below it. The answer is no after a failure.
+pub(super) async fn run(common: &Common, options: &DoctorOptions, output: &Output) -> Result<u8, Failure> {
+    let (client, scraper) = (connect(common)?, scraper(common)?);
+    let mut report = Report { output, worst: Level::Ok };
+    report.all(host::checks())?;
+    if let Some(file) = &options.config {
+        local(file, &mut report)?;
+    }
+    remote(&client, &scraper, &mut report).await?;
+    Ok(if report.worst == Level::Fail { NO } else { YES })
+}
+
+/// Checks the node of a configuration.
+fn local(file: &PathBuf, report: &mut Report<'_>) -> Result<(), Failure> {
+    const CHECK: &str = "config";
+    let config = match Config::from_file(file) {
+        Ok(config) => config,
+        Err(error) => {
+            let detail = format!("{}: {}", error.place, error.problem);
+            return report.all([Finding::fail(CHECK, detail, error.fix)]);
+        }
+    };
+    let detail = format!("{}: node {} of {}", file.display(), config.node, config.cluster);
+    let rules = config.auth.as_ref().map(|rules| Access::from_file(rules)).transpose();
+    report.all([match rules {
+        Ok(_) => Finding::ok(CHECK, detail),
+        Err(error) => Finding::fail(CHECK, error.to_string(), "see `lockkeeper auth check`"),
+    }])?;
+    let (findings, runs) = disk::checks(&config);
+    report.all(findings)?;
+    report.all(listeners::checks(&config, runs))
+}
+
+/// Checks the cluster, as far as it answers.
+async fn remote(client: &Client, scraper: &Scraper, report: &mut Report<'_>) -> Result<(), Failure> {
+    let status = match client.status().await {
+        Ok(status) => status,
+        Err(error) => {
+            let advice = "check --endpoints and --ca, and that the nodes run";
+            return report.all([Finding::fail("quorum", error.to_string(), advice)]);
+        }
+    };
+    report.all(cluster::checks(&status))?;
+    if status.leader.is_some() {
+        report.all([cluster::round_trips(&status, client.service()).await])?;
+    }
+    report.all(nodes::checks(&status, scraper).await)
+}
+
+/// What was printed so far.
+struct Report<'a> {
+    output: &'a Output,
+    worst: Level,
+}
+
+impl Report<'_> {
+    fn all(&mut self, findings: impl IntoIterator<Item = Finding>) -> Result<(), Failure> {
+        for finding in findings {
+            self.worst = self.worst.max(finding.level);
+            if self.output.json {
+                self.output.object(&finding)?;
+                continue;
+            }
+            for line in finding.lines() {
+                self.output.line(line)?;
+            }
+        }
+        Ok(())
+    }
+}

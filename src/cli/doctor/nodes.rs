@@ -1,0 +1,101 @@
+//! Checks of each node, from its metrics.
+
+use super::finding::Finding;
+use crate::cli::text::short;
+use crate::http::{Scrape, Scraper};
+use crate::limits::{
+    DOCTOR_LEADERS_AN_HOUR_WARN, DOCTOR_QUOTA_RATIO_WARN, DOCTOR_UNCOUNTED_AN_HOUR_SECS_WARN, DOCTOR_WALL_SECS_WARN,
+};
+use crate::service::Status;
+
+/// Checks what the nodes have counted.
+pub(super) async fn checks(status: &Status, scraper: &Scraper) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut walls = Vec::new();
+    for node in status.nodes.iter().filter(|node| node.healthy == Some(true)) {
+        match scraper.node(&node.http).await {
+            Ok(scrape) => {
+                let scrape = scrape.of_node(node.id);
+                walls.extend(scrape.wall.map(|wall| (node.id, wall)));
+                findings.extend(counted(node.id, &scrape));
+            }
+            Err(why) => {
+                let detail = format!("node {}: no metrics: {why}", node.id);
+                findings.push(Finding::warn("metrics", detail, "without them its last hour is not checked"));
+            }
+        }
+    }
+    findings.extend(wall_clocks(&walls));
+    findings
+}
+
+/// Judges what one node has counted since it started.
+fn counted(node: u64, scrape: &Scrape) -> Vec<Finding> {
+    const CHECK: &str = "last hours";
+    let started = scrape.largest("process_start_time_seconds");
+    let up_secs = started.zip(scrape.wall).map_or(0.0, |(started, wall)| (wall as f64 - started).max(0.0));
+    // A node that has just started may have seen one change of the leader, which is no trend.
+    let hours = up_secs.max(3_600.0) / 3_600.0;
+    let up = short((up_secs * 1_000.0) as u64);
+    let changes = scrape.sum("lockkeeper_raft_leader_changes_total").unwrap_or_default();
+    let uncounted = scrape.sum("lockkeeper_log_time_uncounted_seconds_total").unwrap_or_default();
+    let mut findings = Vec::new();
+    let detail = format!("node {node} runs for {up}; changes of the leader: {changes}");
+    let advice = "a slow disk, a network that drops packets, or a timing profile that is too short";
+    findings.push(Finding::below(CHECK, changes / hours, [Some(DOCTOR_LEADERS_AN_HOUR_WARN), None], detail, advice));
+    if DOCTOR_UNCOUNTED_AN_HOUR_SECS_WARN < uncounted / hours {
+        let detail = format!("node {node} runs for {up}; not counted as log time: {uncounted:.1} s");
+        findings.push(Finding::warn(CHECK, detail, "the leader stalls: give it a processor, and a faster disk"));
+    }
+    let quota = scrape.largest("lockkeeper_quota_used_ratio").unwrap_or_default();
+    if DOCTOR_QUOTA_RATIO_WARN < quota {
+        let detail = format!("node {node}: a namespace has used {:.0} % of a quota", quota * 100.0);
+        findings.push(Finding::warn("quota", detail, "close sessions and release locks that are no longer needed"));
+    }
+    findings
+}
+
+/// Compares the wall clocks of the nodes. Only dates in the history depend on them.
+fn wall_clocks(walls: &[(u64, u64)]) -> Option<Finding> {
+    let (first, last) = (walls.iter().min_by_key(|(_, at)| at)?, walls.iter().max_by_key(|(_, at)| at)?);
+    let apart = last.1 - first.1;
+    // Each date is cut to whole seconds, and the nodes answer one after the other.
+    let detail = format!("the wall clocks of nodes {} and {} are {apart} s apart", first.0, last.0);
+    let advice = "run NTP on both: no lock depends on it, but the dates in the history do";
+    (DOCTOR_WALL_SECS_WARN < apart).then(|| Finding::warn("wall clock", detail, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn scrape(changes: u64, uncounted: f64, quota: f64, up_secs: u64) -> Scrape {
+        let text = format!(
+            "lockkeeper_raft_leader_changes_total{{node=\"1\"}} {changes}\nprocess_start_time_seconds 1000\n\
+             lockkeeper_log_time_uncounted_seconds_total{{node=\"1\"}} {uncounted}\n\
+             lockkeeper_quota_used_ratio{{node=\"1\",quota=\"locks\"}} {quota}\n"
+        );
+        let mut scrape = Scrape::parse(&text);
+        scrape.wall = Some(1_000 + up_secs);
+        scrape
+    }
+
+    /// Counters are judged by the hour, because they count from the start of the node.
+    #[test]
+    fn counters_are_judged_by_the_hour() {
+        let bad = |scrape: &Scrape| counted(1, scrape).iter().filter(|finding| finding.level == Level::Warn).count();
+        assert_eq!(bad(&scrape(3, 2.0, 0.8, 10)), 0);
+        assert_eq!(bad(&scrape(4, 2.1, 0.81, 10)), 3);
+        assert_eq!(bad(&scrape(40, 20.0, 0.1, 10 * 3_600)), 1);
+    }
+
+    /// Wall clocks that differ by a rounding are equal.
+    #[test]
+    fn wall_clocks_are_compared() {
+        assert_eq!(wall_clocks(&[(1, 100), (2, 102), (3, 101)]), None);
+        let apart = wall_clocks(&[(1, 100), (2, 103), (3, 101)]).expect("a finding");
+        assert!(apart.detail.contains("nodes 1 and 2 are 3 s apart"), "{}", apart.detail);
+        assert_eq!(wall_clocks(&[]), None);
+    }
+}

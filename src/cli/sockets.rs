@@ -1,0 +1,96 @@
+//! Finds the processes of this machine that listen at an address, from `/proc`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// The inode of the socket that listens at this address; `None` if the address is not one of this machine.
+pub(super) fn listening_at(address: &str) -> Option<u64> {
+    let wanted: Vec<_> = address.to_socket_addrs().ok()?.filter(|at| is_own(at.ip())).collect();
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let mut sockets = tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(listening);
+    let answers = |at: SocketAddr| wanted.iter().any(|want| want.port() == at.port() && covers(at.ip(), want.ip()));
+    sockets.find(|(at, _)| answers(*at)).map(|(_, inode)| inode)
+}
+
+/// Only an address of this machine can be bound here.
+fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+fn covers(listens: IpAddr, wanted: IpAddr) -> bool {
+    listens.is_unspecified() || listens.to_canonical() == wanted.to_canonical()
+}
+
+/// The address and the inode in a line of the kernel's table; `None` if the socket does not listen.
+fn listening(line: &str) -> Option<(SocketAddr, u64)> {
+    const LISTENS: &str = "0A";
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let (local, state, inode) = (*fields.get(1)?, *fields.get(3)?, *fields.get(9)?);
+    if state != LISTENS {
+        return None;
+    }
+    let (address, port) = local.split_once(':')?;
+    let words: Option<Vec<u32>> = address
+        .as_bytes()
+        .chunks(8)
+        .map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok())
+        .collect();
+    // The kernel prints each word in the byte order of this machine. Its bytes in memory are the address.
+    let bytes: Vec<u8> = words?.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let address = match bytes.len() {
+        4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        _ => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+    };
+    Some((SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?), inode.parse().ok()?))
+}
+
+/// The processes with these sockets, if this user may see them.
+pub(super) fn owners_of(sockets: &BTreeSet<u64>) -> BTreeMap<u64, u32> {
+    let mut owners = BTreeMap::new();
+    if sockets.is_empty() {
+        return owners;
+    }
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        for open in fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+            let link = fs::read_link(open.path()).unwrap_or_default();
+            let inode = link.to_str().and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            if let Some(inode) = inode.filter(|inode| sockets.contains(inode)) {
+                owners.insert(inode, pid);
+            }
+        }
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A listener of this process is found by its address, and the usage of this process is measured.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_is_found_by_where_it_listens() {
+        for address in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
+            let Ok(listener) = std::net::TcpListener::bind(address) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let host = if address.starts_with('[') { "[::1]" } else { "127.0.0.1" };
+            let socket = listening_at(&format!("{host}:{port}")).expect("it listens");
+            assert_eq!(owners_of(&BTreeSet::from([socket])).get(&socket), Some(&std::process::id()), "{address}");
+        }
+        assert_eq!(listening_at("192.0.2.1:80"), None, "no address of this machine");
+    }
+
+    /// The kernel's lines are read for both kinds of address. Sockets that do not listen are skipped.
+    #[test]
+    fn lines_of_the_kernel_are_read() {
+        let line = |state: &str| {
+            let address = u32::from_ne_bytes([127, 0, 0, 1]);
+            format!("0: {address:08X}:1DB1 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 4711 1")
+        };
+        assert_eq!(listening(&line("0A")), Some(("127.0.0.1:7601".parse().unwrap(), 4711)));
+        assert_eq!(listening(&line("01")), None);
+        assert_eq!(listening("no such line"), None);
+    }
+}

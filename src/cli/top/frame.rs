@@ -1,0 +1,220 @@
+//! Draws a frame as lines of text.
+
+use super::view::{LockRow, NodeRow, Order, View};
+use crate::cli::output::plain;
+use crate::cli::text::short;
+
+/// What the user has chosen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Chosen {
+    pub(super) prefix: String,
+    pub(super) order: Order,
+    /// The lock on which the keys act.
+    pub(super) lock: Option<String>,
+}
+
+/// The size of the terminal, in characters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    pub(super) columns: usize,
+    pub(super) lines: usize,
+}
+
+/// Widths of the columns of locks, after the name.
+const LOCK_COLUMNS: &str = "SINCE     WAIT   LONGEST  STATE";
+const STATE_COLUMNS: usize = 12;
+
+/// Returns the lines of a frame, each at most as long as the terminal is wide. The locks fill what is left of its
+/// height.
+pub(super) fn frame(view: &View, chosen: &Chosen, size: Size) -> Vec<String> {
+    let mut lines = vec![headline(view)];
+    lines.push(nodes_heading());
+    lines.extend(view.nodes.iter().map(node));
+    lines.extend(view.notes.iter().map(|note| format!("! {note}")));
+    let left = size.lines.saturating_sub(lines.len() + 2);
+    lines.extend(locks(view, chosen, size.columns, left));
+    lines.into_iter().map(|line| cut(&line, size.columns)).collect()
+}
+
+/// The last line of a frame on a terminal: the keys.
+pub(super) fn keys(chosen: &Chosen) -> String {
+    format!("f filter  s sort ({})  enter explain  a ask  q quit", chosen.order.word())
+}
+
+fn headline(view: &View) -> String {
+    let leader = view.leader.map_or("no node leads".to_owned(), |leader| format!("node {leader} leads"));
+    let healthy = view.nodes.iter().filter(|node| node.healthy).count();
+    let View { cluster, term, sessions, held, waiting, .. } = view;
+    let nodes = view.nodes.len();
+    format!(
+        "{cluster}  {leader}, term {term}  {healthy}/{nodes} nodes  sessions {sessions}  held {held}  waiting {waiting}"
+    )
+}
+
+fn nodes_heading() -> String {
+    "NODE ROLE        APPLIED    LAG  COMMIT p99   FSYNC p99    CPU      RSS  NOT COUNTED".to_owned()
+}
+
+fn node(row: &NodeRow) -> String {
+    let role = if row.healthy { row.role } else { "unreachable" };
+    let unknown = || "-".to_owned();
+    let milliseconds = |us: Option<u64>| us.map_or_else(unknown, |us| format!("{:.1} ms", us as f64 / 1_000.0));
+    let number = |number: Option<u64>| number.map_or_else(unknown, grouped);
+    let cpu = row.cpu_percent.map_or_else(unknown, |percent| format!("{percent} %"));
+    let memory = row.memory_bytes.map_or_else(unknown, |bytes| format!("{} MB", bytes >> 20));
+    let uncounted = row.uncounted_ms.map_or_else(unknown, |ms| format!("{:.1} s", ms as f64 / 1_000.0));
+    let (applied, lag) = (number(row.applied), number(row.behind));
+    let (commit, fsync) = (milliseconds(row.commit_us), milliseconds(row.fsync_us));
+    format!(
+        "{:<4} {role:<11} {applied:>7} {lag:>6} {commit:>11} {fsync:>11} {cpu:>6} {memory:>8} {uncounted:>12}",
+        row.id
+    )
+}
+
+fn locks(view: &View, chosen: &Chosen, columns: usize, most: usize) -> Vec<String> {
+    let mut rows = view.locks.clone();
+    chosen.order.sort(&mut rows);
+    // Two columns for the mark, four gaps, and the fixed columns.
+    let free = columns.saturating_sub(2 + 4 + LOCK_COLUMNS.len() - "STATE".len() + STATE_COLUMNS).max(20);
+    let (name, holder) = (free / 2, free - free / 2);
+    let title = if chosen.prefix.is_empty() { "LOCK".to_owned() } else { format!("LOCK {}*", chosen.prefix) };
+    let mut lines = vec![format!("  {:<name$}  {:<holder$}  {LOCK_COLUMNS}", cut(&title, name), "HOLDER")];
+    if rows.is_empty() {
+        lines.push("  no lock is held".to_owned());
+    }
+    // The chosen lock stays visible.
+    let at = rows.iter().position(|row| Some(&row.lock) == chosen.lock.as_ref()).unwrap_or_default();
+    let first = at.saturating_sub(most.saturating_sub(1));
+    lines.extend(rows.iter().skip(first).take(most).map(|row| lock(row, chosen, [name, holder])));
+    if view.more || most < rows.len() - first {
+        lines.push("  … more: filter by a prefix".to_owned());
+    }
+    lines
+}
+
+fn lock(row: &LockRow, chosen: &Chosen, [name, holder]: [usize; 2]) -> String {
+    let mark = if Some(&row.lock) == chosen.lock.as_ref() { '>' } else { ' ' };
+    let (lock, by) = (cut(&plain(&row.lock), name), cut(&plain(row.holder.as_deref().unwrap_or("-")), holder));
+    let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), coarse);
+    let (since, longest) = (time(row.held_ms), time(row.longest_wait_ms));
+    format!(
+        "{mark} {lock:<name$}  {by:<holder$}  {since:<8}  {:>4}  {longest:>8}  {}",
+        row.waiters,
+        row.state.unwrap_or_default()
+    )
+    .trim_end()
+    .to_owned()
+}
+
+/// A duration with its two largest units at most.
+fn coarse(ms: u64) -> String {
+    let whole = if ms < 1_000 { ms } else { ms / 1_000 * 1_000 };
+    short(whole).split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// A number with commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut text = digits[..first].to_owned();
+    for group in digits.as_bytes()[first..].chunks(3) {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(&String::from_utf8_lossy(group));
+    }
+    text
+}
+
+/// The text without what exceeds the columns.
+fn cut(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    text.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> View {
+        let node = |id, role, healthy| NodeRow {
+            id,
+            role,
+            healthy,
+            applied: Some(884_113),
+            behind: Some(0),
+            commit_us: Some(2_100),
+            fsync_us: Some(1_200),
+            cpu_percent: Some(12),
+            memory_bytes: Some(88 << 20),
+            uncounted_ms: Some(0),
+        };
+        let lock = |lock: &str, held_ms, waiters, longest| LockRow {
+            lock: lock.to_owned(),
+            holder: Some("ci@build4 (77)".to_owned()),
+            token: Some("31".to_owned()),
+            held_ms: Some(held_ms),
+            waiters,
+            longest_wait_ms: longest,
+            state: longest.map(|_| "overdue"),
+        };
+        View {
+            cluster: "harbour".to_owned(),
+            leader: Some(2),
+            term: 7,
+            sessions: 96,
+            held: 412,
+            waiting: 37,
+            nodes: vec![node(1, "follower", false), node(2, "leader", true)],
+            locks: vec![
+                lock("a", 9_000_000, 0, None),
+                lock("db-migrate\u{202e}", 7_261_000, 1, Some(7_200_000)),
+                lock(&"long".repeat(40), 5, 3, Some(1_500)),
+            ],
+            more: false,
+            notes: vec!["node 1: no metrics: 127.0.0.1:7621: refused".to_owned()],
+        }
+    }
+
+    /// A frame fits into 80 and 120 columns. Names cannot act on the terminal.
+    #[test]
+    fn a_frame_fits() {
+        let chosen = Chosen { lock: Some("a".to_owned()), ..Chosen::default() };
+        for columns in [80, 120] {
+            let lines = frame(&view(), &chosen, Size { columns, lines: 24 });
+            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
+            assert!(lines[0].starts_with("harbour  node 2 leads, term 7  1/2 nodes"), "{}", lines[0]);
+            assert!(
+                lines[3].starts_with("2    leader      884,113      0      2.1 ms      1.2 ms   12 %    88 MB"),
+                "{lines:#?}"
+            );
+            let names: Vec<_> = lines[6..9].iter().map(|line| &line[..6]).collect();
+            assert_eq!(names, ["  db-m", "  long", "> a   "], "the longest wait comes first");
+            assert!(lines[6].contains("db-migrate\\u{202e}") && lines[6].ends_with("2h  overdue"), "{}", lines[6]);
+        }
+    }
+
+    /// The chosen lock stays visible in a low terminal, and the frame names that there is more.
+    #[test]
+    fn the_chosen_lock_stays_visible() {
+        let chosen = Chosen { lock: Some("a".to_owned()), ..Chosen::default() };
+        let lines = frame(&view(), &chosen, Size { columns: 80, lines: 8 });
+        assert!(lines.iter().any(|line| line.starts_with("> a")), "{lines:#?}");
+        assert!(lines.len() <= 8, "{lines:#?}");
+    }
+
+    /// The order is that of the longest wait, the longest hold, or the name.
+    #[test]
+    fn locks_are_sorted() {
+        let first = |order: Order| {
+            let mut rows = view().locks;
+            order.sort(&mut rows);
+            rows[0].lock.chars().next()
+        };
+        let orders = [Order::LongestWait, Order::LongestHold, Order::Name];
+        assert_eq!(orders.map(first), [Some('d'), Some('a'), Some('a')]);
+        assert_eq!([grouped(0), grouped(999), grouped(1_000), grouped(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,57 @@
+//! `top`: the nodes and the locks, as they change.
+
+mod frame;
+mod look;
+mod screen;
+mod session;
+mod view;
+
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::sleep;
+
+use self::frame::{Chosen, Size, frame};
+use self::look::Looks;
+use self::screen::Screen;
+use self::session::Session;
+use super::args::{Common, duration};
+use super::connect::{Client, scraper};
+use super::error::{Failure, YES};
+use super::output::Output;
+
+/// The size of the one frame that is printed if there is no terminal.
+const PRINTED: Size = Size { columns: 120, lines: 50 };
+
+#[derive(Debug, Args)]
+pub(super) struct TopOptions {
+    /// Only locks whose names have this prefix
+    #[arg(default_value = "")]
+    prefix: String,
+    /// Time between two frames
+    #[arg(short, long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    delay: Duration,
+}
+
+/// Shows frames until the user ends it. Without a terminal, and with `--json`, it prints one frame after the delay.
+pub(super) async fn run(client: &Client, common: &Common, options: TopOptions, output: &Output) -> Result<u8, Failure> {
+    let mut looks = Looks::new(client, scraper(common)?);
+    let chosen = Chosen { prefix: options.prefix, ..Chosen::default() };
+    let screen = if output.json { None } else { Screen::open()? };
+    if let Some(screen) = screen {
+        return Session::new(client, looks, screen, chosen).run(options.delay).await.map(|()| YES);
+    }
+    looks.look(&chosen.prefix, 0).await?;
+    // Rates are of the time between two looks.
+    sleep(options.delay).await;
+    let mut view = looks.look(&chosen.prefix, PRINTED.lines).await?;
+    chosen.order.sort(&mut view.locks);
+    if output.json {
+        output.object(&view)?;
+        return Ok(YES);
+    }
+    for line in frame(&view, &chosen, PRINTED) {
+        output.line(line.trim_end())?;
+    }
+    Ok(YES)
+}

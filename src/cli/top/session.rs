@@ -1,0 +1,170 @@
+//! The run on a terminal: what the keys do.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::frame::{Chosen, frame, keys};
+use super::look::Looks;
+use super::screen::{Key, Screen};
+use super::view::View;
+use crate::cli::cmd::explain;
+use crate::cli::connect::Client;
+use crate::cli::error::Failure;
+use crate::client::ReadAt;
+use crate::model::FencingToken;
+
+/// What the last line is used for.
+enum Mode {
+    /// Keys are commands.
+    Frames,
+    /// A text is typed.
+    Typing(Field, String),
+    /// These lines are shown until the next key.
+    Reading(Vec<String>),
+}
+
+/// What a typed text is.
+#[derive(Clone, Copy)]
+enum Field {
+    Prefix,
+    /// The reason with which the holder is asked for the lock.
+    Ask,
+}
+
+/// A run of `top` on a terminal.
+pub(super) struct Session<'a> {
+    client: &'a Client,
+    looks: Looks<'a>,
+    screen: Screen,
+    chosen: Chosen,
+    view: View,
+    mode: Mode,
+    /// The result of the last act, or what went wrong.
+    note: Option<String>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(client: &'a Client, looks: Looks<'a>, screen: Screen, chosen: Chosen) -> Self {
+        Self { client, looks, screen, chosen, view: View::default(), mode: Mode::Frames, note: None }
+    }
+
+    /// Shows a frame each `delay`, and does what the keys ask for, until the user ends it.
+    ///
+    /// # Errors
+    /// The terminal is gone. An outage is shown, and the next frames try again.
+    pub(super) async fn run(mut self, delay: Duration) -> Result<(), Failure> {
+        let mut next = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                key = self.screen.key() => match key {
+                    None | Some(Key::Char('q')) if !matches!(self.mode, Mode::Typing(..)) => return Ok(()),
+                    None => return Ok(()),
+                    Some(key) => self.pressed(key).await,
+                },
+                () = sleep_until(next) => {
+                    let height = self.screen.size().lines;
+                    match self.looks.look(&self.chosen.prefix, height).await {
+                        Ok(view) => self.view = view,
+                        Err(failure) => self.note = Some(failure.detail),
+                    }
+                    next = Instant::now() + delay;
+                }
+            }
+            self.draw()?;
+        }
+    }
+
+    fn draw(&mut self) -> io::Result<()> {
+        let size = self.screen.size();
+        if let Mode::Reading(lines) = &self.mode {
+            return self.screen.show(&lines[..lines.len().min(size.lines)]);
+        }
+        self.chosen.order.sort(&mut self.view.locks);
+        if !self.view.locks.iter().any(|row| Some(&row.lock) == self.chosen.lock.as_ref()) {
+            self.chosen.lock = self.view.locks.first().map(|row| row.lock.clone());
+        }
+        let mut lines = frame(&self.view, &self.chosen, size);
+        lines.truncate(size.lines.saturating_sub(1));
+        lines.push(self.last_line());
+        self.screen.show(&lines)
+    }
+
+    fn last_line(&self) -> String {
+        match (&self.mode, &self.note) {
+            (Mode::Typing(Field::Prefix, text), _) => format!("prefix: {text}_"),
+            (Mode::Typing(Field::Ask, text), _) => format!("ask the holder, with this reason: {text}_"),
+            (_, Some(note)) => note.clone(),
+            (_, None) => keys(&self.chosen),
+        }
+    }
+
+    async fn pressed(&mut self, key: Key) {
+        self.note = None;
+        match (std::mem::replace(&mut self.mode, Mode::Frames), key) {
+            (Mode::Typing(field, text), key) => self.typed(field, text, key).await,
+            (Mode::Reading(_), _) => {}
+            (Mode::Frames, Key::Char('f')) => self.mode = Mode::Typing(Field::Prefix, self.chosen.prefix.clone()),
+            (Mode::Frames, Key::Char('s')) => self.chosen.order = self.chosen.order.next(),
+            (Mode::Frames, Key::Char('a')) => self.mode = Mode::Typing(Field::Ask, String::new()),
+            (Mode::Frames, Key::Up | Key::Char('k')) => self.step(-1),
+            (Mode::Frames, Key::Down | Key::Char('j')) => self.step(1),
+            (Mode::Frames, Key::Enter) => self.explain().await,
+            (Mode::Frames, Key::Char(_) | Key::Escape | Key::Backspace) => {}
+        }
+    }
+
+    async fn typed(&mut self, field: Field, mut text: String, key: Key) {
+        match (key, field) {
+            (Key::Char(char), _) => text.push(char),
+            (Key::Backspace, _) => drop(text.pop()),
+            (Key::Enter, Field::Prefix) => {
+                self.chosen.prefix = text;
+                return;
+            }
+            (Key::Enter, Field::Ask) => return self.ask(&text).await,
+            (Key::Escape, _) => return,
+            (Key::Up | Key::Down, _) => {}
+        }
+        self.mode = Mode::Typing(field, text);
+    }
+
+    /// Chooses another lock.
+    fn step(&mut self, by: isize) {
+        let at = self.view.locks.iter().position(|row| Some(&row.lock) == self.chosen.lock.as_ref());
+        let next = at.unwrap_or_default().saturating_add_signed(by).min(self.view.locks.len().saturating_sub(1));
+        self.chosen.lock = self.view.locks.get(next).map(|row| row.lock.clone());
+    }
+
+    /// Shows what the waiters of the chosen lock wait for.
+    async fn explain(&mut self) {
+        let Some(lock) = self.chosen.lock.clone() else { return };
+        let explained = async {
+            let ReadAt { now, value, .. } = self.client.explain(self.client.about(&lock)?).await?;
+            Ok::<_, crate::client::ClientError>(explain::drawn(&lock, &value, now))
+        };
+        match explained.await {
+            Ok(lines) => {
+                let lines = lines.iter().map(|line| crate::cli::output::plain(line).into_owned());
+                self.mode = Mode::Reading(lines.chain([String::new(), "any key: back".to_owned()]).collect());
+            }
+            Err(error) => self.note = Some(error.to_string()),
+        }
+    }
+
+    /// Asks the oldest holder of the chosen lock to release it.
+    async fn ask(&mut self, why: &str) {
+        let row = self.view.locks.iter().find(|row| Some(&row.lock) == self.chosen.lock.as_ref());
+        let Some((lock, token)) = row.and_then(|row| Some((row.lock.clone(), row.token.clone()?))) else {
+            self.note = Some("no client holds it".to_owned());
+            return;
+        };
+        let Ok(token) = token.parse::<FencingToken>() else { return };
+        self.note = Some(match self.client.ask(&lock, token, why).await {
+            Ok(()) => format!("asked the holder of {lock} (token {token})"),
+            Err(error) => error.to_string(),
+        });
+    }
+}
