@@ -56,7 +56,8 @@ impl<S: LockService> Client<S> {
 
 /// Applies every event. When the events end, because some were missed, the service did not answer, or the cluster was
 /// restored from a backup, it reads the valid tokens again. Until then it applies no event: after a gap an event would
-/// declare all older tokens invalid, although one of them may have been granted in the gap.
+/// declare all older tokens invalid, although one of them may have been granted in the gap. It ends if the client may
+/// no longer read them.
 async fn follow<S: LockService>(
     client: Client<S>,
     lock: LockName,
@@ -75,8 +76,13 @@ async fn follow<S: LockService>(
             Err(error) => error,
         };
         loop {
-            tracing::debug!(%lock, %error, "the valid tokens are read again");
-            tokio::time::sleep(backoff.pause(&in_service(error), &**client.time())).await;
+            let why = in_service(error);
+            if matches!(why, ServiceError::Unauthenticated { .. } | ServiceError::Forbidden { .. }) {
+                tracing::debug!(%lock, %why, "the valid tokens are no longer followed");
+                return;
+            }
+            tracing::debug!(%lock, %why, "the valid tokens are read again");
+            tokio::time::sleep(backoff.pause(&why, &**client.time())).await;
             match client.begin_tokens(&lock).await {
                 Ok((begun, now)) => {
                     watch = begun;

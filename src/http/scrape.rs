@@ -12,9 +12,9 @@ use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 use tonic::codegen::Service;
 
-use crate::limits::{SCRAPE_BYTES_MAX, SCRAPE_MS_MAX};
+use crate::limits::{SCRAPE_BYTES_MAX, SCRAPE_MS_MAX, SCRAPE_WHY_CHARS_MAX};
 use crate::net::{Connection, Connector, TlsConnector, TlsFiles};
-use crate::rpc::token_header;
+use crate::rpc::{stays_here, token_header};
 
 /// How the HTTP ports of a cluster are reached.
 #[derive(Debug, Clone)]
@@ -61,6 +61,9 @@ impl Scraper {
     }
 
     async fn read(&self, address: &str) -> Result<Scrape, String> {
+        if self.token.is_some() && self.tls.is_none() && !stays_here(address) {
+            return Err("a token is sent to another machine only with TLS: give --ca".to_owned());
+        }
         let unreached = |error: &dyn std::fmt::Display| format!("{address}: {error}");
         let uri = Uri::try_from(format!("http://{address}/metrics")).map_err(|error| unreached(&error))?;
         let stream = self.dial(uri.clone()).await.map_err(|error| unreached(&error))?;
@@ -77,7 +80,8 @@ impl Scraper {
         served.abort();
         let text = String::from_utf8_lossy(&text);
         if head.status != StatusCode::OK {
-            return Err(unreached(&format!("{}: {}", head.status, text.trim())));
+            let why: String = text.trim().chars().take(SCRAPE_WHY_CHARS_MAX).collect();
+            return Err(unreached(&format!("{}: {why}", head.status)));
         }
         Ok(Scrape { wall: wall(&head.headers), ..Scrape::parse(&text) })
     }

@@ -38,6 +38,8 @@ pub const WHO_PART_BYTES_MAX: usize = 64;
 pub const SCRAPE_MS_MAX: u64 = 2_000;
 /// Largest answer with metrics, in bytes.
 pub const SCRAPE_BYTES_MAX: usize = 8 << 20;
+/// Longest part of an answer without metrics that is shown, in characters.
+pub const SCRAPE_WHY_CHARS_MAX: usize = 200;
 /// Number of writes with which `doctor` measures a disk.
 pub const DOCTOR_SYNCS: usize = 200;
 /// Size of each of these writes, in bytes.

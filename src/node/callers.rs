@@ -183,7 +183,14 @@ impl Node {
                 Ok(judge.access.need(&judge.principal, Right::Read, namespace, On::Prefix(prefix))?)
             }
             // Another's session gets the answer of an unknown one: no event.
-            Scope::Session(_) | Scope::SessionEnd(_) | Scope::Holds(_) => Ok(()),
+            Scope::Session(_) => Ok(()),
+            Scope::SessionEnd(session) | Scope::Holds(session) => {
+                if self.core.consensus.machine(|machine| judge.hides(machine, *session)) {
+                    let why = format!("session {session} belongs to another principal");
+                    return Err(ServiceError::Forbidden { why });
+                }
+                Ok(())
+            }
         }
     }
 

@@ -264,7 +264,7 @@ impl Judge {
     }
 
     /// Whether the caller must not learn that this session exists.
-    fn hides(&self, machine: &Machine, session: SessionId) -> bool {
+    pub(super) fn hides(&self, machine: &Machine, session: SessionId) -> bool {
         machine
             .session_owner(session)
             .is_some_and(|(namespace, owner)| !self.sees((namespace, owner)) && !owner.is_anonymous())

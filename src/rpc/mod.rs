@@ -18,7 +18,7 @@ mod server;
 #[cfg(feature = "cli")]
 pub(crate) use background::Tasks;
 #[cfg(feature = "cli")]
-pub(crate) use client::token_file::read as token_header;
+pub(crate) use client::token_file::{read as token_header, stays_here};
 pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 

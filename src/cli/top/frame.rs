@@ -33,7 +33,7 @@ pub(super) fn frame(view: &View, chosen: &Chosen, size: Size) -> Vec<String> {
     lines.extend(view.notes.iter().map(|note| format!("! {note}")));
     let left = size.lines.saturating_sub(lines.len() + 2);
     lines.extend(locks(view, chosen, size.columns, left));
-    lines.into_iter().map(|line| cut(&line, size.columns)).collect()
+    lines.into_iter().map(|line| cut(&plain(&line), size.columns)).collect()
 }
 
 /// The last line of a frame on a terminal: the keys.

@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
         match (&self.mode, &self.note) {
             (Mode::Typing(Field::Prefix, text), _) => format!("prefix: {text}_"),
             (Mode::Typing(Field::Ask, text), _) => format!("ask the holder, with this reason: {text}_"),
-            (_, Some(note)) => note.clone(),
+            (_, Some(note)) => crate::cli::output::plain(note).into_owned(),
             (_, None) => keys(&self.chosen),
         }
     }

@@ -97,7 +97,9 @@ pub(crate) async fn acquire<S: LockService>(
     Ok(Acquired { lease_ms, ..acquired })
 }
 
-/// Sends this acquire in a session, under the session's next number, and waits for the grant.
+/// Sends this acquire in a session that clients take over from each other, under the session's next number, and waits
+/// for the grant. The next client may continue the request, so this one never withdraws it: only the cluster ends the
+/// wait.
 #[cfg(feature = "cli")]
 pub(crate) async fn acquire_in<S: LockService>(
     session: &Session<S>,
@@ -107,11 +109,11 @@ pub(crate) async fn acquire_in<S: LockService>(
     let none = || Invalid::new("locks", "at least one in a set", "none");
     let names: Vec<_> = acquire.locks.keys().cloned().collect();
     let first = names.first().ok_or_else(none)?;
-    let wait_ms = if let Patience::For { ms } = acquire.patience { Some(ms) } else { None };
-    let deadline = wait_ms.map(|ms| session.settings.clock.now().after(Duration::from_millis(ms)));
     let lease_ms = acquire.lease_ms;
     let command = |request, answered_below| Command::Acquire(Acquire { request, answered_below, ..acquire });
-    let acquired = PendingAcquire::run(session.clone(), first, command, on_queued, deadline).await?;
+    let (mut pending, mut cancel) = PendingAcquire::of(session.clone(), first, command, on_queued);
+    cancel.disarm();
+    let acquired = Box::pin(async move { pending.finish(cancel, None).await }).await?;
     Ok(SetGuard::new(Acquired { lease_ms, ..acquired }.guards(&names)?))
 }
 
@@ -147,6 +149,17 @@ impl<S: LockService> PendingAcquire<S> {
         on_queued: OnQueued,
         deadline: Option<Instant>,
     ) -> Result<Acquired, ClientError> {
+        let (mut pending, cancel) = Self::of(session, name, command, on_queued);
+        Box::pin(async move { pending.finish(cancel, deadline).await }).await
+    }
+
+    /// Allocates a request number, and returns the request with what withdraws it.
+    fn of(
+        session: Session<S>,
+        name: &LockName,
+        command: impl FnOnce(RequestId, u64) -> Command,
+        on_queued: OnQueued,
+    ) -> (Self, CancelOnDrop) {
         let state = &session.reference.state;
         let (number, answered_below) = state.draw();
         let cancel = OnDrop::new((session.reference.clone(), number), |(session, number)| {
@@ -155,8 +168,7 @@ impl<S: LockService> PendingAcquire<S> {
         let request = state.request(number);
         let call = state.call(command(request, answered_below));
         let claim = ClaimRef { lock: state.key(name), claim: Claim::Request(request) };
-        let mut pending = PendingAcquire { call, claim, session, on_queued, ahead: None };
-        Box::pin(async move { pending.finish(cancel, deadline).await }).await
+        (PendingAcquire { call, claim, session, on_queued, ahead: None }, cancel)
     }
 
     async fn finish(&mut self, mut cancel: CancelOnDrop, deadline: Option<Instant>) -> Result<Acquired, ClientError> {

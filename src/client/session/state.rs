@@ -160,6 +160,11 @@ impl SessionState {
         self.hold_attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Lets the attempts of hold renewals follow those of the clients that had this session before.
+    pub(crate) fn hold_attempts_after(&self, attempt: u64) {
+        self.hold_attempts.fetch_max(attempt, Ordering::Relaxed);
+    }
+
     /// Creates a call of this session with its proof.
     pub(crate) fn call(&self, command: Command) -> Call {
         Call { proof: self.proof(), ..Call::new(command) }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Fate, until};
-use crate::client::{ClientError, TakenOver, Takeover};
+use crate::client::{ClientError, TakenOver, Takeover, acquire_in};
 use crate::limits::ATTEMPTS_A_TURN_BITS;
-use crate::model::{Attachment, Command, Instance, Outcome, Refusal};
+use crate::model::{
+    Access, Acquire, Attachment, Command, Instance, LockName, Metadata, Mode, Outcome, Patience, Refusal, RequestId,
+};
 use crate::service::ServiceError;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -85,6 +87,33 @@ async fn a_client_that_is_cut_off_closes_nothing() {
     drop(session);
     tokio::time::sleep(2 * TTL).await;
     assert_eq!(fake.count(ends), 0);
+}
+
+/// A request that waits is ended by the cluster alone, because another client may have continued it: neither the
+/// client's own clock nor a dropped future withdraws it.
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_left_to_the_next_client() {
+    let fake = Fake::new();
+    let TakenOver { session, .. } = taken(&fake).await.expect("taken");
+    let is_acquire = |asked: &Asked| matches!(asked, Asked::Submit(Command::Acquire(_)));
+    fake.rule(move |asked| if is_acquire(asked) { Fate::Silence } else { Fate::Serve });
+    let acquire = Acquire {
+        request: RequestId { session: session.id(), number: 1 },
+        answered_below: 0,
+        locks: [(LockName::parse("a").expect("legal"), Access { mode: Mode::Exclusive, limit: None })]
+            .into_iter()
+            .collect(),
+        owner: None,
+        patience: Patience::For { ms: 5_000 },
+        metadata: Metadata::default(),
+        lease_ms: None,
+        extras: None,
+    };
+    let waiting = tokio::time::timeout(3 * TTL, acquire_in(&session, acquire, None)).await;
+    assert!(waiting.is_err(), "only the cluster ends the wait");
+    fake.answers(1).await;
+    let withdrawn = |asked: &Asked| matches!(asked, Asked::Submit(Command::Cancel { .. }));
+    assert_eq!((fake.count(is_acquire), fake.count(withdrawn), fake.count(ends)), (1, 0, 0));
 }
 
 /// The break of a stream is reported with the attachment of the turn, after the pause, and the holds are not released.

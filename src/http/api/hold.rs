@@ -162,21 +162,18 @@ impl<S: LockService> Hold<S> {
 
     /// Reports the grant once the session is proven for long enough, and then what happens to the holds.
     async fn held(&mut self, session: &Session<S>, guards: SetGuard, resumed: bool) -> Departure {
-        let fresh = self.silence(session) + session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100;
-        let mut proven = fresh < session.valid_for();
-        if !proven {
+        if !self.is_fresh(session) {
             session.renew();
         }
         let mut reported = false;
         loop {
-            let departure = if !reported && proven && self.silence(session) < session.valid_for() {
+            let departure = if !reported && self.is_fresh(session) {
                 reported = true;
                 self.send(self.granted(session, &guards, resumed), session).await
             } else {
                 tokio::select! {
                     biased;
                     step = self.step(session) => {
-                        proven |= matches!(step, Step::Renewed);
                         let waits = matches!(step, Step::Renewed) && !reported;
                         if waits { None } else { self.take(step, session).await }
                     }
@@ -228,7 +225,7 @@ impl<S: LockService> Hold<S> {
             // Before the first event the caller is not known to wait.
             Step::Renewed if self.refusal.is_some() => None,
             // An answer that took long proves too little.
-            Step::Renewed if session.valid_for() <= self.silence(session) => None,
+            Step::Renewed if !self.is_fresh(session) => None,
             Step::Renewed => self.send(HoldEvent::Alive(HoldAlive { ends: ends(session) }), session).await,
         }
     }
@@ -243,6 +240,12 @@ impl<S: LockService> Hold<S> {
     /// Returns the time without an event after which the client does not believe in its hold.
     fn silence(&self, session: &Session<S>) -> Duration {
         session.ttl() * limits::HOLD_SILENCE_PERCENT / 100
+    }
+
+    /// Whether the session is proven for as long as a client believes in its hold after an event that arrives late.
+    fn is_fresh(&self, session: &Session<S>) -> bool {
+        let late = session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100;
+        self.silence(session) + late < session.valid_for()
     }
 
     async fn waiting(&mut self, place: Option<Place>, session: &Session<S>) -> Option<Departure> {
@@ -278,11 +281,18 @@ impl<S: LockService> Hold<S> {
     /// session ends after its grace: a client that is cut off believes in its hold for the silence, and the kernel
     /// reports that later than a closed connection.
     fn leave(&self, session: &Session<S>, departure: &Departure) {
-        let is_broken = matches!(departure, Departure::Broken | Departure::Over);
-        match self.grace.filter(|_| is_broken) {
+        let noticed = match departure {
+            Departure::Broken => Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into()),
+            // The kernel has noticed nothing yet: the last event may be on its way.
+            Departure::Over => Duration::ZERO,
+            Departure::Stopping | Departure::Moved | Departure::Refused(_) | Departure::Ended { .. } => {
+                return session.leave();
+            }
+        };
+        match self.grace {
             Some(_) => {
-                let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
-                session.leave_broken(self.silence(session).saturating_sub(noticed));
+                let late = session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100;
+                session.leave_broken((self.silence(session) + late).saturating_sub(noticed));
             }
             None => session.leave(),
         }
@@ -298,8 +308,11 @@ impl<S: LockService> Hold<S> {
             Departure::Over => HoldEvent::Released(HoldEnd::because("max_ms")),
             Departure::Refused(error) => {
                 let reason = error.word().row().text;
-                // Nothing is held, so the session is of no use. Its task closes it.
-                drop(session.clone().close().now_or_never());
+                // If the cluster has decided the request, a stream that continues it gets the same answer. Then nothing
+                // is held, so the session is of no use. Its task closes it.
+                if !matches!(error, ClientError::Service(_)) {
+                    drop(session.clone().close().now_or_never());
+                }
                 if self.refusal.is_some() {
                     let failed = Failed::of_client(error, &self.at.namespace, self.now().await);
                     return self.refuse(failed);

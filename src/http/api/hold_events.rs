@@ -55,7 +55,7 @@ pub(super) struct HoldGranted {
     pub(super) resumed: bool,
     /// Time between two renewals.
     pub(super) beat_ms: u64,
-    /// Time without an event after which the client no longer believes that it holds the lock.
+    /// Time without `granted` or `alive` after which the client no longer believes that it holds the lock.
     pub(super) silence_ms: u64,
     #[serde(flatten)]
     pub(super) ends: Ends,

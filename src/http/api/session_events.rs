@@ -14,7 +14,7 @@ use super::sessions::one;
 use super::stream::{Events, NextEvent, StreamCall, broke_off};
 use crate::limits;
 use crate::model::{Claim, Event, LogTime, Outcome, Query, QueryResult, Refusal, RequestId, SessionId};
-use crate::service::{self, ErrorCode, LockService, Scope, Subscription};
+use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
 use crate::shapes::Happened;
 
 /// Follows what others do to the holds of a session, from now on: `revoke-requested`, `broken`, `handed-over`,
@@ -38,19 +38,30 @@ impl StreamCall for SessionEventsQuery {
         let subscription = Subscription { scope: Scope::SessionEnd(session), after: None, cluster_id: None };
         let end = at.service.subscribe(subscription).await?;
         if let Err(unknown) = one(&at, session, None).await {
-            return Err(ended(&at, session).await.unwrap_or(unknown));
+            // Only its owner and those that read the namespace learn whether a session has ended.
+            match ended(&at, session).await {
+                Ok(None) if is_forbidden(&unknown) => {}
+                Ok(ended) => return Err(ended.unwrap_or(unknown)),
+                Err(_) => return Err(unknown),
+            }
         }
         let (cluster_id, stop) = (at.cluster_id()?, at.api.stop.clone());
         Ok(at.stream(Following { holds, end, cluster_id, stop, over: false }))
     }
 }
 
-/// Returns the refusal of a session that has ended, if the cluster remembers it.
-async fn ended<S: LockService>(at: &At<S>, session: SessionId) -> Option<Failed> {
+/// Whether a caller may not list the sessions of the namespace. It may follow its own sessions all the same.
+fn is_forbidden(failed: &Failed) -> bool {
+    matches!(failed, Failed::Service(error, _) if matches!(**error, ServiceError::Forbidden { .. }))
+}
+
+/// Returns the refusal of a session that has ended, if the cluster remembers it. The session of another principal is
+/// refused like one that has ended.
+async fn ended<S: LockService>(at: &At<S>, session: SessionId) -> Result<Option<Failed>, Failed> {
     let claim = Claim::Request(RequestId { session, number: 1 });
-    let answered = at.query(Query::Claim { lock: None, claim }, None).await.ok()?;
-    let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answered.answer else { return None };
-    matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, LogTime(0)))
+    let answered = at.query(Query::Claim { lock: None, claim }, None).await?;
+    let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answered.answer else { return Ok(None) };
+    Ok(matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, LogTime(0))))
 }
 
 /// The events of one session.

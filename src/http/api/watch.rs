@@ -117,8 +117,13 @@ impl Queue {
     /// than the node that reads them, and gets some time.
     async fn add(&mut self, position: Position, event: Happened, is_old: bool) -> Result<(), Failed> {
         let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
-        let has_space = 1 < self.sender.capacity()
-            || is_old && timeout(longest, self.sender.reserve_many(2)).await.is_ok_and(|space| space.is_ok());
+        // Old events wait in the node anyway, so few of them wait here, too.
+        let free = limits::EVENTS_WAITING_MAX + 2 - limits::OLD_EVENTS_WAITING_MAX;
+        let has_space = if is_old {
+            timeout(longest, self.sender.reserve_many(free)).await.is_ok_and(|space| space.is_ok())
+        } else {
+            1 < self.sender.capacity()
+        };
         if !has_space {
             let why = format!("the caller has not taken {} events", limits::EVENTS_WAITING_MAX);
             return Err(ServiceError::EventsMissed { why, resume: self.last }.into());
@@ -146,11 +151,11 @@ mod tests {
         (position, Happened::new(&Event { position, at, wall, namespace: None, subject: Subject::Cluster, kind }, 1))
     }
 
-    async fn full() -> (Queue, Events<Happened>) {
+    async fn full(most: usize, is_old: bool) -> (Queue, Events<Happened>) {
         let (mut queue, waiting) = Queue::new(Position::default());
-        for index in 1..=limits::EVENTS_WAITING_MAX as u64 {
+        for index in 1..=most as u64 {
             let (position, happened) = event(index);
-            queue.add(position, happened, false).await.expect("space");
+            queue.add(position, happened, is_old).await.expect("space");
         }
         (queue, waiting)
     }
@@ -158,7 +163,7 @@ mod tests {
     /// A caller that has not taken 4,096 events gets all of them, and then the position from which it can continue.
     #[tokio::test(start_paused = true)]
     async fn a_slow_caller_loses_no_event() {
-        let (mut queue, mut waiting) = full().await;
+        let (mut queue, mut waiting) = full(limits::EVENTS_WAITING_MAX, false).await;
         let (position, happened) = event(5_000);
         let late = queue.add(position, happened, false).await.expect_err("no space");
         queue.end(late);
@@ -177,7 +182,7 @@ mod tests {
     /// A caller of old events may be slow, as long as it takes one in time.
     #[tokio::test(start_paused = true)]
     async fn old_events_wait_for_their_caller() {
-        let (mut queue, mut waiting) = full().await;
+        let (mut queue, mut waiting) = full(limits::OLD_EVENTS_WAITING_MAX, true).await;
         let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
         let (position, happened) = event(5_000);
         let taking = async {

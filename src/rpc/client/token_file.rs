@@ -33,7 +33,7 @@ pub(crate) fn read(path: &Path) -> Result<HeaderValue, String> {
 }
 
 /// Whether a token may be sent to this address in plain text: only this machine can read it on the way.
-pub(super) fn stays_here(address: &str) -> bool {
+pub(crate) fn stays_here(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
