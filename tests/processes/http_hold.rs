@@ -170,6 +170,12 @@ async fn holds_survive_their_nodes() {
     }
     cluster.spawn(leader);
     cluster.await_answer(leader).await;
+    // A restarted node announces its HTTP address a moment after it answers.
+    let begun = Instant::now();
+    while !cluster.status_of(node).await.is_some_and(|status| status.nodes.iter().all(|node| !node.http.is_empty())) {
+        assert!(begun.elapsed() < PATIENCE, "a node announces no HTTP address");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let ending = std::thread::spawn(move || stream.rest().pop().expect("a last event"));
     assert_eq!(cluster.stop(node), Some(0));
     let last = ending.join().expect("read");
