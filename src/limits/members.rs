@@ -10,6 +10,8 @@ pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
 pub const ANNOUNCE_AGAIN_MS: u64 = 100;
 /// Time that a leader waits, before a transfer, for a follower to have the whole log.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
+/// Missing log entries of a follower above which a transfer does not pause the queue yet.
+pub const TRANSFER_LAG_ENTRIES_MAX: u64 = 64;
 /// Time that a node waits for a leader before it reports its own view of the cluster's status.
 pub const STATUS_WAIT_MS: u64 = 1_000;
 /// Interval of log time for state digests. Each node stores the digest after the first entry of each interval, so that

@@ -81,11 +81,17 @@ impl View {
     /// Whether `node` could take over at once: it votes, has the whole log, and answered within `heard_within`.
     #[must_use]
     pub fn can_take_over(&self, node: u64, heard_within: Duration) -> bool {
+        self.can_take_over_after(0, node, heard_within)
+    }
+
+    /// Whether `node` could take over once it has at most this many more entries.
+    #[must_use]
+    pub fn can_take_over_after(&self, entries: u64, node: u64, heard_within: Duration) -> bool {
         let Some(member) = self.members.get(&node) else { return false };
         self.role == Role::Leader
             && self.leader != Some(node)
             && member.voter
-            && member.matched == self.last
+            && self.last <= member.matched.map(|matched| matched + entries)
             && member.heard.is_some_and(|heard| heard.elapsed() <= heard_within)
     }
 }

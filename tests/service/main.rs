@@ -23,6 +23,7 @@ mod sources;
 mod runtimes;
 mod secrets;
 mod suite;
+mod transfers;
 mod wire;
 
 use std::sync::OnceLock;

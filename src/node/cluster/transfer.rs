@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::limits;
 use crate::model::Invalid;
 use crate::node::Node;
@@ -61,32 +63,36 @@ impl Node {
         let _ = tokio::time::timeout(self.core.election_max, moved).await;
     }
 
-    /// Pauses the queue until the first candidate has the whole log, and transfers leadership to it.
+    /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the whole
+    /// log, and transfers leadership to it.
     async fn hand_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
+        let deadline = Instant::now() + Duration::from_millis(limits::CATCH_UP_WAIT_MS);
+        // A node that has just restarted needs a while to connect. Callers are served meanwhile.
+        self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX, deadline).await?;
         let paused = Paused::new(&self.core);
-        let wait = Duration::from_millis(limits::CATCH_UP_WAIT_MS);
-        let handed = match tokio::time::timeout(wait, self.ready_one_of(candidates)).await {
-            Ok(Some(to)) => Ok(self.hand_to(to).await),
-            Ok(None) | Err(_) => Err(Unready),
-        };
-        if matches!(handed, Ok(Ok(()))) {
+        let ready = self.one_of(candidates, 0, deadline).await?;
+        let handed = self.hand_to(ready).await;
+        if handed.is_ok() {
             paused.keep_paused();
         }
-        handed
+        Ok(handed)
     }
 
-    /// Waits until one candidate is ready to take over, and returns it.
-    async fn ready_one_of(&self, candidates: &[u64]) -> Option<u64> {
+    /// Waits until one candidate lacks at most this many entries, and returns it.
+    async fn one_of(&self, candidates: &[u64], lag: u64, deadline: Instant) -> Result<u64, Unready> {
         let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
         let mut views = self.core.consensus.watch();
-        loop {
-            let view = views.borrow_and_update().clone();
-            let ready = candidates.iter().copied().find(|node| view.can_take_over(*node, heard_within));
-            if ready.is_some() {
-                return ready;
+        let found = async {
+            loop {
+                let view = views.borrow_and_update().clone();
+                let close = |node: &u64| view.can_take_over_after(lag, *node, heard_within);
+                if let Some(close) = candidates.iter().copied().find(close) {
+                    return Ok(close);
+                }
+                views.changed().await.map_err(|_| Unready)?;
             }
-            views.changed().await.ok()?;
-        }
+        };
+        tokio::time::timeout_at(deadline, found).await.unwrap_or(Err(Unready))
     }
 
     async fn hand_to(&self, to: u64) -> Result<(), ServiceError> {
