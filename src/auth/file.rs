@@ -16,8 +16,8 @@ use super::{Access, Grants, Token};
 use crate::limits;
 use crate::model::{Namespace, Principal, WallTime};
 
-/// Bits of a file's mode that let every user write it.
-const WRITTEN_BY_ALL: u32 = 0o002;
+/// Bits of a file's mode that let users other than its owner write it.
+const WRITTEN_BY_OTHERS: u32 = 0o022;
 /// The only version of the file.
 const VERSION: u32 = 1;
 
@@ -101,13 +101,13 @@ impl Source<'_> {
     }
 }
 
-/// Reads a file, and refuses one that every user can write.
+/// Reads a file, and refuses one that users other than its owner can write.
 pub(super) fn read(path: &Path) -> Result<Access, AuthError> {
     let name = path.display().to_string();
     let unread = |error| AuthError(format!("{name} cannot be read: {error}; check the path"));
     let metadata = fs::metadata(path).map_err(unread)?;
-    if metadata.permissions().mode() & WRITTEN_BY_ALL != 0 {
-        return Err(AuthError(format!("{name} can be written by every user; run chmod 600 {name}")));
+    if metadata.permissions().mode() & WRITTEN_BY_OTHERS != 0 {
+        return Err(AuthError(format!("{name} can be written by other users than its owner; run chmod go-w {name}")));
     }
     if limits::AUTH_FILE_BYTES_MAX < metadata.len() {
         let most = limits::AUTH_FILE_BYTES_MAX;

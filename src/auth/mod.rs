@@ -80,6 +80,10 @@ pub struct PrincipalView<'a> {
     pub certificate: bool,
     /// Hashes of its tokens, with the time at which each expires.
     pub tokens: Vec<(TokenHash, WallTime)>,
+    /// Commands that it may send in a second; `None` for no bound.
+    pub commands_a_second: Option<NonZeroU32>,
+    /// Renewals that it may send in a second; `None` for no bound.
+    pub renewals_a_second: Option<NonZeroU32>,
 }
 
 impl Access {
@@ -206,7 +210,8 @@ impl Access {
         self.principals.iter().map(|(name, grants)| {
             let own = self.tokens.iter().filter(|(_, token)| token.principal == *name);
             let tokens = own.map(|(hash, token)| (*hash, token.expires)).collect();
-            PrincipalView { name, roles: &grants.roles, certificate: grants.certificate, tokens }
+            let &Grants { ref roles, certificate, commands_a_second, renewals_a_second, .. } = grants;
+            PrincipalView { name, roles, certificate, tokens, commands_a_second, renewals_a_second }
         })
     }
 }

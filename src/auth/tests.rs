@@ -161,17 +161,21 @@ fn mistakes_are_refused_with_their_line() {
     assert_eq!(newer, "auth.toml:1: this version of the file is not known; write version = 1");
 }
 
-/// A file that every user can write is refused: each of them could take every right.
+/// A file that other users can write is refused: each of them could take every right.
 #[test]
-fn a_file_that_every_user_can_write_is_refused() {
+fn a_file_that_other_users_can_write_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("auth.toml");
     fs::write(&path, GOOD).expect("written");
     let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
-    mode(0o666);
-    let refused = Access::from_file(&path).expect_err("refused").to_string();
     let name = path.display();
-    assert_eq!(refused, format!("{name} can be written by every user; run chmod 600 {name}"));
-    mode(0o600);
-    assert_eq!(Access::from_file(&path), Ok(access(GOOD)));
+    for open in [0o666, 0o620, 0o602] {
+        mode(open);
+        let refused = Access::from_file(&path).expect_err("refused").to_string();
+        assert_eq!(refused, format!("{name} can be written by other users than its owner; run chmod go-w {name}"));
+    }
+    for closed in [0o600, 0o644] {
+        mode(closed);
+        assert_eq!(Access::from_file(&path), Ok(access(GOOD)));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -104,6 +105,17 @@ struct PrincipalLine<'a> {
     roles: &'a [String],
     certificate: bool,
     tokens: Vec<ListedToken>,
+    /// Bounds of what the principal may send; `null` for none.
+    commands_a_second: Option<NonZeroU32>,
+    renewals_a_second: Option<NonZeroU32>,
+}
+
+impl<'a> PrincipalLine<'a> {
+    fn of(view: &PrincipalView<'a>) -> Self {
+        let &PrincipalView { name, roles, certificate, commands_a_second, renewals_a_second, .. } = view;
+        let tokens = tokens(view);
+        Self { principal: name.as_str(), roles, certificate, tokens, commands_a_second, renewals_a_second }
+    }
 }
 
 #[derive(Serialize)]
@@ -148,11 +160,10 @@ fn init(InitOptions { file, admin }: &InitOptions, output: &Output) -> Result<u8
          rules = [{{ namespace = \"*\", right = \"admin\" }}]\ncluster = [\"metrics\", \"backup\", \"operate\"]\n\n\
          [[principal]]\nname = \"{admin}\"\nroles = [\"admin\"]\ncertificate = true\n"
     );
-    checked(file, &text)?;
+    let access = checked(file, &text)?;
     create(file, &text).map_err(failed("make", file))?;
     if output.json {
-        let (roles, certificate) = (&["admin".to_owned()], true);
-        output.object(&PrincipalLine { principal: admin.as_str(), roles, certificate, tokens: Vec::new() })?;
+        list_json(&access, output)?;
     }
     Ok(YES)
 }
@@ -232,26 +243,37 @@ fn without(text: &str, hash: &str) -> String {
 
 fn list(CheckOptions { file, .. }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
     let access = Access::from_file(file)?;
-    let tokens = |view: &PrincipalView<'_>| -> Vec<ListedToken> {
-        view.tokens.iter().map(|(hash, end)| ListedToken { id: hash.id(), expires: time(*end) }).collect()
-    };
     if output.json {
-        for view in access.principals() {
-            let PrincipalView { name, roles, certificate, .. } = view;
-            let tokens = tokens(&view);
-            output.object(&PrincipalLine { principal: name.as_str(), roles, certificate, tokens })?;
-        }
+        list_json(&access, output)?;
         return Ok(YES);
     }
     let row = |view: PrincipalView<'_>| {
         let certificate = if view.certificate { "yes" } else { "no" };
         let token = |token: ListedToken| format!("{} until {}", token.id, &token.expires[..10]);
         let tokens = tokens(&view).into_iter().map(token).collect::<Vec<_>>().join(", ");
-        vec![view.name.to_string(), view.roles.join(","), certificate.to_owned(), tokens]
+        vec![view.name.to_string(), view.roles.join(","), certificate.to_owned(), bounds(&view), tokens]
     };
     let rows: Vec<_> = access.principals().map(row).collect();
-    output.table(&["PRINCIPAL", "ROLES", "CERTIFICATE", "TOKENS"], &rows)?;
+    output.table(&["PRINCIPAL", "ROLES", "CERTIFICATE", "A SECOND", "TOKENS"], &rows)?;
     Ok(YES)
+}
+
+fn list_json(access: &Access, output: &Output) -> Result<(), Failure> {
+    for view in access.principals() {
+        output.object(&PrincipalLine::of(&view))?;
+    }
+    Ok(())
+}
+
+fn tokens(view: &PrincipalView<'_>) -> Vec<ListedToken> {
+    view.tokens.iter().map(|(hash, end)| ListedToken { id: hash.id(), expires: time(*end) }).collect()
+}
+
+/// Returns what a principal may send in a second, as text.
+fn bounds(view: &PrincipalView<'_>) -> String {
+    let bounds = [(view.commands_a_second, "commands"), (view.renewals_a_second, "renewals")];
+    let stated = bounds.iter().filter_map(|(bound, of)| bound.map(|bound| format!("{bound} {of}")));
+    stated.collect::<Vec<_>>().join(", ")
 }
 
 fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
@@ -401,9 +423,15 @@ mod tests {
         let fields = json!({"principal": "ci", "id": "0a", "expires": "x", "token": "lkt_"});
         assert_eq!(value(&token), fields);
         let tokens = vec![ListedToken { id: "0a".into(), expires: "x".into() }];
-        let listed = PrincipalLine { principal: "ci", roles: &["r".to_owned()], certificate: false, tokens };
+        let roles = &["r".to_owned()];
+        let (commands_a_second, renewals_a_second) = (NonZeroU32::new(7), None);
+        let principal = "ci";
+        let listed =
+            PrincipalLine { principal, roles, certificate: false, tokens, commands_a_second, renewals_a_second };
         let tokens = json!([{"id": "0a", "expires": "x"}]);
-        assert_eq!(value(&listed), json!({"principal": "ci", "roles": ["r"], "certificate": false, "tokens": tokens}));
+        let fields = json!({"principal": "ci", "roles": ["r"], "certificate": false, "tokens": tokens,
+            "commands_a_second": 7, "renewals_a_second": null});
+        assert_eq!(value(&listed), fields);
         assert_eq!(value(&Answer { may: true, rule: Some("r".into()) }), json!({"may": true, "rule": "r"}));
     }
 }
