@@ -23,6 +23,11 @@ impl Endpoints {
         token_file::read(path).map(Some).map_err(Unfit::Unreached)
     }
 
+    /// Whether the file of the client's token has another one than a connection to this address.
+    pub(super) fn has_another_token(&self, address: &str, token: Option<HeaderValue>) -> bool {
+        token.is_some() && self.token(address).is_ok_and(|now| now != token)
+    }
+
     /// Opens a new connection.
     pub(super) async fn dial(&self, address: &str) -> Result<Dialled, Unfit> {
         let token = self.token(address)?;

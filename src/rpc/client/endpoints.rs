@@ -67,6 +67,9 @@ enum Step<T> {
         error: Option<ServiceError>,
         leader: Option<LeaderHint>,
     },
+    /// The call was not executed, because the token of the connection counts no more: try this endpoint with a new
+    /// connection.
+    Again(ServiceError),
     Final(ServiceError),
 }
 
@@ -171,6 +174,10 @@ impl Endpoints {
                     return Ok(answer);
                 }
                 Step::Final(error) => return Err(error),
+                Step::Again(error) => {
+                    last = Some(error);
+                    candidates.push_front(address);
+                }
                 Step::Next { why, error, leader } => {
                     failures.push(if why.starts_with(&address) { why } else { format!("{address}: {why}") });
                     last = error.or(last);
@@ -215,6 +222,7 @@ impl Endpoints {
                 return next(unfit.about(address), unfit.refused(address), None);
             }
         };
+        let token = channel.token();
         let late = || Err(ServiceError::unknown(format!("{address} did not answer in time")));
         let answered = tokio::select! {
             answered = timeout(self.share(effect), call(At { address: address.to_owned(), channel })) => {
@@ -243,6 +251,10 @@ impl Endpoints {
             (ServiceError::Unknown { .. }, Effect::Repeats | Effect::Changes) => {
                 self.forget(address);
                 Step::Final(error)
+            }
+            (ServiceError::Unauthenticated { .. }, _) if self.has_another_token(address, token) => {
+                self.channels().clear();
+                Step::Again(error)
             }
             (
                 ServiceError::NotSent {

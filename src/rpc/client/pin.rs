@@ -241,6 +241,11 @@ impl PinnedChannel {
         Self { dialled, address: address.into(), pin }
     }
 
+    /// Returns the header that proves the client in its calls.
+    pub(super) fn token(&self) -> Option<HeaderValue> {
+        self.dialled.token.clone()
+    }
+
     /// Returns the cluster of its calls.
     pub(super) fn cluster_id(&self) -> Option<u128> {
         self.pin.pinned()

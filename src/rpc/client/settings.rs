@@ -19,8 +19,8 @@ pub struct RemoteSettings {
     /// Files for TLS: the authority of the nodes, and the client's certificate if the nodes demand one. `None` for
     /// plain text. The files are read for each connection.
     pub tls: Option<TlsFiles>,
-    /// File with a token that proves the client's principal; `None` to show no token. It is read for each connection,
-    /// and the token is sent only with TLS or to this machine.
+    /// File with a token that proves the client's principal; `None` to show no token. It is read for each connection
+    /// and again when a node refuses it, and the token is sent only with TLS or to this machine.
     pub auth_token_file: Option<PathBuf>,
     /// Time limit for connecting and one request. It does not limit waits for locks.
     pub request_wait: Duration,

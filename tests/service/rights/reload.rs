@@ -36,6 +36,27 @@ async fn tokens_prove_principals() {
     assert!(refused.to_string().contains("no proof of who you are: send a client certificate"), "{refused}");
 }
 
+/// A client whose token was replaced in its file reads the new one when a node refuses the old one: no call fails, and
+/// its session outlasts its TTL.
+#[tokio::test]
+async fn a_replaced_token_keeps_sessions() {
+    let guarded = Guarded::start(1).await;
+    let (service, entry) = guarded.token("lock-all", 1);
+    guarded.reload(&rules_with(&entry));
+    let client = client(service);
+    let ttl = Duration::from_secs(2);
+    let session = client.session().ttl(ttl).open().await.expect("opened");
+    let guard = session.lock("a/1").acquire().await.expect("free");
+    let (_, entry) = guarded.token("lock-all", 2);
+    guarded.reload(&rules_with(&entry));
+    client.inspect("a/1").await.expect("permitted");
+
+    let other = Client::new(named(&guarded.cluster.leader().await, "other")).namespace(namespace());
+    let waited = other.lock("a/1").wait(2 * ttl).acquire().await.expect_err("held");
+    assert!(matches!(waited, ClientError::NotAcquired { .. }), "{waited:?}");
+    guard.release().await.expect("held until now");
+}
+
 /// when a token is revoked, its next calls are refused, and its streams of events and waits end. Its session is
 /// not reported as disconnected and lives for its TTL; then the next waiter gets the lock.
 #[tokio::test]
