@@ -68,6 +68,7 @@ const CRATES: &[(&str, &str)] = &[
     ("getrandom", "clock"),
     ("axum", "http"),
     ("clap", "cli"),
+    ("sd_notify", "cli"),
     ("bson", "compat"),
 ];
 

@@ -24,6 +24,7 @@ mod process_metrics;
 mod runtime;
 mod server;
 mod sockets;
+mod systemd;
 mod text;
 mod top;
 mod who;

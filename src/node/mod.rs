@@ -176,6 +176,14 @@ impl Node {
         }
     }
 
+    /// Waits until Raft, which has its own threads, has answered a question. A supervisor that awaits this detects a
+    /// node that makes no progress. Returns at once if Raft has stopped.
+    pub async fn makes_progress(&self) {
+        let consensus = self.core.consensus.clone();
+        // The task ends with an error only if the runtime of the node ends.
+        drop(self.tasks.handle.spawn(async move { consensus.answers().await }).await);
+    }
+
     /// Returns the index of the newest applied entry and the digest of the state after it: nodes with the same index
     /// have the same digest. Also checks every invariant of the lock state; the error names the broken one. This walks
     /// the whole state, and no entry is applied meanwhile.

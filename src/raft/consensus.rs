@@ -231,6 +231,11 @@ impl Consensus {
         }
     }
 
+    /// Waits until the task that runs Raft has answered a question. Returns at once if Raft has stopped.
+    pub async fn answers(&self) {
+        drop(self.0.raft.with_raft_state(|_| ()).await);
+    }
+
     /// Whether this node is proven to have led at `since` or later: a quorum has acknowledged a message that this node
     /// sent then. Nothing is sent; if the answer is no, [`read_barrier`](Self::read_barrier) obtains the proof.
     #[must_use]

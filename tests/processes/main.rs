@@ -41,6 +41,7 @@ mod restarts;
 mod security;
 mod schedulers;
 mod status;
+mod supervised;
 mod texts;
 mod tokens;
 mod top;

@@ -1,14 +1,15 @@
 //! `serve`: runs one node from its configuration.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::error::{Failure, YES};
-use crate::cli::logging;
 use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
+use crate::cli::{logging, systemd};
 use crate::config::Config;
 use crate::limits::CERTIFICATE_LOOK_MS;
 
@@ -21,7 +22,7 @@ pub(in crate::cli) struct ServeOptions {
 
 /// Runs the node until a signal: TERM and INT transfer leadership and stop the node, HUP reloads the log level, the
 /// rates of `[quota]`, the certificates and the rules of `[auth]`. Also reads the files of certificates and rules again
-/// from time to time.
+/// from time to time. Reports to systemd if systemd started the node.
 pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let config = Config::from_file(&options.config)?;
     logging::set_level(&config.log_level);
@@ -33,20 +34,23 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let ports = Ports::bind(&config.listen).await?;
     let mut server = Server::start(config, ports, false, &instruments).await?;
     tracing::info!(node, %client, "serving");
+    let mut supervised = pin!(systemd::supervise(server.node.clone()));
     let mut look = tokio::time::interval(Duration::from_millis(CERTIFICATE_LOOK_MS));
     let ended = loop {
         tokio::select! {
             why = server.failed() => break Err(Failure::stopped(format!("node {node} stopped: {why}"))),
             _ = term.recv() => break Ok(YES),
             _ = int.recv() => break Ok(YES),
-            _ = hup.recv() => reload(options, &mut server),
+            _ = hup.recv() => systemd::reloading(|| reload(options, &mut server)),
             _ = look.tick() => server.reload_files(),
             () = instruments.keep() => {}
+            never = &mut supervised => match never {},
         }
     };
     if ended.is_ok() {
         tracing::info!(node, "stopping");
     }
+    systemd::stopping();
     server.stop().await;
     ended
 }
