@@ -38,6 +38,9 @@ pub mod other_languages {}
 #[doc = include_str!("manual/operations.md")]
 pub mod operations {}
 
+#[doc = include_str!("manual/packages.md")]
+pub mod packages {}
+
 #[doc = include_str!("manual/failures.md")]
 pub mod failures {}
 

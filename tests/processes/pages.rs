@@ -26,6 +26,12 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("testing.md", "scripts/nemesis.sh", "runs for minutes; the tests of `crash` are its short form"),
     ("monitoring.md", "promtool", "is not everywhere; `scripts/judge-metrics.sh` runs it"),
     ("operations.md", "lockkeeper doctor", "judges this machine; the test `doctor` runs it"),
+    ("packages.md", "scripts/packaging/", "needs other tools; `scripts/judge-packages.sh` runs it"),
+    ("packages.md", "dpkg -i", "changes this machine; `scripts/judge-packages.sh` does this"),
+    ("packages.md", "lockkeeper config check", "needs the package; `scripts/judge-packages.sh` runs it"),
+    ("packages.md", "systemctl", "needs systemd; `scripts/judge-packages.sh` starts what the unit starts"),
+    ("packages.md", "docker compose", "needs Docker; `scripts/judge-packages.sh` checks the file"),
+    ("packages.md", "kubectl", "needs Kubernetes; `scripts/judge-packages.sh` checks the file"),
     ("other-languages.md", "grpcurl", "is not everywhere; `tests/service/other_languages.rs` makes the same calls"),
 ];
 /// Commands that run until they are stopped. They continue in the background while the rest of the page runs.
