@@ -89,6 +89,13 @@ inside() {
   await leads
   passed "a wrong config is reported once"
 
+  cp /lib/systemd/system/lockkeeper.service /run/systemd/system/second.service
+  systemctl daemon-reload
+  ! systemctl start second 2> /dev/null || fail "two nodes started with one config"
+  systemctl stop second
+  journalctl --unit second | grep "(process $(shown MainPID)) listens there" > /dev/null || fail "the sandbox hides which process has the port"
+  passed "a second node names the process that has its port"
+
   echo "# a line of the operator" >> "$config"
   before=$(shown MainPID)
   dpkg -i "$package" > /dev/null
@@ -234,7 +241,7 @@ manifests() {
   # The schema is closed: a key that does not exist is found.
   sed 's/serviceName:/serviceNames:/' scripts/packaging/kubernetes/lockkeeper.yaml > "$work/wrong.yaml"
   ! "$tools/bin/kubernetes-validate" --strict "$work/wrong.yaml" > /dev/null 2>&1 || fail "a wrong key is not found"
-  docker-compose -f scripts/packaging/compose/compose.yaml config > "$work/compose" || fail "compose"
+  docker-compose -f scripts/packaging/compose/compose.yaml config > "$work/compose.yaml" 2>&1 || fail "$(cat "$work/compose.yaml")"
   passed "manifests"
 }
 
