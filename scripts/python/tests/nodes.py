@@ -52,14 +52,33 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-class Nodes:
-    """A cluster of three processes. It ends with its `with` block."""
+ROLE = """
+[[role]]
+name = "ci"
+rules = [{ namespace = "default", prefix = "ci-", right = "lock" }]
 
-    def __init__(self) -> None:
+[[principal]]
+name = "ci"
+roles = ["ci"]
+"""
+"""A principal that may lock the names that begin with `ci-`."""
+
+
+class Nodes:
+    """A cluster of three processes. It ends with its `with` block.
+
+    With `rules`, each caller must prove that it is the principal `ops`, which may do everything, or `ci`.
+    """
+
+    def __init__(self, rules: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lockkeeper-python-"))
         ports = _free_ports(9)
         self._ports = {node: ports[3 * (node - 1) : 3 * node] for node in (1, 2, 3)}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.rules = self.folder / "auth.toml" if rules else None
+        self._header: dict[str, str] = {}
+        if rules:
+            self._make_rules()
         for node in self._ports:
             self.config(node).write_text(self._config(node))
             self.start(node)
@@ -101,10 +120,20 @@ class Nodes:
         """Sends a signal to a node."""
         self._processes[node].send_signal(number)
 
+    def reload(self) -> None:
+        """Makes the nodes read their rules again, which they have done a moment later."""
+        for node in self._processes:
+            self.signal(node, signal.SIGHUP)
+
     def kill(self, node: int) -> None:
         """Kills a node with -9."""
         self._processes[node].kill()
         self._processes[node].wait()
+
+    def stop(self, node: int) -> None:
+        """Stops a node, which saves its state."""
+        self.signal(node, signal.SIGTERM)
+        assert self._processes[node].wait(PATIENCE) == 0
 
     def leader(self) -> int:
         """Waits until a node leads and returns its id."""
@@ -113,7 +142,8 @@ class Nodes:
         def elected() -> bool:
             for url in self.http:
                 try:
-                    with urllib.request.urlopen(f"{url}/v1/status", timeout=3) as answer:
+                    asked = urllib.request.Request(f"{url}/v1/status", headers=self._header)
+                    with urllib.request.urlopen(asked, timeout=3) as answer:
                         leader = json.load(answer)["leader"]
                 except (OSError, ValueError, KeyError):
                     continue
@@ -141,6 +171,14 @@ class Nodes:
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _make_rules(self) -> None:
+        file, token = str(self.rules), self.folder / "ops.token"
+        for command in (["init", file, "--admin", "ops"], ["token", file, "ops", "--out", str(token)]):
+            subprocess.run([binary(), "auth", *command], check=True, capture_output=True, timeout=PATIENCE)
+        with open(file, "a") as rules:
+            rules.write(ROLE)
+        self._header = {"authorization": f"Bearer {token.read_text().strip()}"}
+
     def _config(self, node: int) -> str:
         client, peer, http = self._ports[node]
         members = "".join(
@@ -151,4 +189,9 @@ class Nodes:
             f'cluster = "python"\nnode = {node}\ndata = "{self.folder}/n{node}"\n'
             f'[listen]\nclient = "127.0.0.1:{client}"\npeer = "127.0.0.1:{peer}"\nhttp = "127.0.0.1:{http}"\n'
             f'{members}[timing]\nprofile = "fast"\n'
+            + (
+                ""
+                if self.rules is None
+                else f'[auth]\nfile = "{self.rules}"\n[audit]\nfile = "{self.folder}/audit-{node}.jsonl"\n'
+            )
         )

@@ -2,6 +2,7 @@
 
 from ._async_locks import AsyncHold, AsyncLease, AsyncLock
 from ._locks import Hold, Lease, Lock
+from ._watch import AsyncWatch, Watch
 from .aio import AsyncClient, AsyncSession
 from .core.base import Leader
 from .core.errors import (
@@ -47,6 +48,7 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncSession",
+    "AsyncWatch",
     "Changed",
     "Client",
     "Deadlock",
@@ -81,5 +83,6 @@ __all__ = [
     "TooOld",
     "Unauthenticated",
     "Unavailable",
+    "Watch",
     "WrongHandle",
 ]

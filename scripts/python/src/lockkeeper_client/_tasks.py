@@ -91,6 +91,12 @@ async def connect(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: int) 
     return Connection(reader, writer)
 
 
+def disconnect(stream: list[Connection]) -> None:
+    """Closes the connection to which operations with this `stream` listen."""
+    while stream:
+        stream.pop().close()
+
+
 class Tasks:
     """Runs operations in the calling task, and others in tasks of their own. Keeps idle connections."""
 
@@ -101,9 +107,12 @@ class Tasks:
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def run(self, steps: Steps[Result]) -> Result:
-        """Performs the steps of an operation, and returns its result."""
-        stream: list[Connection] = []
+    async def run(self, steps: Steps[Result], stream: list[Connection] | None = None) -> Result:
+        """Performs the steps of an operation, and returns its result.
+
+        The next operation with the same `stream` continues to read what this one listens to.
+        """
+        listening: list[Connection] = [] if stream is None else stream
         value: Any = None
         error: BaseException | None = None
         try:
@@ -111,15 +120,15 @@ class Tasks:
                 step = steps.throw(error) if error is not None else steps.send(value)
                 value, error = None, None
                 try:
-                    value = await self._perform(step, stream)
+                    value = await self._perform(step, listening)
                 except BaseException as failed:  # The operation decides.
                     error = failed
         except StopIteration as end:
             result: Result = end.value
             return result
         finally:
-            for connection in stream:
-                connection.close()
+            if stream is None:
+                disconnect(listening)
 
     def spawn(self, steps: Steps[Any]) -> asyncio.Task[None]:
         """Performs the steps of an operation in a task. Its errors are logged."""
@@ -181,8 +190,7 @@ class Tasks:
                 connection.close()
 
     async def _listen(self, step: Listen, stream: list[Connection]) -> Head:
-        while stream:
-            stream.pop().close()
+        disconnect(stream)
         connection = await connect(step.endpoint, self._tls, step.timeout)
         stream.append(connection)
         connection.send(step.request)

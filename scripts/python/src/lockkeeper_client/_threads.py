@@ -6,6 +6,7 @@ import selectors
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -121,12 +122,15 @@ class Threads:
         self._tls = tls
         self._lock = threading.Lock()
         self._idle: dict[Endpoint, list[Connection]] = {}
-        self._open: set[Connection] = set()
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._closed = False
 
-    def run(self, steps: Steps[Result], wake: Wake | None = None) -> Result:
-        """Performs the steps of an operation, and returns its result."""
-        stream: list[Connection] = []
+    def run(self, steps: Steps[Result], wake: Wake | None = None, stream: list[Connection] | None = None) -> Result:
+        """Performs the steps of an operation, and returns its result.
+
+        The next operation with the same `stream` continues to read what this one listens to.
+        """
+        listening: list[Connection] = [] if stream is None else stream
         wake = wake or Wake()
         value: Any = None
         error: BaseException | None = None
@@ -135,15 +139,20 @@ class Threads:
                 step = steps.throw(error) if error is not None else steps.send(value)
                 value, error = None, None
                 try:
-                    value = self._perform(step, stream, wake)
+                    value = self._perform(step, listening, wake)
                 except BaseException as failed:  # The operation decides.
                     error = failed
         except StopIteration as end:
             result: Result = end.value
             return result
         finally:
-            for connection in stream:
-                self._close(connection)
+            if stream is None:
+                self.disconnect(listening)
+
+    def disconnect(self, stream: list[Connection]) -> None:
+        """Closes the connection to which operations with this `stream` listen."""
+        while stream:
+            self._close(stream.pop())
 
     def spawn(self, steps: Steps[Any], wake: Wake | None = None, name: str = "lockkeeper") -> None:
         """Performs the steps of an operation in a daemon thread. Its errors are logged."""
@@ -180,7 +189,7 @@ class Threads:
                 connection.abandon()
             except OSError:
                 pass
-        self._idle, self._open = {}, set()
+        self._idle, self._open = {}, weakref.WeakSet()
 
     def _perform(self, step: Step, stream: list[Connection], wake: Wake) -> Any:
         if isinstance(step, Exchange):
@@ -210,8 +219,7 @@ class Threads:
                 self._close(connection)
 
     def _listen(self, step: Listen, stream: list[Connection]) -> Head:
-        while stream:
-            self._close(stream.pop())
+        self.disconnect(stream)
         connection = self._connection(step.endpoint, step.timeout)
         stream.append(connection)
         connection.send(step.request, step.timeout)

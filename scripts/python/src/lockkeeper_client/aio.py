@@ -2,18 +2,22 @@
 
 import asyncio
 import functools
+import os
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Iterable
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from . import _process
 from ._async_locks import AsyncHold, AsyncLease, AsyncLock
 from ._tasks import Tasks
-from .core import base, claim, keep, lease
+from ._watch import AsyncWatch
+from .core import base, claim, keep, lease, reads
 from .core.clock import SECOND
 from .core.errors import NotAcquired
 from .core.follow import follow
 from .core.locked import name_of
+from .core.reads import Row, Show
 from .core.session import Session as SessionState
 from .core.session import open_session
 from .core.settings import (
@@ -22,10 +26,12 @@ from .core.settings import (
     Settings,
     election_request,
     lock_request,
+    maybe_ms,
     maybe_ns,
     permits_request,
     to_ns,
 )
+from .core.watch import begin_watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,18 +191,28 @@ class AsyncClient(_AsyncSessions):
         namespace: str | None = None,
         *,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         tls: ssl.SSLContext | None = None,
         who: str | None = None,
         ttl: Duration | None = None,
         request_timeout: Duration = 5,
     ) -> None:
-        settings = Settings(endpoints, namespace, token=token, tls=tls, who=who, request_timeout=request_timeout)
+        settings = Settings(
+            endpoints,
+            namespace,
+            token=token,
+            token_file=token_file,
+            tls=tls,
+            who=who,
+            request_timeout=request_timeout,
+        )
         super().__init__(settings, Tasks(settings.link.clock, settings.tls))
         settings.link.spawn = self._tasks.spawn
         self._ttl = maybe_ns("ttl", ttl)
         self._opening = asyncio.Lock()
         self._own: AsyncSession | None = None
         self._opened: list[AsyncSession] = []
+        self._watches: weakref.WeakSet[AsyncWatch] = weakref.WeakSet()
         self._closed = False
         _process.replaced_in_child(self)
 
@@ -228,8 +244,34 @@ class AsyncClient(_AsyncSessions):
         """Returns whether a fencing token is current, for a resource that cannot compare tokens."""
         return await self._tasks.run(base.check(self._settings.link, name, token))
 
-    async def call(self, path: str, **fields: Any) -> dict[str, Any]:
-        """Makes any other call of the HTTP interface, for example `locks`, `explain`, `ask` or `break`."""
+    async def show(self, name: str) -> Row:
+        """Returns one lock with its holders and waiters."""
+        return await self.call("locks", lock=name)
+
+    def locks(self, prefix: str = "", *, show: Show = "all", older_than: Duration | None = None) -> AsyncIterator[Row]:
+        """Lists the locks in use, by name; with `older_than` only those that are held for at least this time."""
+        return self._rows(reads.locks(self._settings.link, prefix, show, maybe_ms("older_than", older_than)))
+
+    def history(self, name: str | None = None, *, after: str | None = None) -> AsyncIterator[Row]:
+        """Lists what happened to the holders of a lock, or of all locks, after a position, from the past to now."""
+        return self._rows(reads.history(self._settings.link, name, after))
+
+    async def explain(self, name: str) -> Row:
+        """Returns which client waits for which, why, and what would end it."""
+        return await self.call("explain", lock=name)
+
+    async def watch(self, prefix: str = "", *, after: str | None = None) -> AsyncWatch:
+        """Follows locks whose names have a prefix, sessions and the cluster, from now on or after a position."""
+        watch = AsyncWatch(await self._tasks.run(begin_watch(self._settings.link, prefix, after)), self._tasks)
+        self._watches.add(watch)
+        return watch
+
+    async def ask(self, name: str, token: int, why: str) -> None:
+        """Asks the holder with this fencing token to release. The holder decides."""
+        await self.call("ask", lock=name, token=token, why=why)
+
+    async def call(self, path: str, **fields: Any) -> Row:
+        """Makes any other call of the HTTP interface, for example `break` or `handover`."""
         return await self._tasks.run(base.call(self._settings.link, path, fields))
 
     async def close(self) -> None:
@@ -237,6 +279,8 @@ class AsyncClient(_AsyncSessions):
         async with self._opening:
             self._closed = True
             opened, self._opened = self._opened, []
+        for watch in list(self._watches):
+            watch.close()
         for session in opened:
             await session.close()
         await self._tasks.close(CLOSE_WAIT)
@@ -256,6 +300,11 @@ class AsyncClient(_AsyncSessions):
     def __repr__(self) -> str:
         link = self._settings.link
         return f"<AsyncClient of {', '.join(map(str, link.endpoints.all))}, namespace {link.namespace}>"
+
+    async def _rows(self, pages: reads.Pages) -> AsyncIterator[Row]:
+        while (page := await self._tasks.run(pages.next())) is not None:
+            for row in page:
+                yield row
 
     async def _session(self) -> SessionState:
         async with self._opening:

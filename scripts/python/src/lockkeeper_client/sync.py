@@ -1,18 +1,22 @@
 """The client for threads."""
 
 import functools
+import os
 import ssl
 import threading
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from . import _process
 from ._locks import Hold, Lease, Lock
 from ._threads import Threads, Wake
-from .core import base, claim, keep, lease
+from ._watch import Watch
+from .core import base, claim, keep, lease, reads
 from .core.errors import NotAcquired
 from .core.follow import follow
 from .core.locked import name_of
+from .core.reads import Row, Show
 from .core.session import Session as SessionState
 from .core.session import open_session
 from .core.settings import (
@@ -21,10 +25,12 @@ from .core.settings import (
     Settings,
     election_request,
     lock_request,
+    maybe_ms,
     maybe_ns,
     permits_request,
     to_ns,
 )
+from .core.watch import begin_watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -159,9 +165,10 @@ class Session(_Sessions):
 class Client(_Sessions):
     """A client of a cluster. It opens one session at its first lock, and closes it at its end.
 
-    `endpoints` are the HTTP addresses of the nodes, by default those of LOCKKEEPER_HTTP, or loopback. `token` is the
-    bearer token, and `tls` the context for addresses that begin with `https`. `request_timeout` bounds how long a call
-    works on an outage; it never shortens a wait for a lock.
+    `endpoints` are the HTTP addresses of the nodes, by default those of LOCKKEEPER_HTTP, or loopback. `token_file` is
+    the file with the token of the client, by default that of LOCKKEEPER_AUTH_TOKEN_FILE, which is read for each
+    request; `token` is the token itself. `tls` is the context for addresses that begin with `https`. `request_timeout`
+    bounds how long a call works on an outage; it never shortens a wait for a lock.
     """
 
     def __init__(
@@ -170,18 +177,28 @@ class Client(_Sessions):
         namespace: str | None = None,
         *,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         tls: ssl.SSLContext | None = None,
         who: str | None = None,
         ttl: Duration | None = None,
         request_timeout: Duration = 5,
     ) -> None:
-        settings = Settings(endpoints, namespace, token=token, tls=tls, who=who, request_timeout=request_timeout)
+        settings = Settings(
+            endpoints,
+            namespace,
+            token=token,
+            token_file=token_file,
+            tls=tls,
+            who=who,
+            request_timeout=request_timeout,
+        )
         super().__init__(settings, Threads(settings.link.clock, settings.tls))
         settings.link.spawn = self._threads.spawn
         self._ttl = maybe_ns("ttl", ttl)
         self._opening = threading.Lock()
         self._own: Session | None = None
         self._opened: list[Session] = []
+        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
         self._closed = False
         _process.replaced_in_child(self)
 
@@ -213,8 +230,34 @@ class Client(_Sessions):
         """Returns whether a fencing token is current, for a resource that cannot compare tokens."""
         return self._threads.run(base.check(self._settings.link, name, token))
 
-    def call(self, path: str, **fields: Any) -> dict[str, Any]:
-        """Makes any other call of the HTTP interface, for example `locks`, `explain`, `ask` or `break`."""
+    def show(self, name: str) -> Row:
+        """Returns one lock with its holders and waiters."""
+        return self.call("locks", lock=name)
+
+    def locks(self, prefix: str = "", *, show: Show = "all", older_than: Duration | None = None) -> Iterator[Row]:
+        """Lists the locks in use, by name; with `older_than` only those that are held for at least this time."""
+        return self._rows(reads.locks(self._settings.link, prefix, show, maybe_ms("older_than", older_than)))
+
+    def history(self, name: str | None = None, *, after: str | None = None) -> Iterator[Row]:
+        """Lists what happened to the holders of a lock, or of all locks, after a position, from the past to now."""
+        return self._rows(reads.history(self._settings.link, name, after))
+
+    def explain(self, name: str) -> Row:
+        """Returns which client waits for which, why, and what would end it."""
+        return self.call("explain", lock=name)
+
+    def watch(self, prefix: str = "", *, after: str | None = None) -> Watch:
+        """Follows locks whose names have a prefix, sessions and the cluster, from now on or after a position."""
+        watch = Watch(self._threads.run(begin_watch(self._settings.link, prefix, after)), self._threads)
+        self._watches.add(watch)
+        return watch
+
+    def ask(self, name: str, token: int, why: str) -> None:
+        """Asks the holder with this fencing token to release. The holder decides."""
+        self.call("ask", lock=name, token=token, why=why)
+
+    def call(self, path: str, **fields: Any) -> Row:
+        """Makes any other call of the HTTP interface, for example `break` or `handover`."""
         return self._threads.run(base.call(self._settings.link, path, fields))
 
     def close(self) -> None:
@@ -222,6 +265,8 @@ class Client(_Sessions):
         with self._opening:
             self._closed = True
             opened, self._opened = self._opened, []
+        for watch in list(self._watches):
+            watch.close()
         for opened_session in opened:
             opened_session.close()
         self._threads.close()
@@ -241,6 +286,10 @@ class Client(_Sessions):
     def __repr__(self) -> str:
         link = self._settings.link
         return f"<Client of {', '.join(map(str, link.endpoints.all))}, namespace {link.namespace}>"
+
+    def _rows(self, pages: reads.Pages) -> Iterator[Row]:
+        while (page := self._threads.run(pages.next())) is not None:
+            yield from page
 
     def _session(self) -> SessionState:
         with self._opening:

@@ -23,7 +23,7 @@ def follow(session: Session) -> Steps[None]:
     link, backoff = session.link, Backoff(session.link.clock)
     while session.ended is None:
         try:
-            yield from link.follow(f"sessions/{session.id}/events", lambda: session.ended)
+            yield from link.follow(f"sessions/{session.id}/events", {}, lambda: session.ended)
             session.followed = True
             # Events before the stream began may be missing.
             yield from look_for_losses(session)

@@ -11,7 +11,8 @@ from .endpoints import Endpoint, Endpoints
 from .errors import Error, Internal, InvalidArgument, OutcomeUnknown, Unavailable, error_of
 from .http import Head, request
 from .retry import Retry
-from .steps import Exchange, Listen, NotAnswered, NotSent, Steps, Stop, exchange, listen, never
+from .steps import Exchange, Listen, Next, NotAnswered, NotSent, Steps, Stop, exchange, listen, never, next_part
+from .token import Token
 from .validity import Proof
 
 JSON_PROBLEM = "application/problem+json"
@@ -66,7 +67,7 @@ class Link:
     """What the calls of one client share: addresses, namespace, identity, and the cluster that answered first."""
 
     def __init__(
-        self, endpoints: Endpoints, namespace: str, token: str | None, clock: Clock, request_timeout: int
+        self, endpoints: Endpoints, namespace: str, token: Token | None, clock: Clock, request_timeout: int
     ) -> None:
         if not namespace or len(namespace) > 64 or set(namespace) - set("abcdefghijklmnopqrstuvwxyz0123456789-_."):
             raise InvalidArgument(f"namespace: 1 to 64 of a-z, 0-9, '-', '_' and '.', got {namespace!r}")
@@ -99,12 +100,14 @@ class Link:
         """Makes one attempt of a read. A path that begins with a slash is not in the namespace."""
         return self._attempt("GET", self._target(path, fields or {}), None, None, never)
 
-    def follow(self, path: str, stop: Stop) -> Steps[Endpoint]:
+    def follow(self, path: str, fields: Fields, stop: Stop) -> Steps[Endpoint]:
         """Begins to read a stream of events. Raises the error of its answer."""
         endpoint = self.endpoints.current
-        data = self._request(endpoint, "GET", self._target(path, {}), None, "text/event-stream")
+        data = self._request(endpoint, "GET", self._target(path, fields), None, "text/event-stream")
         head = yield from self._guarded(endpoint, listen(Listen(endpoint, data, self.attempt_timeout, stop)))
         self._check_cluster(endpoint, head)
+        if head.headers.get("content-type") == JSON_PROBLEM:
+            raise (yield from self._guarded(endpoint, _problem(stop, self.attempt_timeout)))
         if head.status != 200 or not head.headers.get("content-type", "").startswith("text/event-stream"):
             raise Unavailable(f"{endpoint} has no stream {path}: status {head.status}", {"status": head.status})
         return endpoint
@@ -117,7 +120,7 @@ class Link:
     def _request(self, endpoint: Endpoint, method: str, target: str, body: bytes | None, accept: str) -> bytes:
         headers = [("accept", accept)]
         if self._token is not None:
-            headers.append(("authorization", f"Bearer {self._token}"))
+            headers.append(("authorization", f"Bearer {self._token()}"))
         return request(method, target, endpoint.authority, headers, body)
 
     def _attempt(self, method: str, target: str, body: bytes | None, timeout: int | None, stop: Stop) -> Steps[Answer]:
@@ -170,6 +173,15 @@ class Link:
         if head.status >= 300:
             raise Internal(f"{endpoint} answered with status {head.status}")
         return Answer(sent, head, body)
+
+
+def _problem(stop: Stop, timeout: int) -> Steps[Error]:
+    """Reads the error with which a node answers instead of a stream."""
+    content = b""
+    while part := (yield from next_part(Next(timeout, stop))):
+        content += part
+    body = json_object(content)
+    return OutcomeUnknown("a node answered with an error that is no JSON object") if body is None else error_of(body)
 
 
 def _foreign_error(endpoint: Endpoint, head: Head, content: bytes) -> Error:

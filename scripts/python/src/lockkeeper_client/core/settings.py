@@ -13,6 +13,7 @@ from .endpoints import LOOPBACK, Endpoints
 from .errors import InvalidArgument
 from .link import Link, given, milliseconds, nanoseconds
 from .metadata import own_metadata
+from .token import token_of
 
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
@@ -25,6 +26,8 @@ class LockOptions(TypedDict, total=False):
     """Holders that share do not exclude each other."""
     owner: str
     """The line of execution, for reentry and for the detection of deadlocks."""
+    parent: tuple[str, str]
+    """The session id and the owner of the line of execution that waits until this one has finished."""
     reentry: Reentry
     """What happens if the owner holds the lock already: it is refused, counted, or waits."""
     unfair: bool
@@ -48,6 +51,7 @@ class Settings:
         namespace: str | None,
         *,
         token: str | None,
+        token_file: str | os.PathLike[str] | None,
         tls: ssl.SSLContext | None,
         who: str | None,
         request_timeout: Duration,
@@ -56,7 +60,8 @@ class Settings:
         urls = chosen.split(",") if isinstance(chosen, str) and chosen else chosen
         name = namespace if namespace is not None else os.environ.get("LOCKKEEPER_NAMESPACE") or "default"
         patience = to_ns("request_timeout", request_timeout)
-        self.link = Link(Endpoints(LOOPBACK if urls is None or urls == "" else urls), name, token, boot_clock, patience)
+        nodes = Endpoints(LOOPBACK if urls is None or urls == "" else urls)
+        self.link = Link(nodes, name, token_of(token, token_file, nodes), boot_clock, patience)
         self.tls = tls
         self.metadata = own_metadata(who)
 
@@ -74,23 +79,25 @@ def maybe_ns(name: str, value: Duration | None) -> int | None:
     return None if value is None else to_ns(name, value)
 
 
-def _maybe_ms(name: str, value: Duration | None) -> int | None:
+def maybe_ms(name: str, value: Duration | None) -> int | None:
+    """Converts a duration to ms, if there is one."""
     return None if value is None else milliseconds(to_ns(name, value))
 
 
 def lock_request(names: tuple[str, ...], wait: Duration | None, **options: Unpack[LockOptions]) -> LockRequest:
     """Makes the request of a lock or a set."""
-    owner, reentry = options.get("owner"), options.get("reentry")
+    owner, reentry, parent = options.get("owner"), options.get("reentry"), options.get("parent")
     if reentry is not None and owner is None:
         raise InvalidArgument(f"owner: needed for reentry={reentry!r}, got none")
     fields = given(
         mode="shared" if options.get("shared") else None,
         owner=owner,
+        parent=None if parent is None else {"session": parent[0], "owner": parent[1]},
         reentry=reentry,
         unfair=options.get("unfair"),
-        delay_ms=_maybe_ms("delay", options.get("delay")),
-        at_least_ms=_maybe_ms("at_least", options.get("at_least")),
-        at_most_ms=_maybe_ms("at_most", options.get("at_most")),
+        delay_ms=maybe_ms("delay", options.get("delay")),
+        at_least_ms=maybe_ms("at_least", options.get("at_least")),
+        at_most_ms=maybe_ms("at_most", options.get("at_most")),
     )
     return LockRequest(names, maybe_ns("wait", wait), fields, options.get("why"))
 
