@@ -106,6 +106,28 @@ def test_sets_shared_permits_and_elections(nodes: Nodes) -> None:
         assert other.leader("calls-boss") is None
 
 
+def test_the_rest_of_a_lost_set_is_given_back(nodes: Nodes) -> None:
+    """After the block of a set that lost one lock, the other locks are free although the session lives."""
+    with nodes.client() as lk, nodes.client() as other:
+        with pytest.raises(LockLost), lk.lock("calls-s1", "calls-s2", "calls-s3") as several:
+            other.call("break", lock="calls-s2", token=several.tokens["calls-s2"], why="a test")
+            await_true(lambda: several.lost, "the loss")
+            with pytest.raises(NotAcquired):
+                other.lock("calls-s3").acquire(wait=0)
+        other.lock("calls-s1", "calls-s2", "calls-s3").acquire(wait=0).release()
+        assert lk.lock("calls-s1").acquire(wait=0).valid_for > 0
+
+
+def test_a_child_that_waits_for_its_parent_is_a_deadlock(nodes: Nodes) -> None:
+    """The lock of a parent is held until the child has finished, so the child's wait for it would never end."""
+    with nodes.client() as lk, lk.session() as outer, lk.session() as inner:
+        outer.lock("calls-parent", owner="parent").acquire()
+        with pytest.raises(Deadlock):
+            inner.lock("calls-parent", owner="child", parent=(outer.id, "parent")).acquire()
+        with inner.lock("calls-child", owner="child", parent=(outer.id, "parent"), wait=0):
+            pass
+
+
 def test_reentry_counts_the_holds_of_an_owner(nodes: Nodes) -> None:
     """An owner that counts holds the lock until its last hold is released."""
     with nodes.client() as lk, lk.session(ttl=10) as session, nodes.client() as other:

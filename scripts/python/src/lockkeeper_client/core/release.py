@@ -16,15 +16,17 @@ HARMLESS = ("expired", "lost", "released", "closed")
 def release(hold: HoldState) -> Steps[None]:
     """Releases a hold; does nothing if it was released before.
 
-    Raises LockLost if it was lost. A release that is cancelled or not answered continues in the background.
+    Raises LockLost if it was lost; the other locks of a lost set are released first. A release that is cancelled or not
+    answered continues in the background.
     """
     if hold.released:
         return
     session = hold.session
     session.remove(hold)
-    if (lost := hold.lost) is not None:
+    lost = hold.lost
+    if lost is not None and (len(hold.tokens) == 1 or session.ended is not None):
         raise lost
-    hold.released = True
+    hold.released = lost is None
     retry = session.link.retry(lambda: session.ended)
     requests = [(session.draw()[0], name, token) for name, token in hold.tokens.items()]
     while requests:
@@ -33,25 +35,30 @@ def release(hold: HoldState) -> Steps[None]:
         try:
             yield from session.until_answered(retry, "release", fields, number)
         except (NotHeld, HeldByOther) as error:
-            raise _lost(hold, "ended", str(error)) from error
+            lost = lost or _lost(hold, "ended", error)
         except SessionEnded as error:
             if error.reason not in HARMLESS:
-                raise _lost(hold, error.reason, str(error)) from error
+                lost = lost or _lost(hold, error.reason, error)
         except BaseException as error:
             if not isinstance(error, Error) or isinstance(error, (Unavailable, OutcomeUnknown)):
                 for number, name, token in requests:
                     fields = {"lock": name, "token": str(token), "request": str(number)}
                     session.link.spawn(session.repeat("release", fields, number))
+            if lost is not None and isinstance(error, Error):
+                raise lost from error
             raise
         requests.pop(0)
+    if lost is not None:
+        raise lost
 
 
-def _lost(hold: HoldState, reason: str, detail: str) -> LockLost:
+def _lost(hold: HoldState, reason: str, error: Error) -> LockLost:
     """The cluster ended the hold before its release, so its work was not protected to the end."""
     hold.released = False
-    hold.lose(reason, detail)
+    hold.lose(reason, str(error))
     lost = hold.lost
     assert lost is not None
+    lost.__cause__ = error
     return lost
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
-from .errors import SessionEnded
+from .errors import Error, OutcomeUnknown, SessionEnded, Unavailable
 from .holds import HoldState
 from .link import Answer, Link, given
 from .metadata import Metadata
@@ -138,9 +138,14 @@ class Session:
             return list(self.holds)
 
     def until_answered(self, retry: Retry, path: str, fields: dict[str, Any], number: int) -> Steps[Answer]:
-        """Repeats a call with this request number until it is answered."""
+        """Repeats a call with this request number until it is answered. A refusal is its final answer, too."""
         named = {**fields, **self.proof}
-        answer = yield from retry.until_answered(lambda: self.link.call(path, named))
+        try:
+            answer = yield from retry.until_answered(lambda: self.link.call(path, named))
+        except Error as error:
+            if not isinstance(error, (Unavailable, OutcomeUnknown)):
+                self.finish(number)
+            raise
         self.finish(number)
         return answer
 
