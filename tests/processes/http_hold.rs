@@ -111,6 +111,37 @@ async fn a_break_ends_a_hold_as_it_was_asked_for() {
     assert_eq!(holders(&two, "b"), 1);
 }
 
+/// A set whose stream reports that one lock was lost keeps the others until its deadline, because the report may never
+/// arrive. A client that has the report gives them back at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_that_lost_a_lock_keeps_the_others_until_the_deadline() {
+    let cluster = Cluster::start().await;
+    let [one, two, _] = ports(&cluster);
+    let lost = |name: &str, on_close: &str| {
+        let (broken, kept) = (format!("{name}-broken"), format!("{name}-kept"));
+        let locks = json!([{"lock": broken}, {"lock": kept}]);
+        let mut stream = one.hold(&json!({"locks": locks, "ttl_ms": 5_000, "on_close": on_close}));
+        let granted = stream.until("granted");
+        two.post("break", json!({"lock": broken, "token": granted["locks"][0]["token"], "why": "dead host"}));
+        let last = stream.rest().pop().expect("a last event");
+        assert_eq!([&last["event"], &last["lock"]], [&json!("lost"), &json!(broken)]);
+        (granted, kept)
+    };
+    let (granted, kept) = lost("c", "release");
+    let session = granted["session"].as_str().expect("an id");
+    assert_eq!(two.post(&format!("sessions/{session}/close"), json!({"handle": granted["handle"]})).status, 200);
+    assert_eq!(holders(&two, &kept), 0, "the client gave it back");
+    for (name, on_close) in [("a", "expire"), ("b", "release")] {
+        let (_, kept) = lost(name, on_close);
+        let ends = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < ends {
+            assert_eq!(holders(&two, &kept), 1, "{on_close}: a client without the report believes in it");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        await_free(&two, &kept);
+    }
+}
+
 /// The same body at another node continues a hold with its token, and a place in the queue. The older stream ends with
 /// `moved`, and its break releases nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -118,6 +118,10 @@ impl<S: LockService> KeepAlive<S> {
         if !matches!(ending, Ending::Lost(_)) {
             self.session.end_as(SessionEnd::Closed);
         }
+        #[cfg(feature = "cli")]
+        if matches!(ending, Ending::Left(Some(_))) {
+            self.settle().await;
+        }
         // Pending tasks are dropped because closing the session completes all of them at once.
         let Self { service, session, queue, tasks, attempts, turn, .. } = self;
         drop((queue, tasks, attempts));
@@ -136,6 +140,19 @@ impl<S: LockService> KeepAlive<S> {
                 }
             }
         }
+    }
+
+    /// Waits until the attempts that are on their way are answered, at most a TTL. One that is applied after the report
+    /// of the break would lengthen the session again, or give it another attachment than the report names.
+    #[cfg(feature = "cli")]
+    async fn settle(&mut self) {
+        let longest = self.session.ttl;
+        let answers = async {
+            while let Some(attempted) = self.attempts.next().await {
+                self.on_answer(attempted);
+            }
+        };
+        drop(tokio::time::timeout(longest, answers).await);
     }
 
     async fn keep(&mut self) -> Ending {

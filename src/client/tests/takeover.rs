@@ -135,6 +135,31 @@ async fn a_break_names_the_attachment() {
     assert_eq!(named, attachment);
 }
 
+/// The break of a stream is reported when the renewals that were on their way are answered: one that is applied later
+/// would lengthen the session again.
+#[tokio::test(start_paused = true)]
+async fn a_break_is_reported_after_the_last_renewal() {
+    let fake = Fake::new();
+    let TakenOver { session, .. } = taken(&fake).await.expect("taken");
+    let is_renewal = |asked: &Asked| matches!(asked, Asked::Renew(_));
+    let clocks = fake.clone();
+    fake.rule(move |asked| match asked {
+        Asked::Renew(renewal) => {
+            let deadline = clocks.stamp().after_ms(60_000);
+            Fate::Late(SECOND, Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
+        }
+        asked if ends(asked) => Fate::Outcome(Outcome::Done),
+        _ => Fate::Serve,
+    });
+    let before = fake.count(is_renewal);
+    until(|| before < fake.count(is_renewal)).await;
+    let sent = fake.sent(is_renewal);
+    session.leave_broken(Duration::ZERO);
+    drop(session);
+    until(|| fake.count(ends) == 1).await;
+    assert!(sent.after(SECOND) <= fake.sent(ends), "a renewal was still on its way");
+}
+
 /// An attach that was applied before its answer was lost is made again with the next number. One that another client
 /// has overtaken is refused.
 #[tokio::test(start_paused = true)]

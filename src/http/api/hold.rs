@@ -242,10 +242,14 @@ impl<S: LockService> Hold<S> {
         session.ttl() * limits::HOLD_SILENCE_PERCENT / 100
     }
 
-    /// Whether the session is proven for as long as a client believes in its hold after an event that arrives late.
+    /// Returns the longest time after an event was sent for which its client believes in the hold because of it.
+    fn belief(&self, session: &Session<S>) -> Duration {
+        self.silence(session) + session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100
+    }
+
+    /// Whether the session is proven for as long as a client believes in its hold because of an event sent now.
     fn is_fresh(&self, session: &Session<S>) -> bool {
-        let late = session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100;
-        self.silence(session) + late < session.valid_for()
+        self.belief(session) < session.valid_for()
     }
 
     async fn waiting(&mut self, place: Option<Place>, session: &Session<S>) -> Option<Departure> {
@@ -277,24 +281,23 @@ impl<S: LockService> Hold<S> {
         }))
     }
 
-    /// Stops renewing the session, so that another stream can continue the hold. If the client may not return, the
-    /// session ends after its grace: a client that is cut off believes in its hold for the silence, and the kernel
-    /// reports that later than a closed connection.
+    /// Stops renewing the session, so that another stream can continue the hold, and otherwise it lasts until its
+    /// deadline. If the stream broke and the client may not return, the session ends after its grace.
     fn leave(&self, session: &Session<S>, departure: &Departure) {
-        let noticed = match departure {
-            Departure::Broken => Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into()),
-            // The kernel has noticed nothing yet: the last event may be on its way.
-            Departure::Over => Duration::ZERO,
-            Departure::Stopping | Departure::Moved | Departure::Refused(_) | Departure::Ended { .. } => {
-                return session.leave();
+        match departure {
+            Departure::Broken if self.grace.is_some() => {
+                // The kernel reports that a client is cut off when it has been silent for this long.
+                let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
+                session.leave_broken(self.belief(session).saturating_sub(noticed));
             }
-        };
-        match self.grace {
-            Some(_) => {
-                let late = session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100;
-                session.leave_broken((self.silence(session) + late).saturating_sub(noticed));
-            }
-            None => session.leave(),
+            // The last event may never arrive, so the client may believe in what it held for almost a TTL. This is also
+            // why the other locks of a set that lost one are not released.
+            Departure::Broken
+            | Departure::Over
+            | Departure::Stopping
+            | Departure::Moved
+            | Departure::Refused(_)
+            | Departure::Ended { .. } => session.leave(),
         }
     }
 
