@@ -46,6 +46,7 @@ mod texts;
 mod tokens;
 mod top;
 mod stops;
+mod venv;
 mod watching;
 mod wiped;
 mod with_lock;

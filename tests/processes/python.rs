@@ -4,10 +4,15 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, TURN};
+use crate::venv;
 
 /// The pages whose samples of Python use the client.
 const PAGES: [&str; 3] = ["src/manual/python.md", "README.md", "scripts/python/README.md"];
+/// Tests of the client that wait for outages of several seconds, or need their machine alone.
+const LONG: [&str; 3] = ["test_contention", "test_failures", "test_process"];
+/// What the other tests of the client import. `scripts/judge-python.sh` has their versions.
+const PACKAGES: [&str; 3] = ["pytest==", "pytest-timeout==", "hypothesis=="];
 /// Exits with 0 if this Python is new enough for the client.
 const NEW_ENOUGH: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
 
@@ -66,6 +71,32 @@ async fn the_python_programs_of_the_pages_run() {
     }
     let wrong = run("from lockkeeper_client import Client\nClient('ftp://a:1')\n", &http).expect_err("no such scheme");
     assert!(wrong.contains("InvalidArgument: endpoints"), "{wrong}");
+}
+
+/// The tests of the client pass at real nodes, except the long ones: `scripts/judge-python.sh` runs all.
+#[test]
+fn the_short_tests_of_the_client_pass() {
+    let _turn = TURN.blocking_lock();
+    if !is_there() {
+        return;
+    }
+    let judge = std::fs::read_to_string(package().join("../judge-python.sh")).expect("a script");
+    let list = judge.split("wanted=(").nth(1).and_then(|rest| rest.split(')').next()).expect("a list of packages");
+    let wanted: Vec<_> =
+        list.split_whitespace().filter(|one| PACKAGES.iter().any(|name| one.starts_with(name))).collect();
+    assert_eq!(wanted.len(), PACKAGES.len(), "{list}");
+    let Some(python) = venv::with_packages(&wanted) else { return };
+    let mut pytest = Command::new(python);
+    pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    pytest.args(LONG.map(|file| format!("--ignore=tests/{file}.py"))).current_dir(package());
+    for variable in ["LOCKKEEPER_HTTP", "LOCKKEEPER_NAMESPACE", "LOCKKEEPER_AUTH_TOKEN_FILE"] {
+        pytest.env_remove(variable);
+    }
+    let scratch = tempfile::tempdir().expect("a folder");
+    pytest.env("HYPOTHESIS_STORAGE_DIRECTORY", scratch.path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let printed = venv::run(pytest.env("LOCKKEEPER_BIN", env!("CARGO_BIN_EXE_lockkeeper")).stdin(Stdio::null()));
+    let printed = printed.unwrap_or_else(|why| panic!("{why}"));
+    assert!(printed.contains(" passed") && !printed.contains("skipped"), "{printed}");
 }
 
 /// The package has no dependency, and the version of the crate.

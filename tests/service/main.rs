@@ -24,6 +24,8 @@ mod runtimes;
 mod secrets;
 mod suite;
 mod transfers;
+#[path = "../processes/venv.rs"]
+mod venv;
 mod wire;
 
 use std::sync::OnceLock;

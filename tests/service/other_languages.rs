@@ -2,13 +2,15 @@
 //! the reflection of a node.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 use serde_json::Value;
+
+use crate::venv::{run, with_packages};
 
 const PAGE: &str = include_str!("../../src/manual/other-languages.md");
 /// Packages that the tests need in addition to those that the page installs.
@@ -21,60 +23,19 @@ fn sample(language: &str) -> &'static str {
     PAGE.split(&begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a sample")
 }
 
-/// Returns the Python interpreter of an environment in the target folder, with the packages that the page names. If it
-/// cannot be installed, prints why and returns `None`, or fails if tests must not be skipped.
-#[expect(clippy::print_stderr, reason = "a skipped test prints why")]
+/// Returns the Python interpreter of an environment with the packages that the page names. If it cannot be installed,
+/// prints why and returns `None`, or fails if tests must not be skipped.
 fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
     let python = PYTHON.get_or_init(|| {
-        let made = installed();
-        if let Err(why) = &made {
-            assert!(std::env::var_os("LOCKKEEPER_SKIP_NOTHING").is_none(), "{why}, and LOCKKEEPER_SKIP_NOTHING is set");
-            eprintln!("SKIPPED: {why}");
-        }
-        made.ok()
+        let named = PAGE
+            .split("`pip install ")
+            .nth(1)
+            .and_then(|rest| rest.split('`').next())
+            .expect("the packages of the page");
+        with_packages(&named.split_whitespace().chain(REFLECTION.iter().copied()).collect::<Vec<_>>())
     });
     python.as_deref()
-}
-
-fn installed() -> Result<PathBuf, String> {
-    let named =
-        PAGE.split("`pip install ").nth(1).and_then(|rest| rest.split('`').next()).expect("the packages of the page");
-    let wanted: Vec<_> = named.split_whitespace().chain(REFLECTION.iter().copied()).collect();
-    assert!(wanted.iter().all(|package| package.contains("==")), "each package needs a version: {wanted:?}");
-    let below = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let folder = below.join(format!("python-{}", wanted.join("-").replace("==", "-")));
-    let python = |folder: &Path| folder.join("bin/python3");
-    if python(&folder).is_file() {
-        return Ok(python(&folder));
-    }
-    // The folder gets its name only when it is complete, so that an interrupted run leaves no partial folder under that
-    // name.
-    let draft = tempfile::tempdir_in(below).expect("a folder").keep();
-    let made = run(Command::new("python3").args(["-m", "venv"]).arg(&draft))
-        .and_then(|_| {
-            let mut install = Command::new(python(&draft));
-            run(install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(&wanted))
-        })
-        .map_err(|why| format!("Python with {wanted:?} cannot be installed: {why}"));
-    if let Err(why) = made {
-        let _ = std::fs::remove_dir_all(&draft);
-        return Err(why);
-    }
-    // If another run was faster, its folder is used.
-    if std::fs::rename(&draft, &folder).is_err() {
-        let _ = std::fs::remove_dir_all(&draft);
-    }
-    Ok(python(&folder))
-}
-
-/// Runs a program, which must succeed. Returns its standard output.
-fn run(command: &mut Command) -> Result<String, String> {
-    let Output { status, stdout, stderr } = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if status.success() {
-        return Ok(String::from_utf8_lossy(&stdout).into_owned());
-    }
-    Err(format!("{command:?}: {status}: {}", String::from_utf8_lossy(&stderr)))
 }
 
 /// Runs a Python program with the address of a node as its argument. Returns its standard output, or `None` without
