@@ -144,7 +144,7 @@ struct FileAudit {
 }
 
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 22] = [
+pub(super) const SCALARS: [&str; 23] = [
     "cluster",
     "peers_id",
     "node",
@@ -166,6 +166,7 @@ pub(super) const SCALARS: [&str; 22] = [
     "limits.client_connections",
     "limits.client_connections_an_address",
     "limits.http_connections",
+    "limits.http_connections_an_address",
     "limits.watchers_a_principal",
 ];
 
@@ -270,6 +271,7 @@ impl Draft {
             "limits.client_connections" => &mut self.limits.client_connections,
             "limits.client_connections_an_address" => &mut self.limits.client_connections_an_address,
             "limits.http_connections" => &mut self.limits.http_connections,
+            "limits.http_connections_an_address" => &mut self.limits.http_connections_an_address,
             "limits.watchers_a_principal" => &mut self.limits.watchers_a_principal,
             _ => return None,
         })

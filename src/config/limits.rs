@@ -31,6 +31,7 @@ pub(super) struct FileLimits {
     client_connections: Option<Spanned<u64>>,
     client_connections_an_address: Option<Spanned<u64>>,
     http_connections: Option<Spanned<u64>>,
+    http_connections_an_address: Option<Spanned<u64>>,
     watchers_a_principal: Option<Spanned<u64>>,
 }
 
@@ -40,6 +41,7 @@ pub(super) struct DraftLimits {
     pub(super) client_connections: Option<At<u64>>,
     pub(super) client_connections_an_address: Option<At<u64>>,
     pub(super) http_connections: Option<At<u64>>,
+    pub(super) http_connections_an_address: Option<At<u64>>,
     pub(super) watchers_a_principal: Option<At<u64>>,
 }
 
@@ -50,22 +52,24 @@ impl DraftLimits {
             client_connections: at(file.client_connections),
             client_connections_an_address: at(file.client_connections_an_address),
             http_connections: at(file.http_connections),
+            http_connections_an_address: at(file.http_connections_an_address),
             watchers_a_principal: at(file.watchers_a_principal),
         }
     }
 
     pub(super) fn check(&self) -> Result<Limits, ConfigError> {
-        let Limits { connections: ConnectionsMax { client, client_an_address, http }, watchers_a_principal } =
-            Limits::default();
+        let Limits { connections, watchers_a_principal } = Limits::default();
+        let ConnectionsMax { client, client_an_address, http, http_an_address } = connections;
         let clients = (limits::CLIENT_CONNECTIONS_SET_MAX, "what the descriptors of a process suffice for");
         let of_http = (limits::HTTP_CONNECTIONS_MAX, "the descriptors that are kept for HTTP");
         let of_node = (limits::WATCHERS_A_NODE_MAX, "the limit of a node");
-        let one_address = &self.client_connections_an_address;
+        let (one_client, one_http) = (&self.client_connections_an_address, &self.http_connections_an_address);
         Ok(Limits {
             connections: ConnectionsMax {
                 client: bounded("client_connections", &self.client_connections, client, clients)?,
-                client_an_address: bounded("client_connections_an_address", one_address, client_an_address, clients)?,
+                client_an_address: bounded("client_connections_an_address", one_client, client_an_address, clients)?,
                 http: bounded("http_connections", &self.http_connections, http, of_http)?,
+                http_an_address: bounded("http_connections_an_address", one_http, http_an_address, of_http)?,
             },
             watchers_a_principal: bounded(
                 "watchers_a_principal",

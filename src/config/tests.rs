@@ -238,9 +238,9 @@ fn rates_are_read_and_checked() {
 fn limits_are_read_and_checked() {
     assert_eq!(read(GOOD).expect("good").limits, Limits::default());
     let text = "[limits]\nclient_connections = 100\nclient_connections_an_address = 10\nhttp_connections = 5\n\
-                watchers_a_principal = 7\n[quota]";
+                http_connections_an_address = 4\nwatchers_a_principal = 7\n[quota]";
     let limits = read(&GOOD.replace("[quota]", text)).expect("good").limits;
-    let connections = ConnectionsMax { client: 100, client_an_address: 10, http: 5 };
+    let connections = ConnectionsMax { client: 100, client_an_address: 10, http: 5, http_an_address: 4 };
     assert_eq!(limits, Limits { connections, watchers_a_principal: 7 });
     let variable = with("LOCKKEEPER_LIMITS__HTTP_CONNECTIONS", "9").expect("good").limits;
     assert_eq!(variable.connections, ConnectionsMax { http: 9, ..ConnectionsMax::default() });
@@ -250,6 +250,7 @@ fn limits_are_read_and_checked() {
         ("client_connections", 1_045_505, 16_384),
         ("client_connections_an_address", 1_045_505, 4_096),
         ("http_connections", 1_025, 1_024),
+        ("http_connections_an_address", 1_025, 32),
         ("watchers_a_principal", 4_097, 1_024),
     ] {
         for value in [0, least_refused] {

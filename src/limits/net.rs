@@ -32,7 +32,7 @@ pub const PEER_CONNECTIONS_AN_ADDRESS_MAX: usize = 16;
 pub const PEER_UNPROVEN_MAX: usize = 16;
 /// Connections of the HTTP port, unless the config has a smaller number.
 pub const HTTP_CONNECTIONS_MAX: usize = 1_024;
-/// Connections of the HTTP port from one address.
+/// Connections of the HTTP port from one address, unless the config has another number.
 pub const HTTP_CONNECTIONS_AN_ADDRESS_MAX: usize = 32;
 /// Connections of the HTTP port whose first request has not arrived.
 pub const HTTP_UNPROVEN_MAX: usize = 64;

@@ -25,6 +25,8 @@ pub struct ConnectionsMax {
     pub client_an_address: usize,
     /// Connections of the HTTP port.
     pub http: usize,
+    /// Connections of the HTTP port from one address.
+    pub http_an_address: usize,
 }
 
 impl Default for ConnectionsMax {
@@ -33,6 +35,7 @@ impl Default for ConnectionsMax {
             client: limits::CLIENT_CONNECTIONS_MAX,
             client_an_address: limits::CLIENT_CONNECTIONS_AN_ADDRESS_MAX,
             http: limits::HTTP_CONNECTIONS_MAX,
+            http_an_address: limits::HTTP_CONNECTIONS_AN_ADDRESS_MAX,
         }
     }
 }
@@ -41,6 +44,7 @@ impl Default for ConnectionsMax {
 static CLIENT: AtomicUsize = AtomicUsize::new(limits::CLIENT_CONNECTIONS_MAX);
 static CLIENT_AN_ADDRESS: AtomicUsize = AtomicUsize::new(limits::CLIENT_CONNECTIONS_AN_ADDRESS_MAX);
 static HTTP: AtomicUsize = AtomicUsize::new(limits::HTTP_CONNECTIONS_MAX);
+static HTTP_AN_ADDRESS: AtomicUsize = AtomicUsize::new(limits::HTTP_CONNECTIONS_AN_ADDRESS_MAX);
 
 impl ConnectionsMax {
     /// Limits the connections of each listener that this process starts from now on.
@@ -48,6 +52,7 @@ impl ConnectionsMax {
         CLIENT.store(self.client, Ordering::Relaxed);
         CLIENT_AN_ADDRESS.store(self.client_an_address, Ordering::Relaxed);
         HTTP.store(self.http, Ordering::Relaxed);
+        HTTP_AN_ADDRESS.store(self.http_an_address, Ordering::Relaxed);
     }
 }
 
@@ -88,7 +93,7 @@ impl Port {
             },
             Self::Http => ConnectionLimits {
                 open: HTTP.load(Ordering::Relaxed),
-                open_an_address: limits::HTTP_CONNECTIONS_AN_ADDRESS_MAX,
+                open_an_address: HTTP_AN_ADDRESS.load(Ordering::Relaxed),
                 unproven: limits::HTTP_UNPROVEN_MAX,
                 unproven_an_address: limits::HTTP_UNPROVEN_AN_ADDRESS_MAX,
             },
