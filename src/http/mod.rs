@@ -7,6 +7,7 @@ mod api;
 mod measured;
 mod origin;
 mod page;
+mod request_header;
 mod scrape;
 
 use std::future::Future;
@@ -18,7 +19,7 @@ use axum::Extension;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::{FutureExt, StreamExt};
@@ -87,6 +88,7 @@ pub async fn serve<S: LockService>(
         .merge(screens)
         .fallback(api::no_such_path)
         .method_not_allowed_fallback(api::no_such_method)
+        .layer(from_fn(request_header::bounded))
         .layer(from_fn_with_state(hosts, origin::protect))
         .layer(from_fn_with_state(measures, measured::measured));
     serve_routes(listener, tls, routes, stopped(stop)).await?;
@@ -125,15 +127,15 @@ async fn serve_routes(
 }
 
 /// Returns a server of HTTP/1 connections with a limit on the header of each request, and on the time in which it must
-/// arrive.
+/// arrive. Its answer to a larger header has no text, so the limit is twice that of [`request_header::bounded`].
 fn bounded_http1() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits::HTTP_IDLE_MS_MAX))
-        .max_buf_size(limits::HTTP_HEADER_BYTES_MAX)
-        .max_headers(limits::HTTP_HEADERS_MAX);
+        .max_buf_size(2 * limits::HTTP_HEADER_BYTES_MAX)
+        .max_headers(2 * limits::HTTP_HEADERS_MAX);
     builder
 }
 
@@ -272,7 +274,7 @@ mod tests {
             let lines: String = (0..lines).map(|number| format!("x-{number}: {}\r\n", "x".repeat(bytes))).collect();
             REQUEST.replace("\r\n\r\n", &format!("\r\n{lines}\r\n"))
         };
-        let (most, longest) = (limits::HTTP_HEADERS_MAX, limits::HTTP_HEADER_BYTES_MAX);
+        let (most, longest) = (2 * limits::HTTP_HEADERS_MAX, 2 * limits::HTTP_HEADER_BYTES_MAX);
         assert!(answer_to(&header(most - 1, 1)).await.0.starts_with("HTTP/1.1 200"));
         for large in [header(most, 1), header(1, longest)] {
             let (answer, after) = answer_to(&large).await;

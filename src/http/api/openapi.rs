@@ -70,7 +70,10 @@ impl Description {
     /// The content of a stream: one event.
     fn events<C: StreamCall>(&mut self) -> Value {
         let event = self.named::<C::Event>();
-        json!({SSE: {"schema": event}, LINES: {"schema": event}})
+        let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": event});
+        let parts = json!({"id": {"type": "string"}, "event": {"type": "string"}, "data": data});
+        let sent = json!({"type": "object", "properties": parts, "required": ["event", "data"]});
+        json!({SSE: {"schema": sent}, LINES: {"schema": event}})
     }
 
     /// Adds a call with the fields of `T` and answers of this content.
@@ -245,7 +248,8 @@ fn responses(call: &Described, content: &Value) -> Value {
         errors.entry(row.http).or_default().push(format!("`{}`: {}", row.text, row.title));
     }
     let posted: &[u16] = if call.method == Method::POST { &[413, 415] } else { &[] };
-    let exact = [404, 405, 421].iter().filter(|status| call.path.contains("{id}") || **status != 404).chain(posted);
+    let exact =
+        [404, 405, 421, 431].iter().filter(|status| call.path.contains("{id}") || **status != 404).chain(posted);
     for status in exact {
         let invalid = ErrorCode::Invalid.row();
         errors.entry(*status).or_default().push(format!("`{}`: {}", invalid.text, invalid.title));
