@@ -1,9 +1,10 @@
 //! A `hold` whose client is cut off from its node: no packet arrives any more, and nothing closes the connection.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, PATIENCE, Place};
 use crate::http::HttpPort;
@@ -13,6 +14,8 @@ const INSIDE: &str = "LOCKKEEPER_CUT";
 const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 /// The address of the nodes, next to the client's namespace `c`.
 const NODES: &str = "10.98.0.1";
+/// The address in the namespace `c`.
+const APART: &str = "10.98.0.2";
 const LINK: &str = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip link set lo up; ip netns add c
     ip link add v0 type veth peer name eth0 netns c; ip addr add 10.98.0.1/24 dev v0; ip link set v0 up
     ip -n c link set lo up; ip -n c addr add 10.98.0.2/24 dev eth0; ip -n c link set eth0 up";
@@ -85,4 +88,40 @@ async fn a_client_that_is_cut_off_loses_its_hold() {
         client.kill().expect("killed");
         client.wait().expect("ended");
     }
+}
+
+/// A node that is cut off from the others reports the loss of a hold before another client gets the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_cut_off_reports_the_loss_in_time() {
+    if enter("http_cut::a_node_that_is_cut_off_reports_the_loss_in_time") {
+        return;
+    }
+    shell(LINK);
+    let near = Place { host: NODES.to_owned(), ..Place::default() };
+    let launcher = ["ip", "netns", "exec", "c"].map(str::to_owned).to_vec();
+    let apart = Place { host: APART.to_owned(), launcher, ..Place::default() };
+    let cluster = Cluster::start_at([near.clone(), near, apart], "fast", None).await;
+    let url = format!("http://{}/v1/ns/default/hold", cluster.http(3));
+    let body = json!({"lock": "a", "ttl_ms": 4_000}).to_string();
+    let mut curl = Command::new("ip");
+    curl.args(["netns", "exec", "c", "curl", "-sSN", "-H", "accept: application/x-ndjson"]);
+    curl.args(["-H", "content-type: application/json", "-d", &body, &url]).stdout(Stdio::piped());
+    let mut curl = curl.spawn().expect("curl");
+    let mut lines = BufReader::new(curl.stdout.take().expect("its output")).lines();
+    let first: Value = serde_json::from_str(&lines.next().expect("a grant").expect("read")).expect("JSON");
+    assert_eq!(first["event"], "granted");
+    let mut next = HttpPort::new(&cluster.http(1)).hold(&json!({"lock": "a", "ttl_ms": 4_000}));
+    next.until("waiting");
+    let lost = std::thread::spawn(move || {
+        let last = lines.last().expect("a last event").expect("read");
+        (Instant::now(), serde_json::from_str::<Value>(&last).expect("JSON"))
+    });
+    shell("ip -n c link set eth0 down");
+    next.until("granted");
+    let granted = Instant::now();
+    let (at, last) = lost.join().expect("read");
+    assert_eq!([&last["event"], &last["reason"]], [&json!("lost"), &json!("deadline")]);
+    // This test may read the two streams at different speeds.
+    assert!(at < granted + Duration::from_secs(1), "reported {:?} after the next grant", at - granted);
+    curl.wait().expect("ended");
 }

@@ -162,12 +162,12 @@ impl<S: LockService> Hold<S> {
 
     /// Reports the grant once the session is proven for long enough, and then what happens to the holds.
     async fn held(&mut self, session: &Session<S>, guards: SetGuard, resumed: bool) -> Departure {
-        if !self.is_fresh(session) {
+        if !is_fresh(session) {
             session.renew();
         }
         let mut reported = false;
         loop {
-            let departure = if !reported && self.is_fresh(session) {
+            let departure = if !reported && is_fresh(session) {
                 reported = true;
                 self.send(self.granted(session, &guards, resumed), session).await
             } else {
@@ -225,31 +225,16 @@ impl<S: LockService> Hold<S> {
             // Before the first event the caller is not known to wait.
             Step::Renewed if self.refusal.is_some() => None,
             // An answer that took long proves too little.
-            Step::Renewed if !self.is_fresh(session) => None,
+            Step::Renewed if !is_fresh(session) => None,
             Step::Renewed => self.send(HoldEvent::Alive(HoldAlive { ends: ends(session) }), session).await,
         }
     }
 
     /// Sends an event. Returns the reason if the client does not take it.
     async fn send(&mut self, event: HoldEvent, session: &Session<S>) -> Option<Departure> {
-        let taken = sent(&self.sender, Ok(event), self.silence(session)).await;
+        let taken = sent(&self.sender, Ok(event), silence(session.ttl())).await;
         self.refusal = None;
         (!taken).then_some(Departure::Broken)
-    }
-
-    /// Returns the time without an event after which the client does not believe in its hold.
-    fn silence(&self, session: &Session<S>) -> Duration {
-        session.ttl() * limits::HOLD_SILENCE_PERCENT / 100
-    }
-
-    /// Returns the longest time after an event was sent for which its client believes in the hold because of it.
-    fn belief(&self, session: &Session<S>) -> Duration {
-        self.silence(session) + session.ttl() * limits::HOLD_EVENT_LATE_PERCENT / 100
-    }
-
-    /// Whether the session is proven for as long as a client believes in its hold because of an event sent now.
-    fn is_fresh(&self, session: &Session<S>) -> bool {
-        self.belief(session) < session.valid_for()
     }
 
     async fn waiting(&mut self, place: Option<Place>, session: &Session<S>) -> Option<Departure> {
@@ -276,7 +261,7 @@ impl<S: LockService> Hold<S> {
             handle: session.handle().reveal().to_owned(),
             resumed,
             beat_ms: milliseconds(session.ttl() / limits::HOLD_RENEWALS_A_TTL),
-            silence_ms: milliseconds(self.silence(session)),
+            silence_ms: milliseconds(silence(session.ttl())),
             ends: ends(session),
         }))
     }
@@ -288,7 +273,7 @@ impl<S: LockService> Hold<S> {
             Departure::Broken if self.grace.is_some() => {
                 // The kernel reports that a client is cut off when it has been silent for this long.
                 let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
-                session.leave_broken(self.belief(session).saturating_sub(noticed));
+                session.leave_broken(belief(session.ttl()).saturating_sub(noticed));
             }
             // The last event may never arrive, so the client may believe in what it held for almost a TTL. This is also
             // why the other locks of a set that lost one are not released.
@@ -356,6 +341,21 @@ impl<S: LockService> Hold<S> {
         };
         self.at.api.others.get_or_init(|| look).await.clone()
     }
+}
+
+/// Returns the time without an event after which the client does not believe in its hold.
+fn silence(ttl: Duration) -> Duration {
+    ttl * limits::HOLD_SILENCE_PERCENT / 100
+}
+
+/// Returns the longest time after an event was sent for which its client believes in the hold because of it.
+fn belief(ttl: Duration) -> Duration {
+    silence(ttl) + ttl * limits::HOLD_EVENT_LATE_PERCENT / 100
+}
+
+/// Whether the session is proven for as long as a client believes in its hold because of an event sent now.
+fn is_fresh<S: LockService>(session: &Session<S>) -> bool {
+    belief(session.ttl()) < session.valid_for()
 }
 
 fn ends<S: LockService>(session: &Session<S>) -> Ends {

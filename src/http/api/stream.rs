@@ -229,6 +229,19 @@ mod tests {
         assert_eq!((next().await, places.available_permits()), (None, 1));
     }
 
+    /// A caller that takes nothing in time is cut off.
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_takes_nothing_is_cut_off() {
+        let (sender, mut events) = mpsc::channel(1);
+        let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+        assert!(sent(&sender, Ok(1), longest).await);
+        let begun = tokio::time::Instant::now();
+        assert!(!tokio::time::timeout(2 * longest, sent(&sender, Ok(2), longest)).await.expect("it gives up"));
+        assert_eq!(begun.elapsed(), longest);
+        events.recv().await.expect("an event").expect("no error");
+        assert!(sent(&sender, Ok(3), longest).await);
+    }
+
     /// The caller gets lines if it accepts them, and a stream at all only if it accepts one.
     #[test]
     fn the_caller_chooses_the_kind_of_answer() {
