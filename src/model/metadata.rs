@@ -55,14 +55,14 @@ impl Metadata {
     }
 
     /// The name that all answers, histories and documents show for the client. It is the first of these that is known:
-    /// its `who`, its process, its pid and host. If none is known, it is `somebody`.
+    /// its `who`, its process, its pid and host. If none is known, it is `unnamed client`.
     #[must_use]
     pub fn name(&self) -> Cow<'_, str> {
         if let Some(name) = [&self.who, &self.process].into_iter().find(|text| !text.is_empty()) {
             return Cow::Borrowed(name);
         }
         match (self.pid, &*self.host) {
-            (0, "") => Cow::Borrowed("somebody"),
+            (0, "") => Cow::Borrowed("unnamed client"),
             (0, host) => Cow::Borrowed(host),
             (pid, "") => Cow::Owned(format!("pid {pid}")),
             (pid, host) => Cow::Owned(format!("pid {pid} on {host}")),
@@ -84,6 +84,6 @@ mod tests {
         assert_eq!(said("ann", "h:1:2:3", "h1", 9), "ann");
         assert_eq!(said("", "h:1:2:3", "h1", 9), "h:1:2:3");
         assert_eq!([said("", "", "h1", 9), said("", "", "", 9), said("", "", "h1", 0)], ["pid 9 on h1", "pid 9", "h1"]);
-        assert_eq!(said("", "", "", 0), "somebody");
+        assert_eq!(said("", "", "", 0), "unnamed client");
     }
 }

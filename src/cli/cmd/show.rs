@@ -141,8 +141,8 @@ mod tests {
                 "cached": true, "recalled": true,
             }],
             "waiters": [{
-                "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null, "who": "somebody",
-                "waiting_ms": 500,
+                "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null,
+                "who": "unnamed client", "waiting_ms": 500,
             }],
             "closed": [{"token": "16", "who": "ida", "until_ms": 9000}],
         });
