@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub(super) queue: Arc<ProposalQueue>,
     /// Digest that most voters agree on; the next entry carries it.
     pub(super) agreed: AgreedDigest,
+    /// Index of the log at which this leader found states of voters that differ without a majority; 0 if it has not.
+    pub(super) split: AtomicU64,
     /// The node's directory; `None` for a node in memory.
     pub(super) data: Option<PathBuf>,
     /// Limits the commands per second that enter the queue.

@@ -351,6 +351,7 @@ fn assemble(
         shared: Arc::clone(&shared),
         queue: Arc::default(),
         agreed: AgreedDigest::default(),
+        split: Default::default(),
         data: shared.has_directory().then_some(config.data),
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: WrongHandles::default(),

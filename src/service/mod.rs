@@ -32,7 +32,7 @@ pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
 pub use events::{EventSender, Events};
 pub use member_change::MemberChange;
 pub use server_info::ServerInfo;
-pub use status::{NodeStatus, Role, Status};
+pub use status::{NodeStatus, Role, STATES_DIFFER, Status};
 
 /// A lock service. Cloning gives another handle on the same service.
 ///

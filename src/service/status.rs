@@ -39,9 +39,13 @@ pub struct Status {
     /// Remaining milliseconds of log time in which nothing is granted, after a restore; otherwise 0.
     pub closed_ms: u64,
     /// What the operator of the asked node should change, one sentence each: open ports, certificates that expire soon,
-    /// and changed files that the node cannot use.
+    /// and changed files that the node cannot use. If the states of the voters differ, the first one begins with
+    /// [`STATES_DIFFER`].
     pub warnings: Vec<String>,
 }
+
+/// The begin of the warning that some voters have other states than others, although they applied the same log.
+pub const STATES_DIFFER: &str = "the states of the voters differ";
 
 /// One member of the cluster, as the leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

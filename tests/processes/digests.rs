@@ -56,3 +56,38 @@ async fn the_node_whose_state_differs_stops_and_the_others_serve() {
     let stopped: Vec<_> = (1..=3).filter(|node| cluster.ended(*node).is_some()).collect();
     assert_eq!(stopped, Vec::<usize>::new(), "a correct node stopped as well");
 }
+
+/// Two voters with different states have no majority. Both continue to run, and `doctor` reports the difference until
+/// the third voter decides it.
+#[tokio::test]
+async fn different_states_without_a_majority_are_reported() {
+    let mut cluster = Cluster::start().await;
+    let client = cluster.client();
+    // Without calls there are no entries, and so no digests.
+    let call = async || client.lock("on").acquire().await.expect("a quorum").release().await.expect("released");
+    let leader = cluster.await_leader().await;
+    let [faulty, absent] = [1, 2].map(|after| (leader - 1 + after) % 3 + 1);
+    for node in [faulty, absent] {
+        assert_eq!(cluster.stop(node), Some(0));
+    }
+    cluster.spawn_faulty(faulty, Fault::OtherState);
+    let reports = |cluster: &Cluster| {
+        let shown = cluster.command(&["doctor"]).output().expect("ran");
+        String::from_utf8_lossy(&shown.stdout).contains("FAIL  states        the states of the voters differ")
+    };
+    let started = Instant::now();
+    while !reports(&cluster) {
+        assert!(started.elapsed() < PATIENCE, "the difference is not reported");
+        call().await;
+    }
+    assert_eq!([faulty, leader].map(|node| cluster.ended(node).is_some()), [false; 2]);
+    cluster.spawn(absent);
+    while cluster.ended(faulty).is_none() {
+        assert!(started.elapsed() < 2 * PATIENCE, "the node with a different state still runs");
+        call().await;
+    }
+    await_stop(&mut cluster, faulty).await;
+    while reports(&cluster) {
+        assert!(started.elapsed() < 3 * PATIENCE, "the difference is still reported");
+    }
+}

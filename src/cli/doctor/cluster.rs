@@ -7,7 +7,7 @@ use crate::cli::text::ms;
 use crate::clock::{Clock, SystemClock, micros};
 use crate::limits::{DOCTOR_LAG_WARN, DOCTOR_ROUND_TRIPS};
 use crate::model::Query;
-use crate::service::{Freshness, LockService, NodeStatus, Role, Status};
+use crate::service::{Freshness, LockService, NodeStatus, Role, STATES_DIFFER, Status};
 use crate::shapes::behind;
 
 /// Checks the state of the cluster.
@@ -17,6 +17,9 @@ pub(super) fn checks(status: &Status) -> Vec<Finding> {
     findings.push(versions(status));
     findings.extend(status.warnings.iter().map(|warning| {
         let (what, fix) = warning.rsplit_once("; ").unwrap_or((warning, "see the manual's page on operations"));
+        if warning.starts_with(STATES_DIFFER) {
+            return Finding::fail("states", what, fix);
+        }
         Finding::warn("warning", format!("node {}: {what}", status.node), fix)
     }));
     findings
@@ -163,6 +166,9 @@ mod tests {
         let warned: Vec<_> = checks(&status).into_iter().filter(|finding| finding.level == Level::Warn).collect();
         assert_eq!(warned.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["lag", "versions", "warning"]);
         assert_eq!(warned[2].advice.as_deref(), Some("renew it"));
+        status.warnings = vec![format!("{STATES_DIFFER} at log entry 9; restore a backup")];
+        let states = checks(&status).into_iter().find(|finding| finding.check == "states").expect("a finding");
+        assert_eq!((states.level, states.advice.as_deref()), (Level::Fail, Some("restore a backup")));
         status.nodes[1].features = Some(0);
         assert_eq!(versions(&status).level, Level::Fail);
     }

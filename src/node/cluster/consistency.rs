@@ -7,6 +7,7 @@
 //! wrong one.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -45,6 +46,11 @@ pub(in crate::node) async fn compare(node: Node) {
             verdict = node.compare_voters() => verdict,
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         };
+        match &verdict {
+            Verdict::Unknown => {}
+            Verdict::Agree(_) | Verdict::Differ(..) => node.core.split.store(0, Ordering::Relaxed),
+            Verdict::Split(index) => node.core.split.store(*index, Ordering::Relaxed),
+        }
         match verdict {
             Verdict::Unknown => {}
             Verdict::Agree(claim) if reported == Some(claim) => {}

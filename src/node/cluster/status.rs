@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::limits;
@@ -9,7 +10,7 @@ use crate::machine::Machine;
 use crate::model::Announcement;
 use crate::node::Node;
 use crate::node::forward::{Forward, Forwarded};
-use crate::service::{NodeStatus, Role, Status};
+use crate::service::{NodeStatus, Role, STATES_DIFFER, Status};
 
 impl Node {
     /// Returns the leader's view, or this node's own view if no leader answers within [`limits::STATUS_WAIT_MS`].
@@ -17,7 +18,8 @@ impl Node {
         let wait = Duration::from_millis(limits::STATUS_WAIT_MS);
         let answer = tokio::time::timeout(wait, self.leaders_status()).await;
         let status = answer.unwrap_or_else(|_| self.status_here());
-        let mut warnings = self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut warnings = status.warnings;
+        warnings.extend(self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone());
         warnings.extend(self.differing_rules());
         Status { node: self.core.id, warnings, ..status }
     }
@@ -93,7 +95,13 @@ impl Node {
             features,
             timing_ms: core.settings.timing_ms,
             closed_ms: core.consensus.machine(Machine::closed_ms),
-            warnings: Vec::new(),
+            warnings: if leads { self.split_states().into_iter().collect() } else { Vec::new() },
         }
+    }
+
+    /// The warning that the states of the voters differ.
+    fn split_states(&self) -> Option<String> {
+        let at = self.core.split.load(Ordering::Relaxed);
+        (at != 0).then(|| format!("{STATES_DIFFER} at log entry {at}, and no digest has a majority; restore a backup"))
     }
 }
