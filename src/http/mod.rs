@@ -33,6 +33,7 @@ use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
 
 pub use self::origin::Hosts;
+pub use self::scrape::Render;
 pub(crate) use self::scrape::{Scrape, Scraper};
 use crate::auth::ClusterRight;
 use crate::limits;
@@ -41,9 +42,6 @@ use crate::net::{self, ConnectionInfo, PortTls, arrivals, secured};
 use crate::rpc::Tasks;
 use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
 use crate::telemetry::CallMetrics;
-
-/// Returns all metrics in the text format of Prometheus.
-pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 #[derive(Clone)]
 struct Port<S> {
@@ -78,7 +76,7 @@ pub async fn serve<S: LockService>(
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
     let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
-    let screens = page::routes(service.clone(), info, tls.is_some(), stop.clone());
+    let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
         .route("/readyz", get(readyz::<S>))

@@ -1,4 +1,4 @@
-//! Reads the metrics of nodes from their HTTP ports.
+//! The metrics of nodes as text, and what a reader finds in it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,6 +15,9 @@ use tonic::codegen::Service;
 use crate::limits::{SCRAPE_BYTES_MAX, SCRAPE_MS_MAX, SCRAPE_WHY_CHARS_MAX};
 use crate::net::{Connection, Connector, TlsConnector, TlsFiles};
 use crate::rpc::{stays_here, token_header};
+
+/// Returns all metrics of a process in the text format of Prometheus.
+pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// How the HTTP ports of a cluster are reached.
 #[derive(Debug, Clone)]
@@ -113,6 +116,13 @@ impl Scrape {
     pub(crate) fn of_node(mut self, node: u64) -> Self {
         let node = node.to_string();
         self.samples.retain(|sample| sample.labels.get("node").is_none_or(|of| *of == node));
+        self
+    }
+
+    /// The samples of these histograms.
+    pub(crate) fn only(mut self, histograms: &[&str]) -> Self {
+        let of = |sample: &Sample| histograms.iter().any(|name| sample.name.starts_with(name));
+        self.samples.retain(of);
         self
     }
 

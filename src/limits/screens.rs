@@ -8,8 +8,11 @@ pub const SCREEN_RECORDS: usize = 30;
 pub const SCREEN_SHORT_ROWS: usize = 10;
 /// Locks or sessions that a screen reads at once, while nothing else reads or changes the state of the node.
 pub const SCAN_ROWS: u32 = 500;
-/// Screens that read all locks of a namespace at the same time on a node. Others wait.
-pub const SCANS_MAX: usize = 2;
+/// After a scan, which reads all locks or sessions of a namespace, the next one rests for this multiple of its time, so
+/// that all scans of a node use a quarter of one processor at most.
+pub const SCAN_REST_FACTOR: u32 = 3;
+/// Scans of a node that run or wait. Further ones are refused.
+pub const SCANS_WAITING_MAX: usize = 16;
 /// Queries in which a screen looks for the newest records of history.
 pub const NEWEST_RECORDS_QUERIES_MAX: usize = 24;
 /// Locks with waiters whose longest waits the overview reads.
@@ -25,6 +28,8 @@ pub const SUMMARY_REST_FACTOR: u32 = 10;
 pub const SUMMARIES_MAX: usize = 64;
 /// Time over which the overview counts grants.
 pub const GRANT_RATE_MS: u64 = 60_000;
+/// Earlier metrics that a node keeps over that time, to measure what happened since.
+pub const SCRAPES_KEPT: u32 = 6;
 /// Log entries that a follower may lack before the overview shows it.
 pub const LAG_ENTRIES_SHOWN: u64 = 10_000;
 /// A wait of this length is shown on the overview.
@@ -43,12 +48,12 @@ pub const SIGN_INS_MAX: usize = 1_024;
 pub const SIGN_IN_MS_MAX: u64 = 12 * 60 * 60_000;
 /// Age of a sign-in up to which it may act on the locks of others.
 pub const SIGN_IN_ACTS_MS_MAX: u64 = 15 * 60_000;
-/// Tries to sign in that one address has in a minute.
+/// Failed sign-ins that one network may have in a minute.
 pub const SIGN_IN_TRIES_A_MINUTE: usize = 5;
-/// The minute in which tries are counted.
+/// The minute in which failures are counted.
 pub const SIGN_IN_TRY_MS: u64 = 60_000;
-/// Addresses whose tries a node counts. Beyond them, no other address may try.
-pub const SIGN_IN_ADDRESSES_MAX: usize = 1_024;
+/// Networks whose failures a node counts. A new one replaces the one that has not failed for the longest time.
+pub const SIGN_IN_NETWORKS_MAX: usize = 1_024;
 
 /// Size of the stylesheet and of the script, each.
 pub const SCREEN_FILE_BYTES_MAX: usize = 6 * 1024;

@@ -134,7 +134,7 @@ pub(super) async fn break_form<S: LockService>(visit: Visit<S>) -> Result<Respon
 
 async fn form<S: LockService>(visit: Visit<S>, breaks: bool) -> Result<Response, Refused> {
     let act = Act::new(&visit, breaks)?;
-    let layout = visit.layout("Locks", 0).await?;
+    let layout = visit.layout("Locks", None).await?;
     let report = if breaks { Some(would_break(&visit, &act).await?) } else { None };
     Ok(visit.show(&Screen { report, ..act.screen(&visit, layout) }))
 }
@@ -146,7 +146,7 @@ async fn would_break<S: LockService>(visit: &Visit<S>, act: &Act) -> Result<Repo
     let reply = retry(visit).until_answered(attempt).await?;
     let QueryResult::WouldBreak(outcome) = reply.answer else { return Err(unexpected().into()) };
     if let Outcome::Refused(refusal) = outcome {
-        return Err(gone(refusal));
+        return Err(gone(act, refusal));
     }
     let Outcome::Broken(report) = outcome else { return Err(unexpected().into()) };
     Ok(Report::new(&report, reply.now))
@@ -158,14 +158,15 @@ fn retry<S: LockService>(visit: &Visit<S>) -> Retry {
 }
 
 /// The refusal of an act whose grant is gone, or that the caller may not do.
-fn gone(refusal: Refusal) -> Refused {
+fn gone(act: &Act, refusal: Refusal) -> Refused {
     let is_gone = matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. });
     let error = ServiceError::from(refusal);
+    let link = Link::lock(&act.lock.namespace, &act.lock.name);
     if !is_gone {
-        return error.into();
+        return Refused::from(error).about(link);
     }
-    let why = format!("nothing was done: {error}");
-    Refused::new(StatusCode::CONFLICT, why, "The grant that the form was about has ended. Look at the lock again.")
+    let next = "The hold that the form was about has ended. What another client does now is not affected.";
+    Refused::new(StatusCode::CONFLICT, error.to_string(), next).about(link)
 }
 
 /// Asks a holder for its lock.
@@ -195,7 +196,7 @@ async fn act<S: LockService>(
         let why = "the form is not one that this sign-in was shown for this grant";
         return Err(Refused::new(StatusCode::FORBIDDEN, why, "Open the form again from the page of the lock."));
     }
-    let layout = visit.layout("Locks", 0).await?;
+    let layout = visit.layout("Locks", None).await?;
     let (why, typed, name) = (form.field("why"), form.field("typed"), act.lock.name.as_str());
     let reason = Reason::parse(why);
     let refused = match &reason {
@@ -225,7 +226,7 @@ async fn submit<S: LockService>(visit: &Visit<S>, act: &Act, why: Reason) -> Res
         if act.breaks && in_doubt && is_gone {
             return Err(ServiceError::unknown("the hold is gone, by this break or by another client").into());
         }
-        return Err(gone(refusal));
+        return Err(gone(act, refusal));
     }
     if reply.outcome == Outcome::Done {
         return Ok(None);

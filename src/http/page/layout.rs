@@ -80,7 +80,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(status: &Status, index: u64) -> Self {
+    pub(super) fn new(status: &Status, index: Option<u64>) -> Self {
         let voters = status.nodes.iter().filter(|node| node.role != Role::Learner);
         let healthy = voters.clone().filter(|node| node.healthy == Some(true)).count();
         let all = voters.count();
@@ -101,7 +101,8 @@ impl State {
             None => several(all as u64, "voter"),
             Some(_) => format!("{healthy} of {} up", several(all as u64, "voter")),
         };
-        let asked = format!("node {} answers, up to entry {}", status.node, count(index));
+        let until = index.map(|index| format!(", up to entry {}", count(index))).unwrap_or_default();
+        let asked = format!("node {} answers{until}", status.node);
         Self { level, word, leader, nodes, asked }
     }
 }

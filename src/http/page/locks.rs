@@ -1,20 +1,20 @@
 //! The screen with the locks of a namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use askama::Template;
 use axum::response::Response;
 
 use super::layout::{Commands, Layout};
-use super::reads::{all_locks, each_lock};
+use super::reads::{all_locks, each_lock, one_session};
 use super::refused::Refused;
-use super::summary::problems;
+use super::summary::{self, problems};
 use super::text::{Client, Link, count, shell, span};
 use super::visit::Visit;
 use crate::limits;
 use crate::model::{ListFilter, LockName, LockSummary, LogTime, SessionId};
-use crate::service::LockService;
+use crate::service::{LockService, ServiceError};
 
 #[derive(Template)]
 #[template(path = "locks.html", config = "src/http/page/askama.toml")]
@@ -100,26 +100,27 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
     let after = visit.field("after").map(LockName::parse).transpose()?;
     let older_than_ms = visit.number("older_than_ms").unwrap_or_default();
     let filter = ListFilter { prefix: prefix.to_owned(), after: after.clone(), ..all_locks(&visit.namespace) };
-    let scan = visit.shared.scan().await?;
-    let problems = problems(&visit.service, &visit.namespace).await?.1;
-    let mut rows = Vec::new();
-    let mut last = None;
-    let mut more = false;
-    let (index, _) = each_lock(&visit.service, filter, |row, now| {
-        let problem = problem(row, &problems);
-        if !chosen(row, show, older_than_ms, problem, now) {
+    let scans = &visit.shared.scans;
+    let problems = if show == Show::Overdue {
+        problems(&visit.service, scans, &visit.namespace).await?.1
+    } else {
+        BTreeMap::new()
+    };
+    let (mut found, mut more) = (Vec::new(), false);
+    let (index, now) = each_lock(&visit.service, scans, filter, |row, now| {
+        if !chosen(row, show, older_than_ms, problem(row, &problems), now) {
             return ControlFlow::Continue(());
         }
-        if rows.len() == limits::SCREEN_ROWS {
-            more = true;
+        more = found.len() == limits::SCREEN_ROWS;
+        if more {
             return ControlFlow::Break(());
         }
-        last = Some(row.lock.name.clone());
-        rows.push(Row::new(row, problem, now));
+        found.push(row.clone());
         ControlFlow::Continue(())
     })
     .await?;
-    drop(scan);
+    let problems = if show == Show::Overdue { problems } else { of_holders(&visit, &found).await? };
+    let last = found.last().filter(|_| more).map(|last| last.lock.name.clone());
     let word = visit.field("show").unwrap_or_default();
     let age = visit.field("older_than_ms").unwrap_or_default();
     let here = || visit.link("/locks").with_any("show", word).with_any("prefix", prefix).with_any("older_than_ms", age);
@@ -129,12 +130,30 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
         prefix: prefix.to_owned(),
         show,
         ages: AGES.map(|(ms, text)| (ms, text, ms == age)),
-        rows,
+        rows: found.iter().map(|row| Row::new(row, problem(row, &problems), now)).collect(),
         continued: after.is_some(),
         first: here().text(),
-        next: last.filter(|_| more).map(|last| here().with("after", last.as_str()).text()),
+        next: last.map(|last| here().with("after", last.as_str()).text()),
     };
     Ok(visit.show(&screen))
+}
+
+/// Finds the problems of the sessions that hold these locks.
+async fn of_holders<S: LockService>(
+    visit: &Visit<S>,
+    rows: &[LockSummary],
+) -> Result<BTreeMap<SessionId, &'static str>, Refused> {
+    let holders: BTreeSet<_> = rows.iter().filter_map(|row| row.oldest.as_ref()?.session).collect();
+    let mut problems = BTreeMap::new();
+    for id in holders {
+        match one_session(&visit.service, &visit.namespace, id).await {
+            Ok((view, _, now)) => problems.extend(view.and_then(|view| Some((id, summary::problem(&view, now)?)))),
+            // A caller that may read only some names may not know the sessions.
+            Err(ServiceError::Forbidden { .. }) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(problems)
 }
 
 fn problem(row: &LockSummary, problems: &BTreeMap<SessionId, &'static str>) -> Option<&'static str> {

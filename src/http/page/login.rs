@@ -15,6 +15,7 @@ use super::forms::Form;
 use super::layout::{Layout, html};
 use super::refused::Refused;
 use super::shared::Shared;
+use super::text::span;
 use super::visit::{Arrival, Visit, cookie_name};
 use crate::auth::{TokenHash, Who};
 use crate::limits;
@@ -29,6 +30,8 @@ struct Screen {
     action: String,
     /// Why a token is not asked for; empty if it is.
     closed: &'static str,
+    /// Why the caller is asked again; may be empty.
+    again: String,
     /// Why the last try was refused; may be empty.
     refused: String,
 }
@@ -46,8 +49,27 @@ impl Screen {
         } else {
             ""
         };
-        Ok(Self { layout: Layout::bare(&namespace), action: action.text(), closed, refused: refused.into() })
+        let (layout, again) = (Layout::bare(&namespace), String::new());
+        Ok(Self { layout, action: action.text(), closed, again, refused: refused.into() })
     }
+}
+
+/// Why a browser that has signed in is asked again; empty if it has not.
+fn again<S: LockService>(shared: &Shared<S>, parts: &Parts, arrival: &Arrival) -> String {
+    let Some(cookie) = &arrival.cookie else { return String::new() };
+    let now = shared.clock.now();
+    let Some(sign_in) = shared.sign_ins.find(cookie, now) else {
+        return "Your sign-in has ended: it lasts 12 hours, and a node that restarts forgets it.".to_owned();
+    };
+    if let Err(error) = known(shared, parts, sign_in.token) {
+        return format!("Your sign-in has ended: {}. Sign in with another token.", reason(error));
+    }
+    let acts = arrival.field("next").is_some_and(|next| ["/ask?", "/break?"].iter().any(|act| next.starts_with(act)));
+    if acts && !sign_in.may_act(now) {
+        return "To ask for a lock or break a hold, sign in again: your last sign-in is more than 15 minutes old."
+            .to_owned();
+    }
+    String::new()
 }
 
 /// Shows the form that asks for a token.
@@ -57,7 +79,8 @@ pub(super) async fn form<S: LockService>(
 ) -> Result<Response, Refused> {
     let (parts, _) = request.into_parts();
     let arrival = Arrival::new(&parts, &shared)?;
-    Ok(html(StatusCode::OK, &Screen::new(&shared, &arrival, "")?))
+    let screen = Screen::new(&shared, &arrival, "")?;
+    Ok(html(StatusCode::OK, &Screen { again: again(&shared, &parts, &arrival), ..screen }))
 }
 
 /// Signs in with the token of a form.
@@ -68,34 +91,48 @@ pub(super) async fn sign_in<S: LockService>(
     let (parts, body) = request.into_parts();
     let arrival = Arrival::new(&parts, &shared)?;
     let form = Form::read(&arrival, &parts.headers, body).await?;
-    let again =
+    let refused =
         |status, why: String| -> Result<Response, Refused> { Ok(html(status, &Screen::new(&shared, &arrival, why)?)) };
     if !shared.service.knows_callers() || arrival.exposed {
-        return again(StatusCode::FORBIDDEN, String::new());
+        return refused(StatusCode::FORBIDDEN, String::new());
     }
+    // Text that is no token is no guess, but a mistake.
+    let token = match TokenHash::of(form.field("token")) {
+        Ok(token) => token,
+        Err(error) => return refused(StatusCode::UNAUTHORIZED, format!("The sign-in was refused: {error}.")),
+    };
     let from = arrival.from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    if !shared.sign_ins.may_try(from, shared.clock.now()) {
+    if let Err(wait) = shared.failures.permit(from, shared.clock.now()) {
         let most = limits::SIGN_IN_TRIES_A_MINUTE;
-        let why = format!("{from} has tried {most} times in a minute: wait a minute, then try again.");
-        return again(StatusCode::TOO_MANY_REQUESTS, why);
+        let wait = span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let why = format!("{from} has sent {most} unknown tokens within a minute: try again in {wait}.");
+        return refused(StatusCode::TOO_MANY_REQUESTS, why);
     }
-    match proven(&shared, &parts, form.field("token")) {
-        Ok(token) => Ok(signed_in(&shared, &arrival, token)),
-        Err(error) => again(StatusCode::UNAUTHORIZED, format!("{error}.")),
+    match known(&shared, &parts, token) {
+        Ok(()) => {
+            shared.failures.succeeded(from);
+            Ok(signed_in(&shared, &arrival, token))
+        }
+        Err(error) => refused(StatusCode::UNAUTHORIZED, format!("The sign-in was refused: {}.", reason(error))),
     }
 }
 
-/// Returns the hash of a token that the cluster knows.
-fn proven<S: LockService>(shared: &Shared<S>, parts: &Parts, token: &str) -> Result<TokenHash, ServiceError> {
-    let unauthenticated = |error: crate::auth::MalformedToken| ServiceError::Unauthenticated { why: error.to_string() };
-    let hash = TokenHash::of(token).map_err(unauthenticated)?;
+/// Why a token is refused.
+fn reason(error: ServiceError) -> String {
+    if let ServiceError::Unauthenticated { why } = error { why } else { error.to_string() }
+}
+
+/// Checks that the cluster knows a token.
+fn known<S: LockService>(shared: &Shared<S>, parts: &Parts, token: TokenHash) -> Result<(), ServiceError> {
     let connection = parts.extensions.get::<ConnectionInfo>();
     let source = Source::Connection(connection.map_or(0, ConnectionInfo::id));
-    shared.service.for_caller(source, connection.and_then(|known| known.from), || Ok(Who::Token(hash)))?;
-    Ok(hash)
+    shared.service.for_caller(source, connection.and_then(|known| known.from), || Ok(Who::Token(token))).map(drop)
 }
 
 fn signed_in<S: LockService>(shared: &Shared<S>, arrival: &Arrival, token: TokenHash) -> Response {
+    if let Some(replaced) = &arrival.cookie {
+        shared.sign_ins.close(replaced);
+    }
     let cookie = shared.sign_ins.open(token, &*shared.clock);
     let next = arrival.field("next").filter(|next| is_own(next)).unwrap_or("/").to_owned();
     let seconds = limits::SIGN_IN_MS_MAX / 1_000;

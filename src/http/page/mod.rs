@@ -7,17 +7,20 @@
 mod acts;
 mod assets;
 mod escape;
+mod failures;
 mod forms;
 mod layout;
 mod live;
 mod lock;
 mod locks;
 mod login;
+mod measures;
 mod nodes;
 mod overview;
 mod reads;
 mod records;
 mod refused;
+mod scans;
 mod sessions;
 mod shared;
 mod sign_ins;
@@ -36,11 +39,18 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 
 use self::shared::Shared;
+use crate::http::scrape::Render;
 use crate::service::{LockService, ServerInfo};
 
 /// Returns the routes of all screens of a node. `tls` says whether the port speaks TLS. Streams end once `stop` is
 /// true.
-pub(super) fn routes<S: LockService>(service: S, info: ServerInfo, tls: bool, stop: watch::Receiver<bool>) -> Router {
+pub(super) fn routes<S: LockService>(
+    service: S,
+    info: ServerInfo,
+    tls: bool,
+    render: Render,
+    stop: watch::Receiver<bool>,
+) -> Router {
     Router::new()
         .route("/", get(overview::overview::<S>))
         .route("/locks", get(locks::locks::<S>))
@@ -53,7 +63,7 @@ pub(super) fn routes<S: LockService>(service: S, info: ServerInfo, tls: bool, st
         .route("/ask", get(acts::ask_form::<S>).post(acts::ask::<S>))
         .route("/break", get(acts::break_form::<S>).post(acts::break_hold::<S>))
         .route("/page/live", get(live::live::<S>))
-        .with_state(Shared::new(service, info, tls, stop))
+        .with_state(Shared::new(service, info, tls, render, stop))
         .merge(assets::routes())
         .route_layer(map_response(protected))
 }

@@ -6,6 +6,7 @@ use askama::Template;
 use axum::response::Response;
 
 use super::layout::{Commands, Layout};
+use super::measures::Measured;
 use super::nodes::NodeRow;
 use super::reads::{newest, unexpected};
 use super::records::Row;
@@ -63,11 +64,12 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     };
     let status = visit.status().await?;
     let rate = visit.shared.grants_a_second(reply.now, totals.grants).await;
+    let measured = visit.shared.measures.read();
     let rows = records.iter().rev().take(limits::SCREEN_SHORT_ROWS).map(|record| Row::new(record, &visit.namespace));
     let screen = Screen {
         layout: visit.layout("Overview", reply.index).await?,
         commands: visit.target().commands("status", "/v1/status"),
-        figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &records) },
+        figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &records, &measured) },
         nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
         concerns: concerns(&status, &summary),
         records: rows.collect(),
@@ -80,7 +82,7 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     Ok(visit.show(&screen))
 }
 
-fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord]) -> Vec<Figure> {
+fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord], measured: &Measured) -> Vec<Figure> {
     let awaited =
         if summary.awaited == 0 { String::new() } else { format!("for {}", several(summary.awaited, "lock")) };
     let rate = rate.map_or("…".to_owned(), |rate| if rate < 10.0 { format!("{rate:.1}") } else { count(rate as u64) });
@@ -96,6 +98,17 @@ fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord]) -> V
         let note = format!("longest {}, of the last {} grants", span(*longest), waits.len());
         figures.push(Figure::new("median wait", span(*median), note));
     }
+    let over = measured.secs.map_or("since the node started".to_owned(), |secs| format!("last {secs} s"));
+    let percentiles = [
+        ("wait p99", measured.wait_ms, "all namespaces, "),
+        ("commit p99", measured.commit_ms, ""),
+        ("fsync p99", measured.fsync_ms, "this node, "),
+    ];
+    figures.extend(percentiles.into_iter().filter_map(|(name, ms, of)| {
+        let ms = ms?;
+        let value = if ms < 10.0 { format!("{ms:.1} ms") } else { span(ms as u64) };
+        Some(Figure::new(name, value, format!("{of}{over}")))
+    }));
     figures
 }
 

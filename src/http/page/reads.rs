@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use super::scans::Scans;
 use crate::limits;
 use crate::model::{
     HistoryPage, HistoryRecord, ListFilter, ListShow, LockName, LockSummary, LogTime, Namespace, Page, Position, Query,
@@ -22,13 +23,15 @@ pub(super) fn unexpected() -> ServiceError {
 }
 
 /// Shows each lock of a namespace with a prefix to `look`, in the order of their names, until `look` breaks. Returns
-/// the point of the log of the last part.
+/// the point of the log of the last part. After the first part it needs a turn.
 pub(super) async fn each_lock<S: LockService>(
     service: &S,
+    scans: &Scans,
     mut filter: ListFilter,
     mut look: impl FnMut(&LockSummary, LogTime) -> ControlFlow<()> + Send,
 ) -> Result<(u64, LogTime), ServiceError> {
     filter.rows = limits::SCAN_ROWS;
+    let mut turn = None;
     loop {
         let QueryReply { index, now, answer } = read(service, Query::List(filter.clone())).await?;
         let QueryResult::Locks(Page { rows, more }) = answer else { return Err(unexpected()) };
@@ -37,6 +40,9 @@ pub(super) async fn each_lock<S: LockService>(
         filter.after = Some(last.lock.name.clone());
         // The proposer and other requests proceed between two parts.
         tokio::task::yield_now().await;
+        if turn.is_none() {
+            turn = Some(scans.turn().await?);
+        }
     }
 }
 
@@ -46,22 +52,40 @@ pub(super) fn all_locks(namespace: &Namespace) -> ListFilter {
     ListFilter { namespace: namespace.clone(), prefix, show, older_than_ms, after: None, rows: limits::SCAN_ROWS }
 }
 
-/// Shows each session of a namespace to `look`, in the order of their ids, until `look` breaks.
+/// Shows each session of a namespace to `look`, in the order of their ids. After the first part it needs a turn.
 pub(super) async fn each_session<S: LockService>(
     service: &S,
+    scans: &Scans,
     namespace: &Namespace,
-    mut after: Option<SessionId>,
-    mut look: impl FnMut(&SessionView, LogTime) -> ControlFlow<()> + Send,
+    mut look: impl FnMut(&SessionView, LogTime) + Send,
 ) -> Result<(), ServiceError> {
+    let (mut after, mut turn) = (None, None);
     loop {
         let query = Query::Sessions { namespace: namespace.clone(), after, rows: limits::SCAN_ROWS };
         let QueryReply { now, answer, .. } = read(service, query).await?;
         let QueryResult::Sessions(Page { rows, more }) = answer else { return Err(unexpected()) };
-        let ends = rows.iter().any(|row| look(row, now).is_break());
-        let Some(last) = rows.last().filter(|_| more && !ends) else { return Ok(()) };
+        rows.iter().for_each(|row| look(row, now));
+        let Some(last) = rows.last().filter(|_| more) else { return Ok(()) };
         after = Some(last.session);
         tokio::task::yield_now().await;
+        if turn.is_none() {
+            turn = Some(scans.turn().await?);
+        }
     }
+}
+
+/// Returns one session of a namespace, if it is open, and the point of the log of the answer.
+pub(super) async fn one_session<S: LockService>(
+    service: &S,
+    namespace: &Namespace,
+    id: SessionId,
+) -> Result<(Option<SessionView>, u64, LogTime), ServiceError> {
+    // A page begins after a session, so this one begins after the id before it.
+    let before = SessionId::from_u64(id.as_u64().saturating_sub(1)).ok();
+    let query = Query::Sessions { namespace: namespace.clone(), after: before, rows: 1 };
+    let QueryReply { index, now, answer } = read(service, query).await?;
+    let QueryResult::Sessions(Page { rows, .. }) = answer else { return Err(unexpected()) };
+    Ok((rows.into_iter().find(|row| row.session == id), index, now))
 }
 
 /// The newest records of history.

@@ -14,9 +14,21 @@ use crate::service::{Advice, ServiceError};
 #[derive(Debug)]
 pub(super) enum Refused {
     /// What is wrong, and the next step.
-    Shown { status: StatusCode, why: String, next: &'static str },
+    Shown(Box<Shown>),
     /// The browser is sent to another screen.
     Moved(String),
+}
+
+/// What is wrong, and the next step.
+#[derive(Debug)]
+pub(super) struct Shown {
+    status: StatusCode,
+    why: String,
+    next: &'static str,
+    /// Whether another sign-in may help.
+    sign_in: bool,
+    /// The screen of the lock that an act was about.
+    lock: Option<String>,
 }
 
 #[derive(Template)]
@@ -26,27 +38,38 @@ struct Screen {
     title: &'static str,
     why: String,
     next: &'static str,
+    /// The link to the lock that an act was about.
+    lock: Option<String>,
 }
 
 impl Refused {
     pub(super) fn new(status: StatusCode, why: impl Into<String>, next: &'static str) -> Self {
-        Refused::Shown { status, why: why.into(), next }
+        Refused::Shown(Box::new(Shown { status, why: why.into(), next, sign_in: false, lock: None }))
+    }
+
+    /// The same with a link to the lock that an act was about.
+    pub(super) fn about(mut self, lock: Link) -> Self {
+        if let Refused::Shown(shown) = &mut self {
+            shown.lock = Some(lock.text());
+        }
+        self
     }
 }
 
 impl From<ServiceError> for Refused {
     fn from(error: ServiceError) -> Self {
         let row = error.word().row();
-        let next = match row.advice {
-            Advice::Retry => "Reload the page in a moment.",
-            Advice::Ask => "It may have happened: look at the lock before you repeat it.",
-            Advice::GiveUp => "A reload does not help.",
+        let (next, sign_in) = match (&error, row.advice) {
+            (ServiceError::Unauthenticated { .. }, _) => ("Nothing was done. Sign in, then repeat it.", true),
+            (ServiceError::Forbidden { .. }, _) => {
+                ("Ask an operator for the right, or sign in as another principal.", true)
+            }
+            (_, Advice::Retry) => ("Reload the page in a moment.", false),
+            (_, Advice::Ask) => ("It may have happened: look at the lock before you repeat it.", false),
+            (_, Advice::GiveUp) => ("A reload does not help.", false),
         };
-        Refused::new(
-            StatusCode::from_u16(row.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            error.to_string(),
-            next,
-        )
+        let status = StatusCode::from_u16(row.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Refused::Shown(Box::new(Shown { status, why: error.to_string(), next, sign_in, lock: None }))
     }
 }
 
@@ -58,15 +81,18 @@ impl From<Invalid> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let (status, why, next) = match self {
+        let Shown { status, why, next, sign_in, lock } = match self {
             Refused::Moved(to) => return (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response(),
-            Refused::Shown { status, why, next } => (status, why, next),
+            Refused::Shown(shown) => *shown,
         };
         let mut layout = Layout::bare(&Namespace::default());
-        if status == StatusCode::UNAUTHORIZED {
+        if sign_in {
             layout.sign_in = Some(Link::new("/login", &Namespace::default()).text());
         }
-        let title = status.canonical_reason().unwrap_or("Refused");
-        html(status, &Screen { layout, title, why, next })
+        let title = match status {
+            StatusCode::CONFLICT => "Nothing was done",
+            _ => status.canonical_reason().unwrap_or("Refused"),
+        };
+        html(status, &Screen { layout, title, why, next, lock })
     }
 }

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::layout::{Commands, Layout};
-use super::reads::{all_locks, each_lock, unexpected};
+use super::reads::{all_locks, each_lock, one_session, unexpected};
 use super::refused::Refused;
 use super::summary::problem;
 use super::text::{Client, Link, count, mode, span};
@@ -117,12 +117,8 @@ pub(super) async fn sessions<S: LockService>(visit: Visit<S>) -> Result<Response
 /// Shows one session.
 pub(super) async fn session<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
     let id: SessionId = visit.field("id").unwrap_or_default().parse()?;
-    // A page begins after a session, so this one begins after the id before it.
-    let before = SessionId::from_u64(id.as_u64().saturating_sub(1)).ok();
-    let query = Query::Sessions { namespace: visit.namespace.clone(), after: before, rows: 1 };
-    let QueryReply { index, now, answer } = visit.read(query).await?;
-    let QueryResult::Sessions(Page { rows, .. }) = answer else { return Err(unexpected().into()) };
-    let Some(view) = rows.into_iter().find(|row| row.session == id) else {
+    let (view, index, now) = one_session(&visit.service, &visit.namespace, id).await?;
+    let Some(view) = view else {
         let why = format!("namespace {} has no open session {id}: it has ended, or was never opened", visit.namespace);
         return Err(Refused::new(StatusCode::NOT_FOUND, why, "The history of a lock shows what became of its holds."));
     };
@@ -148,8 +144,7 @@ async fn holds<S: LockService>(visit: &Visit<S>, view: &SessionView) -> Result<V
     if wanted == 0 {
         return Ok(found);
     }
-    let scan = visit.shared.scan().await?;
-    each_lock(&visit.service, all_locks(&visit.namespace), |row, now| {
+    each_lock(&visit.service, &visit.shared.scans, all_locks(&visit.namespace), |row, now| {
         match &row.oldest {
             Some(holder) if holder.session == Some(view.session) => found.push(hold(&row.lock, holder, now)),
             Some(_) if 1 < row.holders && shared.len() < limits::SHARED_LOCKS_READ_MAX => {
@@ -160,7 +155,6 @@ async fn holds<S: LockService>(visit: &Visit<S>, view: &SessionView) -> Result<V
         if found.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })
     .await?;
-    drop(scan);
     for lock in shared {
         if found.len() == wanted {
             break;
@@ -169,6 +163,7 @@ async fn holds<S: LockService>(visit: &Visit<S>, view: &SessionView) -> Result<V
         let QueryResult::Lock(shown) = reply.answer else { return Err(unexpected().into()) };
         let own = shown.holders.iter().filter(|holder| holder.session == Some(view.session));
         found.extend(own.map(|holder| hold(&lock, holder, reply.now)));
+        tokio::task::yield_now().await;
     }
     found.truncate(limits::SCREEN_ROWS);
     Ok(found)

@@ -7,9 +7,13 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::Instant as TokioInstant;
 
+use super::failures::Failures;
+use super::measures::Measures;
+use super::scans::Scans;
 use super::sign_ins::SignIns;
 use super::summary::{Summary, summary};
 use crate::clock::{Clock, SystemClock};
+use crate::http::scrape::Render;
 use crate::limits;
 use crate::model::{LogTime, Namespace};
 use crate::service::{LockService, NotSent, ServerInfo, ServiceError, Status};
@@ -22,12 +26,13 @@ pub(super) struct Shared<S> {
     /// Whether the port speaks TLS.
     pub(super) tls: bool,
     pub(super) sign_ins: SignIns,
+    pub(super) failures: Failures,
     /// Limits the screens that are notified of changes.
     pub(super) live: Arc<Semaphore>,
     /// True once the node stops: then notifications end.
     pub(super) stop: watch::Receiver<bool>,
-    /// Limits the screens that read all locks at the same time.
-    scans: Semaphore,
+    pub(super) scans: Scans,
+    pub(super) measures: Measures,
     status: Mutex<Option<(TokioInstant, Status)>>,
     grants: Mutex<Grants>,
     /// Of each namespace: its lock, and the last summary with the time until which it is shown.
@@ -37,16 +42,24 @@ pub(super) struct Shared<S> {
 type Summarized = Arc<Mutex<Option<(TokioInstant, Arc<Summary>)>>>;
 
 impl<S: LockService> Shared<S> {
-    pub(super) fn new(service: S, info: ServerInfo, tls: bool, stop: watch::Receiver<bool>) -> Arc<Self> {
+    pub(super) fn new(
+        service: S,
+        info: ServerInfo,
+        tls: bool,
+        render: Render,
+        stop: watch::Receiver<bool>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            measures: Measures::new(render, info.node),
             service,
             info,
             clock: Arc::new(SystemClock::new()),
             tls,
             sign_ins: SignIns::default(),
+            failures: Failures::default(),
             live: Arc::new(Semaphore::new(limits::LIVE_SCREENS_MAX)),
             stop,
-            scans: Semaphore::new(limits::SCANS_MAX),
+            scans: Scans::new(),
             status: Mutex::default(),
             grants: Mutex::default(),
             summaries: Mutex::default(),
@@ -72,11 +85,6 @@ impl<S: LockService> Shared<S> {
         self.grants.lock().await.add(now, grants)
     }
 
-    /// Waits until this screen may read all locks of a namespace.
-    pub(super) async fn scan(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ServiceError> {
-        self.scans.acquire().await.map_err(|_| ServiceError::Stopping)
-    }
-
     /// Returns the summary of a namespace, which all screens of a short time share. The caller must have the right to
     /// list all names of the namespace.
     pub(super) async fn summary(&self, service: &S, namespace: &Namespace) -> Result<Arc<Summary>, ServiceError> {
@@ -95,10 +103,8 @@ impl<S: LockService> Shared<S> {
         if let Some((_, summary)) = last.as_ref().filter(|(until, _)| TokioInstant::now() < *until) {
             return Ok(Arc::clone(summary));
         }
-        let scan = self.scan().await?;
         let begun = TokioInstant::now();
-        let made = Arc::new(summary(service, namespace).await?);
-        drop(scan);
+        let made = Arc::new(summary(service, &self.scans, namespace).await?);
         let rest = Duration::from_millis(limits::SUMMARY_MS).max(begun.elapsed() * limits::SUMMARY_REST_FACTOR);
         *last = Some((TokioInstant::now() + rest, Arc::clone(&made)));
         Ok(made)

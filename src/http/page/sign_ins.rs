@@ -3,7 +3,6 @@
 //! The cookie of a browser is a random secret of this node, not the token. The node remembers only its hash.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,16 +12,9 @@ use crate::auth::TokenHash;
 use crate::clock::{Clock, Instant};
 use crate::limits;
 
-/// The sign-ins of one node.
+/// The sign-ins of one node, by the hashes of their cookies.
 #[derive(Debug, Default)]
-pub(super) struct SignIns(Mutex<Table>);
-
-#[derive(Debug, Default)]
-struct Table {
-    /// By the hash of the cookie.
-    open: BTreeMap<[u8; 32], SignIn>,
-    tries: BTreeMap<IpAddr, Vec<Instant>>,
-}
+pub(super) struct SignIns(Mutex<BTreeMap<[u8; 32], SignIn>>);
 
 /// One browser that has signed in.
 #[derive(Debug, Clone)]
@@ -56,41 +48,20 @@ impl SignIn {
 }
 
 impl SignIns {
-    fn with<T>(&self, act: impl FnOnce(&mut Table) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<[u8; 32], SignIn>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Counts a try of an address. Returns false if the address has tried too often, or too many others have.
-    pub(super) fn may_try(&self, from: IpAddr, now: Instant) -> bool {
-        self.with(|table| {
-            let recent = |at: &Instant| now.since(*at) < Duration::from_millis(limits::SIGN_IN_TRY_MS);
-            table.tries.retain(|_, tries| {
-                tries.retain(recent);
-                !tries.is_empty()
-            });
-            let full = limits::SIGN_IN_ADDRESSES_MAX <= table.tries.len();
-            if full && !table.tries.contains_key(&from) {
-                return false;
-            }
-            let tries = table.tries.entry(from).or_default();
-            let may = tries.len() < limits::SIGN_IN_TRIES_A_MINUTE;
-            if may {
-                tries.push(now);
-            }
-            may
-        })
     }
 
     /// Remembers a sign-in, and returns its cookie.
     pub(super) fn open(&self, token: TokenHash, clock: &dyn Clock) -> String {
         let cookie = format!("{:032x}{:032x}", clock.random_u128(), clock.random_u128());
         let sign_in = SignIn { token, since: clock.now(), form_key: clock.random_u128() };
-        self.with(|table| {
-            if limits::SIGN_INS_MAX <= table.open.len() {
-                let oldest = table.open.iter().min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
-                oldest.map(|cookie| table.open.remove(&cookie));
+        self.with(|open| {
+            if limits::SIGN_INS_MAX <= open.len() {
+                let oldest = open.iter().min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
+                oldest.map(|cookie| open.remove(&cookie));
             }
-            table.open.insert(Sha256::digest(&cookie).into(), sign_in);
+            open.insert(Sha256::digest(&cookie).into(), sign_in);
         });
         cookie
     }
@@ -98,15 +69,15 @@ impl SignIns {
     /// Returns the sign-in of a cookie, unless it has ended.
     pub(super) fn find(&self, cookie: &str, now: Instant) -> Option<SignIn> {
         let lives = |sign_in: &SignIn| now.since(sign_in.since) < Duration::from_millis(limits::SIGN_IN_MS_MAX);
-        self.with(|table| {
-            table.open.retain(|_, sign_in| lives(sign_in));
-            table.open.get(&<[u8; 32]>::from(Sha256::digest(cookie))).cloned()
+        self.with(|open| {
+            open.retain(|_, sign_in| lives(sign_in));
+            open.get(&<[u8; 32]>::from(Sha256::digest(cookie))).cloned()
         })
     }
 
     /// Ends the sign-in of a cookie.
     pub(super) fn close(&self, cookie: &str) {
-        self.with(|table| table.open.remove(&<[u8; 32]>::from(Sha256::digest(cookie))));
+        self.with(|open| open.remove(&<[u8; 32]>::from(Sha256::digest(cookie))));
     }
 }
 
@@ -161,25 +132,6 @@ mod tests {
         ] {
             assert!(!own.proves(&others, &secret), "{others:?}");
         }
-    }
-
-    /// An address has five tries a minute, and each address has its own.
-    #[test]
-    fn tries_are_limited() {
-        let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
-        let [first, second] = [1, 2].map(|host| IpAddr::from([10, 0, 0, host]));
-        let tries: Vec<_> = (0..7).map(|_| sign_ins.may_try(first, clock.now())).collect();
-        assert_eq!(tries, [true, true, true, true, true, false, false]);
-        assert!(sign_ins.may_try(second, clock.now()));
-        later(&clock, limits::SIGN_IN_TRY_MS);
-        assert!(sign_ins.may_try(first, clock.now()));
-        for host in 0..limits::SIGN_IN_ADDRESSES_MAX + 10 {
-            sign_ins.may_try(IpAddr::from((host as u128).to_be_bytes()), clock.now());
-        }
-        assert!(
-            !sign_ins.may_try(IpAddr::from([10, 0, 0, 3]), clock.now()),
-            "the addresses that are counted are limited"
-        );
     }
 
     /// The oldest sign-in ends when there are too many.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::reads::{all_locks, each_lock, each_session, read, unexpected};
+use super::scans::Scans;
 use super::text::{Client, Link, span};
 use crate::limits;
 use crate::model::{
@@ -63,6 +64,7 @@ pub(super) fn problem(session: &SessionView, now: LogTime) -> Option<&'static st
 /// The problems of all sessions of a namespace that have one.
 pub(super) async fn problems<S: LockService>(
     service: &S,
+    scans: &Scans,
     namespace: &Namespace,
 ) -> Result<(u64, BTreeMap<SessionId, &'static str>), ServiceError> {
     let (mut count, mut found) = (0, BTreeMap::new());
@@ -71,9 +73,8 @@ pub(super) async fn problems<S: LockService>(
         if let Some(problem) = problem(session, now) {
             found.insert(session.session, problem);
         }
-        ControlFlow::Continue(())
     };
-    match each_session(service, namespace, None, look).await {
+    match each_session(service, scans, namespace, look).await {
         // A caller that may read only some names may not know the sessions.
         Ok(()) | Err(ServiceError::Forbidden { .. }) => Ok((count, found)),
         Err(error) => Err(error),
@@ -81,11 +82,15 @@ pub(super) async fn problems<S: LockService>(
 }
 
 /// Reads all locks and sessions of a namespace.
-pub(super) async fn summary<S: LockService>(service: &S, namespace: &Namespace) -> Result<Summary, ServiceError> {
-    let (sessions, problems) = problems(service, namespace).await?;
+pub(super) async fn summary<S: LockService>(
+    service: &S,
+    scans: &Scans,
+    namespace: &Namespace,
+) -> Result<Summary, ServiceError> {
+    let (sessions, problems) = problems(service, scans, namespace).await?;
     let mut summary = Summary { sessions, all_waits: true, ..Summary::default() };
     let mut awaited = Vec::new();
-    each_lock(service, all_locks(namespace), |row, now| {
+    each_lock(service, scans, all_locks(namespace), |row, now| {
         summary.held += u64::from(row.holders != 0);
         summary.waiting += row.waiters;
         let holder = row.oldest.as_ref();

@@ -158,10 +158,11 @@ impl<S: LockService> Visit<S> {
         }
     }
 
-    /// Returns the layout of a screen that is true at this index of the log, and is read again when something changes.
-    pub(super) async fn layout(&self, screen: &'static str, index: u64) -> Result<Layout, Refused> {
+    /// Returns the layout of a screen that is true at this index of the log, if it has one, and is read again when
+    /// something changes.
+    pub(super) async fn layout(&self, screen: &'static str, index: impl Into<Option<u64>>) -> Result<Layout, Refused> {
         let status = self.status().await?;
-        let state = Some(State::new(&status, index));
+        let state = Some(State::new(&status, index.into()));
         let signed_in = match &self.sign_in {
             Some(sign_in) => Some((self.service.whoami().await?.to_string(), sign_in.form_secret(&["logout"]))),
             None => None,

@@ -77,7 +77,7 @@ async fn a_stale_break_changes_nothing() {
     let fields = format!("secret={secret}&why=dead+host&typed=nightly");
     let refused = port.post(&break_of("nightly", &stale), &cookie, &fields).await;
     assert_eq!(refused.status, 409, "{refused:?}");
-    assert!(refused.body.contains("nothing was done"), "{}", refused.body);
+    assert!(refused.body.contains("Nothing was done"), "{}", refused.body);
     // The secret of a form is of no use for the newer grant.
     assert_eq!(port.post(&break_of("nightly", &newer), &cookie, &fields).await.status, 403);
     assert_eq!(port.holder("nightly", &cookie).await, Some(newer));
@@ -154,17 +154,65 @@ async fn a_sign_out_ends_the_cookie() {
     assert_eq!(port.visit("/", &cookie).await.status, 303);
 }
 
-/// An address has five tries to sign in within a minute, and unknown tokens open nothing.
+/// Sign-ins and mistyped tokens do not count as guesses. After five unknown tokens an address must wait, also with a
+/// known one, and keeps its sign-ins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guesses_are_limited() {
     let port = Port::start(true).await;
-    for guess in ["", "x", "lkt_0", &super::token("unknown")] {
-        let answer = port.post("/login", "", &format!("token={guess}")).await;
-        assert_eq!((answer.status, answer.header("set-cookie")), (401, ""), "{guess}");
+    let mut cookie = String::new();
+    for _ in 0..7 {
+        cookie = port.sign_in("eye").await;
+        for mistyped in ["", "x", "lkt_0"] {
+            let answer = port.post("/login", "", &format!("token={mistyped}")).await;
+            assert_eq!((answer.status, answer.header("set-cookie")), (401, ""), "{mistyped}");
+        }
     }
-    port.sign_in("eye").await;
-    let form = format!("token={}", super::token("ops"));
-    assert_eq!(port.post("/login", "", &form).await.status, 429);
+    let unknown = format!("token={}", super::token("unknown"));
+    for _ in 0..5 {
+        let answer = port.post("/login", "", &unknown).await;
+        assert_eq!((answer.status, answer.header("set-cookie")), (401, ""));
+    }
+    let known = format!("token={}", super::token("ops"));
+    for form in [&unknown, &known] {
+        let answer = port.post("/login", "", form).await;
+        assert_eq!(answer.status, 429);
+        assert!(answer.body.contains("5 unknown tokens within a minute: try again in "), "{}", answer.body);
+    }
+    assert_eq!(port.visit("/", &cookie).await.status, 200);
+}
+
+/// A browser whose token was revoked, whose principal lost its rights, or whose sign-in the node has forgotten is led
+/// to the form, which says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sign_in_that_ended_is_explained() {
+    let port = Port::start(true).await;
+    let (token, _) = port.take("nightly").await;
+    let cookie = port.sign_in("ops").await;
+    let (path, known) = (break_of("nightly", &token), ["ops", "dev", "eye"].map(|name| (name, super::token(name))));
+    let secret = port.visit(&path, &cookie).await.secret();
+    let form = format!("secret={secret}&why=dead+host&typed=nightly");
+
+    port.reload(&super::rules(&known).replace("\"*\"", "\"other\""));
+    let refused = port.visit("/locks", &cookie).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(refused.body.contains("Ask an operator for the right") && refused.body.contains(">Sign in<"));
+
+    port.reload(&super::rules(&known[1..]));
+    for screen in ["/", "/locks", &path, "/page/live"] {
+        let moved = port.visit(screen, &cookie).await;
+        assert_eq!(moved.status, 303, "{screen}: {moved:?}");
+        let login = port.visit(moved.header("location"), &cookie).await;
+        assert!(login.body.contains("Your sign-in has ended: the token is not known"), "{login:?}");
+    }
+    let refused = port.post(&path, &cookie, &form).await;
+    assert_eq!(refused.status, 401, "{refused:?}");
+    assert!(refused.body.contains("Nothing was done. Sign in, then repeat it."), "{}", refused.body);
+    assert_eq!(port.holder("nightly", &port.sign_in("eye").await).await, Some(token));
+
+    let login = port.visit("/login?next=%2F", "lockkeeper-node-1=f").await;
+    assert!(login.body.contains("a node that restarts forgets it"), "{}", login.body);
+    let login = port.get("/login?next=%2F").await;
+    assert!(!login.body.contains("has ended"), "a browser that never signed in has nothing that could end");
 }
 
 /// Looking changes nothing: not the holders, not the history, and no act is executed.

@@ -21,6 +21,9 @@ use tokio::sync::watch;
 /// Paths of the screens that need no lock.
 const SCREENS: [&str; 5] = ["/", "/locks", "/sessions", "/nodes", "/login"];
 
+/// Name of the file with the rules.
+const RULES: &str = "auth.toml";
+
 /// A node with its HTTP port.
 struct Port {
     address: String,
@@ -89,7 +92,7 @@ impl Port {
         let folder = tempfile::tempdir().expect("a folder");
         let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::default() };
         if guarded {
-            let file = folder.path().join("auth.toml");
+            let file = folder.path().join(RULES);
             let tokens = ["ops", "dev", "eye"].map(|name| (name, token(name)));
             fs::write(&file, rules(&tokens)).expect("written");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("set");
@@ -103,6 +106,12 @@ impl Port {
         let (service, info) = (node.service(), node.info());
         tokio::spawn(serve(listener, None, service, info, Arc::new(String::new), Hosts::default(), stopped));
         Self { address, node, stop, _cluster: cluster, folder }
+    }
+
+    /// Replaces the rules of the node.
+    fn reload(&self, rules: &str) {
+        fs::write(self.folder.path().join(RULES), rules).expect("written");
+        self.node.reload_auth().expect("good rules");
     }
 
     /// Returns the audit log.

@@ -1,14 +1,18 @@
 //! Screens are small, load nothing from elsewhere, and show parts of what is long.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use lockkeeper::model::{
     Access, Command, Handle, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, Outcome, Patience, TakeLease,
 };
 use lockkeeper::service::{Call, LockService};
+use serde_json::json;
+use tokio::time::timeout;
 
 use super::Port;
+use crate::suite::PATIENT;
 
 /// Largest size of a screen with all its files, in bytes.
 const SCREEN_BYTES_MAX: usize = 60 * 1024;
@@ -55,6 +59,47 @@ async fn files(port: &Port, path: &str) -> (usize, BTreeSet<String>) {
         bytes += answer.body.len();
     }
     (bytes, loaded)
+}
+
+/// While browsers read all locks of a namespace again and again, locks are granted, and each browser gets its screens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_are_granted_while_screens_are_read() {
+    let port = Port::start(false).await;
+    // More locks than a node reads at once.
+    let locks = join_all((0..1_200).map(|number| {
+        let port = &port;
+        async move { take(port, &format!("job-{number:06}"), number + 1, Mode::Exclusive).await }
+    }));
+    assert!(locks.await.iter().all(|outcome| matches!(outcome, Outcome::Granted(_))));
+    let opened = port.call("sessions", json!({"handle": "s", "ttl_ms": 60_000})).await;
+    let session = opened["session"].as_str().expect("an id");
+    // The last one by its name, so that the screen of the session reads all locks to find it.
+    let own = json!({"lock": "zone", "session": session, "handle": "s", "request": "1"});
+    port.call("acquire", own).await;
+    let paths = ["/locks?show=overdue".to_owned(), format!("/session?id={session}")];
+    let shown: [AtomicUsize; 8] = Default::default();
+    let (port, paths, shown) = (&port, &paths, &shown);
+    let browsing = join_all(shown.iter().zip(paths.iter().cycle()).map(|(shown, path)| async move {
+        loop {
+            let screen = port.get(path).await;
+            assert_eq!(screen.status, 200, "{path}: {}", screen.body);
+            assert!(!path.starts_with("/session") || screen.body.contains("/lock?lock=zone"), "{}", screen.body);
+            shown.fetch_add(1, Ordering::Relaxed);
+        }
+    }));
+    let locking = async {
+        for pair in 0.. {
+            if 20 <= pair && shown.iter().all(|shown| 2 <= shown.load(Ordering::Relaxed)) {
+                break;
+            }
+            let granted = port.call("acquire", json!({"lock": "free", "lease_ms": 60_000})).await;
+            port.call("release", json!({"lock": "free", "handle": granted["handle"]})).await;
+        }
+    };
+    tokio::select! {
+        _ = browsing => unreachable!("browsers read until the test ends"),
+        ended = timeout(PATIENT, locking) => ended.expect("locks are granted and screens are shown"),
+    }
 }
 
 /// With many locks and 10,000 waiters, each screen has 200 rows and a link to more, and stays below its size.
