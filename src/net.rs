@@ -38,8 +38,8 @@ pub use port::{ConnectionsMax, Port};
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use tls::tests::Certs as TestCerts;
 pub use tls::{
-    CertificateEnd, CertificateName, PeerTls, PortTls, Role, TlsConnector, TlsError, TlsFiles, TlsRefusal, digest,
-    secured,
+    CertificateEnd, CertificateName, PeerTls, PortTls, Protocol, Role, TlsConnector, TlsError, TlsFiles, TlsRefusal,
+    digest, secured,
 };
 pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 

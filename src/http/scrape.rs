@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::codegen::Service;
 
 use crate::limits::{SCRAPE_BYTES_MAX, SCRAPE_MS_MAX, SCRAPE_WHY_CHARS_MAX};
-use crate::net::{Connection, Connector, TlsConnector, TlsFiles};
+use crate::net::{Connection, Connector, Protocol, TlsConnector, TlsFiles};
 use crate::rpc::{stays_here, token_header};
 
 /// Returns all metrics of a process in the text format of Prometheus.
@@ -67,7 +67,11 @@ impl Scraper {
         if self.token.is_some() && self.tls.is_none() && !stays_here(address) {
             return Err("a token is sent to another machine only with TLS: give --ca".to_owned());
         }
-        let unreached = |error: &dyn std::fmt::Display| format!("{address}: {error}");
+        let unreached = |error: &dyn std::fmt::Display| {
+            let text = error.to_string();
+            // A refusal of TLS names the address already.
+            if text.starts_with(address) { text } else { format!("{address}: {text}") }
+        };
         let uri = Uri::try_from(format!("http://{address}/metrics")).map_err(|error| unreached(&error))?;
         let stream = self.dial(uri.clone()).await.map_err(|error| unreached(&error))?;
         let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| unreached(&error))?;
@@ -92,7 +96,7 @@ impl Scraper {
     async fn dial(&self, uri: Uri) -> Result<TokioIo<Connection>, Box<dyn std::error::Error + Send + Sync>> {
         let mut below = Connector::tcp();
         match self.tls.clone() {
-            Some(files) => TlsConnector { files, below }.call(uri).await,
+            Some(files) => TlsConnector { files, protocol: Protocol::Http1, below }.call(uri).await,
             None => Ok(below.call(uri).await?),
         }
     }

@@ -22,7 +22,7 @@ pub(super) mod tests;
 mod verify;
 
 pub use accept::{PortTls, secured};
-pub use dial::{TlsConnector, TlsRefusal};
+pub use dial::{Protocol, TlsConnector, TlsRefusal};
 pub use files::{CertificateEnd, TlsError, TlsFiles};
 pub use name::{CertificateName, Role};
 pub use peer::PeerTls;

@@ -24,9 +24,14 @@ impl Examined {
 }
 
 fn doctor(cluster: &Cluster, node: usize) -> Examined {
+    doctor_with(cluster, node, &[])
+}
+
+/// Runs `doctor` with further options.
+fn doctor_with(cluster: &Cluster, node: usize, options: &[&str]) -> Examined {
     let file = cluster.config(node).to_string_lossy().into_owned();
-    let Output { status, stdout, .. } =
-        cluster.command(&["doctor", "--config", &file, "--json"]).output().expect("ran");
+    let words = [&["doctor", "--config", &file, "--json"], options].concat();
+    let Output { status, stdout, .. } = cluster.command(&words).output().expect("ran");
     let text = String::from_utf8_lossy(&stdout).into_owned();
     let mut levels = BTreeMap::<String, String>::new();
     for line in text.lines() {
@@ -87,4 +92,87 @@ async fn what_is_broken_is_named() {
     let text = String::from_utf8_lossy(&shown.stdout);
     assert_eq!(shown.status.code(), Some(1));
     assert!(text.contains("FAIL  quorum"), "{text}");
+}
+
+/// Under TLS the metrics are read, too. A certificate warns a month before its end and fails a week before it, and one
+/// of another node fails.
+#[tokio::test]
+async fn certificates_are_checked() {
+    let cluster = Cluster::start_tls("fast").await;
+    let until = |check: &str, level: &str| {
+        let started = Instant::now();
+        loop {
+            let examined = doctor(&cluster, 1);
+            if examined.level(check) == level {
+                return examined;
+            }
+            assert!(started.elapsed() < PATIENCE, "{check} is not {level:?}: {}", examined.text);
+        }
+    };
+    // A busy node may answer one request for its metrics too late.
+    let examined = until("metrics", "");
+    assert_eq!([examined.level("certificates"), examined.level("exposure")], ["ok"; 2], "{}", examined.text);
+    assert!(!examined.level("last hours").is_empty(), "{}", examined.text);
+    for (days, level) in [("20", "warn"), ("5", "fail")] {
+        cluster.certs(&["--renew", "node-1", "--days", days]);
+        let examined = doctor(&cluster, 1);
+        assert_eq!(examined.level("certificates"), level, "{}", examined.text);
+    }
+    let certs = cluster.folder().join("certs");
+    for kind in ["pem", "key"] {
+        fs::copy(certs.join(format!("node-2.{kind}")), certs.join(format!("node-1.{kind}"))).expect("copied");
+    }
+    let examined = doctor(&cluster, 1);
+    assert_eq!((examined.level("certificates"), examined.code), ("fail", Some(1)), "{}", examined.text);
+}
+
+/// In a cluster with `[auth]`, the metrics need a token with their right. Without it, `doctor` and `top` name the
+/// missing right and show the rest.
+#[tokio::test]
+async fn metrics_need_their_right() {
+    let mut cluster = Cluster::start().await;
+    let (rules, token) = (cluster.folder().join("auth.toml"), cluster.folder().join("token"));
+    let text = "version = 1\n[[role]]\nname = \"reader\"\nrules = [{ namespace = \"*\", right = \"admin\" }]\n\
+                [[role]]\nname = \"watch\"\ncluster = [\"metrics\"]\n\
+                [[principal]]\nname = \"anonymous\"\nroles = [\"reader\"]\n\
+                [[principal]]\nname = \"ops\"\nroles = [\"reader\", \"watch\"]\n";
+    fs::write(&rules, text).expect("rules");
+    fs::set_permissions(&rules, fs::Permissions::from_mode(0o600)).expect("private");
+    let [rules, token] = [&rules, &token].map(|path| path.to_str().expect("a path").to_owned());
+    let made = cluster.command(&["auth", "token", &rules, "ops", "--out", &token]).status().expect("ran");
+    assert!(made.success());
+    for node in 1..=3 {
+        cluster.stop(node);
+        let mut config = fs::read_to_string(cluster.config(node)).expect("a configuration");
+        let audit = cluster.folder().join(format!("audit-{node}.jsonl"));
+        config += &format!("[auth]\nfile = {rules:?}\n[audit]\nfile = {audit:?}\n");
+        fs::write(cluster.config(node), config).expect("a configuration");
+    }
+    for node in 1..=3 {
+        cluster.spawn(node);
+    }
+    cluster.await_leader().await;
+    for node in 1..=3 {
+        cluster.await_answer(node).await;
+    }
+    let examined = doctor(&cluster, 1);
+    assert_eq!([examined.level("metrics"), examined.level("last hours")], ["warn", ""], "{}", examined.text);
+    let top = |options: &[&str]| {
+        let words = [&["top", "--json", "--delay", "200ms"], options].concat();
+        let shown = cluster.command(&words).output().expect("ran");
+        serde_json::from_slice::<Value>(&shown.stdout).expect("a frame")
+    };
+    let notes = top(&[])["notes"].to_string();
+    assert!(notes.contains("403 Forbidden") && notes.contains("metrics"), "{notes}");
+    let proof = ["--auth-token-file", &token];
+    let started = Instant::now();
+    loop {
+        let (examined, frame) = (doctor_with(&cluster, 1, &proof), top(&proof));
+        let complete = |node: &Value| node["memory_bytes"].is_u64();
+        if examined.level("metrics").is_empty() && frame["nodes"].as_array().expect("nodes").iter().all(complete) {
+            assert!(!examined.level("last hours").is_empty(), "{}", examined.text);
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE, "{}\n{frame}", examined.text);
+    }
 }

@@ -92,6 +92,14 @@ fn measured(cluster: &Cluster) -> Value {
     }
 }
 
+/// Under TLS, too, a frame has what each node measured.
+#[tokio::test]
+async fn nodes_are_measured_under_tls() {
+    let cluster = Cluster::start_tls("fast").await;
+    let frame = measured(&cluster);
+    assert_eq!(frame["notes"], serde_json::json!([]), "{frame}");
+}
+
 /// A frame has the nodes with what they measured, and the lock with a waiter first. On a terminal the keys filter,
 /// explain, ask the holder and end the program, which leaves the terminal as it was.
 #[tokio::test(flavor = "multi_thread")]

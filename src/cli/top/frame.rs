@@ -52,7 +52,7 @@ fn headline(view: &View) -> String {
 }
 
 fn nodes_heading() -> String {
-    "NODE ROLE        APPLIED    LAG  COMMIT p99   FSYNC p99    CPU      RSS  NOT COUNTED".to_owned()
+    "NODE ROLE        APPLIED    LAG COMMIT p99 FSYNC p99   CPU     RSS NOT COUNTED".to_owned()
 }
 
 fn node(row: &NodeRow) -> String {
@@ -66,7 +66,7 @@ fn node(row: &NodeRow) -> String {
     let (applied, lag) = (number(row.applied), number(row.behind));
     let (commit, fsync) = (milliseconds(row.commit_us), milliseconds(row.fsync_us));
     format!(
-        "{:<4} {role:<11} {applied:>7} {lag:>6} {commit:>11} {fsync:>11} {cpu:>6} {memory:>8} {uncounted:>12}",
+        "{:<4} {role:<11} {applied:>7} {lag:>6} {commit:>10} {fsync:>9} {cpu:>5} {memory:>7} {uncounted:>11}",
         row.id
     )
 }
@@ -124,6 +124,15 @@ fn grouped(number: u64) -> String {
         text.push_str(&String::from_utf8_lossy(group));
     }
     text
+}
+
+/// The text in lines that are at most this long.
+pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.is_empty() {
+        return vec![String::new()];
+    }
+    chars.chunks(columns.max(1)).map(|part| part.iter().collect()).collect()
 }
 
 /// The text without what exceeds the columns.
@@ -187,7 +196,7 @@ mod tests {
             assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
             assert!(lines[0].starts_with("harbour  node 2 leads, term 7  1/2 nodes"), "{}", lines[0]);
             assert!(
-                lines[3].starts_with("2    leader      884,113      0      2.1 ms      1.2 ms   12 %    88 MB"),
+                lines[3] == "2    leader      884,113      0     2.1 ms    1.2 ms  12 %   88 MB       0.0 s",
                 "{lines:#?}"
             );
             let names: Vec<_> = lines[6..9].iter().map(|line| &line[..6]).collect();
@@ -203,6 +212,13 @@ mod tests {
         let lines = frame(&view(), &chosen, Size { columns: 80, lines: 8 });
         assert!(lines.iter().any(|line| line.starts_with("> a")), "{lines:#?}");
         assert!(lines.len() <= 8, "{lines:#?}");
+    }
+
+    /// A long line continues below, and an empty one stays a line.
+    #[test]
+    fn long_lines_are_wrapped() {
+        assert_eq!(wrapped("abcdé", 2), ["ab", "cd", "é"]);
+        assert_eq!([wrapped("", 2), wrapped("ab", 0)], [vec![String::new()], vec!["a".to_owned(), "b".to_owned()]]);
     }
 
     /// The order is that of the longest wait, the longest hold, or the name.

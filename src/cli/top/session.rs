@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::frame::{Chosen, frame, keys};
+use super::frame::{Chosen, frame, keys, wrapped};
 use super::look::Looks;
 use super::screen::{Key, Screen};
 use super::view::View;
@@ -80,7 +80,8 @@ impl<'a> Session<'a> {
     fn draw(&mut self) -> io::Result<()> {
         let size = self.screen.size();
         if let Mode::Reading(lines) = &self.mode {
-            return self.screen.show(&lines[..lines.len().min(size.lines)]);
+            let lines: Vec<_> = lines.iter().flat_map(|line| wrapped(line, size.columns)).take(size.lines).collect();
+            return self.screen.show(&lines);
         }
         self.chosen.order.sort(&mut self.view.locks);
         if !self.view.locks.iter().any(|row| Some(&row.lock) == self.chosen.lock.as_ref()) {

@@ -24,7 +24,7 @@ use crate::net::prefixed::Prefixed;
 /// Most bytes that are read to learn whether the other side accepted the handshake.
 const FIRST_BYTES: usize = 64;
 
-/// A connection with TLS whose other side has sent its first bytes.
+/// A connection with TLS, with the bytes of the other side that were read already.
 pub(super) type Dialled<S> = Prefixed<TlsStream<S>>;
 
 pub(super) type Builder = rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>;
@@ -33,21 +33,37 @@ pub(super) fn client_builder() -> io::Result<Builder> {
     ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).map_err(io::Error::other)
 }
 
-/// Completes a handshake and waits for the first bytes of the other side. In TLS 1.3 a server judges the certificate of
-/// its client after the client has completed the handshake, so only these bytes prove that the server accepts it. A
-/// node always sends first: its HTTP/2 settings.
+/// What a client speaks over TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1, in which a server answers only after a request.
+    Http1,
+    /// HTTP/2, in which a server sends its settings at once.
+    Http2,
+}
+
+/// Completes a handshake, and with HTTP/2 waits for the first bytes of the other side. In TLS 1.3 a server judges the
+/// certificate of its client after the client has completed the handshake, so only these bytes prove that the server
+/// accepts it.
 pub(super) async fn handshake<S>(
     mut config: ClientConfig,
     name: ServerName<'static>,
     stream: S,
+    protocol: Protocol,
 ) -> io::Result<Dialled<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = match protocol {
+        Protocol::Http1 => vec![b"http/1.1".to_vec()],
+        Protocol::Http2 => vec![b"h2".to_vec()],
+    };
     config.resumption = Resumption::disabled();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let mut stream = connector.connect(name, stream).await?;
+    if protocol == Protocol::Http1 {
+        return Ok(Prefixed::new(Vec::new(), stream));
+    }
     let mut first = vec![0; FIRST_BYTES];
     let read = stream.read(&mut first).await?;
     first.truncate(read);
@@ -134,6 +150,8 @@ impl TlsRefusal {
 pub struct TlsConnector<C> {
     /// Files of the client.
     pub files: Arc<TlsFiles>,
+    /// Protocol of the port that is dialled.
+    pub protocol: Protocol,
     /// Connector for the connection below TLS.
     pub below: C,
 }
@@ -154,13 +172,14 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (files, dialling) = (Arc::clone(&self.files), self.below.call(uri.clone()));
+        let (files, protocol) = (Arc::clone(&self.files), self.protocol);
+        let dialling = self.below.call(uri.clone());
         Box::pin(async move {
             let stream = dialling.await.map_err(Into::into)?.into_inner();
             let address = uri.authority().map_or_else(String::new, ToString::to_string);
             let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             let name = ServerName::try_from(host.clone())?;
-            match handshake(client_config(&files)?, name, stream).await {
+            match handshake(client_config(&files)?, name, stream, protocol).await {
                 Ok(stream) => Ok(TokioIo::new(Connection::new(stream))),
                 Err(error) => Err(match TlsRefusal::new(&address, &host, &files, &error) {
                     Some(refusal) => refusal.into(),

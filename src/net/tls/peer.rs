@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::accept::PortTls;
-use super::dial::{client_builder, handshake, of_tls};
+use super::dial::{Protocol, client_builder, handshake, of_tls};
 use super::files::{CertificateEnd, TlsContents, TlsError, TlsFiles, day, presented, provider};
 use super::name::{CertificateName, shown};
 use super::recheck::not_accepted;
@@ -106,7 +106,7 @@ impl PeerTls {
             .with_client_cert_resolver(presented(&current.identity));
         // The name is not checked, see `OneNode`.
         let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
-        let dialled = handshake(config, name, stream).await.map_err(|error| {
+        let dialled = handshake(config, name, stream, Protocol::Http2).await.map_err(|error| {
             let Some(error) = of_tls(&error) else { return error };
             io::Error::new(io::ErrorKind::PermissionDenied, peer_text(error, node, &self.0.cluster))
         })?;

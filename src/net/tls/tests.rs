@@ -17,7 +17,7 @@ use tonic::codegen::Service;
 use super::*;
 use crate::certs::{Authority, Issued};
 use crate::limits::CERTIFICATE_BACKDATED_MS;
-use crate::net::{CoalescingConnector, Connection, Port, Target, arrivals};
+use crate::net::{CoalescingConnector, Connection, Port, Protocol, Target, arrivals};
 
 /// The name that a connection has proven.
 type Proof = Option<Arc<CertificateName>>;
@@ -116,7 +116,7 @@ async fn clients(certs: &Certs, required: bool, plain: bool) -> (String, tokio::
 /// Dials as a client does. Returns the text of the refusal.
 async fn dialled(address: &str, files: &TlsFiles) -> Result<Connection, String> {
     let below: HttpConnector = CoalescingConnector::tcp().0;
-    let mut connector = TlsConnector { files: Arc::new(files.clone()), below };
+    let mut connector = TlsConnector { files: Arc::new(files.clone()), protocol: Protocol::Http2, below };
     let uri = format!("http://{address}").parse().expect("a URI");
     let dialled = connector.call(uri).await.map(|connection| connection.into_inner());
     dialled.map_err(|error| TlsRefusal::of(&*error).map_or_else(|| error.to_string(), ToString::to_string))

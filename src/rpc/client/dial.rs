@@ -10,7 +10,7 @@ use super::endpoints::Endpoints;
 use super::pin::{Dialled, Unfit, cause};
 use super::token_file;
 use crate::limits;
-use crate::net::{CoalescingConnector, TlsConnector, TlsRefusal};
+use crate::net::{CoalescingConnector, Protocol, TlsConnector, TlsRefusal};
 
 impl Endpoints {
     /// Reads the client's token for a new connection to this address.
@@ -38,7 +38,7 @@ impl Endpoints {
                 (Some(connector), _) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
                 (None, None) => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
                 (None, Some(files)) => {
-                    let tls = TlsConnector { files, below: CoalescingConnector::tcp().0 };
+                    let tls = TlsConnector { files, protocol: Protocol::Http2, below: CoalescingConnector::tcp().0 };
                     endpoint.connect_with_connector(CoalescingConnector(tls)).await
                 }
             }
