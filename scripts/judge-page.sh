@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Judges the web page of a real cluster with tools of other projects: headless Chromium with axe-core (WCAG 2.2 AA) at
-# 360 and 1,280 px, light and dark; html-validate; and the keyboard. Writes a screenshot of each screen.
+# 360 and 1,280 px, light and dark; html-validate; and the keyboard. Chromium also signs in, asks a holder and breaks
+# holds, one of them with a form that is stale. Writes a screenshot of each screen.
 #   scripts/judge-page.sh [DIRECTORY]
 # The screenshots are in DIRECTORY [default: a temporary one]. Needs node, Chromium, and `npm install puppeteer-core
 # axe-core html-validate` in the directory NODE_MODULES_DIR [default: .]. CHROMIUM names another browser, LOCKKEEPER_BIN
@@ -36,6 +37,7 @@ for node in 1 2 3; do
   "$bin" serve --config "$work/n$node.toml" > "$work/n$node.log" 2>&1 &
   jobs_started+=($!)
 done
+nodes=${jobs_started[*]}
 export LOCKKEEPER_ENDPOINTS=127.0.0.1:$((base + 1)),127.0.0.1:$((base + 2)),127.0.0.1:$((base + 3))
 url=http://127.0.0.1:$((base + 21))
 K=$url/v1/ns/default
@@ -78,5 +80,5 @@ done
 
 mkdir -p "$shots"
 NODE_PATH="${NODE_MODULES_DIR:-.}/node_modules" URL=$url SESSION=$session TOKEN=$(cat "$work/token") SHOTS=$shots \
-  node scripts/page/judge.cjs
+  RULES=$work/auth.toml NODES=$nodes BINARY=$bin node scripts/page/judge.cjs
 printf 'screenshots in %s\n' "$shots"

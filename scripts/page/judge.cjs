@@ -1,11 +1,13 @@
 // Visits each screen of the page at URL in Chromium, judges it, and writes screenshots to SHOTS.
 "use strict";
+const { execFileSync } = require("child_process");
+const { createHash } = require("crypto");
 const fs = require("fs");
 const path = require("path");
 const puppeteer = require("puppeteer-core");
 const { HtmlValidate } = require("html-validate");
 
-const { URL: base, SESSION: session, TOKEN: token, SHOTS: shots } = process.env;
+const { URL: base, SESSION: session, TOKEN: token, SHOTS: shots, RULES: rules, NODES: nodes, BINARY: binary } = process.env;
 const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const validator = new HtmlValidate({
   extends: ["html-validate:recommended"],
@@ -36,7 +38,8 @@ const views = [
   { name: "dark-360", scheme: "dark", width: 360, height: 740 },
 ];
 
-async function open(browser, view, watch) {
+// Opens a tab of a browser, or of one of its contexts, which have separate cookies.
+async function open(browser, view, watch, expected = /status of (400|401|404|409)/) {
   const page = await browser.newPage();
   await page.setViewport({ width: view.width, height: view.height });
   await page.emulateMediaFeatures([
@@ -47,17 +50,16 @@ async function open(browser, view, watch) {
     if (!request.url().startsWith(base + "/") && !request.url().startsWith("data:")) fail(`${watch}: asks ${request.url()}`);
   });
   page.on("console", (message) => {
-    if (message.type() === "error" && !message.text().includes("404")) fail(`${watch}: ${message.text()}`);
+    if (message.type() === "error" && !expected.test(message.text())) fail(`${watch}: ${message.text()}`);
   });
   page.on("pageerror", (error) => fail(`${watch}: ${error.message}`));
   page.on("dialog", (dialog) => { fail(`${watch}: a script of a name ran`); dialog.dismiss(); });
   return page;
 }
 
-async function judge(browser, name, where, view) {
+// Judges what a tab shows, and writes its screenshot.
+async function inspect(page, name, view) {
   const label = `${name} ${view.name}`;
-  const page = await open(browser, view, label);
-  await page.goto(base + where, { waitUntil: "load" });
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wide > 0) fail(`${label}: scrolls sideways by ${wide} px`);
   const client = await page.createCDPSession();
@@ -70,12 +72,21 @@ async function judge(browser, name, where, view) {
     fail(`${label}: axe ${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((node) => node.html).join(" | ")}`);
   }
   await page.screenshot({ path: path.join(shots, `${name}-${view.name}.png`), fullPage: true });
+}
+
+async function judge(browser, name, where, view) {
+  const page = await open(browser, view, `${name} ${view.name}`);
+  await page.goto(base + where, { waitUntil: "load" });
+  await inspect(page, name, view);
   await page.close();
 }
 
-async function validate(name, where, cookie) {
-  const answer = await fetch(base + where, { headers: cookie ? { cookie } : {} });
-  const report = await validator.validateString(await answer.text());
+async function validate(name, where) {
+  validated(name, await (await fetch(base + where)).text());
+}
+
+async function validated(name, html) {
+  const report = await validator.validateString(html);
   for (const file of report.results) {
     for (const one of file.messages) fail(`${name}: html-validate ${one.ruleId}: ${one.message} at ${one.line}:${one.column}`);
   }
@@ -138,30 +149,104 @@ async function live(browser) {
   await page.close();
 }
 
-// Signs in, asks for the break of a hold with the keyboard, and leaves the form without sending it.
-async function act(browser) {
-  for (const view of views) {
-    const page = await open(browser, view, `act ${view.name}`);
-    await page.goto(`${base}/login?next=%2Flock%3Flock%3Dnightly`, { waitUntil: "load" });
-    if (!page.url().includes("/login")) { fail("act: no form"); return; }
-    if (view === views[0]) {
-      await page.type("#token", token);
-      await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
-      if (!page.url().includes("/lock?lock=nightly")) fail(`act: after the sign-in: ${page.url()}`);
+// Calls the port as a program does.
+async function call(name, body) {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(`${base}/v1/ns/default/${name}`, { method: "POST", headers, body: JSON.stringify(body) });
+  if (!answer.ok) throw new Error(`${name}: ${answer.status} ${await answer.text()}`);
+  return answer.json();
+}
+
+const take = (lock, who) => call("acquire", { lock, lease_ms: 600000, who, why: "rebuild the index", host: "db1", pid: 812 });
+
+async function holders(lock) {
+  const answer = await (await fetch(`${base}/v1/ns/default/locks?lock=${lock}`)).json();
+  return answer.holders.map((holder) => holder.token).join();
+}
+
+// Signs in with the keyboard, asks a holder, and breaks holds: with a wrong name, with a form that is stale because
+// another client holds the lock by then, and rightly. Each answer is a screen that is judged.
+async function act(browser, view) {
+  const context = await browser.createBrowserContext();
+  const page = await open(context, view, `act ${view.name}`);
+  const lock = `act-${view.name}`;
+  const here = `/lock?lock=${lock}`;
+  const go = (where) => page.goto(base + where, { waitUntil: "load" });
+  const fill = async (fields) => {
+    for (const [field, text] of Object.entries(fields)) {
+      await page.$eval(field, (node) => { node.value = ""; });
+      await page.type(field, text);
     }
-    await page.goto(`${base}/lock?lock=nightly`, { waitUntil: "load" });
-    const to = await page.$eval("a.danger", (node) => node.getAttribute("href"));
-    await page.close();
-    await judge(browser, "lock-signed-in", "/lock?lock=nightly", view);
-    await judge(browser, "break", to, view);
-    if (view === views[0]) await keyboard(browser, to, view);
-    if (view === views[0]) {
-      const cookies = await browser.cookies();
-      const cookie = cookies.map((one) => `${one.name}=${one.value}`).join("; ");
-      await validate("break", to, cookie);
-      await validate("lock-signed-in", "/lock?lock=nightly", cookie);
-    }
-  }
+    const [answer] = await Promise.all([page.waitForNavigation({ waitUntil: "load" }), page.keyboard.press("Enter")]);
+    return answer;
+  };
+  const shows = async (name, answer, status, text) => {
+    const shown = await page.$eval("main", (node) => node.textContent);
+    if (answer.status() !== status) fail(`${name} ${view.name}: the status is ${answer.status()}, not ${status}`);
+    if (!shown.includes(text)) fail(`${name} ${view.name}: ${JSON.stringify(text)} is not in ${shown}`);
+    await inspect(page, name, view);
+    await validated(name, await answer.text());
+  };
+  const follow = async (link) => {
+    const [answer] = await Promise.all([page.waitForNavigation({ waitUntil: "load" }), page.click(link)]);
+    return answer;
+  };
+  const kept = async (name, token) => {
+    const now = await holders(lock);
+    if (now !== token) fail(`${name} ${view.name}: held by "${now}", not by "${token}"`);
+  };
+
+  const first = await take(lock, "ann");
+  await go(`/login?next=${encodeURIComponent(here)}`);
+  await shows("login-mistyped", await fill({ "#token": "lkt_mistyped" }), 401, "this is no token");
+  await fill({ "#token": token });
+  if (!page.url().endsWith(here)) fail(`act: after the sign-in: ${page.url()}`);
+  await inspect(page, "lock-signed-in", view);
+
+  await shows("ask", await follow(".acts a:not(.danger)"), 200, "Ask the holder with token");
+  if (view === views[0]) await keyboard(context, page.url().slice(base.length), view);
+  await shows("asked", await fill({ "#reason": "the release waits" }), 200, "The holder was asked.");
+  await kept("asked", first.token);
+
+  await go(here);
+  await shows("break", await follow("a.danger"), 200, "Nothing was broken yet");
+  if (view === views[0]) await keyboard(context, page.url().slice(base.length), view);
+  const wrong = await fill({ "#reason": "db1 is dead", "#typed": "another" });
+  await shows("break-mistyped", wrong, 400, "The typed name is not the name of the lock");
+  await kept("break-mistyped", first.token);
+  await call("release", { lock, handle: first.handle });
+  const newer = await take(lock, "bob");
+  await shows("break-stale", await fill({ "#reason": "db1 is dead", "#typed": lock }), 409, "Nothing was done");
+  await kept("break-stale", newer.token);
+
+  await go(here);
+  await follow("a.danger");
+  await shows("broken", await fill({ "#reason": "db1 is dead", "#typed": lock }), 200, "The hold is broken.");
+  await kept("broken", "");
+  await follow("main a:last-child");
+  if (!(await page.$eval("main", (node) => node.textContent)).includes("by ops")) fail("broken: the history does not name the principal");
+  await inspect(page, "lock-broken", view);
+  await follow(".account button");
+  if (!page.url().endsWith("/login")) fail(`act: after the sign-out: ${page.url()}`);
+  if ((await context.cookies()).length) fail("act: the cookie is kept after the sign-out");
+  await context.close();
+}
+
+// A screen whose token is revoked leads to the form, which says why.
+async function revoke(browser) {
+  const page = await open(browser, views[0], "revoke", /status of 401|MIME type/);
+  await page.goto(`${base}/login?next=%2Flocks`, { waitUntil: "load" });
+  await page.type("#token", token);
+  await Promise.all([page.waitForNavigation({ waitUntil: "load" }), page.keyboard.press("Enter")]);
+  const id = createHash("sha256").update(token).digest("hex").slice(0, 12);
+  execFileSync(binary, ["auth", "revoke", rules, id]);
+  nodes.split(" ").forEach((node) => process.kill(Number(node), "SIGHUP"));
+  await page.waitForFunction(() => location.pathname === "/login", { timeout: 30000 }).catch(() => fail("revoke: the screen is still shown"));
+  await page.waitForSelector(".note");
+  const note = await page.$eval(".note", (node) => node.textContent);
+  if (!note.includes("the token is not known")) fail(`revoke: ${note}`);
+  await inspect(page, "login-revoked", views[0]);
+  await page.close();
 }
 
 (async () => {
@@ -176,7 +261,8 @@ async function act(browser) {
     }
     for (const where of [screens.overview, screens.locks, screens.lock, screens.sessions, screens.nodes]) await keyboard(browser, where, views[0]);
     await live(browser);
-    await act(browser);
+    for (const view of views) await act(browser, view);
+    await revoke(browser);
   } finally {
     await browser.close();
   }
