@@ -70,7 +70,7 @@ for n in 1 2; do
   call acquire "{\"lock\":\"config\",\"mode\":\"shared\",\"lease_ms\":600000,\"who\":\"api-$n\",\"host\":\"api$n\"}"
 done
 call acquire '{"lock":"<img src=x onerror=alert(1)>","lease_ms":600000,"who":"<b>mallory</b>","why":"\u202egnp.exe\u200b"}'
-call sessions '{"handle":"s1","ttl_ms":60000,"who":"scheduler","host":"app2","pid":90}'
+call sessions '{"handle":"s1","ttl_ms":600000,"who":"scheduler","host":"app2","pid":90}'
 session=$(field session)
 call acquire "{\"session\":\"$session\",\"handle\":\"s1\",\"request\":\"1\",\"locks\":[{\"lock\":\"cache\"},{\"lock\":\"search\"}]}"
 call acquire "{\"session\":\"$session\",\"handle\":\"s1\",\"request\":\"2\",\"lock\":\"db-migrate\",\"wait_ms\":600000,\"poll_ms\":20}"
