@@ -22,8 +22,8 @@ pub const SHARED_LOCKS_READ_MAX: usize = 100;
 /// Time in which all screens of a node show the same status and the same summary of a namespace.
 pub const SUMMARY_MS: u64 = 1_000;
 /// A summary is read again only after this multiple of the time that the last one took, so that the reads of a very
-/// large namespace take a tenth of one processor at most.
-pub const SUMMARY_REST_FACTOR: u32 = 10;
+/// large namespace take a fortieth of one processor at most.
+pub const SUMMARY_REST_FACTOR: u32 = 40;
 /// Namespaces whose summaries a node remembers.
 pub const SUMMARIES_MAX: usize = 64;
 /// Time over which the overview counts grants.
@@ -57,5 +57,5 @@ pub const SIGN_IN_NETWORKS_MAX: usize = 1_024;
 
 /// Size of the stylesheet and of the script, each.
 pub const SCREEN_FILE_BYTES_MAX: usize = 6 * 1024;
-/// Grants over which the overview measures waits.
+/// Grants over which the overview measures waits if the node has no metrics.
 pub const GRANTS_MEASURED: usize = 200;

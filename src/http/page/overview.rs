@@ -55,8 +55,10 @@ impl Figure {
 pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
     let reply = visit.read(Query::Totals).await?;
     let QueryResult::Totals(totals) = reply.answer else { return Err(unexpected().into()) };
+    let measured = visit.shared.measures.read();
+    let wanted = if measured.wait_ms.is_some() { limits::SCREEN_SHORT_ROWS } else { limits::GRANTS_MEASURED };
     // A caller that may not read all names of the namespace must not share the summary of others.
-    let records = newest(&visit.service, &visit.namespace, None, limits::GRANTS_MEASURED).await;
+    let records = newest(&visit.service, &visit.namespace, None, wanted).await;
     let (records, summary, hidden) = match records {
         Ok(newest) => (newest.records, visit.shared.summary(&visit.service, &visit.namespace).await?, None),
         Err(ServiceError::Forbidden { why }) => (Vec::new(), Arc::default(), Some(why)),
@@ -64,7 +66,6 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     };
     let status = visit.status().await?;
     let rate = visit.shared.grants_a_second(reply.now, totals.grants).await;
-    let measured = visit.shared.measures.read();
     let rows = records.iter().rev().take(limits::SCREEN_SHORT_ROWS).map(|record| Row::new(record, &visit.namespace));
     let screen = Screen {
         layout: visit.layout("Overview", reply.index).await?,
@@ -92,13 +93,10 @@ fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord], meas
         Figure::new("sessions", count(summary.sessions), ""),
         Figure::new("grants a second", rate, "all namespaces"),
     ];
-    let mut waits: Vec<u64> = records.iter().filter_map(waited_ms).collect();
-    waits.sort_unstable();
-    if let (Some(median), Some(longest)) = (waits.get(waits.len() / 2), waits.last()) {
-        let note = format!("longest {}, of the last {} grants", span(*longest), waits.len());
-        figures.push(Figure::new("median wait", span(*median), note));
+    if measured.wait_ms.is_none() {
+        figures.extend(median_wait(records));
     }
-    let over = measured.secs.map_or("since the node started".to_owned(), |secs| format!("last {secs} s"));
+    let over = measured.secs.map_or("since the start".to_owned(), |secs| format!("last {secs} s"));
     let percentiles = [
         ("wait p99", measured.wait_ms, "all namespaces, "),
         ("commit p99", measured.commit_ms, ""),
@@ -110,6 +108,15 @@ fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord], meas
         Some(Figure::new(name, value, format!("{of}{over}")))
     }));
     figures
+}
+
+/// The median wait of these grants.
+fn median_wait(records: &[HistoryRecord]) -> Option<Figure> {
+    let mut waits: Vec<u64> = records.iter().filter_map(waited_ms).collect();
+    waits.sort_unstable();
+    let (median, longest) = (waits.get(waits.len() / 2)?, waits.last()?);
+    let note = format!("longest {}, of the last {} grants", span(*longest), waits.len());
+    Some(Figure::new("median wait", span(*median), note))
 }
 
 fn waited_ms(record: &HistoryRecord) -> Option<u64> {
