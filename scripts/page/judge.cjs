@@ -141,8 +141,7 @@ async function live(browser) {
     .catch(() => fail("live: the screen is not read again"));
   if (await focused() !== before) fail("live: the focus was lost");
   await page.type("input[name=prefix]", "ten");
-  await page.keyboard.press("Enter");
-  await page.waitForNavigation();
+  await Promise.all([page.waitForNavigation({ waitUntil: "load" }), page.keyboard.press("Enter")]);
   if (!page.url().includes("prefix=ten")) fail("live: the filter is not sent by the keyboard");
   await page.click("#pause");
   if (await page.$eval("#state", (node) => node.textContent) !== "paused") fail("live: there is no pause");
