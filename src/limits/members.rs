@@ -8,7 +8,7 @@ pub const MEMBERSHIP_WAIT_MS_MAX: u64 = 5_000;
 pub const ANNOUNCE_WAIT_MS: u64 = 1_000;
 /// Interval at which a leader repeats its own announcement until the state contains it.
 pub const ANNOUNCE_AGAIN_MS: u64 = 100;
-/// Time that a leader waits, before a transfer, for a follower to have the whole log.
+/// Time that a leader waits, before a transfer, for a follower to lack little of the log, and then to have all of it.
 pub const CATCH_UP_WAIT_MS: u64 = 500;
 /// Missing log entries of a follower above which a transfer does not pause the queue yet.
 pub const TRANSFER_LAG_ENTRIES_MAX: u64 = 64;

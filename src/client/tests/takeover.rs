@@ -149,7 +149,7 @@ async fn a_break_is_reported_after_the_last_renewal() {
             Fate::Late(SECOND, Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
         }
         asked if ends(asked) => Fate::Outcome(Outcome::Done),
-        _ => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
     });
     let before = fake.count(is_renewal);
     until(|| before < fake.count(is_renewal)).await;

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::limits;
 use crate::model::Invalid;
 use crate::node::Node;
@@ -63,14 +61,13 @@ impl Node {
         let _ = tokio::time::timeout(self.core.election_max, moved).await;
     }
 
-    /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the whole
-    /// log, and transfers leadership to it.
+    /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the
+    /// whole log, and transfers leadership to it.
     async fn hand_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
-        let deadline = Instant::now() + Duration::from_millis(limits::CATCH_UP_WAIT_MS);
         // A node that has just restarted needs a while to connect. Callers are served meanwhile.
-        self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX, deadline).await?;
+        self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX).await?;
         let paused = Paused::new(&self.core);
-        let ready = self.one_of(candidates, 0, deadline).await?;
+        let ready = self.one_of(candidates, 0).await?;
         let handed = self.hand_to(ready).await;
         if handed.is_ok() {
             paused.keep_paused();
@@ -79,7 +76,7 @@ impl Node {
     }
 
     /// Waits until one candidate lacks at most this many entries, and returns it.
-    async fn one_of(&self, candidates: &[u64], lag: u64, deadline: Instant) -> Result<u64, Unready> {
+    async fn one_of(&self, candidates: &[u64], lag: u64) -> Result<u64, Unready> {
         let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
         let mut views = self.core.consensus.watch();
         let found = async {
@@ -92,7 +89,8 @@ impl Node {
                 views.changed().await.map_err(|_| Unready)?;
             }
         };
-        tokio::time::timeout_at(deadline, found).await.unwrap_or(Err(Unready))
+        let longest = Duration::from_millis(limits::CATCH_UP_WAIT_MS);
+        tokio::time::timeout(longest, found).await.unwrap_or(Err(Unready))
     }
 
     async fn hand_to(&self, to: u64) -> Result<(), ServiceError> {

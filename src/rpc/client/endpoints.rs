@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Sleep, sleep, timeout};
+use tonic::codegen::http::HeaderValue;
 
 use super::pin::{ClusterPin, Dialled, PinnedChannel, Unfit};
 use super::settings::RemoteSettings;
@@ -210,7 +211,6 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let next = |why: String, error, leader| Step::Next { why, error, leader };
         let channel = tokio::select! {
             channel = self.channel(address) => channel,
             () = &mut limit => Err(Unfit::Unreached("not connected in time".to_owned())),
@@ -219,7 +219,7 @@ impl Endpoints {
             Ok(channel) => channel,
             Err(unfit) => {
                 self.forget(address);
-                return next(unfit.about(address), unfit.refused(address), None);
+                return Step::Next { why: unfit.about(address), error: unfit.refused(address), leader: None };
             }
         };
         let token = channel.token();
@@ -230,10 +230,15 @@ impl Endpoints {
             }
             () = &mut limit => late(),
         };
-        let error = match answered {
-            Ok(answer) => return Step::Answered(answer),
-            Err(error) => error,
-        };
+        match answered {
+            Ok(answer) => Step::Answered(answer),
+            Err(error) => self.failed(address, effect, token, error),
+        }
+    }
+
+    /// Returns what follows the error of a call to an endpoint.
+    fn failed<T>(&self, address: &str, effect: Effect, token: Option<HeaderValue>, error: ServiceError) -> Step<T> {
+        let next = |why: String, error, leader| Step::Next { why, error, leader };
         match (&error, effect) {
             (ServiceError::NotSent { why: NotSent::Unreachable(why), leader }, _) => {
                 self.forget(address);
