@@ -5,9 +5,10 @@
     LOCKKEEPER_BIN=FILE ...          with another binary
     ROUNDS=N PORT_BASE=PORT ...      with N rounds of 10 s [default: 7], on other ports [default: 29600]
 
-It prints the time in which each screen is answered, and the pairs a second of `bench --clients 64` with the overview
-open in a browser and a scrape of the metrics each second, against without, in turns. It fails if a screen takes more
-than 200 ms (the median of 10), or if the ratio of the medians is below 0.98. It needs Python 3, and a quiet machine.
+It prints the time in which each screen is answered, the share of one processor that the idle leader uses with the
+overview open in a browser and a scrape of the metrics each second, and without, and the pairs a second of
+`bench --clients 64` with both against without, in turns. It fails if a screen takes more than 200 ms (the median of
+10), or if the ratio of the medians is below 0.98. It needs Python 3, and a quiet machine.
 """
 
 import http.client
@@ -160,6 +161,24 @@ class Browser(threading.Thread):
             get(own, "/metrics")
 
 
+def processor_share(process, browser):
+    """Returns the share of one processor that a node uses for 20 s without calls, with a browser or without."""
+    def used():
+        fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    if browser:
+        browser.start()
+        time.sleep(2)
+    before, begun = used(), time.monotonic()
+    time.sleep(20)
+    share = (used() - before) / (time.monotonic() - begun)
+    if browser:
+        browser.ends.set()
+        browser.join()
+    return share
+
+
 def pairs():
     command = [BINARY, "bench", "--clients", "64", "--secs", "10", "--json"]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
@@ -174,11 +193,13 @@ def main():
             begun = time.monotonic()
             fill(node)
             took = time.monotonic() - begun
-            print(f"{LOCKS:,} locks, {WAITERS:,} waiters after {took:.0f} s; node {node} leads and is asked", flush=True)
+            print(f"{LOCKS:,} locks, {WAITERS:,} waiters after {took:.0f} s; node {node} leads and answers", flush=True)
             slow = []
             for path, (median, longest) in screens(node).items():
                 print(f"{median:7.1f} ms, longest {longest:7.1f} ms  {path}")
                 slow += [path] if SCREEN_MS < median else []
+            shares = [processor_share(processes[node - 1], shown) for shown in (None, Browser(node))]
+            print("of one processor, the idle leader uses {:.1%}, and {:.1%} with the overview open".format(*shares))
             without, shown = [], []
             for turn in itertools.islice(itertools.cycle((without, shown)), 2 * ROUNDS):
                 browser = Browser(node)

@@ -57,5 +57,3 @@ pub const SIGN_IN_NETWORKS_MAX: usize = 1_024;
 
 /// Size of the stylesheet and of the script, each.
 pub const SCREEN_FILE_BYTES_MAX: usize = 6 * 1024;
-/// Grants over which the overview measures waits if the node has no metrics.
-pub const GRANTS_MEASURED: usize = 200;

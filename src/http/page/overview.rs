@@ -15,7 +15,7 @@ use super::summary::Summary;
 use super::text::{count, several, span};
 use super::visit::Visit;
 use crate::limits;
-use crate::model::{EventKind, HistoryRecord, Query, QueryResult};
+use crate::model::{Query, QueryResult};
 use crate::service::{LockService, ServiceError, Status};
 use crate::shapes::behind;
 
@@ -56,9 +56,8 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     let reply = visit.read(Query::Totals).await?;
     let QueryResult::Totals(totals) = reply.answer else { return Err(unexpected().into()) };
     let measured = visit.shared.measures.read();
-    let wanted = if measured.wait_ms.is_some() { limits::SCREEN_SHORT_ROWS } else { limits::GRANTS_MEASURED };
     // A caller that may not read all names of the namespace must not share the summary of others.
-    let records = newest(&visit.service, &visit.namespace, None, wanted).await;
+    let records = newest(&visit.service, &visit.namespace, None, limits::SCREEN_SHORT_ROWS).await;
     let (records, summary, hidden) = match records {
         Ok(newest) => (newest.records, visit.shared.summary(&visit.service, &visit.namespace).await?, None),
         Err(ServiceError::Forbidden { why }) => (Vec::new(), Arc::default(), Some(why)),
@@ -66,11 +65,11 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     };
     let status = visit.status().await?;
     let rate = visit.shared.grants_a_second(reply.now, totals.grants).await;
-    let rows = records.iter().rev().take(limits::SCREEN_SHORT_ROWS).map(|record| Row::new(record, &visit.namespace));
+    let rows = records.iter().rev().map(|record| Row::new(record, &visit.namespace));
     let screen = Screen {
         layout: visit.layout("Overview", reply.index).await?,
         commands: visit.target().commands("status", "/v1/status"),
-        figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &records, &measured) },
+        figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &measured) },
         nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
         concerns: concerns(&status, &summary),
         records: rows.collect(),
@@ -83,7 +82,7 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     Ok(visit.show(&screen))
 }
 
-fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord], measured: &Measured) -> Vec<Figure> {
+fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Figure> {
     let awaited =
         if summary.awaited == 0 { String::new() } else { format!("for {}", several(summary.awaited, "lock")) };
     let rate = rate.map_or("…".to_owned(), |rate| if rate < 10.0 { format!("{rate:.1}") } else { count(rate as u64) });
@@ -93,9 +92,6 @@ fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord], meas
         Figure::new("sessions", count(summary.sessions), ""),
         Figure::new("grants a second", rate, "all namespaces"),
     ];
-    if measured.wait_ms.is_none() {
-        figures.extend(median_wait(records));
-    }
     let over = measured.secs.map_or("since the start".to_owned(), |secs| format!("last {secs} s"));
     let percentiles = [
         ("wait p99", measured.wait_ms, "all namespaces, "),
@@ -108,19 +104,6 @@ fn figures(summary: &Summary, rate: Option<f64>, records: &[HistoryRecord], meas
         Some(Figure::new(name, value, format!("{of}{over}")))
     }));
     figures
-}
-
-/// The median wait of these grants.
-fn median_wait(records: &[HistoryRecord]) -> Option<Figure> {
-    let mut waits: Vec<u64> = records.iter().filter_map(waited_ms).collect();
-    waits.sort_unstable();
-    let (median, longest) = (waits.get(waits.len() / 2)?, waits.last()?);
-    let note = format!("longest {}, of the last {} grants", span(*longest), waits.len());
-    Some(Figure::new("median wait", span(*median), note))
-}
-
-fn waited_ms(record: &HistoryRecord) -> Option<u64> {
-    if let EventKind::Granted { waited_ms, .. } = record.event.kind { Some(waited_ms) } else { None }
 }
 
 /// What an operator should look at, besides locks: one sentence each.
