@@ -91,7 +91,7 @@ impl View {
         self.role == Role::Leader
             && self.leader != Some(node)
             && member.voter
-            && self.last <= member.matched.map(|matched| matched + entries)
+            && self.last <= member.matched.map(|matched| matched.saturating_add(entries))
             && member.heard.is_some_and(|heard| heard.elapsed() <= heard_within)
     }
 }

@@ -223,8 +223,8 @@ async fn submit<S: LockService>(visit: &Visit<S>, act: &Act, why: Reason) -> Res
     let (reply, in_doubt) = repeated(&visit.service, &call, &mut retry(visit)).await?;
     if let Outcome::Refused(refusal) = reply.outcome {
         let is_gone = matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. });
-        if act.breaks && in_doubt && is_gone {
-            return Err(ServiceError::unknown("the hold is gone, by this break or by another client").into());
+        if in_doubt && is_gone {
+            return Err(ServiceError::unknown("the hold has ended, because of this act or of another client").into());
         }
         return Err(gone(act, refusal));
     }

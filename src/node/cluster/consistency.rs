@@ -30,6 +30,10 @@ enum Verdict {
     Split(u64),
 }
 
+/// What decides between the voters' states, as advice.
+pub(in crate::node) const DECIDE: &str =
+    "start the voters that do not answer, and restore a backup only if all of them answer";
+
 /// Compares the digests while this node leads, until it closes.
 pub(in crate::node) async fn compare(node: Node) {
     let mut stop = node.core.stop.subscribe();
@@ -40,6 +44,7 @@ pub(in crate::node) async fn compare(node: Node) {
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
         if !node.leads() {
+            node.core.split.store(0, Ordering::Relaxed);
             continue;
         }
         let verdict = tokio::select! {
@@ -66,7 +71,7 @@ pub(in crate::node) async fn compare(node: Node) {
                 node.core.submit_internal(Command::Tick);
             }
             Verdict::Split(index) => {
-                tracing::error!(index, "the voters' states differ, and no digest has a majority: restore a backup");
+                tracing::error!(index, "the voters' states differ, and no digest has a majority; {DECIDE}");
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::limits;
 use crate::machine::Machine;
 use crate::model::Announcement;
 use crate::node::Node;
+use crate::node::cluster::consistency::DECIDE;
 use crate::node::forward::{Forward, Forwarded};
 use crate::service::{NodeStatus, Role, STATES_DIFFER, Status};
 
@@ -102,6 +103,6 @@ impl Node {
     /// The warning that the states of the voters differ.
     fn split_states(&self) -> Option<String> {
         let at = self.core.split.load(Ordering::Relaxed);
-        (at != 0).then(|| format!("{STATES_DIFFER} at log entry {at}, and no digest has a majority; restore a backup"))
+        (at != 0).then(|| format!("{STATES_DIFFER} at log entry {at}, and no digest has a majority; {DECIDE}"))
     }
 }

@@ -7,7 +7,7 @@ use crate::limits;
 use crate::model::Invalid;
 use crate::node::Node;
 use crate::node::core::Core;
-use crate::raft::ProposeError;
+use crate::raft::{ProposeError, View};
 use crate::service::{NotSent, ServiceError};
 
 impl Node {
@@ -64,8 +64,12 @@ impl Node {
     /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the
     /// whole log, and transfers leadership to it.
     async fn hand_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
-        // A node that has just restarted needs a while to connect. Callers are served meanwhile.
-        self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX).await?;
+        // A node that has just restarted needs a while to connect, and callers are served meanwhile. A distant node may
+        // never have the newest entries while they are, so in the end any node that answers will do.
+        if self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX).await.is_err() {
+            let view = self.core.consensus.watch().borrow().clone();
+            self.first_of(&view, candidates, u64::MAX).ok_or(Unready)?;
+        }
         let paused = Paused::new(&self.core);
         let ready = self.one_of(candidates, 0).await?;
         let handed = self.hand_to(ready).await;
@@ -77,13 +81,11 @@ impl Node {
 
     /// Waits until one candidate lacks at most this many entries, and returns it.
     async fn one_of(&self, candidates: &[u64], lag: u64) -> Result<u64, Unready> {
-        let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
         let mut views = self.core.consensus.watch();
         let found = async {
             loop {
                 let view = views.borrow_and_update().clone();
-                let close = |node: &u64| view.can_take_over_after(lag, *node, heard_within);
-                if let Some(close) = candidates.iter().copied().find(close) {
+                if let Some(close) = self.first_of(&view, candidates, lag) {
                     return Ok(close);
                 }
                 views.changed().await.map_err(|_| Unready)?;
@@ -91,6 +93,12 @@ impl Node {
         };
         let longest = Duration::from_millis(limits::CATCH_UP_WAIT_MS);
         tokio::time::timeout(longest, found).await.unwrap_or(Err(Unready))
+    }
+
+    /// Returns the first candidate that answers and lacks at most this many entries.
+    fn first_of(&self, view: &View, candidates: &[u64], lag: u64) -> Option<u64> {
+        let heard_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
+        candidates.iter().copied().find(|node| view.can_take_over_after(lag, *node, heard_within))
     }
 
     async fn hand_to(&self, to: u64) -> Result<(), ServiceError> {
