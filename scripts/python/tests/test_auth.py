@@ -4,12 +4,23 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodes import Nodes, await_true
 
-from lockkeeper_client import AsyncClient, Client, InvalidArgument, NotPermitted, Unauthenticated
+from lockkeeper_client import AsyncClient, Client, InvalidArgument, NotPermitted, SessionEnded, Unauthenticated
+from lockkeeper_client.core.clock import SECOND
+from lockkeeper_client.core.endpoints import Endpoints
+from lockkeeper_client.core.holds import HoldState
+from lockkeeper_client.core.http import Head
+from lockkeeper_client.core.link import Answer, Link
+from lockkeeper_client.core.release import leave, release
+from lockkeeper_client.core.session import Session
+from lockkeeper_client.core.steps import Exchange, Pause, Steps
+from lockkeeper_client.core.token import Token
 
 TOKEN = f"lkt_{'a' * 49}"
 
@@ -123,3 +134,71 @@ def test_an_unfit_token_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as unfit:
         Client(here, token="secret\r\nx: y")
     assert "secret" not in str(unfit.value)
+
+
+class _Node:
+    """Answers of nodes that know other tokens than the client shows, without a network."""
+
+    def __init__(self, token: Token, refusals: int) -> None:
+        self.now = 0
+        self.refusals = refusals
+        self.asked: list[tuple[str, bytes]] = []
+        self.spawned: list[Steps[Any]] = []
+        endpoints = Endpoints(["http://localhost:1", "http://localhost:2"])
+        link = Link(endpoints, "default", token, lambda: self.now, 5 * SECOND)
+        link.spawn = self.spawned.append
+        opened = {"session": "1", "ttl_ms": 60_000, "log_time_ms": 1_000, "deadline_ms": 61_000}
+        self.session = Session(link, "h", Answer(0, Head(201, {}), opened))
+        self.hold = HoldState(self.session, {"a": 7}, None)
+        self.session.add(self.hold)
+
+    def run(self, steps: Steps[Any]) -> None:
+        """Performs steps: refuses the first requests, and answers the others."""
+        value: Any = None
+        with suppress(StopIteration):
+            while True:
+                step = steps.send(value)
+                value = None
+                if isinstance(step, Pause):
+                    self.now += step.duration
+                    if (error := step.stop()) is not None:
+                        steps.throw(error)
+                    continue
+                assert isinstance(step, Exchange)
+                self.asked.append((str(step.endpoint), step.request.partition(b"\r\n\r\n")[2]))
+                problem = {"error": "unauthenticated", "advice": "give_up", "detail": "who is this?"}
+                status, body = (401, problem) if len(self.asked) <= self.refusals else (200, {"released": True})
+                kind = "application/problem+json" if status == 401 else "application/json"
+                value = (Head(status, {"content-type": kind}), json.dumps(body).encode())
+
+
+def test_a_release_outlasts_nodes_that_do_not_know_a_new_token() -> None:
+    """A release is repeated at other nodes, then in the background, and is the same request each time."""
+    soon = _Node(Token(lambda: TOKEN, in_file=True), 1)
+    soon.run(release(soon.hold))
+    assert len(soon.asked) == 2 and {node for node, _ in soon.asked} == {"http://localhost:1", "http://localhost:2"}
+    assert soon.hold.released and not soon.spawned
+    late = _Node(Token(lambda: TOKEN, in_file=True), 1_000)
+    with pytest.raises(Unauthenticated):
+        late.run(release(late.hold))
+    assert late.hold.released and len(late.spawned) == 1
+    late.refusals = len(late.asked) + 3
+    late.run(late.spawned[0])
+    assert len(late.asked) == late.refusals + 1
+    assert len({body for _, body in late.asked}) == 1
+    left = _Node(Token(lambda: TOKEN, in_file=True), 1_000)
+    left.run(leave(left.hold, None))
+    assert left.hold.released and len(left.spawned) == 1
+    with pytest.raises(SessionEnded):
+        left.run(left.spawned[0])
+    assert 59 * SECOND <= left.now < 62 * SECOND, "as long as the session may live"
+
+
+def test_a_refused_release_leaves_the_hold() -> None:
+    """A token that cannot change is refused at once. The hold is not released, and the session watches over it."""
+    node = _Node(Token(lambda: TOKEN, in_file=False), 1)
+    with pytest.raises(Unauthenticated):
+        node.run(leave(node.hold, None))
+    assert not node.hold.released and not node.spawned and node.session.watched() == [node.hold]
+    node.run(release(node.hold))
+    assert node.hold.released and node.session.watched() == []

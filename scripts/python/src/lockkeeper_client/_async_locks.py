@@ -30,7 +30,7 @@ class AsyncHold(base.BaseHold):
         """Releases it; does nothing after the first time. Raises LockLost if it was lost.
 
         If no node answers in time it raises Unavailable or OutcomeUnknown. Then, and if the caller is cancelled, the
-        release continues in the background.
+        release continues in the background. So it does after Unauthenticated if the token is in a file.
         """
         await self._tasks.run(release.release(self._state))
 

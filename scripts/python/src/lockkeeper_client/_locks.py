@@ -23,6 +23,7 @@ class Hold(base.BaseHold):
         """Releases it; does nothing after the first time. Raises LockLost if it was lost.
 
         If no node answers in time it raises Unavailable or OutcomeUnknown, and the release continues in the background.
+        So it does after Unauthenticated if the token is in a file.
         """
         self._threads.run(release.release(self._state))
 

@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 from .clock import SECOND
-from .errors import HeldByOther, LockLost, NotHeld
+from .errors import Error, HeldByOther, LockLost, NotHeld
 from .link import Answer, Link, milliseconds
 from .metadata import Metadata
 from .poll import Poll
@@ -73,15 +73,18 @@ class LeaseState:
             return
         self.check()
         self.released = True
-        retry = self.link.retry()
+        retry = self.link.retry(repeated=self.link.passing)
         try:
             yield from retry.until_answered(lambda: self.link.call("release", self._named))
         except (NotHeld, HeldByOther) as error:
             # The first copy of a repeated release has released it.
             if not retry.in_doubt:
                 raise self._ended() from error
-        except BaseException:
-            self.link.spawn(self._release_again())
+        except BaseException as error:
+            if isinstance(error, Error) and not isinstance(error, retry.repeated):
+                self.released = False
+            else:
+                self.link.spawn(self._release_again())
             raise
 
     def _release_again(self) -> Steps[None]:
@@ -91,7 +94,7 @@ class LeaseState:
             ended = self.validity.is_passed(self.link.clock())
             return NotHeld(f"{self} has ended") if ended else None
 
-        retry = Retry(self.link.clock, 86_400 * SECOND, stop)
+        retry = Retry(self.link.clock, 86_400 * SECOND, stop, self.link.passing)
         yield from retry.until_answered(lambda: self.link.call("release", self._named))
 
     @property

@@ -8,9 +8,9 @@ from urllib.parse import quote, urlencode
 
 from .clock import MILLISECOND, SECOND, Clock
 from .endpoints import Endpoint, Endpoints
-from .errors import Error, Internal, InvalidArgument, OutcomeUnknown, Unavailable, error_of
+from .errors import Error, Internal, InvalidArgument, OutcomeUnknown, Unauthenticated, Unavailable, error_of
 from .http import Head, request
-from .retry import Retry
+from .retry import UNANSWERED, Retry
 from .steps import Exchange, Listen, Next, NotAnswered, NotSent, Steps, Stop, exchange, listen, never, next_part
 from .token import Token
 from .validity import Proof
@@ -81,15 +81,19 @@ class Link:
         self.spawn: Callable[[Steps[Any]], object] = drop
         """Runs an operation in the background. The driver sets it."""
         self._token = token
+        self.passing: tuple[type[Error], ...] = UNANSWERED
+        """Errors after which a release is repeated. A node that has not read its rules again refuses a new token."""
+        if token is not None and token.in_file:
+            self.passing = (*UNANSWERED, Unauthenticated)
 
     @property
     def attempt_timeout(self) -> int:
         """Time after which a silent node is left, in ns, so that another one can answer in time."""
         return self.request_timeout // 2
 
-    def retry(self, stop: Stop = never) -> Retry:
+    def retry(self, stop: Stop = never, repeated: tuple[type[Error], ...] = UNANSWERED) -> Retry:
         """Returns a retry with the patience of this client."""
-        return Retry(self.clock, self.request_timeout, stop)
+        return Retry(self.clock, self.request_timeout, stop, repeated)
 
     def call(self, path: str, fields: Fields, *, timeout: int | None = None, stop: Stop = never) -> Steps[Answer]:
         """Makes one attempt of a call in the namespace. Raises the error of its answer."""
@@ -120,7 +124,7 @@ class Link:
     def _request(self, endpoint: Endpoint, method: str, target: str, body: bytes | None, accept: str) -> bytes:
         headers = [("accept", accept)]
         if self._token is not None:
-            headers.append(("authorization", f"Bearer {self._token()}"))
+            headers.append(("authorization", f"Bearer {self._token.show()}"))
         return request(method, target, endpoint.authority, headers, body)
 
     def _attempt(self, method: str, target: str, body: bytes | None, timeout: int | None, stop: Stop) -> Steps[Answer]:
@@ -131,7 +135,7 @@ class Link:
         self._check_cluster(endpoint, head)
         try:
             return self._read(endpoint, sent, head, content)
-        except (Unavailable, OutcomeUnknown):
+        except self.passing:
             self.endpoints.failed(endpoint)
             raise
 

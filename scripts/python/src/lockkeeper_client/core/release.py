@@ -2,7 +2,7 @@
 
 import logging
 
-from .errors import Error, HeldByOther, LockLost, NotHeld, OutcomeUnknown, SessionEnded, Unavailable
+from .errors import Error, HeldByOther, LockLost, NotHeld, SessionEnded
 from .holds import HoldState
 from .lease import LeaseState
 from .steps import Steps
@@ -17,7 +17,8 @@ def release(hold: HoldState) -> Steps[None]:
     """Releases a hold; does nothing if it was released before.
 
     Raises LockLost if it was lost; the other locks of a lost set are released first. A release that is cancelled or not
-    answered continues in the background.
+    answered continues in the background. So does one whose token a node refuses, if a file has the token, because the
+    node may not know a new token yet. After any other refusal the hold is not released.
     """
     if hold.released:
         return
@@ -27,7 +28,7 @@ def release(hold: HoldState) -> Steps[None]:
     if lost is not None and (len(hold.tokens) == 1 or session.ended is not None):
         raise lost
     hold.released = lost is None
-    retry = session.link.retry(lambda: session.ended)
+    retry = session.link.retry(lambda: session.ended, session.link.passing)
     requests = [(session.draw()[0], name, token) for name, token in hold.tokens.items()]
     while requests:
         number, name, token = requests[0]
@@ -40,16 +41,26 @@ def release(hold: HoldState) -> Steps[None]:
             if error.reason not in HARMLESS:
                 lost = lost or _lost(hold, error.reason, error)
         except BaseException as error:
-            if not isinstance(error, Error) or isinstance(error, (Unavailable, OutcomeUnknown)):
+            if not isinstance(error, Error) or isinstance(error, retry.repeated):
                 for number, name, token in requests:
                     fields = {"lock": name, "token": str(token), "request": str(number)}
                     session.link.spawn(session.repeat("release", fields, number))
+            else:
+                _keep(hold, [number for number, _, _ in requests])
             if lost is not None and isinstance(error, Error):
                 raise lost from error
             raise
         requests.pop(0)
     if lost is not None:
         raise lost
+
+
+def _keep(hold: HoldState, unsent: list[int]) -> None:
+    """Watches over a hold again whose release was refused."""
+    hold.released = False
+    hold.session.add(hold)
+    for number in unsent:
+        hold.session.finish(number)
 
 
 def _lost(hold: HoldState, reason: str, error: Error) -> LockLost:
@@ -68,11 +79,12 @@ def leave(hold: HoldState | LeaseState, error: BaseException | None) -> Steps[No
     A lost hold raises LockLost if the body raised nothing; otherwise the error of the body gets a note. A release that
     is not answered raises nothing, because the work is done: it continues in the background.
     """
+    link = hold.session.link if isinstance(hold, HoldState) else hold.link
     try:
         yield from release(hold) if isinstance(hold, HoldState) else hold.release()
     except LockLost as lost:
         if error is None:
             raise
         error.add_note(str(lost))
-    except (Unavailable, OutcomeUnknown) as silent:
+    except link.passing as silent:
         log.warning("the release of %s continues in the background: %s", hold, silent)

@@ -9,6 +9,8 @@ from .steps import Pause, Result, Step, Steps, Stop, never
 
 PAUSE_MIN = 10 * MILLISECOND
 PAUSE_MAX = SECOND
+UNANSWERED: tuple[type[Error], ...] = (Unavailable, OutcomeUnknown)
+"""Errors of a request that has no final answer."""
 
 
 class Backoff:
@@ -43,12 +45,15 @@ class Retry:
     """Repeats the attempts of one caller. Its patience bounds an outage, and not the whole call.
 
     An outage begins with the first of several successive failures. An attempt that waits for a lock may take
-    `waiting` ns before its silence is a failure.
+    `waiting` ns before its silence is a failure. The errors in `repeated` are failures, and all others are answers.
     """
 
-    def __init__(self, clock: Clock, patience: int, stop: Stop = never) -> None:
+    def __init__(
+        self, clock: Clock, patience: int, stop: Stop = never, repeated: tuple[type[Error], ...] = UNANSWERED
+    ) -> None:
         self.in_doubt = False
         """Whether an attempt without an answer may have been executed."""
+        self.repeated = repeated
         self._clock = clock
         self._patience = patience
         self._stop = stop
@@ -66,7 +71,7 @@ class Retry:
             began = self._clock()
             try:
                 answer = yield from attempt()
-            except (Unavailable, OutcomeUnknown) as error:
+            except self.repeated as error:
                 self.in_doubt |= isinstance(error, OutcomeUnknown)
                 if self.in_doubt and not repeat_unknown:
                     raise

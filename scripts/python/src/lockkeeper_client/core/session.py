@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
-from .errors import Error, OutcomeUnknown, SessionEnded, Unavailable
+from .errors import Error, SessionEnded
 from .holds import HoldState
 from .link import Answer, Link, given
 from .metadata import Metadata
@@ -143,7 +143,7 @@ class Session:
         try:
             answer = yield from retry.until_answered(lambda: self.link.call(path, named))
         except Error as error:
-            if not isinstance(error, (Unavailable, OutcomeUnknown)):
+            if not isinstance(error, retry.repeated):
                 self.finish(number)
             raise
         self.finish(number)
@@ -151,7 +151,7 @@ class Session:
 
     def repeat(self, path: str, fields: dict[str, Any], number: int) -> Steps[Answer]:
         """Repeats a call until it is answered or the session has ended."""
-        retry = Retry(self.link.clock, self.ttl * 1_000, lambda: self.ended)
+        retry = Retry(self.link.clock, self.ttl * 1_000, lambda: self.ended, self.link.passing)
         return self.until_answered(retry, path, fields, number)
 
     def renewed(self, answer: Answer) -> None:

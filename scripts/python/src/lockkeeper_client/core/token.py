@@ -3,19 +3,25 @@
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TypeAlias
 
 from .endpoints import Endpoint, Endpoints
 from .errors import InvalidArgument, Unavailable
 
-Token: TypeAlias = Callable[[], str]
-"""Returns the token to show. Raises Unavailable if its file cannot be used now."""
-
 _TOKEN = re.compile("lkt_[0-9A-Za-z]{49}")
 _READ_BY_ALL = 0o004
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The source of the token to show. `show` raises Unavailable if its file cannot be used now."""
+
+    show: Callable[[], str] = field(repr=False)
+    in_file: bool
+    """Whether another token may replace it while the client runs."""
 
 
 def token_of(text: str | None, file: str | os.PathLike[str] | None, endpoints: Endpoints) -> Token | None:
@@ -28,11 +34,11 @@ def token_of(text: str | None, file: str | os.PathLike[str] | None, endpoints: E
     if text is not None:
         if _TOKEN.fullmatch(text) is None:
             raise InvalidArgument("token: `lkt_` and 49 letters and digits, as `lockkeeper auth token` makes it")
-        source: Token = partial(str, text)
+        source = Token(partial(str, text), in_file=False)
     elif path := file or os.environ.get("LOCKKEEPER_AUTH_TOKEN_FILE"):
-        source = partial(_read, Path(path))
+        source = Token(partial(_read, Path(path)), in_file=True)
         try:
-            source()
+            source.show()
         except Unavailable as error:
             raise InvalidArgument(f"token_file: {error.detail}") from error
     else:
