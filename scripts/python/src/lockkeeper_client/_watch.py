@@ -28,7 +28,10 @@ class Watch:
         return self._state.position
 
     def close(self) -> None:
-        """Ends the iteration, also one in another thread, for which it waits up to a second."""
+        """Ends the iteration, also one in another thread.
+
+        It waits until that thread notices: up to a second, or as long as its attempt to connect lasts.
+        """
         self._state.closed = True
         with self._turn:
             self._threads.disconnect(self._stream)
