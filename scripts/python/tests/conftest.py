@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from nodes import Nodes
+
+# A busy machine may stop the process within an example.
+settings.register_profile("lockkeeper", deadline=None)
+settings.load_profile("lockkeeper")
 
 
 @pytest.fixture(scope="session")

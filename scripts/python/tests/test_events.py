@@ -90,7 +90,7 @@ def test_a_function_that_fails_stops_nothing() -> None:
 
 
 def test_a_request_to_release_reaches_the_holder(nodes: Nodes) -> None:
-    """`ask` calls the function of the holder, which goes on to hold."""
+    """`ask` calls the function of the holder, which continues to hold."""
     with nodes.client() as lk, nodes.client() as other, lk.lock("events-ask") as hold:
         state = hold._state.session  # pyright: ignore[reportPrivateUsage]
         await_true(lambda: state.followed, "the stream of events")
