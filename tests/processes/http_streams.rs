@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, PATIENCE};
-use crate::http::HttpPort;
+use crate::http::{EventReader, HttpPort};
 
 fn ports(cluster: &Cluster) -> [HttpPort; 3] {
     [1, 2, 3].map(|node| HttpPort::new(&cluster.http(node)))
@@ -81,46 +81,59 @@ async fn a_watch_continues_at_another_node() {
     assert_eq!(old.status, 410, "it has no events from before its start");
 }
 
+/// Reads an event. If it grants the first lock, its token is added. Returns the position in `events-missed`.
+fn read_slowly(slow: &mut EventReader, tokens: &mut Vec<Value>) -> Option<String> {
+    let event = slow.next().expect("an event");
+    if event["event"] == "granted" && event["lock"] == "slow-00" {
+        tokens.push(event["token"].clone());
+    }
+    (event["event"] == "events-missed").then(|| event["resume"].as_str().expect("a position").to_owned())
+}
+
 /// A caller that reads too slowly gets the events that were kept for it, then `events-missed`, and continues at another
 /// node from the position in that event, without loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_caller_continues_after_missed_events() {
-    /// Each round has more than a hundred events. The kernel keeps about as many bytes as a hundred rounds have.
-    const ROUNDS: usize = 250;
+    /// Events that are read for each round, which has more than a hundred. A connection whose caller reads nothing for
+    /// 10 s is closed.
+    const READ: usize = 32;
     let cluster = Cluster::start().await;
     let [one, two, _] = ports(&cluster);
     let mut slow = one.follow("watch?prefix=slow-");
-    let writer = two.clone();
-    let writing = std::thread::spawn(move || {
-        let locks: Vec<_> = (0..64).map(|lock| json!({"lock": format!("slow-{lock:02}")})).collect();
-        let round = |round: usize| {
-            let handle = format!("h-{round}");
-            let opened = writer.post("sessions", json!({"handle": handle, "ttl_ms": 60_000}));
-            let session = opened.body["session"].as_str().expect("an id").to_owned();
-            let granted = writer.post("acquire", json!({"session": session, "handle": handle, "locks": locks}));
-            writer.post(&format!("sessions/{session}/close"), json!({"handle": handle}));
-            granted.body["locks"][0]["token"].clone()
-        };
-        (0..ROUNDS).map(round).collect::<Vec<_>>()
-    });
-    let token =
-        |event: &Value| (event["event"] == "granted" && event["lock"] == "slow-00").then(|| event["token"].clone());
-    let mut tokens = Vec::new();
-    let resume = loop {
-        let event = slow.next().expect("an event");
-        tokens.extend(token(&event));
-        if event["event"] == "events-missed" {
-            break event["resume"].as_str().expect("a position").to_owned();
+    let locks: Vec<_> = (0..64).map(|lock| json!({"lock": format!("slow-{lock:02}")})).collect();
+    let (mut granted, mut tokens) = (Vec::new(), Vec::new());
+    let mut write = || {
+        let handle = format!("h-{}", granted.len());
+        let opened = two.post("sessions", json!({"handle": handle, "ttl_ms": 60_000}));
+        let session = opened.body["session"].as_str().expect("an id").to_owned();
+        let acquired = two.post("acquire", json!({"session": session, "handle": handle, "locks": locks}));
+        two.post(&format!("sessions/{session}/close"), json!({"handle": handle}));
+        granted.push(acquired.body["locks"][0]["token"].clone());
+        granted.len()
+    };
+    // The kernel keeps events, too, usually about as many bytes as a hundred rounds have. If it keeps more, the node
+    // misses none, and the caller falls further behind.
+    let (mut rounds, begun) = (250, Instant::now());
+    let resume = 'missed: loop {
+        let mut written = 0;
+        for _ in 0..rounds {
+            assert!(begun.elapsed() < 3 * PATIENCE, "no missed events after {written} rounds");
+            written = write();
+            if let Some(resume) = (0..READ).find_map(|_| read_slowly(&mut slow, &mut tokens)) {
+                break 'missed resume;
+            }
         }
-        if !writing.is_finished() {
-            std::thread::sleep(Duration::from_millis(5));
+        while tokens.len() < written {
+            if let Some(resume) = read_slowly(&mut slow, &mut tokens) {
+                break 'missed resume;
+            }
         }
+        rounds *= 2;
     };
     assert!(slow.next().is_none(), "it is the last event");
-    let granted = writing.join().expect("it wrote");
     let mut rest = two.follow(&format!("watch?prefix=slow-&from={resume}"));
     while tokens.len() < granted.len() {
-        tokens.extend(token(&rest.next().expect("an event")));
+        assert_eq!(read_slowly(&mut rest, &mut tokens), None, "the rest is kept");
     }
     assert_eq!(tokens, granted);
 }
