@@ -121,7 +121,8 @@ async fn a_node_that_is_cut_off_reports_the_loss_in_time() {
     let granted = Instant::now();
     let (at, last) = lost.join().expect("read");
     assert_eq!([&last["event"], &last["reason"]], [&json!("lost"), &json!("deadline")]);
-    // This test may read the two streams at different speeds.
-    assert!(at < granted + Duration::from_secs(1), "reported {:?} after the next grant", at - granted);
+    // This test may read the two streams at different speeds. A node that reports the end of the session alone is late
+    // by almost the TTL of 4 s.
+    assert!(at < granted + Duration::from_secs(3), "reported {:?} after the next grant", at - granted);
     curl.wait().expect("ended");
 }
