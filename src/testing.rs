@@ -211,7 +211,7 @@ impl Cluster {
             clock.advance(step);
             left -= step;
             // The cluster refuses this command, and the refusal has its own log entry with a time stamp.
-            let (lock, handle) = (nobodys()?, Handle::from_random(0));
+            let (lock, handle) = (free_lock()?, Handle::from_random(0));
             match leader.submit(Call::new(Command::DropLease { lock, handle })).await {
                 Ok(_) | Err(ServiceError::Refused(_)) => {}
                 Err(error) => return Err(error),
@@ -233,7 +233,7 @@ impl Cluster {
     }
 }
 
-fn nobodys() -> Result<LockKey, Invalid> {
+fn free_lock() -> Result<LockKey, Invalid> {
     Ok(LockKey { namespace: Namespace::default(), name: LockName::parse("a-free-lock")? })
 }
 

@@ -363,8 +363,8 @@ fn every_part_of_a_message_has_its_comment() {
     for (path, text) in public_messages() {
         let mut comment = String::new();
         for (line, number) in text.lines().zip(1..) {
-            if let Some(said) = line.trim().strip_prefix("//") {
-                comment = comment + " " + said.trim();
+            if let Some(text) = line.trim().strip_prefix("//") {
+                comment = comment + " " + text.trim();
                 continue;
             }
             if let Some(name) = declared(line) {

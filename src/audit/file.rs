@@ -57,7 +57,7 @@ impl LogFile {
         let before = if log.bytes == 0 { File::open(log.older(1)) } else { Err(ErrorKind::NotFound.into()) };
         match before {
             // The node ended after the last file was full, and before this one had its first line.
-            Ok(before) => log.go_on(&last_of(before)?, at)?,
+            Ok(before) => log.continue_from(&last_of(before)?, at)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -92,11 +92,11 @@ impl LogFile {
         self.file = append_to(&self.path)?;
         self.bytes = 0;
         let last = Last { lines: self.lines, hash: std::mem::take(&mut self.hash), ended: true };
-        self.go_on(&last, at)
+        self.continue_from(&last, at)
     }
 
     /// Writes the first line of a file that continues another one.
-    fn go_on(&mut self, last: &Last, at: &str) -> io::Result<()> {
+    fn continue_from(&mut self, last: &Last, at: &str) -> io::Result<()> {
         (self.lines, self.hash) = (last.lines, last.hash.clone());
         self.append_here(&AuditRecord::new(CONTINUE, Phase::Done, "local"), at)
     }

@@ -30,7 +30,7 @@ pub(crate) struct Failure {
     /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
     /// Whether the detail already contains the next step.
-    pub(crate) says_next: bool,
+    pub(crate) names_next_step: bool,
     /// Whether nothing is printed, because the reader of standard output has closed it.
     pub(crate) silent: bool,
 }
@@ -39,12 +39,12 @@ impl Failure {
     /// Creates a failure with this code.
     pub(crate) fn new(word: ErrorCode, detail: impl Into<String>) -> Self {
         let (leader, cycle) = (None, Vec::new());
-        Self { word, detail: detail.into(), leader, cycle, exit: None, says_next: false, silent: false }
+        Self { word, detail: detail.into(), leader, cycle, exit: None, names_next_step: false, silent: false }
     }
 
     /// Creates the failure of a node that cannot run. The detail says why, and what to do.
     pub(crate) fn stopped(detail: impl Into<String>) -> Self {
-        Self { says_next: true, ..Self::new(ErrorCode::Internal, detail) }
+        Self { names_next_step: true, ..Self::new(ErrorCode::Internal, detail) }
     }
 
     /// Creates the failure of a wrong command line.
@@ -56,7 +56,7 @@ impl Failure {
     /// standard output is an error.
     pub(crate) fn unprinted(self) -> Self {
         let detail = format!("the grant could not be printed, so it was released: {}", self.detail);
-        Self { detail, silent: false, says_next: true, ..self }
+        Self { detail, silent: false, names_next_step: true, ..self }
     }
 
     /// The exit code.
@@ -109,8 +109,8 @@ impl Failure {
 impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
         // An error with a pause says when to try again.
-        let says_next = 0 < error.pause_ms();
-        Self { leader: error.leader().cloned(), says_next, ..Self::new(error.word(), error.to_string()) }
+        let names_next_step = 0 < error.pause_ms();
+        Self { leader: error.leader().cloned(), names_next_step, ..Self::new(error.word(), error.to_string()) }
     }
 }
 

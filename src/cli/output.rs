@@ -120,7 +120,7 @@ impl Output {
         }
         if !self.json {
             let mut lines = sentences(failure);
-            lines.extend(failure.next_step().filter(|_| !failure.says_next).map(|next| format!("  {next}")));
+            lines.extend(failure.next_step().filter(|_| !failure.names_next_step).map(|next| format!("  {next}")));
             self.complain(&format!("lockkeeper: {}", lines.join("\n")));
             return;
         }

@@ -137,7 +137,7 @@ impl Server {
                     | OpenNodeError::Audit { .. }
             );
             let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
-            Failure { says_next: true, ..Failure::new(word, error.to_string()) }
+            Failure { names_next_step: true, ..Failure::new(word, error.to_string()) }
         })?;
         let named = |port: Port, tls: &Option<PortTls>| tls.clone().map(|tls| (port.name(), tls));
         let tls: Vec<_> =
@@ -243,7 +243,7 @@ pub(super) fn check_certificates(config: &Config) -> Result<Vec<CertificateEnd>,
     let mut own = Vec::new();
     if let Protection::Tls { files, .. } = &config.tls.peer {
         let checked = PeerTls::new(files, &config.cluster, config.node);
-        let refused = |error: TlsError| Failure { says_next: true, ..Failure::usage(error.to_string()) };
+        let refused = |error: TlsError| Failure { names_next_step: true, ..Failure::usage(error.to_string()) };
         own.push(checked.map_err(refused)?.own());
     }
     for port in [Port::Client, Port::Http] {
@@ -258,7 +258,7 @@ pub(super) fn tls(config: &Config, port: Port) -> Result<Option<PortTls>, Failur
     let Protection::Tls { mode, files, client_cert_required } = protection else { return Ok(None) };
     let (required, plain) = (*client_cert_required, mode.accepts_plain());
     let tls = PortTls::for_clients(port, files, &config.cluster, required, plain);
-    tls.map(Some).map_err(|error| Failure { says_next: true, ..Failure::usage(error.to_string()) })
+    tls.map(Some).map_err(|error| Failure { names_next_step: true, ..Failure::usage(error.to_string()) })
 }
 
 async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> {
@@ -268,6 +268,6 @@ async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> 
             None => "give this node another address to listen on".to_owned(),
         };
         let detail = format!("cannot listen on {address} for {peers}: {error}; {next}");
-        Failure { says_next: true, ..Failure::new(ErrorCode::Unreachable, detail) }
+        Failure { names_next_step: true, ..Failure::new(ErrorCode::Unreachable, detail) }
     })
 }

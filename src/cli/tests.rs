@@ -128,7 +128,7 @@ fn proofs_are_files() {
 /// A usage error is one line that says what is wrong, even if the command does not exist.
 #[test]
 fn usage_errors_are_one_line() {
-    for (wrong, says) in [
+    for (wrong, expected) in [
         (&["acquire", "a", "--for", "10"][..], "did you mean 10s?"),
         (&["sessoins"], "unrecognized subcommand 'sessoins'"),
         (&["status", "--colour"], "unexpected argument '--colour'"),
@@ -136,9 +136,9 @@ fn usage_errors_are_one_line() {
         (&[], "a command is missing"),
         (&["member"], "a command is missing"),
     ] {
-        let said = what_is_wrong(&parsed(wrong).expect_err("wrong"));
-        assert!(said.contains(says) && !said.contains('\n') && !said.contains("Usage:"), "{said}");
-        assert!(!said.starts_with("error"), "{said}");
+        let message = what_is_wrong(&parsed(wrong).expect_err("wrong"));
+        assert!(message.contains(expected) && !message.contains('\n') && !message.contains("Usage:"), "{message}");
+        assert!(!message.starts_with("error"), "{message}");
     }
 }
 

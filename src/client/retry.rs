@@ -66,7 +66,7 @@ impl Retry {
     }
 
     /// Creates a retry that never gives up, for work that ends when the surrounding task is dropped.
-    pub(crate) fn for_ever(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn unlimited(clock: Arc<dyn Clock>) -> Self {
         Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
     }
 
@@ -74,7 +74,7 @@ impl Retry {
     pub(crate) fn patient_for(clock: Arc<dyn Clock>, patience: Option<Duration>) -> Self {
         match patience {
             Some(patience) => Self::new(clock, patience),
-            None => Self::for_ever(clock),
+            None => Self::unlimited(clock),
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
     /// The attempt is repeated until the service answers.
     #[tokio::test]
     async fn errors_are_retried_until_an_answer() {
-        let mut retry = Retry::for_ever(Arc::new(ManualClock::new(1)));
+        let mut retry = Retry::unlimited(Arc::new(ManualClock::new(1)));
         let mut tries = 0;
         let answer = retry.until_answered(|| {
             tries += 1;

@@ -17,7 +17,7 @@ const HEADER_BYTES: usize = 10;
 const ROUNDS_DEFAULT: u64 = 3_000;
 /// Memory that a decoder may use in addition to ten times its input: the text of an error, a future, the first elements
 /// of a list.
-const BESIDE_BYTES: u64 = 32 * 1024;
+const FIXED_BYTES: u64 = 32 * 1024;
 
 /// The memory of the longest lists of an entry with the shortest possible elements. Each element has a fixed size in
 /// memory, and while a list grows, its old and its new copy exist together.
@@ -33,7 +33,7 @@ pub(crate) type Sample = (String, Vec<u8>);
 /// Runs a decoder over this number of bytes, and fails if it uses more memory at once than is allowed.
 pub(crate) fn frugal<T>(what: &str, bytes: usize, decode: impl FnOnce() -> T) -> T {
     let (value, held) = held(decode);
-    assert!(held <= 10 * bytes as u64 + BESIDE_BYTES, "{what}: {held} bytes of memory for {bytes} of input");
+    assert!(held <= 10 * bytes as u64 + FIXED_BYTES, "{what}: {held} bytes of memory for {bytes} of input");
     value
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn attack(seed: u64, samples: &[Sample], mut read: impl FnMut(&str, &
 }
 
 /// The bytes of a damaged frame with a corrected length and checksum, so that its content is decoded.
-pub(crate) fn mended(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     let (header, payload) = bytes.split_at(bytes.len().min(HEADER_BYTES));
     let kind = header.first().copied().unwrap_or_default();
     frame_of(kind, payload)

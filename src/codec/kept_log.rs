@@ -9,20 +9,20 @@ use super::*;
 use crate::limits;
 use crate::machine::Machine;
 use crate::machine::tests::mirror::Watched;
-use crate::machine::tests::random::Story;
+use crate::machine::tests::random::Scenario;
 use crate::model::Command;
 
 const ENTRIES: usize = 150;
 
 /// The entries of a random scenario and their results, as this build makes them.
 fn today() -> Vec<Sample> {
-    let (mut story, mut watched, mut log) = (Story::new(77), Watched::default(), Vec::new());
+    let (mut scenario, mut watched, mut log) = (Scenario::new(77), Watched::default(), Vec::new());
     for _ in 0..ENTRIES {
-        let mut entry = story.entry(watched.machine.next_deadline());
+        let mut entry = scenario.entry(watched.machine.next_deadline());
         entry.commands.retain(|asked| !matches!(asked.command, Command::RaiseFeatures(_)));
         log.push(("entry".to_owned(), encode_entry(&entry).to_vec()));
         let applied = watched.apply(&entry);
-        story.learn(&entry, &applied);
+        scenario.learn(&entry, &applied);
     }
     let state = replayed(&log);
     log.push(("state".to_owned(), state));

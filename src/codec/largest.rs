@@ -155,9 +155,9 @@ fn outcomes() -> Vec<Outcome> {
         metadata: metadata(),
         since: TIME,
     };
-    let says = Metadata { who: text(999).as_str().into(), ..metadata() };
-    let says = Metadata { why: says.who.clone(), ..says };
-    let link = DeadlockLink::new((session(), owner()), &says, lock(), WaitReason::Closed);
+    let metadata = Metadata { who: text(999).as_str().into(), ..metadata() };
+    let metadata = Metadata { why: metadata.who.clone(), ..metadata };
+    let link = DeadlockLink::new((session(), owner()), &metadata, lock(), WaitReason::Closed);
     let breach = BreakReport { done: true, holder: seen(), last_seen: Some(TIME), next: Some(next) };
     let place = Place { lock: lock().name, place: u64::MAX, sequence: u64::MAX, held_by: Some(Box::new(seen())) };
     vec![
@@ -177,7 +177,7 @@ fn outcomes() -> Vec<Outcome> {
 
 /// A segment that was one byte below its bound when a record of the greatest length was appended.
 fn segment() -> Segment {
-    let (lock, says) = (lock(), text(limits::METADATA_BYTES_MAX));
+    let (lock, metadata) = (lock(), text(limits::METADATA_BYTES_MAX));
     let (owner, principal) = (owner(), principal());
     let why = Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal");
     let event = Event {
@@ -195,8 +195,8 @@ fn segment() -> Segment {
         passing: true,
         owner: Some(owner.as_str()),
         principal: principal.as_str(),
-        who: &says,
-        why: &says,
+        who: &metadata,
+        why: &metadata,
     };
     let draft = Draft {
         event: &event,

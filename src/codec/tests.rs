@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::machine::Machine;
 use crate::machine::tests::mirror::Watched;
-use crate::machine::tests::random::Story;
+use crate::machine::tests::random::Scenario;
 use crate::model::*;
 use crate::state::{Record, RecordKey};
 
@@ -79,12 +79,12 @@ fn newer_formats_are_refused_by_number() {
 #[test]
 fn random_entries_survive_the_round_trip() {
     for seed in 0..20 {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         for _ in 0..200 {
-            let entry = story.entry(watched.machine.next_deadline());
+            let entry = scenario.entry(watched.machine.next_deadline());
             assert_eq!(decode_entry(&encode_entry(&entry)).expect("decodes"), entry);
             let applied = watched.apply(&entry);
-            story.learn(&entry, &applied);
+            scenario.learn(&entry, &applied);
         }
     }
 }
@@ -93,11 +93,11 @@ fn random_entries_survive_the_round_trip() {
 #[test]
 fn machines_survive_the_bytes_of_their_records() {
     for seed in 100..120 {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         for index in 1..=200 {
-            let entry = story.entry(watched.machine.next_deadline());
+            let entry = scenario.entry(watched.machine.next_deadline());
             let applied = watched.apply(&entry);
-            story.learn(&entry, &applied);
+            scenario.learn(&entry, &applied);
             if index % 20 != 0 {
                 continue;
             }
@@ -290,12 +290,12 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
 
 /// The records of a small scenario that has every kind of record.
 pub(super) fn samples_of_records() -> Vec<(RecordKey, Record)> {
-    let (mut story, mut watched) = (Story::new(42), Watched::default());
+    let (mut scenario, mut watched) = (Scenario::new(42), Watched::default());
     let mut kinds = BTreeMap::new();
     for _ in 0..400 {
-        let entry = story.entry(watched.machine.next_deadline());
+        let entry = scenario.entry(watched.machine.next_deadline());
         let applied = watched.apply(&entry);
-        story.learn(&entry, &applied);
+        scenario.learn(&entry, &applied);
         for (key, record) in watched.machine.state().records() {
             let outcome = match &record {
                 Record::Finished(done) => word(&done.outcome),

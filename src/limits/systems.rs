@@ -11,7 +11,7 @@ pub const CONFIG_RETRY_MS: u64 = 500;
 /// Default wait for a lock of the config profile.
 pub const CONFIG_WAIT_MS: u64 = 20_000;
 /// Interval at which a waiter for a lock of the config profile reports that it still waits.
-pub const CONFIG_TELL_MS: u64 = 10_000;
+pub const CONFIG_LOG_MS: u64 = 10_000;
 /// Renewals of a lease lock within its period. With three, no more than half a period passes between two renewals.
 pub const LEASE_RENEWALS_A_PERIOD: u32 = 3;
 /// Retries for a lock of the config profile after a lost answer.

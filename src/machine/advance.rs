@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Machine;
-use super::replay::{Asks, At, Beside, BesideSets, Edge, Kept, Node, Passing, Replay, Turn};
+use super::replay::{Asks, At, ContestedClaim, ContestedClaims, Edge, Kept, Node, Passing, Replay, Turn};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
 use crate::state::{ClaimState, Lock, Purpose, Waiter};
 
@@ -126,8 +126,8 @@ impl Replay<'_> {
 
 impl Machine {
     /// The locks where this session has a claim and a set of another request waits.
-    fn claims_beside_sets(&self, session: SessionId) -> BesideSets<'_> {
-        let mut found: BesideSets<'_> = BTreeMap::new();
+    fn find_contested_claims(&self, session: SessionId) -> ContestedClaims<'_> {
+        let mut found: ContestedClaims<'_> = BTreeMap::new();
         let session = self.state.session(session);
         for (number, key, standing) in session.into_iter().flat_map(|session| session.claims()) {
             let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { continue };
@@ -135,38 +135,38 @@ impl Machine {
                 ClaimState::Holding(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), None),
                 ClaimState::Waiting(place) => (lock.queue.get(&place).map(|waiter| waiter.request.mode), Some(place)),
             };
-            let others = waits.is_none_or(|place| lock.has_sets_beside(place));
-            let beside = mode.filter(|_| others).map(|mode| Beside { lock, number, mode, waits });
-            found.entry(key).or_default().extend(beside);
+            let others = waits.is_none_or(|place| lock.has_other_sets(place));
+            let contested = mode.filter(|_| others).map(|mode| ContestedClaim { lock, number, mode, waits });
+            found.entry(key).or_default().extend(contested);
         }
-        found.retain(|_, beside| !beside.is_empty());
+        found.retain(|_, contested| !contested.is_empty());
         found
     }
 }
 
 impl<'m> Replay<'m> {
     /// The other locks where a set waits and this waiter's session has a claim of another request.
-    pub(super) fn may_pass_beside(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
+    pub(super) fn contested_locks(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
         let Some(RequestId { session, number }) = waiter.request.claim.request() else { return Vec::new() };
         if self.machine.state.session(session).is_none_or(|session| !session.has_several()) {
             return Vec::new();
         }
-        let beside = self.beside_sets(session);
-        let elsewhere = beside.iter().filter(|(key, _)| **key != at);
-        let others = elsewhere.filter_map(|(key, beside)| {
-            let other = beside.iter().find(|beside| beside.number != number)?;
+        let contested = self.contested_claims(session);
+        let elsewhere = contested.iter().filter(|(key, _)| **key != at);
+        let others = elsewhere.filter_map(|(key, contested)| {
+            let other = contested.iter().find(|contested| contested.number != number)?;
             Some((*key, other.lock))
         });
         others.collect()
     }
 
-    fn beside_sets(&mut self, session: SessionId) -> Rc<BesideSets<'m>> {
-        if let Some(known) = self.beside.get(&session) {
+    fn contested_claims(&mut self, session: SessionId) -> Rc<ContestedClaims<'m>> {
+        if let Some(known) = self.contested.get(&session) {
             return Rc::clone(known);
         }
-        let found = Rc::new(self.machine.claims_beside_sets(session));
+        let found = Rc::new(self.machine.find_contested_claims(session));
         self.spend(1 + self.machine.state.session(session).map_or(0, |session| session.locks()));
-        self.beside.insert(session, Rc::clone(&found));
+        self.contested.insert(session, Rc::clone(&found));
         found
     }
 
@@ -179,8 +179,8 @@ impl<'m> Replay<'m> {
         let mut passing = Passing::default();
         let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
         let Some(RequestId { session, number: own }) = waiter.request.claim.request() else { return passing };
-        let (beside, here) = (self.beside_sets(session), self.queues[at.queue].key);
-        let elsewhere = beside.iter().filter(|(key, _)| **key != here);
+        let (contested, here) = (self.contested_claims(session), self.queues[at.queue].key);
+        let elsewhere = contested.iter().filter(|(key, _)| **key != here);
         for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
             let theirs = Claim::Request(RequestId { session, number: claim.number });
             let sets =
@@ -210,7 +210,12 @@ impl<'m> Replay<'m> {
 
     /// The turns of which one must be granted before the set lacks what this claim has. `None` if the set lacks it
     /// already, or can lack it without a grant.
-    fn granted_first(&self, key: &LockKey, claim: &Beside<'m>, (place, set): (u64, &Waiter)) -> Option<Vec<At>> {
+    fn granted_first(
+        &self,
+        key: &LockKey,
+        claim: &ContestedClaim<'m>,
+        (place, set): (u64, &Waiter),
+    ) -> Option<Vec<At>> {
         let queue = *self.queue_numbers.get(key)?;
         let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
         match (claim.waits, claim.mode) {

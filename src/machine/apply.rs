@@ -16,12 +16,12 @@ impl Machine {
     ///
     /// Log time never goes back: an entry with an older stamp is applied at the current log time.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
-        self.apply_telling(index, entry, |_| ())
+        self.apply_with(index, entry, |_| ())
     }
 
     /// Like [`apply`](Self::apply), but calls `decided` after each command with the results so far, which do not change
     /// any more.
-    pub fn apply_telling(&mut self, index: u64, entry: &Entry, mut decided: impl FnMut(&Applied)) -> Applied {
+    pub fn apply_with(&mut self, index: u64, entry: &Entry, mut decided: impl FnMut(&Applied)) -> Applied {
         let previous = self.state.globals.now;
         self.state.globals.applied = index;
         self.state.globals.now = previous.max(entry.stamp);
@@ -92,7 +92,7 @@ impl Machine {
                 Ok(Outcome::Done)
             }
             Command::Document(command) => self.document(principal, command, *since),
-            Command::Announce(told) => self.announce(told),
+            Command::Announce(announcement) => self.announce(announcement),
             Command::RaiseFeatures(raise) => self.raise_features(raise),
             Command::ChangeSetting(setting) => self.change_setting(*setting),
             Command::EndSession(end) => self.end_session_of_another(principal, end),
@@ -194,12 +194,12 @@ impl Machine {
 
     /// Records what a node announces. The first announcement fixes the node's disk permanently; the rest may change
     /// later.
-    pub(super) fn announce(&mut self, told: &Announcement) -> Result<Outcome, Refusal> {
-        if self.state.nodes.get(&told.node).is_some_and(|known| known.disk != told.disk) {
-            return Err(Refusal::OtherDisk { node: told.node });
+    pub(super) fn announce(&mut self, announcement: &Announcement) -> Result<Outcome, Refusal> {
+        if self.state.nodes.get(&announcement.node).is_some_and(|known| known.disk != announcement.disk) {
+            return Err(Refusal::OtherDisk { node: announcement.node });
         }
-        self.state.nodes.insert(told.node, told.clone());
-        self.state.mark(RecordKey::Node(told.node));
+        self.state.nodes.insert(announcement.node, announcement.clone());
+        self.state.mark(RecordKey::Node(announcement.node));
         Ok(Outcome::Done)
     }
 
@@ -212,7 +212,7 @@ impl Machine {
     /// Raises the cluster's feature level to one that every voter supports. It never lowers the level.
     pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Result<Outcome, Refusal> {
         for node in &raise.voters {
-            let supports = self.state.nodes.get(node).map(|told| told.features);
+            let supports = self.state.nodes.get(node).map(|announcement| announcement.features);
             if supports.is_none_or(|level| level < raise.to) {
                 return Err(Refusal::FeaturesUnsupported { to: raise.to, node: *node, supports });
             }

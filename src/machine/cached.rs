@@ -45,7 +45,7 @@ impl Holder {
             return self.is_recalled().then_some("a hold is recalled and not cached");
         }
         // A hold that was handed over may keep its name closed for its previous holder.
-        let ends = self.ends_by_itself() || self.request.choices().delay_ms != 0;
+        let ends = self.ends_automatically() || self.request.choices().delay_ms != 0;
         let shared = self.request.mode != Mode::Exclusive || self.in_set() || 1 < self.entries().count();
         let named = self.request.owner.is_some() || self.request.choices().parent.is_some();
         let unsessioned = self.request.claim.request().is_none();

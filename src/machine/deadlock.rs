@@ -225,8 +225,8 @@ impl Machine {
             }
             for (_, key, standing) in session.claims() {
                 let ClaimState::Waiting(place) = standing else { continue };
-                let beside_sets = self.state.index.set_locks.contains(key) || changed.contains(key);
-                let waits = beside_sets.then(|| self.waits_at_place(key, place)).flatten();
+                let among_sets = self.state.index.set_locks.contains(key) || changed.contains(key);
+                let waits = among_sets.then(|| self.waits_at_place(key, place)).flatten();
                 owners.extend(waits.and_then(|(lock, waiter)| lock.endless_wait(waiter)));
             }
         }
@@ -282,7 +282,7 @@ impl Walk<'_> {
             }
             for (key, place) in &owned.waits {
                 let Some(lock) = self.machine.state.lock(key) else { continue };
-                self.waits_beside_sets(lock, *place)?;
+                self.waits_among_sets(lock, *place)?;
                 for (_, waiter) in lock.queue.range(place.saturating_add(1)..) {
                     self.step()?;
                     lock.endless_wait(waiter).map_or(ControlFlow::Continue(()), |other| self.meet(first, &other))?;
@@ -321,8 +321,8 @@ impl Walk<'_> {
     /// Stops if a wait of an owner in the walk can delay another wait through overtaking. When a wait next to the sets
     /// of others is granted, its session may overtake waiters of other locks, and so may sessions that hold permits of
     /// this lock. Until then, the other waits of those sessions depend on this one.
-    fn waits_beside_sets(&mut self, lock: &Lock, place: u64) -> ControlFlow<Possible> {
-        let Some(waiter) = lock.queue.get(&place).filter(|_| lock.has_sets_beside(place)) else {
+    fn waits_among_sets(&mut self, lock: &Lock, place: u64) -> ControlFlow<Possible> {
+        let Some(waiter) = lock.queue.get(&place).filter(|_| lock.has_other_sets(place)) else {
             return ControlFlow::Continue(());
         };
         self.other_waits(waiter.request.claim)?;

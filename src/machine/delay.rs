@@ -18,7 +18,7 @@ impl Machine {
     pub(super) fn begin_delay(&mut self, key: &LockKey, token: FencingToken, ended: &Holder, reason: EndReason) {
         let now = self.state.globals.now;
         let delay_ms = ended.request.choices().delay_ms.min(limits::LOCK_DELAY_MS_MAX);
-        let (involuntary, goes_on) = match reason {
+        let (involuntary, continues) = match reason {
             EndReason::Expired | EndReason::Lost => (true, false),
             EndReason::Released
             | EndReason::Cancelled
@@ -28,7 +28,7 @@ impl Machine {
             EndReason::HandedOver => (false, true),
         };
         let delay = (delay_ms != 0 && involuntary).then(|| now.after_ms(delay_ms));
-        let closed_until = ended.closed_until().filter(|until| now <= *until && !goes_on);
+        let closed_until = ended.closed_until().filter(|until| now <= *until && !continues);
         let Some(until) = delay.max(closed_until) else { return };
         let lost = delay.map(|delay| LostHold {
             mode: ended.request.mode,

@@ -63,8 +63,8 @@ impl Machine {
             for (token, holder) in holders.take(EXPLAINED_OBSTACLES_MAX) {
                 found.explanation.freed_by.push(self.held(key, token, holder));
             }
-            let room = EXPLAINED_OBSTACLES_MAX.saturating_sub(found.explanation.freed_by.len());
-            found.explanation.freed_by.extend(self.closed(key).take(room));
+            let left = EXPLAINED_OBSTACLES_MAX.saturating_sub(found.explanation.freed_by.len());
+            found.explanation.freed_by.extend(self.closed(key).take(left));
         }
         found.explanation
     }
@@ -131,7 +131,7 @@ impl Machine {
             Some(session) if lock.queue.has_sets() => self.passable(session, key),
             Some(_) | None => BTreeMap::new(),
         };
-        let room = EXPLAINED_OBSTACLES_MAX.saturating_sub(into.len() - before);
+        let left = EXPLAINED_OBSTACLES_MAX.saturating_sub(into.len() - before);
         let mut ahead = lock.queue.range(..sequence).rev().filter(|(at, other)| {
             let both_barge = waiter.barges() && other.barges();
             let fair = waiter.barges() && other.purpose == Purpose::Hold;
@@ -139,7 +139,7 @@ impl Machine {
                 && (fair || other.request.mode.conflicts_with(waiter.request.mode))
                 && !passable.contains_key(at)
         });
-        for (at, other) in ahead.by_ref().take(room) {
+        for (at, other) in ahead.by_ref().take(left) {
             let who = self.waiting(other);
             into.push(Obstacle { lock: key.clone(), why: WaitReason::StandsAhead, sequence: Some(*at), who });
         }

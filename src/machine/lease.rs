@@ -88,7 +88,7 @@ impl Machine {
             low: 0,
             high: limits::SESSIONLESS_AGE_MS_MAX,
             value: age_ms,
-            advice: BoundAdvice::AskAnew,
+            advice: BoundAdvice::NewRequest,
         })
     }
 

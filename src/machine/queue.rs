@@ -21,7 +21,7 @@ impl Machine {
         if self.is_closed() {
             return None;
         }
-        if lock.admits_nobody() {
+        if lock.is_full() {
             return None;
         }
         if faults::on(Fault::LifoQueue) {
@@ -37,7 +37,7 @@ impl Machine {
             if is_next(*first, waiter) {
                 return Some(*first);
             }
-            return if waiter.barges() { lock.queue.first_barging(|mode| self.has_room(lock, mode)) } else { None };
+            return if waiter.barges() { lock.queue.first_barging(|mode| self.has_capacity(lock, mode)) } else { None };
         }
         let mut may_pass = BTreeMap::new();
         let mut has_to_stay = |sequence: u64, waiter: &Waiter| {
@@ -56,7 +56,7 @@ impl Machine {
     }
 
     /// Whether the lock can have one more holder: the holders admit the mode, and their number is below its bound.
-    pub(super) fn has_room(&self, lock: &Lock, mode: Mode) -> bool {
+    pub(super) fn has_capacity(&self, lock: &Lock, mode: Mode) -> bool {
         lock.admits(mode) && self.quotas.one_more(QuotaKind::HoldersOfLock, lock.kept()).is_ok()
     }
 
@@ -77,7 +77,7 @@ impl Machine {
             }
             (Purpose::Hold | Purpose::Set, _) => {
                 let way = waiter.way();
-                self.has_room(lock, waiter.request.mode)
+                self.has_capacity(lock, waiter.request.mode)
                     && self.not_blocked_ahead(key, lock, (way, sequence), waiter.request.claim.session())
             }
         }
@@ -87,7 +87,7 @@ impl Machine {
     pub(super) fn member_fits(&self, key: &LockKey, lock: &Lock, sequence: u64, session: SessionId) -> bool {
         let Some(mode) = lock.queue.get(&sequence).map(|waiter| waiter.request.mode) else { return false };
         let way = Way { mode, barges: false };
-        self.has_room(lock, mode) && self.not_blocked_ahead(key, lock, (way, sequence), Some(session))
+        self.has_capacity(lock, mode) && self.not_blocked_ahead(key, lock, (way, sequence), Some(session))
     }
 
     /// Whether a new request may hold the lock at once: the holders admit it, and it overtakes only waiters that it may

@@ -29,7 +29,7 @@ pub(super) struct Replay<'m> {
     /// The turns of each waiting set, by its sequence number.
     pub(super) sets: Lookup<u64, Vec<At>>,
     /// The locks where sessions have claims next to waiting sets.
-    pub(super) beside: Lookup<SessionId, Rc<BesideSets<'m>>>,
+    pub(super) contested: Lookup<SessionId, Rc<ContestedClaims<'m>>>,
     /// Queues that are replayed to their end.
     whole_queues: Vec<(&'m LockKey, &'m Lock)>,
     /// Queues that may advance.
@@ -110,10 +110,10 @@ pub(super) struct Passing {
 }
 
 /// The locks where a session has a claim and a set of another request waits, of the same session or of another.
-pub(super) type BesideSets<'m> = BTreeMap<&'m LockKey, Vec<Beside<'m>>>;
+pub(super) type ContestedClaims<'m> = BTreeMap<&'m LockKey, Vec<ContestedClaim<'m>>>;
 
 /// A claim of a session for a lock where a set of another request waits.
-pub(super) struct Beside<'m> {
+pub(super) struct ContestedClaim<'m> {
     pub(super) lock: &'m Lock,
     pub(super) number: u64,
     pub(super) mode: Mode,
@@ -169,7 +169,7 @@ impl Machine {
             queues: Vec::new(),
             queue_numbers: Lookup::default(),
             sets: Lookup::default(),
-            beside: Lookup::default(),
+            contested: Lookup::default(),
             whole_queues: Vec::new(),
             work: Vec::new(),
             steps_left: *steps,
@@ -339,7 +339,7 @@ impl<'m> Replay<'m> {
             self.sets.entry(place).or_default().push(at);
         }
         if lock.queue.has_sets() {
-            let elsewhere = self.may_pass_beside(self.queues[queue].key, waiter);
+            let elsewhere = self.contested_locks(self.queues[queue].key, waiter);
             if !elsewhere.is_empty() || (barges && mode == Mode::Shared) {
                 self.queues[queue].passing.insert(at.turn, Passing::default());
             }

@@ -111,9 +111,9 @@ impl Machine {
         let (now, wall) = (self.state.globals.now, self.state.globals.wall);
         let Some(session) = self.state.sessions.get_mut(&id) else { return now };
         let old = session.record.deadline;
-        let told = now.after_ms(session.record.ttl_ms);
+        let promised = now.after_ms(session.record.ttl_ms);
         let early = faults::on(Fault::EarlyExpiry);
-        let new = if early { now.after_ms(session.record.ttl_ms / 4) } else { told };
+        let new = if early { now.after_ms(session.record.ttl_ms / 4) } else { promised };
         session.record.deadline = new;
         session.record.disconnected = false;
         session.record.renewed = now;
@@ -121,7 +121,7 @@ impl Machine {
         session.record.leaderless_ms = self.state.globals.leaderless_ms;
         self.state.mark(RecordKey::Session(id));
         self.state.index.move_deadline(Some(old), Some(new), DeadlineOf::Session(id));
-        told
+        promised
     }
 
     pub(super) fn disconnected(&mut self, id: SessionId, attachment: Attachment) -> Outcome {

@@ -21,7 +21,7 @@ impl Machine {
         let locks = all.filter(|(name, token)| !self.is_freed(&unlocking.namespace, name, *token)).count() as u64;
         let (_, left) = self.unlock_some(unlocking);
         if let Some(left) = left {
-            self.go_on_with(|unlocking| {
+            self.change_unlocking(|unlocking| {
                 // The rest of an earlier command with the same selection is part of this one.
                 unlocking.retain(|other| other.namespace != left.namespace || other.which != left.which);
                 unlocking.push(left);
@@ -34,7 +34,7 @@ impl Machine {
     pub(super) fn unlock_more(&mut self) -> usize {
         let Some(first) = self.state.globals.unlocking.first().cloned() else { return 0 };
         let (looked_at, left) = self.unlock_some(first);
-        self.go_on_with(|unlocking| match left {
+        self.change_unlocking(|unlocking| match left {
             Some(left) => unlocking[0] = left,
             None => drop(unlocking.remove(0)),
         });
@@ -42,7 +42,7 @@ impl Machine {
     }
 
     /// Changes the list of unfinished commands.
-    fn go_on_with(&mut self, change: impl FnOnce(&mut Vec<Unlocking>)) {
+    fn change_unlocking(&mut self, change: impl FnOnce(&mut Vec<Unlocking>)) {
         let before = self.state.globals.unlocking.first().map(|first| first.since);
         change(&mut self.state.globals.unlocking);
         let after = self.state.globals.unlocking.first().map(|first| first.since);

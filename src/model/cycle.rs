@@ -28,8 +28,8 @@ pub struct DeadlockLink {
 impl DeadlockLink {
     /// A link with the metadata's `who` and `why`, each cut after 64 bytes.
     #[must_use]
-    pub fn new((session, owner): (SessionId, Owner), says: &Metadata, lock: LockKey, why: WaitReason) -> Self {
-        Self { session, owner, who: cut(&says.who), what_for: cut(&says.why), lock, why }
+    pub fn new((session, owner): (SessionId, Owner), metadata: &Metadata, lock: LockKey, why: WaitReason) -> Self {
+        Self { session, owner, who: cut(&metadata.who), what_for: cut(&metadata.why), lock, why }
     }
 
     /// One sentence for each link of a cycle, without a full stop.
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn a_cycle_is_shown_in_sentences() {
         let lock = |name| LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") };
-        let link = |number, owner, says: &Metadata, name, why| {
+        let link = |number, owner, metadata: &Metadata, name, why| {
             let party = (SessionId::new(0, number), Owner::parse(owner).expect("legal"));
-            DeadlockLink::new(party, says, lock(name), why)
+            DeadlockLink::new(party, metadata, lock(name), why)
         };
         let ann = Metadata { who: "ann".into(), why: "é".repeat(40).into(), ..Metadata::default() };
         let cycle = [

@@ -77,13 +77,16 @@ mod tests {
     /// The name is the first text that the client stated, and a default if there is none.
     #[test]
     fn a_name_comes_from_the_first_known_text() {
-        let said = |who: &str, process: &str, host: &str, pid| {
+        let shown = |who: &str, process: &str, host: &str, pid| {
             let (who, process, host) = (who.into(), process.into(), host.into());
             Metadata { who, process, host, pid, ..Metadata::default() }.name().into_owned()
         };
-        assert_eq!(said("ann", "h:1:2:3", "h1", 9), "ann");
-        assert_eq!(said("", "h:1:2:3", "h1", 9), "h:1:2:3");
-        assert_eq!([said("", "", "h1", 9), said("", "", "", 9), said("", "", "h1", 0)], ["pid 9 on h1", "pid 9", "h1"]);
-        assert_eq!(said("", "", "", 0), "unnamed client");
+        assert_eq!(shown("ann", "h:1:2:3", "h1", 9), "ann");
+        assert_eq!(shown("", "h:1:2:3", "h1", 9), "h:1:2:3");
+        assert_eq!(
+            [shown("", "", "h1", 9), shown("", "", "", 9), shown("", "", "h1", 0)],
+            ["pid 9 on h1", "pid 9", "h1"]
+        );
+        assert_eq!(shown("", "", "", 0), "unnamed client");
     }
 }

@@ -48,7 +48,7 @@ mod tests {
     /// The error for a text that is too long names its field. A text of the greatest length is accepted.
     #[test]
     fn long_texts_are_refused() {
-        let told = |version: usize, http: usize| Announcement {
+        let announcement = |version: usize, http: usize| Announcement {
             node: 1,
             disk: 2,
             features: 1,
@@ -57,8 +57,8 @@ mod tests {
             rules: None,
         };
         let (version, http) = (limits::VERSION_BYTES_MAX, limits::ADDRESS_BYTES_MAX);
-        assert!(told(version, http).checked().is_ok());
-        assert_eq!(told(version + 1, http).checked().expect_err("long").field, "version");
-        assert_eq!(told(version, http + 1).checked().expect_err("long").field, "http");
+        assert!(announcement(version, http).checked().is_ok());
+        assert_eq!(announcement(version + 1, http).checked().expect_err("long").field, "version");
+        assert_eq!(announcement(version, http + 1).checked().expect_err("long").field, "http");
     }
 }

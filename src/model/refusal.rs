@@ -343,7 +343,7 @@ pub enum BoundAdvice {
     /// Use a session for long work, because a session is renewed. The upper bound is the cluster's setting `ttl_max`.
     HoldASession,
     /// Send a new request. This one may be a late duplicate of a request that is no longer remembered.
-    AskAnew,
+    NewRequest,
     /// Choose a value in bounds. After a restore, nothing is granted for the longest TTL. Below the shortest TTL, no
     /// session could be opened.
     RestoresWait,
@@ -391,7 +391,7 @@ fn advised(field: DurationField, value: u64, low: u64, advice: BoundAdvice) -> &
         }
         (BoundAdvice::RestoresWait, _) if value < low => ": no session could be opened with a shorter one",
         (BoundAdvice::RestoresWait, _) => ": a restore from a backup waits this long before it grants",
-        (BoundAdvice::AskAnew, _) => ": an older one might be a late duplicate; send a new request",
+        (BoundAdvice::NewRequest, _) => ": an older one might be a late duplicate; send a new request",
     }
 }
 

@@ -219,7 +219,7 @@ pub(super) async fn forward_unsent(node: Node) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::hostile::{attack, mended};
+    use crate::codec::hostile::{attack, with_checksum};
     use crate::model::{
         Claim, Command, FencingToken, LeaseRequestId, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget,
         SessionId,
@@ -267,8 +267,8 @@ mod tests {
     #[test]
     fn hostile_calls_between_nodes_are_values_or_errors() {
         let calls: Vec<_> = calls().iter().map(|call| ("call".to_owned(), call.encode().to_vec())).collect();
-        attack(4, &calls, |_, bytes| Forward::decode(&mended(bytes)).is_ok());
+        attack(4, &calls, |_, bytes| Forward::decode(&with_checksum(bytes)).is_ok());
         let answers: Vec<_> = answers().iter().map(|answer| ("answer".to_owned(), answer.encode().to_vec())).collect();
-        attack(5, &answers, |_, bytes| Forwarded::decode(&mended(bytes)).is_ok());
+        attack(5, &answers, |_, bytes| Forwarded::decode(&with_checksum(bytes)).is_ok());
     }
 }

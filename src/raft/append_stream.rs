@@ -115,7 +115,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             let deadline = self.waiting.front().map(|sent| sent.deadline);
             let held_until = self.held.as_ref().map(|held| held.until);
             if deadline.is_none() && held_until.is_none() && self.input_ended {
-                self.connection.went_well();
+                self.connection.succeeded();
                 return None;
             }
             tokio::select! {

@@ -147,7 +147,7 @@ impl Taken<'_> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut core = self.shared.core();
-        core.dirty.put_back(std::mem::take(&mut self.changes));
+        core.dirty.restore(std::mem::take(&mut self.changes));
         core.unwritten += self.unwritten;
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct Borrowed {
 
 impl Borrowed {
     /// Reports that the call was answered. A refusal is an answer, too.
-    pub(super) fn went_well(mut self) {
+    pub(super) fn succeeded(mut self) {
         self.well = true;
     }
 }
@@ -130,7 +130,7 @@ impl Connections {
                 async move {
                     for purpose in [Purpose::Pulse, Purpose::Entries, Purpose::Forward] {
                         match links.borrow(node, &address, purpose).await {
-                            Ok(borrowed) => borrowed.went_well(),
+                            Ok(borrowed) => borrowed.succeeded(),
                             Err(_) => return,
                         }
                     }

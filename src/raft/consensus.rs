@@ -309,9 +309,9 @@ impl Consensus {
     /// there is no quorum, no node leads until there is one again.
     pub async fn transfer(&self, to: u64) -> Result<(), ProposeError> {
         let mut views = self.watch();
-        let heard_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);
+        let contact_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);
         let view = views.borrow_and_update().clone();
-        if !view.can_take_over(to, heard_within) {
+        if !view.can_take_over(to, contact_within) {
             return Err(ProposeError::NotSent { leader: view.leader });
         }
         self.0.raft.trigger().transfer_leader(to).await.map_err(|_| ProposeError::Stopped)?;

@@ -98,7 +98,7 @@ impl Core {
         if let Some((claim, own)) = entry.digest.and_then(|claim| Some((claim, self.dirty.differing(claim)?))) {
             return Err(damaged(differing(id, claim, own)));
         }
-        Ok(self.machine.apply_telling(id.index, &entry, |so_far| {
+        Ok(self.machine.apply_with(id.index, &entry, |so_far| {
             if let Some(listener) = &listener {
                 listener.decided(so_far);
             }

@@ -100,7 +100,7 @@ impl DirtyRecords {
     }
 
     /// Makes changes pending again that no checkpoint has written.
-    pub(super) fn put_back(&mut self, taken: Changes) {
+    pub(super) fn restore(&mut self, taken: Changes) {
         let newer = std::mem::replace(&mut self.pending, taken);
         for (key, change) in newer {
             match self.pending.entry(key) {

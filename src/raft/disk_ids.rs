@@ -28,7 +28,7 @@ impl DiskIds {
     pub(super) fn follow(&self, machine: &Machine) {
         let mut table = self.table();
         if table.len() != machine.announcements().len() {
-            *table = machine.announcements().map(|told| (told.node, told.disk)).collect();
+            *table = machine.announcements().map(|announcement| (announcement.node, announcement.disk)).collect();
         }
     }
 

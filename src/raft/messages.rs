@@ -221,7 +221,7 @@ mod tests {
 
     /// The disk ids known to a node that has applied the announcements of nodes 1 and 2, whose disk ids are 11 and 22.
     fn known() -> DiskIds {
-        let told = |node: u64| Announcement {
+        let announcement = |node: u64| Announcement {
             node,
             disk: u128::from(node * 11),
             features: 1,
@@ -232,7 +232,7 @@ mod tests {
         let commands = [1, 2].map(|node| Submission {
             principal: Principal::default(),
             since: None,
-            command: Command::Announce(told(node)),
+            command: Command::Announce(announcement(node)),
         });
         let (stamp, wall) = (LogTime(1), WallTime(0));
         let mut machine = Machine::new();
@@ -246,12 +246,12 @@ mod tests {
     /// because otherwise no cluster could be founded.
     #[test]
     fn known_and_unknown_disks_pass() {
-        let (disks, nobody) = (known(), DiskIds::default());
+        let (disks, no_disks) = (known(), DiskIds::default());
         let header = me(2, 22).header(1, disks.of(1));
         assert_eq!(me(1, 11).check(Some(&header), &disks).expect("known"), 2);
-        let header = me(3, 99).header(1, nobody.of(1));
+        let header = me(3, 99).header(1, no_disks.of(1));
         assert_eq!(me(1, 11).check(Some(&header), &disks).expect("not known yet"), 3);
-        assert_eq!(me(1, 98).check(Some(&header), &nobody).expect("no node is known yet"), 3);
+        assert_eq!(me(1, 98).check(Some(&header), &no_disks).expect("no node is known yet"), 3);
     }
 
     /// A sender with another disk id than the known one is refused for every kind of call, and a receiver refuses calls

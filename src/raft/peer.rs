@@ -77,7 +77,7 @@ where
         let borrowed: Borrowed = network.links.borrow(target, address, purpose).await.map_err(never_sent)?;
         match run(borrowed.client.clone()).await {
             Ok(response) => {
-                borrowed.went_well();
+                borrowed.succeeded();
                 Ok(response.into_inner())
             }
             Err(status) => {
@@ -86,7 +86,7 @@ where
                 }
                 // A refusal is an answer, so the connection works.
                 if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
-                    borrowed.went_well();
+                    borrowed.succeeded();
                 }
                 Err(io::Error::other(format!("node {target} at {address}: {}", status.message())))
             }

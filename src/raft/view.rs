@@ -40,7 +40,7 @@ pub struct MemberView {
     /// The newest entry that the member is known to have; `None` on nodes other than the leader.
     pub matched: Option<u64>,
     /// When the member last answered; `None` on nodes other than the leader.
-    pub heard: Option<Instant>,
+    pub last_contact: Option<Instant>,
 }
 
 /// The state of Raft on one node.
@@ -78,21 +78,21 @@ impl View {
         self.own_term_applied && (alone || self.quorum_acked.is_some_and(|at| at.elapsed() <= acked_within))
     }
 
-    /// Whether `node` could take over at once: it votes, has the whole log, and answered within `heard_within`.
+    /// Whether `node` could take over at once: it votes, has the whole log, and answered within `contact_within`.
     #[must_use]
-    pub fn can_take_over(&self, node: u64, heard_within: Duration) -> bool {
-        self.can_take_over_after(0, node, heard_within)
+    pub fn can_take_over(&self, node: u64, contact_within: Duration) -> bool {
+        self.can_take_over_after(0, node, contact_within)
     }
 
     /// Whether `node` could take over once it has at most this many more entries.
     #[must_use]
-    pub fn can_take_over_after(&self, entries: u64, node: u64, heard_within: Duration) -> bool {
+    pub fn can_take_over_after(&self, entries: u64, node: u64, contact_within: Duration) -> bool {
         let Some(member) = self.members.get(&node) else { return false };
         self.role == Role::Leader
             && self.leader != Some(node)
             && member.voter
             && self.last <= member.matched.map(|matched| matched.saturating_add(entries))
-            && member.heard.is_some_and(|heard| heard.elapsed() <= heard_within)
+            && member.last_contact.is_some_and(|last_contact| last_contact.elapsed() <= contact_within)
     }
 }
 
@@ -114,8 +114,8 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
     let voters: Vec<u64> = membership.voter_ids().collect();
     let members = membership.nodes().map(|(id, member)| {
         let matched = metrics.replication.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| at.index));
-        let heard = metrics.heartbeat.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| anchor.of(**at)));
-        let view = MemberView { member: member.clone(), voter: voters.contains(id), matched, heard };
+        let last_contact = metrics.heartbeat.as_ref().and_then(|all| all.get(id)?.as_ref().map(|at| anchor.of(**at)));
+        let view = MemberView { member: member.clone(), voter: voters.contains(id), matched, last_contact };
         (*id, view)
     });
     let leads = metrics.state == ServerState::Leader;

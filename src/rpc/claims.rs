@@ -123,7 +123,7 @@ impl<S: LockService> Drop for CancelOnDrop<S> {
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (service, mut retry) = (self.service.clone(), Retry::for_ever(Arc::clone(&self.clock)));
+        let (service, mut retry) = (self.service.clone(), Retry::unlimited(Arc::clone(&self.clock)));
         self.tasks.run(async move {
             if let Err(error) = retry.until_answered(|| service.submit(cancel.clone())).await {
                 tracing::debug!(%error, "the claim of a cancelled call could not be withdrawn");

@@ -64,7 +64,7 @@ impl Fake {
     }
 
     /// Sends an event to all subscribers.
-    pub(super) async fn tell(&self, event: Event) {
+    pub(super) async fn send_event(&self, event: Event) {
         let subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for subscriber in subscribers {
             let _ = subscriber.send(Ok(event.clone())).await;

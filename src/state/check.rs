@@ -42,8 +42,8 @@ impl State {
                 return Err(format!("request {id}#{number} is live and finished"));
             }
         }
-        if let Some((id, told)) = self.nodes.iter().find(|(id, told)| **id != told.node) {
-            return Err(format!("node {} is filed as node {id}", told.node));
+        if let Some((id, announcement)) = self.nodes.iter().find(|(id, announcement)| **id != announcement.node) {
+            return Err(format!("node {} is filed as node {id}", announcement.node));
         }
         self.history.check()
     }

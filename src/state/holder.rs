@@ -203,7 +203,7 @@ impl Holder {
     }
 
     /// Whether the hold has a deadline in addition to its session's.
-    pub(crate) fn ends_by_itself(&self) -> bool {
+    pub(crate) fn ends_automatically(&self) -> bool {
         self.lease.is_some() || self.ends().is_some()
     }
 
@@ -251,6 +251,6 @@ impl Holder {
 
     /// The owner of the hold, if only a release or the end of its session ends the hold.
     pub(crate) fn endless_owner(&self) -> Option<OwnerKey> {
-        self.request.owner_key().filter(|_| !self.ends_by_itself())
+        self.request.owner_key().filter(|_| !self.ends_automatically())
     }
 }

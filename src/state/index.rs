@@ -144,14 +144,14 @@ impl Indexes {
         let Some(owner) = waiter.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.waits, (key.clone(), place)));
         // Such a hold may end while the run continues.
-        let endless = !waiter.ends_by_itself() && !waiter.is_for_a_while();
+        let endless = !waiter.ends_automatically() && !waiter.is_for_a_while();
         self.change_parent(owner, waiter.request.choices().parent.as_ref(), endless, change);
     }
 
     fn change_hold(&mut self, key: &LockKey, token: FencingToken, holder: &Holder, change: Change) {
         let Some(owner) = holder.request.owner_key() else { return };
         self.change_owned(owner.clone(), |owned| change.put(&mut owned.holds, (key.clone(), token)));
-        self.change_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_by_itself(), change);
+        self.change_parent(owner, holder.request.choices().parent.as_ref(), !holder.ends_automatically(), change);
     }
 
     fn change_parent(&mut self, child: OwnerKey, parent: Option<&Parent>, endless: bool, change: Change) {

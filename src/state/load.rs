@@ -55,8 +55,8 @@ impl State {
                 (RecordKey::FinishedLease(lock, id), Record::FinishedLease(take)) => {
                     state.finished_leases.insert((lock, id), take);
                 }
-                (RecordKey::Node(id), Record::Node(told)) => {
-                    state.nodes.insert(id, told);
+                (RecordKey::Node(id), Record::Node(announcement)) => {
+                    state.nodes.insert(id, announcement);
                 }
                 (RecordKey::History(namespace, number), Record::History(segment)) => {
                     segments.insert((namespace, number), segment);

@@ -96,7 +96,7 @@ impl Lock {
     }
 
     /// Whether no mode can be granted: the lock has an exclusive holder, or no permit is left.
-    pub(crate) fn admits_nobody(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         match self.kind {
             Kind::Lock => self.holders.values().next().is_some_and(|holder| holder.request.mode == Mode::Exclusive),
             Kind::Semaphore => !self.admits(Mode::Permits(1)),
@@ -104,7 +104,7 @@ impl Lock {
     }
 
     /// Whether a set waits here, not counting the waiter with this sequence number.
-    pub(crate) fn has_sets_beside(&self, sequence: u64) -> bool {
+    pub(crate) fn has_other_sets(&self, sequence: u64) -> bool {
         let own = self.queue.get(&sequence).is_some_and(|waiter| waiter.purpose == Purpose::Set);
         usize::from(own) < self.queue.sets()
     }
@@ -144,9 +144,9 @@ impl Lock {
     /// that it upgrades.
     pub(crate) fn endless_wait(&self, waiter: &Waiter) -> Option<OwnerKey> {
         let lasts = match waiter.purpose {
-            Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_by_itself()),
+            Purpose::Upgrade(token) => self.holders.get(&token).is_some_and(|holder| !holder.ends_automatically()),
             Purpose::Hold | Purpose::Set => true,
         };
-        waiter.request.owner_key().filter(|_| lasts && !waiter.ends_by_itself())
+        waiter.request.owner_key().filter(|_| lasts && !waiter.ends_automatically())
     }
 }

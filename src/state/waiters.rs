@@ -78,7 +78,7 @@ impl Waiter {
 
     /// Whether the wait can end without a grant or a cancel: it has a deadline, or it waits for a hold of its own
     /// owner.
-    pub(super) fn ends_by_itself(&self) -> bool {
+    pub(super) fn ends_automatically(&self) -> bool {
         self.deadline.is_some() || self.request.choices().reentry == Reentry::Wait
     }
 }

@@ -46,7 +46,7 @@ impl Queue {
 #[derive(Clone, Copy, PartialEq)]
 enum Others {
     /// No holder waits for it.
-    Nobody,
+    NoHolder,
     /// One holder of what it requests.
     OneHolder,
     /// Every holder of what it requests.
@@ -74,7 +74,7 @@ pub(crate) fn one_more_wait(timer: &Timer) {
         ("sets for a semaphore of 3", Queue::SetsForPermits(3)),
     ];
     let others = [
-        ("no holder waits back", Others::Nobody),
+        ("no holder waits back", Others::NoHolder),
         ("one holder waits back", Others::OneHolder),
         ("all holders wait back", Others::EveryHolder),
     ];
@@ -117,7 +117,7 @@ impl Scene {
             }
         }
         let back = match others {
-            Others::Nobody => 0,
+            Others::NoHolder => 0,
             Others::OneHolder => 1,
             Others::EveryHolder => holders,
         };
@@ -146,7 +146,7 @@ impl Scene {
         let (applied, took) = timed(&mut self.machine, &entry(0, [asked]));
         let refused = matches!(applied.commands[0].outcome, Outcome::Refused(Refusal::Deadlock { .. }));
         let one_of_many = others == Others::OneHolder && self.queue.limit().is_some_and(|limit| 1 < limit);
-        assert_eq!(refused, others != Others::Nobody && !one_of_many, "{:?}", applied.commands[0].outcome);
+        assert_eq!(refused, others != Others::NoHolder && !one_of_many, "{:?}", applied.commands[0].outcome);
         if !refused {
             let request = RequestId { session: self.last, number };
             let cancel = Command::Cancel { request };

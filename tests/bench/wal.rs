@@ -27,9 +27,9 @@ pub(crate) fn append_and_sync(timer: &Timer) {
 }
 
 fn durable(wal: &DiskWal, index: u64, bytes: &Bytes) {
-    let (told, synced) = mpsc::sync_channel(1);
+    let (sender, synced) = mpsc::sync_channel(1);
     let records = vec![(LogId::new(1, 1, index), bytes.clone())];
-    let done = Box::new(move |result| told.send(result).expect("the receiver waits"));
+    let done = Box::new(move |result| sender.send(result).expect("the receiver waits"));
     wal.append(records, done).expect("an open log");
     synced.recv().expect("reported once").expect("a disk that works");
 }

@@ -229,8 +229,8 @@ mod tests {
         let backwards = [at(0, 10, acquire(2)), at(11, 12, Did::End(token(2))), at(13, 20, acquire(1))];
         let stale = [at(0, 10, acquire(1)), at(11, 12, Did::End(token(1))), at(13, 20, look([1]))];
         let blind = [at(0, 10, acquire(1)), at(11, 12, look([])), unanswered(at(20, 0, Did::End(token(1))))];
-        let beside = [at(0, 10, acquire(1)), at(11, 12, Did::Acquire(token(2), Mode::Shared))];
-        for bad in [&overlap[..], &backwards, &stale, &blind, &beside] {
+        let too_early = [at(0, 10, acquire(1)), at(11, 12, Did::Acquire(token(2), Mode::Shared))];
+        for bad in [&overlap[..], &backwards, &stale, &blind, &too_early] {
             let rules: Vec<_> = broken(bad).into_iter().map(|violation| violation.rule).collect();
             assert_eq!(rules, [Rule::Linearizable], "{bad:?}");
         }

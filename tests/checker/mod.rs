@@ -26,7 +26,7 @@ pub(crate) struct History {
     /// During a run: for each client, the time since which its calls may not be recorded yet.
     pub(crate) open: BTreeMap<usize, Duration>,
     /// The events that each node reported to its watcher.
-    pub(crate) tellings: Vec<Telling>,
+    pub(crate) event_logs: Vec<EventLog>,
 }
 
 impl History {
@@ -82,7 +82,7 @@ pub(crate) struct Belief {
 
 /// The events of one node, in the order in which they arrived.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Telling {
+pub(crate) struct EventLog {
     pub(crate) events: Vec<Event>,
     /// Ranges of the log without a gap: after the first position, up to the second.
     pub(crate) stretches: Vec<(Position, Position)>,
@@ -96,7 +96,7 @@ pub(crate) enum Rule {
     /// Two nodes report the same event at the same position.
     NodesAgree,
     /// Together the nodes report all events.
-    NothingUntold,
+    NothingMissing,
     /// An exclusive holder is the only holder; shared holders are together only with shared holders.
     OneHolder,
     /// Waiters are granted in the order of the queue.
@@ -125,8 +125,8 @@ pub(crate) struct Violation {
 }
 
 /// The position up to which the nodes together reported all events.
-pub(crate) fn told_until(tellings: &[Telling]) -> Position {
-    let mut stretches: Vec<_> = tellings.iter().flat_map(|telling| telling.stretches.iter().copied()).collect();
+pub(crate) fn reported_until(event_logs: &[EventLog]) -> Position {
+    let mut stretches: Vec<_> = event_logs.iter().flat_map(|event_log| event_log.stretches.iter().copied()).collect();
     stretches.sort_unstable();
     let reach = |end, (from, to): (Position, Position)| if from <= end { to.max(end) } else { end };
     stretches.into_iter().fold(Position::default(), reach)
@@ -135,14 +135,14 @@ pub(crate) fn told_until(tellings: &[Telling]) -> Position {
 /// Checks all promises. During a run, it checks only those that can be decided already.
 pub(crate) fn check(history: &History, finished: bool) -> Vec<Violation> {
     let mut replay = Replay::default();
-    for telling in &history.tellings {
-        replay.in_order(telling);
+    for event_log in &history.event_logs {
+        replay.in_order(event_log);
     }
-    let end = told_until(&history.tellings);
-    let merged = replay.nodes_agree(&history.tellings);
+    let end = reported_until(&history.event_logs);
+    let merged = replay.nodes_agree(&history.event_logs);
     if finished && merged.keys().next_back().is_some_and(|last| *last > end) {
         let what = format!("no node reported the events after {end}");
-        replay.violations.push(Violation { rule: Rule::NothingUntold, what });
+        replay.violations.push(Violation { rule: Rule::NothingMissing, what });
     }
     for event in merged.range(..=end).map(|(_, event)| *event) {
         replay.step(event);
@@ -183,8 +183,8 @@ impl Replay {
         self.violations.push(Violation { rule, what });
     }
 
-    fn in_order(&mut self, telling: &Telling) {
-        for pair in telling.events.windows(2) {
+    fn in_order(&mut self, event_log: &EventLog) {
+        for pair in event_log.events.windows(2) {
             if pair[1].position <= pair[0].position {
                 self.broken(Rule::PositionsGrow, &pair[1], &format!("came after {}", pair[0].position));
             }
@@ -192,19 +192,19 @@ impl Replay {
     }
 
     /// Compares the events of the nodes and merges them.
-    fn nodes_agree<'a>(&mut self, tellings: &'a [Telling]) -> BTreeMap<Position, &'a Event> {
+    fn nodes_agree<'a>(&mut self, event_logs: &'a [EventLog]) -> BTreeMap<Position, &'a Event> {
         let mut merged: BTreeMap<Position, &Event> = BTreeMap::new();
-        for event in tellings.iter().flat_map(|telling| &telling.events) {
+        for event in event_logs.iter().flat_map(|event_log| &event_log.events) {
             let first = *merged.entry(event.position).or_insert(event);
             if first != event {
                 self.broken(Rule::NodesAgree, event, &format!("another node says {:?}", first.kind));
             }
         }
-        for telling in tellings {
-            let told: BTreeSet<Position> = telling.events.iter().map(|event| event.position).collect();
-            for (from, to) in &telling.stretches {
+        for event_log in event_logs {
+            let positions: BTreeSet<Position> = event_log.events.iter().map(|event| event.position).collect();
+            for (from, to) in &event_log.stretches {
                 for (position, event) in merged.range((Bound::Excluded(*from), Bound::Included(*to))) {
-                    if !told.contains(position) {
+                    if !positions.contains(position) {
                         self.broken(Rule::NodesAgree, event, "another node omits it");
                     }
                 }
@@ -343,14 +343,14 @@ impl Replay {
     /// be used again until the same lock is granted to another client. This needs only what the clients saw, and no
     /// node that could report the events in between.
     fn later_asked_are_larger(&mut self, beliefs: &[Belief]) {
-        let mut told: Vec<_> = beliefs.iter().collect();
-        told.sort_by_key(|belief| belief.begin);
+        let mut by_begin: Vec<_> = beliefs.iter().collect();
+        by_begin.sort_by_key(|belief| belief.begin);
         let mut asked: Vec<_> = beliefs.iter().collect();
         asked.sort_by_key(|belief| belief.asked);
-        let mut told = told.into_iter().peekable();
+        let mut by_begin = by_begin.into_iter().peekable();
         let (mut largest, mut of_locks, mut used) = (None, BTreeMap::new(), BTreeSet::new());
         for later in asked {
-            while let Some(earlier) = told.next_if(|earlier| earlier.begin < later.asked) {
+            while let Some(earlier) = by_begin.next_if(|earlier| earlier.begin < later.asked) {
                 largest = largest.max(Some(earlier.token));
                 let of_lock = of_locks.entry(&earlier.lock).or_insert(earlier.token);
                 *of_lock = earlier.token.max(*of_lock);

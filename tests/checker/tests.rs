@@ -61,14 +61,14 @@ fn event(index: u64, (subject, kind): What) -> Event {
 }
 
 /// The report of a node with these events, each in its own entry, starting at the first entry.
-fn telling(kinds: impl IntoIterator<Item = What>) -> Telling {
+fn event_log(kinds: impl IntoIterator<Item = What>) -> EventLog {
     let events: Vec<_> = (1..).zip(kinds).map(|(index, what)| event(index, what)).collect();
     let to = events.last().map_or(Position::default(), |event| event.position);
-    Telling { events, stretches: vec![(Position::default(), to)] }
+    EventLog { events, stretches: vec![(Position::default(), to)] }
 }
 
 fn history(kinds: impl IntoIterator<Item = What>) -> History {
-    History { tellings: vec![telling(kinds)], ..History::default() }
+    History { event_logs: vec![event_log(kinds)], ..History::default() }
 }
 
 fn belief(client: u64, counter: u64, mode: Mode, begin: u64, end: u64) -> Belief {
@@ -219,14 +219,14 @@ fn beliefs_that_overlap_are_seen() {
 #[test]
 fn tellings_that_differ_are_seen() {
     let mut twice = history([opened(1)]);
-    twice.tellings[0].events.push(event(1, opened(1)));
+    twice.event_logs[0].events.push(event(1, opened(1)));
     assert_eq!(broken(&twice), [Rule::PositionsGrow]);
     let mut differ = history([opened(1), opened(2)]);
-    differ.tellings.push(telling([opened(1), opened(3)]));
+    differ.event_logs.push(event_log([opened(1), opened(3)]));
     assert_eq!(broken(&differ), [Rule::NodesAgree]);
     let mut silent = history([opened(1), opened(2), opened(3)]);
-    silent.tellings.push(telling([opened(1), opened(2), opened(3)]));
-    silent.tellings[1].events.remove(1);
+    silent.event_logs.push(event_log([opened(1), opened(2), opened(3)]));
+    silent.event_logs[1].events.remove(1);
     assert_eq!(broken(&silent), [Rule::NodesAgree]);
 }
 
@@ -235,11 +235,11 @@ fn tellings_that_differ_are_seen() {
 fn a_gap_is_filled_by_another_node() {
     let at = |index| Position { index, n: 0 };
     let mut gap = history([opened(1), opened(2), opened(3)]);
-    gap.tellings[0].events.remove(1);
-    gap.tellings[0].stretches = vec![(at(0), at(1)), (at(2), at(3))];
-    assert_eq!(told_until(&gap.tellings), at(1));
-    assert_eq!(broken(&gap), [Rule::NothingUntold]);
-    gap.tellings.push(telling([opened(1), opened(2)]));
-    assert_eq!(told_until(&gap.tellings), at(3));
+    gap.event_logs[0].events.remove(1);
+    gap.event_logs[0].stretches = vec![(at(0), at(1)), (at(2), at(3))];
+    assert_eq!(reported_until(&gap.event_logs), at(1));
+    assert_eq!(broken(&gap), [Rule::NothingMissing]);
+    gap.event_logs.push(event_log([opened(1), opened(2)]));
+    assert_eq!(reported_until(&gap.event_logs), at(3));
     assert_eq!(broken(&gap), []);
 }

@@ -263,8 +263,8 @@ pub(crate) async fn transfers(count: usize) {
         calls.note("transfer", began, moved);
         let began = Instant::now();
         let output = block_in_place(|| cluster.command(&["ls"]).output()).expect("a command");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        commands.note("ls", began, if output.status.success() { Ok(()) } else { Err(said) });
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        commands.note("ls", began, if output.status.success() { Ok(()) } else { Err(stderr) });
     }
     calls.over.store(true, Ordering::Relaxed);
     while working.join_next().await.is_some() {}

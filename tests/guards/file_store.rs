@@ -35,12 +35,12 @@ impl GuardedFile {
 
     /// Writes as the holder with this token, which may write repeatedly.
     pub(crate) fn write(&self, token: u64, content: &[u8]) -> io::Result<Written> {
-        let turn = File::create(self.beside("turn"))?;
+        let turn = File::create(self.sibling("turn"))?;
         turn.lock()?;
         if let Some((newest, _)) = self.read()?.filter(|(newest, _)| token < *newest) {
             return Ok(Written::Stale { newest });
         }
-        let new = self.beside("new");
+        let new = self.sibling("new");
         let mut file = File::create(&new)?;
         file.write_all(format!("{token}\n").as_bytes())?;
         file.write_all(content)?;
@@ -64,7 +64,7 @@ impl GuardedFile {
         Ok(Some((token, bytes[end + 1..].to_vec())))
     }
 
-    fn beside(&self, what: &str) -> PathBuf {
+    fn sibling(&self, what: &str) -> PathBuf {
         let mut name = self.path.as_os_str().to_owned();
         name.push(format!(".{what}"));
         name.into()

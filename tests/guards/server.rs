@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Debian's user without rights, because PostgreSQL refuses to run as root.
-const NOBODY: u32 = 65_534;
+const OTHER_USER: u32 = 65_534;
 
 /// A running server.
 pub(crate) struct Server {
@@ -36,7 +36,7 @@ pub(crate) fn started() -> Option<Server> {
     };
     let server = Server { programs, folder: tempfile::tempdir().expect("a folder") };
     if runs_as_root() {
-        std::os::unix::fs::chown(server.folder.path(), Some(NOBODY), Some(NOBODY)).expect("given away");
+        std::os::unix::fs::chown(server.folder.path(), Some(OTHER_USER), Some(OTHER_USER)).expect("given away");
     }
     let data = server.data();
     server.run("initdb", &["-D", &data, "-U", "lockkeeper", "-A", "trust", "-E", "UTF8", "--no-sync"]);
@@ -70,7 +70,7 @@ impl Server {
         let mut command = Command::new(self.programs.join(program));
         command.args(arguments).current_dir(self.folder.path());
         if runs_as_root() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(OTHER_USER).gid(OTHER_USER);
         }
         // A server that outlives `pg_ctl` must not hold its pipes.
         command.stdout(std::process::Stdio::null()).output().expect("run")

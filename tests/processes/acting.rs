@@ -106,8 +106,8 @@ fn a_session_is_ended(endpoints: &str) {
     let ended = object(&ended.stdout);
     assert_eq!((&ended["session"], &ended["ended"]), (&Value::from(id.as_str()), &Value::from(true)));
     let held = held.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&held.stderr);
-    assert!(held.status.code() == Some(76) && said.contains("host replaced"), "{:?}: {said}", held.status);
+    let stderr = String::from_utf8_lossy(&held.stderr);
+    assert!(held.status.code() == Some(76) && stderr.contains("host replaced"), "{:?}: {stderr}", held.status);
     assert_eq!(shown(endpoints, "ac/end")["kind"], Value::Null, "no lock-delay");
     let again = output(endpoints, &["session", "end", &id, "--why", "host replaced", "--json"]);
     assert_eq!((again.status.code(), &object(&again.stderr)["error"]), (Some(65), &Value::from("session-ended")));

@@ -41,10 +41,10 @@ fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
 /// text for an unknown error.
 fn failed(cluster: &Cluster, code: i32, arguments: &[&str]) -> String {
     let output = run(cluster, arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-    assert!(!said.contains("please report it"), "{said}");
-    said
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    assert!(!stderr.contains("please report it"), "{stderr}");
+    stderr
 }
 
 /// Restores into a directory of this name and starts the node with the printed config.
@@ -112,9 +112,9 @@ async fn restored_clusters_never_repeat_a_token() {
     let status = closed.status_when(|status| status.leader.is_some()).await;
     assert!((500_000..=600_000).contains(&status.closed_ms), "{status:?}");
     let tried = run(&cluster, &["lock", "-n", "held", "--endpoints", &closed.client, "--json", "--", "true"]);
-    let said: Value = serde_json::from_slice(&tried.stderr).expect("an error");
-    assert_eq!((tried.status.code(), &said["error"]), (Some(75), &"not-acquired".into()));
-    assert!(said["detail"].as_str().unwrap().contains("was restored from a backup"), "{said}");
+    let stderr: Value = serde_json::from_slice(&tried.stderr).expect("an error");
+    assert_eq!((tried.status.code(), &stderr["error"]), (Some(75), &"not-acquired".into()));
+    assert!(stderr["detail"].as_str().unwrap().contains("was restored from a backup"), "{stderr}");
 }
 
 /// A damaged backup, a backup of another cluster, a file that is no backup, and a directory in use are refused with the
@@ -128,18 +128,21 @@ async fn an_unusable_backup_is_refused_by_name() {
     answer(&cluster, &["backup", backup]);
     let (bad_name, data_name) = (bad.to_str().unwrap(), data.to_str().unwrap());
     flipped(&file, &bad);
-    let said = failed(&cluster, 65, &["restore", bad_name, "--data", data_name]);
-    assert!(said.contains(bad_name) && said.contains("offset"), "{said}");
-    assert!(said.contains("use another one") && !said.contains("--help"), "{said}");
+    let stderr = failed(&cluster, 65, &["restore", bad_name, "--data", data_name]);
+    assert!(stderr.contains(bad_name) && stderr.contains("offset"), "{stderr}");
+    assert!(stderr.contains("use another one") && !stderr.contains("--help"), "{stderr}");
     fs::write(&bad, "notes").unwrap();
     assert!(failed(&cluster, 65, &["restore", bad_name, "--data", data_name]).contains("is not a whole backup"));
     let nowhere = cluster.folder().join("nope").join("x");
-    let said = refused(&cluster, &["backup", nowhere.to_str().unwrap()]);
-    assert!(said.contains(&format!("{}: ", nowhere.parent().unwrap().display())) && !said.contains("--help"), "{said}");
-    let said = refused(&cluster, &["restore", backup, "--data", data_name, "--cluster", "elsewhere"]);
-    assert!(said.contains("the backup is of, \"test\""), "{said}");
-    let said = refused(&cluster, &["restore", backup, "--data", data_name, "--node", "9"]);
-    assert!(said.contains("[1, 2, 3]"), "{said}");
+    let stderr = refused(&cluster, &["backup", nowhere.to_str().unwrap()]);
+    assert!(
+        stderr.contains(&format!("{}: ", nowhere.parent().unwrap().display())) && !stderr.contains("--help"),
+        "{stderr}"
+    );
+    let stderr = refused(&cluster, &["restore", backup, "--data", data_name, "--cluster", "elsewhere"]);
+    assert!(stderr.contains("the backup is of, \"test\""), "{stderr}");
+    let stderr = refused(&cluster, &["restore", backup, "--data", data_name, "--node", "9"]);
+    assert!(stderr.contains("[1, 2, 3]"), "{stderr}");
     assert!(!data.exists());
     let in_use = cluster.folder().join("n1");
     assert!(refused(&cluster, &["restore", backup, "--data", in_use.to_str().unwrap()]).contains("is not empty"));
@@ -154,8 +157,8 @@ async fn a_node_makes_few_backups_in_a_minute() {
     let endpoint = cluster.endpoints().swap_remove(0);
     let backup = || run(&cluster, &["backup", "-", "--endpoints", &endpoint]);
     let refused = (0..4).map(|_| backup()).find(|made| !made.status.success()).expect("one of four is refused");
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(69), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(69), "{stderr}");
     let why = "the node has made 3 backups in the last minute, its limit; name another node with --endpoints; ";
-    assert!(said.contains(why) && said.contains("try again in ") && !said.contains("later"), "{said}");
+    assert!(stderr.contains(why) && stderr.contains("try again in ") && !stderr.contains("later"), "{stderr}");
 }

@@ -57,33 +57,33 @@ async fn two_clusters_behind_one_list_are_a_usage_error() {
     let mixed = [other.node.client.as_str(), one.node.client.as_str()];
     let lock = ["lock", "nightly", "--", "true"];
 
-    let (code, _, said) = ran(command(&mixed, &lock));
-    assert_eq!(code, Some(64), "{said}");
+    let (code, _, stderr) = ran(command(&mixed, &lock));
+    assert_eq!(code, Some(64), "{stderr}");
     for named in [&one.cluster_id, &other.cluster_id, &one.node.client, &other.node.client] {
-        assert!(said.contains(named) && said.contains("--cluster"), "{said}");
+        assert!(stderr.contains(named) && stderr.contains("--cluster"), "{stderr}");
     }
-    let (code, _, said) = ran(command(&mixed, &["status", "--json"]));
-    let error: Value = serde_json::from_str(&said).expect("one object");
+    let (code, _, stderr) = ran(command(&mixed, &["status", "--json"]));
+    let error: Value = serde_json::from_str(&stderr).expect("one object");
     assert_eq!((code, &error["error"], &error["exit"]), (Some(64), &"invalid".into(), &64.into()));
     assert!(error["detail"].as_str().expect("a text").contains(&one.cluster_id), "{error}");
 
     let warning = format!("{} belongs to cluster {} and is left out", other.node.client, other.cluster_id);
-    let (code, _, said) = ran(command(&mixed, &[&["--cluster", &one.cluster_id], &lock[..]].concat()));
-    assert_eq!((code, said.matches(&warning).count()), (Some(0), 1), "{said}");
+    let (code, _, stderr) = ran(command(&mixed, &[&["--cluster", &one.cluster_id], &lock[..]].concat()));
+    assert_eq!((code, stderr.matches(&warning).count()), (Some(0), 1), "{stderr}");
     let mut by_variable = command(&mixed, &["status", "--json"]);
     by_variable.env("LOCKKEEPER_CLUSTER", &one.cluster_id);
-    let (code, shown, said) = ran(by_variable);
+    let (code, shown, stderr) = ran(by_variable);
     let status: Value = serde_json::from_str(&shown).expect("an object");
-    assert_eq!((code, &status["cluster_id"]), (Some(0), &Value::from(one.cluster_id.as_str())), "{said}");
+    assert_eq!((code, &status["cluster_id"]), (Some(0), &Value::from(one.cluster_id.as_str())), "{stderr}");
     assert_eq!(status["cluster"], "one");
 
     let unknown = "0123456789abcdef".repeat(2);
-    let (code, _, said) = ran(command(&mixed, &[&["--cluster", &unknown], &lock[..]].concat()));
-    assert_eq!(code, Some(64), "{said}");
-    assert!([&unknown, &one.cluster_id, &other.cluster_id].iter().all(|id| said.contains(id.as_str())), "{said}");
-    let (code, _, said) = ran(command(&mixed, &["--cluster", "one", "status"]));
-    assert_eq!(code, Some(64), "{said}");
-    assert!(said.contains("--cluster") && said.contains("32 hexadecimal digits"), "{said}");
+    let (code, _, stderr) = ran(command(&mixed, &[&["--cluster", &unknown], &lock[..]].concat()));
+    assert_eq!(code, Some(64), "{stderr}");
+    assert!([&unknown, &one.cluster_id, &other.cluster_id].iter().all(|id| stderr.contains(id.as_str())), "{stderr}");
+    let (code, _, stderr) = ran(command(&mixed, &["--cluster", "one", "status"]));
+    assert_eq!(code, Some(64), "{stderr}");
+    assert!(stderr.contains("--cluster") && stderr.contains("32 hexadecimal digits"), "{stderr}");
 }
 
 /// Reads the cluster id from each node. All must be equal.
@@ -123,11 +123,11 @@ async fn a_cluster_that_is_founded_again_has_a_new_id() {
     let endpoints = cluster.endpoints();
     let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
     let named = |id: &str| ran(command(&endpoints, &["--cluster", id, "lock", "nightly", "--", "true"]));
-    let (code, _, said) = named(&old);
-    assert_eq!(code, Some(64), "{said}");
-    assert!(said.contains(&old) && said.contains(&new), "{said}");
-    let (code, _, said) = named(&new);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, _, stderr) = named(&old);
+    assert_eq!(code, Some(64), "{stderr}");
+    assert!(stderr.contains(&old) && stderr.contains(&new), "{stderr}");
+    let (code, _, stderr) = named(&new);
+    assert_eq!(code, Some(0), "{stderr}");
 }
 
 /// The first line of `status` is the id that `--cluster` takes. A command under `lock` gets that id in its environment
@@ -136,13 +136,13 @@ async fn a_cluster_that_is_founded_again_has_a_new_id() {
 async fn status_shows_the_id_that_names_a_cluster() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = One::start("one", folder.path()).await;
-    let (code, shown, said) = ran(command(&[&one.node.client], &["status"]));
-    assert_eq!((code, shown.lines().next()), (Some(0), Some(&*format!("cluster_id {}", one.cluster_id))), "{said}");
+    let (code, shown, stderr) = ran(command(&[&one.node.client], &["status"]));
+    assert_eq!((code, shown.lines().next()), (Some(0), Some(&*format!("cluster_id {}", one.cluster_id))), "{stderr}");
     let script = "echo \"<$LOCKKEEPER_CLUSTER>\"";
     for (named, expected) in [(&["--cluster", &one.cluster_id][..], &*one.cluster_id), (&[], "")] {
         let lock = [named, &["lock", "nightly", "--", "sh", "-c", script]].concat();
-        let (code, shown, said) = ran(command(&[&one.node.client], &lock));
-        assert_eq!((code, shown.trim()), (Some(0), &*format!("<{expected}>")), "{said}");
+        let (code, shown, stderr) = ran(command(&[&one.node.client], &lock));
+        assert_eq!((code, shown.trim()), (Some(0), &*format!("<{expected}>")), "{stderr}");
     }
 }
 
@@ -153,13 +153,13 @@ async fn a_wrong_port_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = One::start("one", folder.path()).await;
     let [http, peer] = one.others.each_ref().map(String::as_str);
-    let (code, _, said) = ran(command(&[http, peer, &one.node.client], &["lock", "nightly", "--", "true"]));
-    assert_eq!(code, Some(0), "{said}");
+    let (code, _, stderr) = ran(command(&[http, peer, &one.node.client], &["lock", "nightly", "--", "true"]));
+    assert_eq!(code, Some(0), "{stderr}");
     for port in [http, peer] {
-        assert!(said.contains(&format!("{port} is not a lockkeeper client port")), "{said}");
+        assert!(stderr.contains(&format!("{port} is not a lockkeeper client port")), "{stderr}");
     }
-    let (code, _, said) = ran(command(&[http, peer], &["--timeout", "1s", "status", "--json"]));
-    let error: Value = serde_json::from_str(&said).expect("one object");
+    let (code, _, stderr) = ran(command(&[http, peer], &["--timeout", "1s", "status", "--json"]));
+    let error: Value = serde_json::from_str(&stderr).expect("one object");
     assert_eq!((code, &error["error"]), (Some(69), &"unreachable".into()));
     for port in [http, peer] {
         let sentence = format!("{port} is not a lockkeeper client port");

@@ -17,8 +17,8 @@ async fn await_stop(cluster: &mut Cluster, node: usize) {
         tokio::time::sleep(POLL).await;
     }
     assert_eq!(cluster.await_end(node), Some(70));
-    let said = cluster.log(node);
-    let line = said.lines().rev().find(|line| line.contains(&format!("node {node} stopped"))).expect("a last line");
+    let log = cluster.log(node);
+    let line = log.lines().rev().find(|line| line.contains(&format!("node {node} stopped"))).expect("a last line");
     assert!(line.contains("the state here differs from that of most voters after log entry"), "{line}");
     assert!(line.contains("lockkeeper member add"), "{line}");
 }

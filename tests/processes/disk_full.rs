@@ -34,8 +34,8 @@ async fn a_node_on_a_full_disk_says_so_and_loses_nothing() {
         }
     }
     assert_eq!(node.ended().and_then(|ended| ended.code()), Some(70), "{}", node.log());
-    let said = node.log();
-    let last = said.lines().last().expect("a last line");
+    let log = node.log();
+    let last = log.lines().last().expect("a last line");
     assert!(last.contains("node 1 stopped: ") && last.contains("cannot ") && last.contains("free space"), "{last}");
     assert!(last.contains(folder.path().to_str().unwrap()), "{last}");
 

@@ -120,8 +120,8 @@ async fn a_damaged_node_is_replaced_while_clients_work() {
     damage_log(&cluster, damaged);
     cluster.spawn(damaged);
     assert_eq!(cluster.await_end(damaged), Some(70), "{}", cluster.log(damaged));
-    let said = cluster.log(damaged);
-    let last = said.lines().rev().find(|line| line.contains("is damaged at offset")).expect("a line");
+    let log = cluster.log(damaged);
+    let last = log.lines().rev().find(|line| line.contains("is damaged at offset")).expect("a line");
     assert!(last.contains("wal") && last.contains("lockkeeper member add"), "{last}");
 
     let node = added(&cluster);

@@ -51,8 +51,8 @@ struct Line {
 
 impl Line {
     fn exit_code(&self) -> u8 {
-        let said = self.command.rsplit_once("# exit code ").map(|(_, code)| code.trim().parse());
-        said.and_then(Result::ok).unwrap_or(0)
+        let code = self.command.rsplit_once("# exit code ").map(|(_, code)| code.trim().parse());
+        code.and_then(Result::ok).unwrap_or(0)
     }
 }
 

@@ -91,8 +91,8 @@ async fn a_minority_grants_nothing() {
     }
     let output =
         cluster.command(&["lock", "-n", "mute", "--timeout", "2s", "--json", "--", "true"]).output().expect("ran");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(69), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(69), "{stderr}");
     cluster.spawn(down[0]);
     cluster.await_leader().await;
     let status = cluster.command(&["lock", "mute", "--", "true"]).status().expect("ran");
@@ -205,7 +205,7 @@ async fn a_damaged_mirror_is_rebuilt_and_a_damaged_log_is_refused() {
     fs::write(&log, bytes).expect("damaged");
     cluster.spawn(node);
     assert_eq!(cluster.await_end(node), Some(70), "{}", cluster.log(node));
-    let said = cluster.log(node);
-    assert!(said.contains("wal"), "{said}");
+    let stderr = cluster.log(node);
+    assert!(stderr.contains("wal"), "{stderr}");
     client.lock("on").acquire().await.expect("the others serve").release().await.expect("released");
 }

@@ -12,9 +12,9 @@ fn last_line(cluster: &Cluster, config: &str) -> String {
     fs::write(&path, config).expect("a config");
     let output = Command::new(env!("CARGO_BIN_EXE_lockkeeper")).args(["serve", "--config"]).arg(path).output();
     let output = output.expect("ran");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(70), "{said}");
-    said.lines().last().expect("a last line").to_owned()
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(70), "{stderr}");
+    stderr.lines().last().expect("a last line").to_owned()
 }
 
 /// The config has a timing that differs from the cluster's, a data directory in use, or the directory of another node.

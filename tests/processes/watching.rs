@@ -141,16 +141,16 @@ async fn a_wait_with_a_limit_says_whether_the_name_is_free() {
     guard.lost().await;
     let free = |name: &str, longest: &str| {
         let output = cluster.command(&["wait", name, "-w", longest, "--json"]).output().unwrap();
-        let said = if output.status.success() { object(&output.stdout) } else { object(&output.stderr) };
-        (output.status.code(), said)
+        let answer = if output.status.success() { object(&output.stdout) } else { object(&output.stderr) };
+        (output.status.code(), answer)
     };
     for longest in ["0s", "100ms"] {
         for name in ["wa/held", "wa/pool", "wa/closed"] {
-            let (code, said) = free(name, longest);
-            assert_eq!((code, &said["error"]), (Some(75), &"not-acquired".into()), "{name} within {longest}");
+            let (code, answer) = free(name, longest);
+            assert_eq!((code, &answer["error"]), (Some(75), &"not-acquired".into()), "{name} within {longest}");
         }
-        let (code, said) = free("wa/never", longest);
-        assert_eq!((code, &said["free"]), (Some(0), &true.into()), "{said}");
+        let (code, answer) = free("wa/never", longest);
+        assert_eq!((code, &answer["free"]), (Some(0), &true.into()), "{answer}");
     }
 }
 

@@ -52,10 +52,10 @@ async fn await_refusal(cluster: &mut Cluster, node: usize) {
         assert!(started.elapsed() < PATIENCE, "the wiped node {node} still runs");
         tokio::time::sleep(POLL).await;
     };
-    let said = cluster.log(node);
-    assert_eq!(ended.code(), Some(70), "{said}");
-    assert!(said.contains(&format!("node {node} stopped: node {node} has another disk")), "{said}");
-    assert!(said.contains("give the new disk a new node id"), "{said}");
+    let log = cluster.log(node);
+    assert_eq!(ended.code(), Some(70), "{log}");
+    assert!(log.contains(&format!("node {node} stopped: node {node} has another disk")), "{log}");
+    assert!(log.contains("give the new disk a new node id"), "{log}");
 }
 
 /// A follower that lost its directory is refused and stops, and the other two keep serving. With its old directory it

@@ -3,7 +3,9 @@
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::query_request::Query;
 
-use super::calls::{Holder, acquired, in_use, key, lease, locks, named, opened, release_of, released, said, wanted};
+use super::calls::{
+    Holder, acquired, code_and_advice, in_use, key, lease, locks, named, opened, release_of, released, wanted,
+};
 
 /// A field that only a session or only a lease has is refused by its name in a request of the other kind, and the
 /// request changes nothing. A request without a holder, or with another namespace than its session's, is refused as
@@ -27,7 +29,7 @@ async fn a_field_of_the_other_kind_of_holder_is_refused() {
     ];
     for (field, asked) in acquires {
         let status = locks.acquire(asked).await.expect_err(field);
-        assert_eq!(said(&status), ("invalid", "give_up"), "{field}: {status:?}");
+        assert_eq!(code_and_advice(&status), ("invalid", "give_up"), "{field}: {status:?}");
         assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
     }
     let released = |holder| release_of("misplaced", holder, 7);

@@ -142,7 +142,7 @@ pub(super) async fn in_use(locks: &Locks, lock: &str, holders: usize, waiters: u
 }
 
 /// Returns the name and the advice of an error, as a client without our messages reads them.
-pub(super) fn said(status: &Status) -> (&str, &str) {
+pub(super) fn code_and_advice(status: &Status) -> (&str, &str) {
     let text = |key: &str| status.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     (text("lockkeeper-error"), text("lockkeeper-advice"))
 }
@@ -185,7 +185,7 @@ async fn five_calls_are_enough() {
         let closed = pb::CloseSession { session: Some(session), ..Default::default() };
         locks.close_session(closed).await.expect("closed");
         let gone = locks.keep_alive(kept).await.expect_err("closed");
-        assert_eq!(said(&gone), ("session-ended", "give_up"), "{gone:?}");
+        assert_eq!(code_and_advice(&gone), ("session-ended", "give_up"), "{gone:?}");
     }
 }
 
@@ -292,7 +292,7 @@ async fn a_cancel_that_crosses_the_answer_leaves_what_a_repeat_finds() {
         match acquired(&locks, named(wanted(lock, &second, Some(0)), &round.to_string())).await {
             // The answer was in transit, or the cancel still is.
             Ok(grant) => drop(released(&locks, lock, &second, grant.token).await),
-            Err(status) => assert_eq!(said(&status), ("not-acquired", "retry"), "{status:?}"),
+            Err(status) => assert_eq!(code_and_advice(&status), ("not-acquired", "retry"), "{status:?}"),
         }
         in_use(&locks, lock, 0, 0).await;
     }
@@ -312,7 +312,11 @@ async fn a_try_and_a_timed_out_wait_are_not_acquired() {
         wanted("over", &lease(""), Some(50)),
     ] {
         let status = acquired(&locks, asked).await.expect_err("held");
-        assert_eq!((status.code(), said(&status)), (Code::FailedPrecondition, ("not-acquired", "retry")), "{status:?}");
+        assert_eq!(
+            (status.code(), code_and_advice(&status)),
+            (Code::FailedPrecondition, ("not-acquired", "retry")),
+            "{status:?}"
+        );
         in_use(&locks, "over", 1, 0).await;
     }
     released(&locks, "over", &first, held.token).await.expect("released");
@@ -351,10 +355,10 @@ async fn a_repeated_request_gets_the_first_answer() {
         let other = acquired(&there, pb::AcquireRequest { mode: shared(), ..asked.clone() })
             .await
             .expect_err("another request");
-        assert_eq!(said(&other), ("request-reused", "give_up"), "{other:?}");
+        assert_eq!(code_and_advice(&other), ("request-reused", "give_up"), "{other:?}");
         released(&here, lock, &holder, first.token).await.expect("released");
         let ended = acquired(&there, asked).await.expect_err("the hold has ended");
-        assert_eq!(said(&ended), ("lost", "give_up"), "{ended:?}");
+        assert_eq!(code_and_advice(&ended), ("lost", "give_up"), "{ended:?}");
     }
 }
 
@@ -377,7 +381,7 @@ async fn a_request_without_a_number_gets_one() {
     let again = acquired(&clients[1], asked).await.expect("answered again");
     assert_eq!(leased.token, again.token);
     let unproven = named(wanted("chosen-lease", &lease(""), None), &leased.request);
-    assert_eq!(said(&acquired(&clients[1], unproven).await.expect_err("no handle")), ("invalid", "give_up"));
+    assert_eq!(code_and_advice(&acquired(&clients[1], unproven).await.expect_err("no handle")), ("invalid", "give_up"));
 }
 
 /// A lease is renewed with its handle, and the hold of a session with the session's proof and its token. Each answer
@@ -408,7 +412,7 @@ async fn a_lease_is_kept_alive() {
         assert_eq!(reply.valid_ms, 99 * lease_ms / 100, "{reply:?}");
     }
     let stranger = of_hold(hold.token + 1, 50_000);
-    assert_eq!(said(&locks.refresh(stranger).await.expect_err("another grant")).0, "not-held");
+    assert_eq!(code_and_advice(&locks.refresh(stranger).await.expect_err("another grant")).0, "not-held");
 }
 
 /// Closing a session ends the waits of its acquires.
@@ -423,7 +427,7 @@ async fn a_closed_session_ends_its_waits() {
     locks.close_session(asked).await.expect("closed");
     let status =
         tokio::time::timeout(LONG, waits).await.expect("the wait ends").expect("no panic").expect_err("no hold");
-    assert_eq!(said(&status), ("session-ended", "give_up"), "{status:?}");
+    assert_eq!(code_and_advice(&status), ("session-ended", "give_up"), "{status:?}");
     released(&locks, "closed", &first, held.token).await.expect("released");
 }
 

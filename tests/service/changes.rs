@@ -315,13 +315,13 @@ pub(crate) async fn a_semaphore_keeps_its_limit<S: LockService>(service: S) {
 pub(crate) async fn an_election_has_one_leader<S: LockService>(service: S) {
     let client = client(service, "election");
     let election = client.election("office");
-    let said =
+    let value_of =
         |leader: Option<lockkeeper::client::Leader>| leader.and_then(|leader| leader.value).map(|v| v.to_string());
     assert_eq!(election.leader().await.expect("asked"), None);
     let mut observer = election.observe().await.expect("observing");
     assert_eq!(observer.next().await.expect("observed"), None);
     let first = election.campaign("n1").elected().await.expect("there is no other candidate");
-    assert_eq!(said(observer.next().await.expect("observed")).as_deref(), Some("n1"));
+    assert_eq!(value_of(observer.next().await.expect("observed")).as_deref(), Some("n1"));
     let mut second = Box::pin(election.campaign("n2").wait(LONG).elected());
     tokio::select! {
         _ = &mut second => panic!("another candidate leads"),
@@ -332,7 +332,7 @@ pub(crate) async fn an_election_has_one_leader<S: LockService>(service: S) {
         ErrorCode::NotAcquired
     );
     first.proclaim("n1 again").await.expect("leads");
-    assert_eq!(said(observer.next().await.expect("observed")).as_deref(), Some("n1 again"));
+    assert_eq!(value_of(observer.next().await.expect("observed")).as_deref(), Some("n1 again"));
     let token = first.guard().token();
     first.resign().await.expect("resigned");
     let second = second.await.expect("its turn");
@@ -343,5 +343,5 @@ pub(crate) async fn an_election_has_one_leader<S: LockService>(service: S) {
         }
     };
     assert_eq!((leader.token, token < leader.token), (second.guard().token(), true));
-    assert_eq!(said(Some(leader)).as_deref(), Some("n2"));
+    assert_eq!(value_of(Some(leader)).as_deref(), Some("n2"));
 }

@@ -43,9 +43,9 @@ async fn a_lock_is_granted_in_one_cluster_only() {
     assert_ne!(id, other_id);
     for endpoints in [&mixed, &reversed] {
         let refused = Client::connect(endpoints.clone()).await.expect_err("the endpoints are of two clusters");
-        let said = refused.to_string();
+        let message = refused.to_string();
         assert_eq!(refused.word(), ErrorCode::Invalid);
-        assert!([id, other_id].iter().all(|id| said.contains(&format!("{id:032x}"))), "{said}");
+        assert!([id, other_id].iter().all(|id| message.contains(&format!("{id:032x}"))), "{message}");
     }
     let first = Client::connect_with(settings(Some(id), mixed)).await.expect("connected");
     let second = Client::connect_with(settings(Some(id), reversed)).await.expect("connected");
@@ -124,9 +124,9 @@ async fn a_client_of_a_replaced_cluster_must_restart() {
         session.client().lock("other").try_once().acquire().await.map(drop).expect_err("another cluster"),
     ];
     for error in asked {
-        let said = error.to_string();
-        assert_eq!(error.word(), ErrorCode::Unreachable, "{said}");
-        assert!(said.contains(&format!("{old_id:032x}")) && said.contains("start again"), "{said}");
+        let message = error.to_string();
+        assert_eq!(error.word(), ErrorCode::Unreachable, "{message}");
+        assert!(message.contains(&format!("{old_id:032x}")) && message.contains("start again"), "{message}");
     }
     assert_ne!(guard.state(), HoldState::Lost);
     let again = Client::connect([endpoint]).await.expect("connected");

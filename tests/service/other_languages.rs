@@ -43,13 +43,13 @@ fn python() -> Option<&'static Path> {
 async fn run_python(program: String, place: usize) -> Option<String> {
     crate::shared().cluster.leader().await;
     let endpoint = crate::shared().cluster.endpoints()[place].clone();
-    let said = tokio::task::spawn_blocking(move || {
+    let printed = tokio::task::spawn_blocking(move || {
         let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
         let mut command = Command::new(python()?);
         let command = command.env("PYTHONPATH", protos).args(["-c", &program.replace("127.0.0.1:7601", &endpoint)]);
         Some(run(command.arg(endpoint)).expect("the program succeeds"))
     });
-    said.await.expect("no panic")
+    printed.await.expect("no panic")
 }
 
 /// The program of the page opens a session, acquires a lock, prints its token, keeps the session alive and releases the
@@ -59,8 +59,8 @@ async fn the_program_of_the_page_runs() {
     let program = sample("python");
     assert!(program.lines().count() <= PROGRAM_LINES_MAX, "{program}");
     for place in 0..2 {
-        let Some(said) = run_python(program.to_owned(), place).await else { return };
-        let token = said.trim().parse().expect("a token");
+        let Some(printed) = run_python(program.to_owned(), place).await else { return };
+        let token = printed.trim().parse().expect("a token");
         let endpoint = format!("http://{}", crate::shared().cluster.endpoints()[0]);
         let mut locks = LocksClient::connect(endpoint).await.expect("connected");
         let lock = Some(pb::LockKey { namespace: String::new(), name: "nightly".to_owned() });
@@ -90,8 +90,8 @@ newer = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflec
 answer = next(newer(iter([messages.ServerReflectionRequest(list_services="")])))
 print(*sorted(service.name for service in answer.list_services_response.service))
 "#;
-    let Some(said) = run_python(PROGRAM.to_owned(), 1).await else { return };
-    let lines: Vec<_> = said.lines().collect();
+    let Some(printed) = run_python(PROGRAM.to_owned(), 1).await else { return };
+    let lines: Vec<_> = printed.lines().collect();
     let services = "grpc.health.v1.Health lockkeeper.v1.Admin lockkeeper.v1.Locks";
     for line in [lines[0], lines[2]] {
         let known: Vec<_> = line.split(' ').filter(|name| !name.starts_with("grpc.reflection.")).collect();
@@ -117,8 +117,8 @@ try:
 locks.Release(pb.ReleaseRequest(lock="python-held", handle=got.handle))
 "#
     );
-    let Some(said) = run_python(program, 2).await else { return };
-    assert_eq!(said.trim(), "not-acquired");
+    let Some(printed) = run_python(program, 2).await else { return };
+    assert_eq!(printed.trim(), "not-acquired");
 }
 
 /// Returns the calls of the page in the form `grpcurl -plaintext -d JSON ADDRESS METHOD`.

@@ -32,7 +32,7 @@
 
 #[path = "../checker/mod.rs"]
 mod checker;
-mod bites;
+mod injected;
 mod clients;
 mod clock;
 mod invariants;
@@ -44,7 +44,7 @@ mod processes;
 mod random;
 mod run;
 mod settle;
-mod stories;
+mod scenarios;
 mod sure;
 mod world;
 

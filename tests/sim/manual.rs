@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::stories;
+use crate::scenarios;
 
 fn page() -> String {
     fs::read_to_string("src/manual/testing.md").expect("the page")
@@ -36,12 +36,12 @@ fn the_table_of_scenarios_names_what_exists() {
         .collect();
     for name in &named {
         let last = name.rsplit("::").next().expect("a name");
-        let known = stories::ALL.iter().any(|(story, _)| story == name)
+        let known = scenarios::ALL.iter().any(|(scenario, _)| scenario == name)
             || Path::new("src/machine/scripts").join(name).exists()
             || (name.starts_with("tests/") && Path::new(name).exists())
             || [format!("fn {last}("), format!("mod {last};")].iter().any(|defined| text.contains(defined));
         assert!(known, "the manual names {name}, which does not exist");
     }
-    let missing = stories::ALL.iter().find(|(story, _)| *story != "mixed" && !named.contains(story));
+    let missing = scenarios::ALL.iter().find(|(scenario, _)| *scenario != "mixed" && !named.contains(scenario));
     assert!(missing.is_none(), "the manual does not name the scenario {missing:?}");
 }

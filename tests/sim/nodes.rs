@@ -17,8 +17,8 @@ use lockkeeper::storage::{MemoryDisk, MemoryWal};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::bites;
 use crate::clock::{SimClock, truth};
+use crate::injected;
 use crate::net::{CLIENT_PORT, PEER_PORT, connector, incoming};
 use crate::random::Random;
 use crate::run::{NODE_HOSTS, Run};
@@ -144,7 +144,7 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
                 Some(Order::HandOver) => node.hand_over().await,
                 Some(Order::WriteSnapshot) => {
                     if node.write_snapshot().await.is_ok() {
-                        run.notes().bites.bit_last(bites::SNAPSHOT);
+                        run.notes().injected.newest_took_effect(injected::SNAPSHOT);
                     }
                 }
                 None => return Ok(()),
@@ -174,22 +174,22 @@ async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
 /// Records the events that the node reports, from where the previous process ended.
 async fn witness(place: Arc<Place>, node: Node) {
     let run = &place.run;
-    let from = run.notes().history.tellings[place.index].stretches.last().map(|(_, to)| *to);
+    let from = run.notes().history.event_logs[place.index].stretches.last().map(|(_, to)| *to);
     if from.is_none() {
-        run.goes_on(place.index, Position::default());
+        run.continues_at(place.index, Position::default());
     }
     let client = Client::new(node.service()).clock(place.clock.clone());
     let mut watch = client.watch("", Some(from.unwrap_or_default())).await.expect("a watch");
     loop {
         match watch.next().await {
-            Ok(event) => run.told(place.index, event),
+            Ok(event) => run.reported(place.index, event),
             Err(ClientError::Service(ServiceError::EventsMissed { .. })) => {
                 let mut notes = run.notes();
                 notes.installs += 1;
-                notes.bites.bit_last(bites::FAR_BEHIND);
+                notes.injected.newest_took_effect(injected::FAR_BEHIND);
                 drop(notes);
                 run.trace(place.host(), || format!("continues from {}", watch.position()));
-                run.goes_on(place.index, watch.position());
+                run.continues_at(place.index, watch.position());
             }
             Err(error) => run.met("witness", &error),
         }

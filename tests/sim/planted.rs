@@ -34,14 +34,14 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
 fn every_planted_bug_is_caught() {
     let mut unseen = Vec::new();
     println!("{:24} {:18} {:>4}  caught by", "bug", "scenario", "seed");
-    for (fault, story, seeds) in PLANTED {
+    for (fault, scenario, seeds) in PLANTED {
         let caught = seeds.clone().find_map(|seed| {
-            let broken = run(story, seed, Some(fault.word())).broken;
+            let broken = run(scenario, seed, Some(fault.word())).broken;
             let by: Vec<String> = broken.into_iter().filter(|invariant| invariant != "coverage").collect();
             (!by.is_empty()).then(|| (seed, by.join(", ")))
         });
         match caught {
-            Some((seed, by)) => println!("{:24} {story:18} {seed:>4}  {by}", fault.word()),
+            Some((seed, by)) => println!("{:24} {scenario:18} {seed:>4}  {by}", fault.word()),
             None => unseen.push(fault.word()),
         }
     }

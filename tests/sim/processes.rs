@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex};
 
-use crate::bites;
+use crate::injected;
+use crate::scenarios;
 use crate::settle;
-use crate::stories;
 use crate::world::World;
 
 /// The variable with the seed of a run, set for the process of the run.
 const SEED: &str = "LOCKKEEPER_SEED";
 /// The variable with the scenario of a run.
-const STORY: &str = "LOCKKEEPER_STORY";
+const SCENARIO: &str = "LOCKKEEPER_SCENARIO";
 /// The variable with a range of seeds for the scenarios, such as `100..200`.
 const SEEDS: &str = "LOCKKEEPER_SEEDS";
 /// The variable with the number of repetitions of a seed.
@@ -50,11 +50,12 @@ impl Ran {
     }
 
     /// How often a kind of fault was injected, and how often it took effect.
-    fn faults(&self, kind: bites::Kind) -> (usize, usize) {
+    fn faults(&self, kind: injected::Kind) -> (usize, usize) {
         let words = self.text.lines().find_map(|line| line.strip_prefix("FAULTS ")).unwrap_or_default();
         let counts = words.split(' ').find_map(|word| word.strip_prefix(kind)?.strip_prefix('='));
         let counts = counts.and_then(|counts| counts.split_once('/'));
-        counts.map_or((0, 0), |(tried, bitten)| (tried.parse().expect("a count"), bitten.parse().expect("a count")))
+        counts
+            .map_or((0, 0), |(tried, effective)| (tried.parse().expect("a count"), effective.parse().expect("a count")))
     }
 
     /// Asserts that no invariant was broken.
@@ -64,13 +65,13 @@ impl Ran {
 }
 
 /// Runs a scenario in a separate process, with a planted bug or without.
-pub(crate) fn run(story: &str, seed: u64, fault: Option<&str>) -> Ran {
+pub(crate) fn run(scenario: &str, seed: u64, fault: Option<&str>) -> Ran {
     let (count, freed) = &RUNNING;
     *freed.wait_while(count.lock().unwrap(), |count| AT_ONCE <= *count).unwrap() += 1;
     let mut process = Command::new(std::env::current_exe().expect("a path"));
     process.args(["--exact", "processes::one_run", "--nocapture"]).stdin(Stdio::null());
-    process.env(SEED, seed.to_string()).env(STORY, story).env_remove(lockkeeper::faults::VARIABLE);
-    let mut again = format!("{SEED}={seed} {STORY}={story}");
+    process.env(SEED, seed.to_string()).env(SCENARIO, scenario).env_remove(lockkeeper::faults::VARIABLE);
+    let mut again = format!("{SEED}={seed} {SCENARIO}={scenario}");
     if let Some(fault) = fault {
         process.env(lockkeeper::faults::VARIABLE, fault);
         again = format!("{again} {}={fault}", lockkeeper::faults::VARIABLE);
@@ -82,8 +83,8 @@ pub(crate) fn run(story: &str, seed: u64, fault: Option<&str>) -> Ran {
 }
 
 /// Runs a scenario with all these seeds, a limited number at a time. The results are in the order of the seeds.
-pub(crate) fn run_all(story: &'static str, seeds: impl IntoIterator<Item = u64>) -> Vec<Ran> {
-    let runs: Vec<_> = seeds.into_iter().map(|seed| std::thread::spawn(move || run(story, seed, None))).collect();
+pub(crate) fn run_all(scenario: &'static str, seeds: impl IntoIterator<Item = u64>) -> Vec<Ran> {
+    let runs: Vec<_> = seeds.into_iter().map(|seed| std::thread::spawn(move || run(scenario, seed, None))).collect();
     runs.into_iter().map(|run| run.join().expect("a run")).collect()
 }
 
@@ -98,12 +99,12 @@ fn named_seeds() -> Option<std::ops::Range<u64>> {
 #[test]
 fn one_run() {
     let Some(seed) = std::env::var(SEED).ok().and_then(|text| text.parse().ok()) else { return };
-    let name = std::env::var(STORY).unwrap_or_else(|_| "mixed".to_owned());
-    let (_, tell) = stories::ALL.iter().find(|(known, _)| *known == name).expect("a scenario with that name");
+    let name = std::env::var(SCENARIO).unwrap_or_else(|_| "mixed".to_owned());
+    let (_, run) = scenarios::ALL.iter().find(|(known, _)| *known == name).expect("a scenario with that name");
     settle::catch_panics();
     settle::watch_over_time();
     let mut world = World::new(seed);
-    tell(&mut world);
+    run(&mut world);
     settle::end(&mut world);
 }
 
@@ -114,12 +115,12 @@ fn mixed() {
     let ran = run_all("mixed", named_seeds().unwrap_or(10..16));
     ran.iter().for_each(Ran::must_be_sound);
     // A fault may have no effect in a single run. All runs together must have effects of every kind.
-    for kind in bites::ALL {
-        let (tried, bitten) =
+    for kind in injected::ALL {
+        let (tried, effective) =
             ran.iter().map(|ran| ran.faults(kind)).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        println!("{kind:20} injected {tried:>3} times, {bitten:>3} of them took effect");
+        println!("{kind:20} injected {tried:>3} times, {effective:>3} of them took effect");
         assert!(
-            0 < bitten || ran.len() < SEEDS_THAT_COVER,
+            0 < effective || ran.len() < SEEDS_THAT_COVER,
             "{kind}: injected {tried} times in all runs without effect"
         );
     }
@@ -141,7 +142,7 @@ fn the_same_seed_is_the_same_run() {
 #[test]
 fn directed() {
     let seeds = named_seeds().unwrap_or(1..2);
-    let directed = stories::ALL.iter().map(|(name, _)| *name).filter(|name| *name != "mixed");
+    let directed = scenarios::ALL.iter().map(|(name, _)| *name).filter(|name| *name != "mixed");
     let runs = directed.flat_map(|name| seeds.clone().map(move |seed| (name, seed)));
     let runs: Vec<_> = runs.map(|(name, seed)| std::thread::spawn(move || run(name, seed, None))).collect();
     let ran: Vec<Ran> = runs.into_iter().map(|run| run.join().expect("a run")).collect();

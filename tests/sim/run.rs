@@ -12,9 +12,9 @@ use lockkeeper::model::{EndReason, Event, EventKind, Position, SessionId};
 use lockkeeper::service::ServiceError;
 use tokio::sync::Notify;
 
-use crate::bites::Bites;
-use crate::checker::{History, Telling};
+use crate::checker::{EventLog, History};
 use crate::clock::truth;
+use crate::injected::InjectedFaults;
 use crate::sure::{Sure, Thing};
 
 pub(crate) const NODES: usize = 3;
@@ -64,7 +64,7 @@ pub(crate) struct Notes {
     /// Number of watches that continued after an installed snapshot.
     pub(crate) installs: usize,
     /// The faults that were injected, and which of them took effect.
-    pub(crate) bites: Bites,
+    pub(crate) injected: InjectedFaults,
     /// The host whose connections break on the side of the nodes that accepted them.
     pub(crate) reset: Option<&'static str>,
     /// Hosts whose process was killed: they refuse all connections. A host without power does not answer.
@@ -88,13 +88,13 @@ impl Notes {
 
     /// Which nodes have reached the last event that is checked, by reporting it or with a snapshot that contains it.
     pub(crate) fn saw_marker(&self) -> [bool; NODES] {
-        let reached = |node: usize| self.history.tellings[node].stretches.last().map(|(_, to)| *to);
+        let reached = |node: usize| self.history.event_logs[node].stretches.last().map(|(_, to)| *to);
         std::array::from_fn(|node| self.marked.is_some_and(|marked| Some(marked) <= reached(node)))
     }
 
     /// Events in the order of the log, each with the time at which a node first reported it.
     pub(crate) fn log(&self) -> impl Iterator<Item = (Duration, &Event)> {
-        let reported = self.history.tellings.iter().flat_map(|telling| &telling.events);
+        let reported = self.history.event_logs.iter().flat_map(|event_log| &event_log.events);
         let events: BTreeMap<Position, &Event> = reported.map(|event| (event.position, event)).collect();
         events.into_iter().map(|(position, event)| (self.first_reported[&position], event))
     }
@@ -102,7 +102,7 @@ impl Notes {
 
 impl Run {
     pub(crate) fn new() -> Self {
-        let history = History { tellings: vec![Telling::default(); NODES], ..History::default() };
+        let history = History { event_logs: vec![EventLog::default(); NODES], ..History::default() };
         let notes = Mutex::new(Notes { history, ..Notes::default() });
         let path = std::env::var_os("LOCKKEEPER_TRACE");
         let lines = path.map(|path| Mutex::new(File::create(path).expect("a file for the trace")));
@@ -147,7 +147,7 @@ impl Run {
     /// Records that data is sent from one host to another.
     pub(crate) fn sent(&self, from: &'static str, to: Option<&'static str>) {
         if let Some(to) = to {
-            self.notes().bites.sent(from, to);
+            self.notes().injected.sent(from, to);
         }
     }
 
@@ -155,11 +155,11 @@ impl Run {
     pub(crate) fn leads(&self, node: u64, term: u64) {
         let mut notes = self.notes();
         notes.leaders.push((truth(), term, node));
-        notes.bites.led();
+        notes.injected.led();
     }
 
     /// Records an event that a node reports.
-    pub(crate) fn told(&self, node: usize, event: Event) {
+    pub(crate) fn reported(&self, node: usize, event: Event) {
         self.trace(NODE_HOSTS[node], || format!("{} {:?}", event.position, event.kind));
         let mut notes = self.notes();
         match &event.kind {
@@ -181,16 +181,16 @@ impl Run {
             notes.marked = Some(event.position);
         }
         notes.first_reported.entry(event.position).or_insert(truth());
-        let telling = &mut notes.history.tellings[node];
-        if let Some((_, to)) = telling.stretches.last_mut() {
+        let event_log = &mut notes.history.event_logs[node];
+        if let Some((_, to)) = event_log.stretches.last_mut() {
             *to = event.position;
         }
-        telling.events.push(event);
+        event_log.events.push(event);
     }
 
     /// Records that a node reports events again after this position. It does not know the events in between.
-    pub(crate) fn goes_on(&self, node: usize, from: Position) {
-        self.notes().history.tellings[node].stretches.push((from, from));
+    pub(crate) fn continues_at(&self, node: usize, from: Position) {
+        self.notes().history.event_logs[node].stretches.push((from, from));
     }
 
     /// Records that a client is now sure of something until the time `until`.

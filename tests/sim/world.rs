@@ -10,9 +10,9 @@ use std::time::Duration;
 use lockkeeper::storage::{LogId, Wal};
 use turmoil::Sim;
 
-use crate::bites::{self, Kind, Tried};
 use crate::clients::{CLIENT_HOSTS, Caller, contend, look};
 use crate::clock::{SimClock, stand};
+use crate::injected::{self, Kind, Tried};
 use crate::invariants::{coverage, progress};
 use crate::nodes::{Order, Place, boot};
 use crate::random::Random;
@@ -203,9 +203,9 @@ impl World {
         self.deeds.entries_lost += last.saturating_sub(synced);
         self.look_at_disk(node);
         let mut notes = self.run.notes();
-        let tried = notes.bites.tried(bites::POWER_CUT);
+        let tried = notes.injected.tried(injected::POWER_CUT);
         if synced < last {
-            notes.bites.bit(tried);
+            notes.injected.took_effect(tried);
         }
         drop(notes);
         self.trace(|| format!("crash of {}, {last} written, {synced} synced", NODE_HOSTS[node]));
@@ -234,7 +234,7 @@ impl World {
     pub(crate) fn cut(&mut self, one: &'static str, other: &'static str) {
         self.trace(|| format!("{one} and {other} are partitioned"));
         let between_nodes = [one, other].iter().all(|host| NODE_HOSTS.contains(host));
-        let kind = if between_nodes { bites::NODES_APART } else { bites::CLIENT_APART };
+        let kind = if between_nodes { injected::NODES_APART } else { injected::CLIENT_APART };
         self.breaks(kind, &[(one, other), (other, one)]);
         self.sim.partition(one, other);
     }
@@ -242,18 +242,18 @@ impl World {
     /// Drops all messages from one host to another.
     pub(crate) fn cut_one_way(&mut self, from: &'static str, to: &'static str) {
         self.trace(|| format!("nothing gets from {from} to {to}"));
-        self.breaks(bites::ONE_WAY, &[(from, to)]);
+        self.breaks(injected::ONE_WAY, &[(from, to)]);
         self.sim.partition_oneway(from, to);
     }
 
     fn breaks(&self, kind: Kind, ways: &[(&'static str, &'static str)]) {
         let mut notes = self.run.notes();
-        let tried = notes.bites.tried(kind);
-        ways.iter().for_each(|(from, to)| notes.bites.breaks(tried, from, to));
+        let tried = notes.injected.tried(kind);
+        ways.iter().for_each(|(from, to)| notes.injected.breaks(tried, from, to));
     }
 
-    pub(crate) fn mend(&mut self, one: &'static str, other: &'static str) {
-        self.run.notes().bites.joins(one, other);
+    pub(crate) fn repair(&mut self, one: &'static str, other: &'static str) {
+        self.run.notes().injected.joins(one, other);
         self.trace(|| format!("{one} and {other} are joined"));
         self.sim.repair(one, other);
     }
@@ -268,21 +268,21 @@ impl World {
         }
     }
 
-    pub(crate) fn mend_with_peers(&mut self, node: usize) {
+    pub(crate) fn repair_with_peers(&mut self, node: usize) {
         for other in (0..NODES).filter(|other| *other != node) {
-            self.mend(NODE_HOSTS[node], NODE_HOSTS[other]);
+            self.repair(NODE_HOSTS[node], NODE_HOSTS[other]);
         }
     }
 
     /// Delays all messages between two hosts until they are released.
     pub(crate) fn hold(&mut self, one: &'static str, other: &'static str) {
         self.trace(|| format!("messages between {one} and {other} wait"));
-        self.breaks(bites::HELD, &[(one, other), (other, one)]);
+        self.breaks(injected::HELD, &[(one, other), (other, one)]);
         self.sim.hold(one, other);
     }
 
     pub(crate) fn release(&mut self, one: &'static str, other: &'static str) {
-        self.run.notes().bites.joins(one, other);
+        self.run.notes().injected.joins(one, other);
         self.trace(|| format!("messages between {one} and {other} are released"));
         self.sim.release(one, other);
     }
@@ -304,7 +304,7 @@ impl World {
     pub(crate) fn stall(&mut self, node: usize, stalled: bool) {
         self.trace(|| format!("disk of {} stalls: {stalled}", NODE_HOSTS[node]));
         self.look_at_disk(node);
-        self.stalled[node] = stalled.then(|| self.run.notes().bites.tried(bites::STALLED));
+        self.stalled[node] = stalled.then(|| self.run.notes().injected.tried(injected::STALLED));
         self.places[node].stalled.store(stalled, Ordering::Relaxed);
     }
 
@@ -312,15 +312,15 @@ impl World {
     fn look_at_disk(&self, node: usize) {
         let (last, synced) = self.log_of(node);
         if let Some(tried) = self.stalled[node].filter(|_| synced < last) {
-            self.run.notes().bites.bit(tried);
+            self.run.notes().injected.took_effect(tried);
         }
     }
 
     /// Changes a clock or its wall clock. The fault takes effect the next time that this clock is read.
     pub(crate) fn set_clock(&mut self, kind: Kind, clock: &Arc<SimClock>, change: impl FnOnce(&SimClock)) {
         change(clock);
-        let tried = self.run.notes().bites.tried(kind);
-        let which = usize::from(kind == bites::WALL_CLOCK);
+        let tried = self.run.notes().injected.tried(kind);
+        let which = usize::from(kind == injected::WALL_CLOCK);
         self.clocks_set.push((tried, Arc::clone(clock), which, clock.reads()[which]));
     }
 
@@ -329,15 +329,15 @@ impl World {
         let mut notes = self.run.notes();
         for (tried, clock, which, before) in &self.clocks_set {
             if clock.reads()[*which] > *before {
-                notes.bites.bit(*tried);
+                notes.injected.took_effect(*tried);
             }
         }
     }
 
     pub(crate) fn order(&mut self, node: usize, order: Order) {
         match order {
-            Order::HandOver => self.run.notes().bites.hands_over(),
-            Order::WriteSnapshot => drop(self.run.notes().bites.tried(bites::SNAPSHOT)),
+            Order::HandOver => self.run.notes().injected.hands_over(),
+            Order::WriteSnapshot => drop(self.run.notes().injected.tried(injected::SNAPSHOT)),
         }
         self.trace(|| format!("{} gets the order {order:?}", NODE_HOSTS[node]));
         self.places[node].order(order);

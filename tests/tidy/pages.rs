@@ -169,9 +169,9 @@ fn the_page_on_architecture_is_true() {
         }
     }
     assert!(steps > 10, "{steps} steps");
-    for room in MODULES.iter().filter(|room| !["manual", "faults"].contains(room)) {
-        if !text.contains(&format!("\n| `{room}` | ")) {
-            broken.push(format!("the module {room} is missing"));
+    for module in MODULES.iter().filter(|module| !["manual", "faults"].contains(module)) {
+        if !text.contains(&format!("\n| `{module}` | ")) {
+            broken.push(format!("the module {module} is missing"));
         }
     }
     for path in quoted(&text).filter(|path| path.starts_with("src/") || path.starts_with("tests/")) {

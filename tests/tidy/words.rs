@@ -1,6 +1,7 @@
-//! Plain words, as tests: comments, texts of the program, pages of the manual and names of tests say what an engineer
+//! Plain words, as tests: comments, texts of the program, pages of the manual and names in the code say what an engineer
 //! understands at the first reading. Exempt are code between backticks and literals of one word, which are data.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -53,6 +54,7 @@ enum Kind {
     Doc,
     Comment,
     Literal,
+    Name,
     Other,
 }
 
@@ -86,9 +88,23 @@ fn literal_length(rest: &str) -> Option<usize> {
     None
 }
 
-/// Comments, string literals and names of test functions of a Rust file. In a `.proto` file: its comments.
+/// The words of a name: `LockName` and `lock_name` are `lock name`.
+fn words_of(name: &str) -> String {
+    let mut words = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() && words.ends_with(char::is_lowercase) {
+            words.push(' ');
+        }
+        words.push(if c == '_' { ' ' } else { c });
+    }
+    words
+}
+
+/// Comments, string literals and names of a Rust file: each name once, at its first place. In a `.proto` file: also the
+/// words of its code, which are names.
 fn passages(text: &str) -> Vec<Passage> {
     let mut found: Vec<Passage> = Vec::new();
+    let mut names = BTreeSet::new();
     let (mut at, mut line) = (0, 1);
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
@@ -97,32 +113,29 @@ fn passages(text: &str) -> Vec<Passage> {
             length = rest.find('\n').unwrap_or(rest.len());
             let is_doc = ["///", "//!"].iter().any(|marker| rest.starts_with(marker));
             let (kind, skipped) = if is_doc { (Kind::Doc, 3) } else { (Kind::Comment, 2) };
-            let said = &rest[skipped..length];
+            let comment = &rest[skipped..length];
             match found.last_mut() {
                 Some(last) if last.kind == kind && last.line + last.text.matches('\n').count() + 1 == line => {
-                    last.text = format!("{}\n{said}", last.text);
+                    last.text = format!("{}\n{comment}", last.text);
                 }
-                _ => found.push(Passage { kind, line, text: said.to_owned() }),
+                _ => found.push(Passage { kind, line, text: comment.to_owned() }),
             }
         } else if let Some(literal) = literal_length(rest) {
             length = literal;
             if !rest.starts_with('\'') && rest[..length].contains(' ') {
                 found.push(Passage { kind: Kind::Literal, line, text: rest[..length].to_owned() });
             }
-        } else if rest.starts_with("fn ") && is_test(&text[..at]) {
-            let name = rest[3..].split(['(', '<']).next().unwrap_or_default();
-            found.push(Passage { kind: Kind::Other, line, text: name.replace('_', " ") });
+        } else if c.is_alphabetic() || c == '_' {
+            length = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let name = &rest[..length];
+            if names.insert(name) {
+                found.push(Passage { kind: Kind::Name, line, text: words_of(name) });
+            }
         }
         line += text[at..at + length].matches('\n').count();
         at += length;
     }
     found
-}
-
-/// Whether the attributes right before a function make it a test.
-fn is_test(before: &str) -> bool {
-    let mut attributes = before.lines().rev().skip(1).take_while(|line| line.trim_start().starts_with("#["));
-    attributes.any(|line| line.contains("#[test]") || line.contains("::test"))
 }
 
 /// Words in lower case and marks of punctuation, each with its line. Leaves out code between backticks and the
@@ -176,7 +189,7 @@ fn check_passage(path: &str, passage: &Passage, broken: &mut Vec<String>) {
                 broken.push(format!("{path}:{line}: {phrase:?}: write: {instead}"));
             }
         }
-        if is_headless(&tokens, at) {
+        if passage.kind != Kind::Name && is_headless(&tokens, at) {
             broken.push(format!("{path}:{line}: \"who\" without a noun: write: a client that, the node that"));
         }
     }
@@ -225,7 +238,7 @@ static BROKEN: LazyLock<Vec<String>> = LazyLock::new(|| {
     broken
 });
 
-/// Comments, texts, pages and names of tests use plain words.
+/// Comments, texts, pages and names use plain words.
 #[test]
 fn words_are_plain() {
     super::report("words to replace", &BROKEN);

@@ -35,7 +35,7 @@ struct Round {
     looks: [Look; 3],
     turns: Vec<Turn>,
     /// When the first release was called.
-    let_go: Instant,
+    released_at: Instant,
 }
 
 /// Fills and drains a queue until the time is over, with at least one round after the warm-up.
@@ -45,7 +45,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let holder = waiters.split_off(options.clients as usize);
     let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
     let done = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let told = || format!("{} rounds", done.load(std::sync::atomic::Ordering::Relaxed));
+    let progress = || format!("{} rounds", done.load(std::sync::atomic::Ordering::Relaxed));
     let work = async {
         let mut rounds = Vec::new();
         let clock = SystemClock::new();
@@ -59,7 +59,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
         }
         Ok::<_, Failure>(rounds)
     };
-    let (rounds, (first, last)) = tokio::join!(work, bench.watch(span, told));
+    let (rounds, (first, last)) = tokio::join!(work, bench.watch(span, progress));
     let (rounds, usage) = (rounds?, bench.servers.between(&first, &last));
     let figures = summed(bench, options.clients, &rounds);
     let lost_sessions = sessions::lost(&waiters);
@@ -86,23 +86,23 @@ async fn one_round<S: LockService>(
         _ = queued.acquire_many(all) => {}
         Some(ended) = turns.join_next() => return Err(too_early(ended)),
     }
-    let (queueing, full, let_go) = (clock.now().since(began), bench.servers.look(), clock.now());
+    let (queueing, full, released_at) = (clock.now().since(began), bench.servers.look(), clock.now());
     held.release().await?;
     let mut seen = Vec::new();
     while let Some(ended) = turns.join_next().await {
         seen.push(ended.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))??);
     }
-    let last = seen.iter().map(|turn| turn.released).max().unwrap_or(let_go);
+    let last = seen.iter().map(|turn| turn.released).max().unwrap_or(released_at);
     let looks = [before, full, bench.servers.look()];
-    Ok(Round { queueing, draining: last.since(let_go), looks, turns: seen, let_go })
+    Ok(Round { queueing, draining: last.since(released_at), looks, turns: seen, released_at })
 }
 
 /// Waits in the queue, and releases at once.
 async fn turn<S: LockService>(session: Session<S>, name: String, queued: Arc<Semaphore>) -> Result<Turn, ClientError> {
-    let (clock, mut told) = (SystemClock::new(), false);
+    let (clock, mut reported) = (SystemClock::new(), false);
     let (place, sequence) = std::sync::mpsc::channel();
     let request = session.lock(&name).on_queued(move |at| {
-        if !std::mem::replace(&mut told, true) {
+        if !std::mem::replace(&mut reported, true) {
             // The receiver still exists.
             let _ = place.send(at.sequence);
             queued.add_permits(1);
@@ -130,7 +130,7 @@ fn summed<S: LockService>(bench: &Bench<'_, S>, waiters: u32, rounds: &[Round]) 
         turns.sort_unstable_by_key(|turn| turn.sequence);
         out_of_order += turns.windows(2).filter(|two| two[1].token <= two[0].token).count() as u64;
         turns.sort_unstable_by_key(|turn| turn.granted);
-        let before = std::iter::once(round.let_go).chain(turns.iter().map(|turn| turn.granted));
+        let before = std::iter::once(round.released_at).chain(turns.iter().map(|turn| turn.granted));
         before.zip(&turns).for_each(|(before, turn)| gaps.record(turn.granted.since(before)));
         for (sum, two) in cpu_ms.iter_mut().zip(round.looks.windows(2)) {
             let used = bench.servers.between(&two[0], &two[1]).server_cpu_ms;

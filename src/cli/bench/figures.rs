@@ -215,7 +215,8 @@ pub(super) struct HeldFigures {
     /// Memory of all nodes together for each lock; null unless all of them run here.
     pub(super) memory_a_lock_bytes: Option<i64>,
     /// Locks released per second, by closing the sessions that held them.
-    pub(super) let_go_per_second: u64,
+    #[serde(rename = "let_go_per_second")]
+    pub(super) released_per_second: u64,
 }
 
 impl HeldFigures {
@@ -225,7 +226,7 @@ impl HeldFigures {
             ("TAKEN/S", self.taken_per_second.to_string()),
             ("TAKE P50 MS", ms(self.take_p50_us)),
             ("TAKE P99 MS", ms(self.take_p99_us)),
-            ("RELEASED/S", self.let_go_per_second.to_string()),
+            ("RELEASED/S", self.released_per_second.to_string()),
             ("BYTES A LOCK", unknown(self.memory_a_lock_bytes)),
         ]
     }
@@ -299,7 +300,8 @@ pub(super) struct FailoverFigures {
     outages: u64,
     longest_ms: u64,
     /// The longest outages, in order of time.
-    pub(super) told: Vec<OutageFigures>,
+    #[serde(rename = "told")]
+    pub(super) listed: Vec<OutageFigures>,
 }
 
 impl FailoverFigures {
@@ -309,13 +311,13 @@ impl FailoverFigures {
         let longest_ms = longest.first().map_or(0, |outage| micros(outage.again[0]) / 1000);
         longest.truncate(named);
         longest.sort_by_key(|outage| outage.from);
-        let told = longest.into_iter().map(|outage| OutageFigures::new(outage, counted)).collect();
-        Self { gap_ms: micros(least) / 1000, outages: outages.len() as u64, longest_ms, told }
+        let listed = longest.into_iter().map(|outage| OutageFigures::new(outage, counted)).collect();
+        Self { gap_ms: micros(least) / 1000, outages: outages.len() as u64, longest_ms, listed }
     }
 
     /// Number of outages that are not listed.
-    pub(super) fn untold(&self) -> u64 {
-        self.outages - self.told.len() as u64
+    pub(super) fn unlisted(&self) -> u64 {
+        self.outages - self.listed.len() as u64
     }
 
     pub(super) fn cells(&self) -> Vec<Cell> {
@@ -373,8 +375,8 @@ mod tests {
             |from, first| Outage { from: at(from), again: [first, first + 1, first + 2].map(Duration::from_millis) };
         let outages = [outage(500, 100), outage(3_250, 400)];
         let figures = FailoverFigures::new(Duration::from_millis(100), &outages, at(1_000), 1);
-        assert_eq!((figures.outages, figures.longest_ms, figures.untold()), (2, 400, 1));
-        assert_eq!(figures.told[0].first_served_ms, 400, "the longest");
+        assert_eq!((figures.outages, figures.longest_ms, figures.unlisted()), (2, 400, 1));
+        assert_eq!(figures.listed[0].first_served_ms, 400, "the longest");
         assert_eq!(OutageFigures::new(&outages[1], at(1_000)).row(), ["2.250", "400", "401", "402"]);
     }
 }

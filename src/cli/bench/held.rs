@@ -39,7 +39,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
         take_p50_us: latencies.us(50.0),
         take_p99_us: latencies.us(99.0),
         memory_a_lock_bytes: grown.grown_for_each(u64::from(options.held)),
-        let_go_per_second: rate(clock.now().since(began)),
+        released_per_second: rate(clock.now().since(began)),
     };
     let figures = Figures { pairs: Some(ran.pairs), held: Some(held), ..Figures::default() };
     Ok(Report::new(options, figures, ran.usage, &bench.servers).besides(lost_sessions, errors))

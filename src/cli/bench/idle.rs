@@ -18,8 +18,8 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let sessions = sessions::open(&bench.clients, options.clients, options).await?;
     let opening = clock.now().since(began);
     let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
-    let told = || format!("{} alive", sessions.len() as u64 - sessions::lost(&sessions));
-    let (first, last) = bench.watch(span, told).await;
+    let progress = || format!("{} alive", sessions.len() as u64 - sessions::lost(&sessions));
+    let (first, last) = bench.watch(span, progress).await;
     let (lost_sessions, ttl) = (sessions::lost(&sessions), sessions[0].ttl());
     let grown = bench.servers.between(&empty, &last);
     let began = clock.now();

@@ -46,11 +46,11 @@ pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Outp
         Workload::Held => held::measure(&bench).await?,
         Workload::Affinity => affinity::measure(&bench).await?,
     };
-    told(&report, output)
+    print(&report, output)
 }
 
 /// Prints the report. Fails if it is empty, or if a guarantee was broken.
-fn told(report: &Report, output: &Output) -> Result<u8, Failure> {
+fn print(report: &Report, output: &Output) -> Result<u8, Failure> {
     if output.json {
         output.object(report)?;
     } else {

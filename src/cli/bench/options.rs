@@ -166,7 +166,7 @@ mod tests {
     /// Options that contradict each other are refused with the name of one, its bound and its value.
     #[test]
     fn what_does_not_go_together_is_refused() {
-        for (arguments, told) in [
+        for (arguments, expected) in [
             (&["--clients", "9000", "--connections", "2"][..], "connections: at least 3 for 9000 clients, got 2"),
             (&["--clients", "2", "--connections", "3"], "connections: at most one a client, 2, got 3"),
             (
@@ -188,7 +188,7 @@ mod tests {
             (&["--workload", "failover", "--rate", "10"], "gap: at least 200ms at this rate, got 100ms"),
         ] {
             let refusal = refusal(arguments).unwrap_or_else(|| panic!("{arguments:?} is not refused"));
-            assert!(refusal.contains(told), "{refusal}");
+            assert!(refusal.contains(expected), "{refusal}");
         }
     }
 

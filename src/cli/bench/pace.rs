@@ -77,10 +77,10 @@ impl Turns {
         if self.pace.is_none() {
             return 0;
         }
-        tokio::task::spawn_blocking(move || self.let_go()).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || self.release_due()).await.unwrap_or_default()
     }
 
-    fn let_go(&self) -> u64 {
+    fn release_due(&self) -> u64 {
         let Some(pace) = &self.pace else { return 0 };
         let (clock, mut gone) = (SystemClock::new(), 0);
         loop {
@@ -133,11 +133,11 @@ mod tests {
     async fn an_open_loop_does_not_wait_for_the_slow() {
         let span = Span::from_now(Duration::ZERO, Duration::from_millis(500));
         let turns = Arc::new(Turns::new(span, Some(100)));
-        let keeper = tokio::spawn(Arc::clone(&turns).keep_time());
+        let timer = tokio::spawn(Arc::clone(&turns).keep_time());
         let first = turns.next().await.expect("there is time");
         let second = turns.next().await.expect("there is time");
         assert_eq!(second.since(first), Duration::from_millis(10));
-        let left = keeper.await.expect("it ends");
+        let left = timer.await.expect("it ends");
         assert_eq!(left, 48, "of fifty that were due");
         assert!(turns.next().await.is_none(), "nothing is begun after the end");
     }

@@ -39,12 +39,12 @@ impl<S: LockService> Bench<'_, S> {
             Some(_) => self.name.clone(),
             None => format!("{}/{number}.{lane}", self.name),
         };
-        let told = || {
+        let progress = || {
             let outages = load.outages.as_ref().map_or(String::new(), |all| format!(", {} outages", all.count()));
             format!("{} done{outages}", load.gathered.lock().pairs.len())
         };
         let (never_begun, (first, last)) =
-            tokio::join!(load.run(sessions, options.in_flight, name), self.watch(span, told));
+            tokio::join!(load.run(sessions, options.in_flight, name), self.watch(span, progress));
         let (sample, usage) = (load.gathered.take(), self.servers.between(&first, &last));
         let mut pairs = PairFigures::new(options, &sample, span.length(), &usage);
         pairs.never_begun = never_begun;
@@ -69,8 +69,8 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
 fn figures(options: &BenchOptions, ran: &Ran) -> Figures {
     let (sample, span) = (&ran.sample, ran.load.span);
     let handoff = ran.load.baton.as_ref().map(|_| HandoffFigures::new(sample, span.length(), &ran.usage));
-    let told =
+    let progress =
         |outages: &Outages| FailoverFigures::new(options.gap, &outages.all(span.end), span.counted, BENCH_NAMED_MAX);
-    let failover = ran.load.outages.as_ref().map(told);
+    let failover = ran.load.outages.as_ref().map(progress);
     Figures { pairs: Some(ran.pairs.clone()), handoff, failover, ..Figures::default() }
 }

@@ -14,11 +14,11 @@ use crate::service::LockService;
 impl<S: LockService> Bench<'_, S> {
     /// Shows the progress until the end of the span. Returns the usage of the servers when counting began, and at the
     /// end.
-    pub(super) async fn watch(&self, span: Span, told: impl Fn() -> String) -> (Look, Look) {
+    pub(super) async fn watch(&self, span: Span, progress: impl Fn() -> String) -> (Look, Look) {
         let bar = self.bar(span.end.since(span.began));
-        self.draw_until(span.counted, span, &bar, &told).await;
+        self.draw_until(span.counted, span, &bar, &progress).await;
         let first = self.look().await;
-        self.draw_until(span.end, span, &bar, &told).await;
+        self.draw_until(span.end, span, &bar, &progress).await;
         let last = self.look().await;
         bar.finish_and_clear();
         (first, last)
@@ -31,12 +31,12 @@ impl<S: LockService> Bench<'_, S> {
         look
     }
 
-    async fn draw_until(&self, until: Instant, span: Span, bar: &ProgressBar, told: &impl Fn() -> String) {
+    async fn draw_until(&self, until: Instant, span: Span, bar: &ProgressBar, progress: &impl Fn() -> String) {
         let clock = SystemClock::new();
         loop {
             let now = clock.now();
             bar.set_position(now.since(span.began).as_millis().try_into().unwrap_or(u64::MAX));
-            bar.set_message(told());
+            bar.set_message(progress());
             if until <= now {
                 return;
             }

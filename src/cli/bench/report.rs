@@ -107,7 +107,7 @@ impl Report {
             output.table(&AffinityFigures::HEADING, &affinity.rows())?;
         }
         if let Some(failover) = &self.figures.failover {
-            let rows: Vec<_> = failover.told.iter().map(OutageFigures::row).collect();
+            let rows: Vec<_> = failover.listed.iter().map(OutageFigures::row).collect();
             output.table(&["OUTAGE AT S", "FIRST SERVED MS", "HALF SERVED MS", "ALL SERVED MS"], &rows)?;
         }
         output.table(&["NODES", "PROCESS", "CORES", "MEMORY MIB"], &self.processes())?;
@@ -151,9 +151,9 @@ impl Report {
         if let Some(first) = &self.errors.first_error {
             notes.push(format!("{} requests failed; the first one: {first}", self.errors.errors));
         }
-        let untold = self.figures.failover.as_ref().map_or(0, FailoverFigures::untold);
-        if untold != 0 {
-            notes.push(format!("{untold} more outages, none of them longer"));
+        let unlisted = self.figures.failover.as_ref().map_or(0, FailoverFigures::unlisted);
+        if unlisted != 0 {
+            notes.push(format!("{unlisted} more outages, none of them longer"));
         }
         let never = self.figures.pairs.as_ref().map_or(0, |pairs| pairs.never_begun);
         if never != 0 {

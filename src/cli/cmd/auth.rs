@@ -346,7 +346,7 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
 
 impl From<AuthError> for Failure {
     fn from(error: AuthError) -> Self {
-        Self { says_next: true, ..Self::usage(error.to_string()) }
+        Self { names_next_step: true, ..Self::usage(error.to_string()) }
     }
 }
 

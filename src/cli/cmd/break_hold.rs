@@ -36,12 +36,12 @@ pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: 
     if output.json {
         output.object(&Broken::new(&name, &breach, now))?;
     } else {
-        output.line(told(&name, &breach, now))?;
+        output.line(text(&name, &breach, now))?;
     }
     Ok(YES)
 }
 
-fn told(name: &LockName, breach: &BreakReport, now: LogTime) -> String {
+fn text(name: &LockName, breach: &BreakReport, now: LogTime) -> String {
     let (did, next) = if breach.done { ("broken", "next is") } else { ("would be broken", "next would be") };
     let holder = &breach.holder;
     let seen = breach.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));

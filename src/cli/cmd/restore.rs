@@ -128,7 +128,7 @@ impl From<RestoreError> for Failure {
             RestoreError::Invalid(invalid) => invalid.into(),
             error @ RestoreError::Backup(_) => {
                 let exit = error.is_damage().then_some(REFUSED);
-                Failure { exit, says_next: true, ..Failure::usage(error.to_string()) }
+                Failure { exit, names_next_step: true, ..Failure::usage(error.to_string()) }
             }
         }
     }

@@ -81,7 +81,7 @@ async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io
     let mut words = BufReader::new(reader).lines();
     let goodbye = tokio::select! {
         biased;
-        said = words.next_line() => said.is_ok_and(|word| word.as_deref() == Some(GOODBYE)),
+        line = words.next_line() => line.is_ok_and(|word| word.as_deref() == Some(GOODBYE)),
         // The wrapper cannot be reached any more.
         _ = follow(leader, writer, children) => false,
     };

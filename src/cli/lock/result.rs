@@ -56,7 +56,7 @@ impl ResultFile {
             let file = File::options().write(true).open(path)?;
             return Ok(Self { path: path.to_owned(), temporary: None, file });
         }
-        let temporary = beside(path);
+        let temporary = temporary_path(path);
         let file = File::create(&temporary)?;
         Ok(Self { path: path.to_owned(), temporary: Some(temporary), file })
     }
@@ -83,7 +83,7 @@ impl Drop for ResultFile {
     }
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     path.with_file_name(name)

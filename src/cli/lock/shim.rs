@@ -37,7 +37,7 @@ pub struct ShimOptions {
 #[must_use]
 pub fn become_command(options: &ShimOptions, json: bool) -> u8 {
     let complain = |problem: &str, code| {
-        let failure = Failure { exit: Some(code), says_next: true, ..Failure::usage(problem) };
+        let failure = Failure { exit: Some(code), names_next_step: true, ..Failure::usage(problem) };
         Output::new(json).failure(&failure);
         code
     };

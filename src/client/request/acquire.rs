@@ -136,7 +136,7 @@ impl<S: LockService> Session<S> {
         let state = &self.reference.state;
         let mode = tokio::select! {
             biased;
-            held = self.held(guard.name(), guard.token(), Retry::for_ever(state.clock.clone())) => {
+            held = self.held(guard.name(), guard.token(), Retry::unlimited(state.clock.clone())) => {
                 held?.map(|(mode, _)| mode)
             }
             _ = state.closed() => None,

@@ -52,7 +52,7 @@ pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, ho
     // The semaphore is never closed.
     let Ok(_permit) = session.holds.reads.acquire().await else { return };
     hold.read_now();
-    let mut retry = Retry::for_ever(session.clock.clone());
+    let mut retry = Retry::unlimited(session.clock.clone());
     loop {
         let token = hold.token();
         let query = Query::Check { lock: session.key(&hold.name), token };

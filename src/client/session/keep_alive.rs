@@ -351,7 +351,7 @@ fn needs_other_stream(error: &ServiceError) -> bool {
 #[cfg(feature = "cli")]
 async fn report_break<S: LockService>(service: &S, session: &SessionState, attachment: Attachment) {
     let call = Call::new(Command::Disconnected { session: session.id, attachment });
-    let mut retry = Retry::for_ever(session.clock.clone());
+    let mut retry = Retry::unlimited(session.clock.clone());
     let answer = retry.until_answered(|| service.submit(call.clone()));
     if let Ok(Err(error)) = tokio::time::timeout(session.ttl, answer).await {
         tracing::debug!(session = %session.id, %error, "a broken stream could not be reported; the session lasts for its TTL");
@@ -366,7 +366,7 @@ async fn close<S: LockService>(service: &S, session: &SessionState, end: Session
         SessionClose::Lost => session.ttl,
     };
     let call = session.call(Command::CloseSession { session: session.id, end });
-    let mut retry = Retry::for_ever(clock.clone());
+    let mut retry = Retry::unlimited(clock.clone());
     let answer = retry.until_answered(|| service.submit(call.clone()));
     match tokio::time::timeout(bound.max(Duration::from_millis(1)), answer).await {
         Ok(answer) => answer.map(drop),

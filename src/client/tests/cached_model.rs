@@ -19,7 +19,7 @@ use crate::machine::tests::mirror::entry;
 use crate::machine::tests::naive::Naive;
 use crate::model::*;
 
-const STORIES: u64 = 200;
+const SCENARIOS: u64 = 200;
 const STEPS: usize = 400;
 const SESSIONS: usize = 3;
 const NAMES: [&str; 6] = ["bay", "dam", "hill", "lake", "river", "sea"];
@@ -487,7 +487,7 @@ impl World {
 #[test]
 fn n_cac_20_uses_of_several_sessions_exclude_each_other() {
     let mut counts = [0; 4];
-    for seed in 0..STORIES {
+    for seed in 0..SCENARIOS {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
             world.step();
@@ -496,5 +496,5 @@ fn n_cac_20_uses_of_several_sessions_exclude_each_other() {
         world.become_idle();
         counts.iter_mut().zip(world.counts).for_each(|(all, more)| *all += more);
     }
-    assert!(counts.iter().all(|count| STORIES as usize * 5 < *count), "too rare: {counts:?}");
+    assert!(counts.iter().all(|count| SCENARIOS as usize * 5 < *count), "too rare: {counts:?}");
 }

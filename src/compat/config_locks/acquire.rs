@@ -16,14 +16,14 @@ impl<S: LockService> ConfigLocks<S> {
     pub async fn lock(&self, name: &str, why: &str, wait: WaitFor) -> Result<ScopedLock<S>, ConfigLockError> {
         let name = LockName::parse(name)?;
         let who = format!("{}:{:x}", self.process, self.client.time().random_u128() as u64);
-        let mut pending = PendingLock::new(self, &name, self.said(&who, why));
+        let mut pending = PendingLock::new(self, &name, self.metadata(&who, why));
         let began = self.client.time().now();
         let limit = match wait {
             WaitFor::SingleAttempt => Some(began),
             WaitFor::Duration(wait) => Some(began.after(wait)),
             WaitFor::Forever => None,
         };
-        let logged_every = Duration::from_millis(limits::CONFIG_TELL_MS);
+        let logged_every = Duration::from_millis(limits::CONFIG_LOG_MS);
         let mut logged = began;
         loop {
             let last = match pending.attempt().await? {
@@ -60,7 +60,7 @@ impl<S: LockService> ConfigLocks<S> {
 struct PendingLock<'a, S: LockService> {
     manager: &'a ConfigLocks<S>,
     name: LockName,
-    said: Metadata,
+    metadata: Metadata,
     ts: DocumentId,
     /// Number of attempts whose answer was lost.
     unclear: u32,
@@ -69,8 +69,8 @@ struct PendingLock<'a, S: LockService> {
 }
 
 impl<'a, S: LockService> PendingLock<'a, S> {
-    fn new(manager: &'a ConfigLocks<S>, name: &LockName, said: Metadata) -> Self {
-        Self { manager, name: name.clone(), said, ts: manager.new_ts(), unclear: 0, open: false }
+    fn new(manager: &'a ConfigLocks<S>, name: &LockName, metadata: Metadata) -> Self {
+        Self { manager, name: name.clone(), metadata, ts: manager.new_ts(), unclear: 0, open: false }
     }
 
     /// Makes one attempt. The inner error says that another process has the lock.
@@ -82,7 +82,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         }
         self.open = true;
         let name = self.name.as_str();
-        let new = NewDocument { ts: self.ts, metadata: self.said.clone(), term: manager.settings.term, prepare };
+        let new = NewDocument { ts: self.ts, metadata: self.metadata.clone(), term: manager.settings.term, prepare };
         let grabbed = match manager.client.grab(name, new.clone()).await {
             Err(held @ ClientError::NotAcquired { .. }) => match manager.expired(&self.name).await {
                 Ok(Some(dead)) => {

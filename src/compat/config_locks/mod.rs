@@ -104,7 +104,7 @@ impl<S: LockService> ConfigLocks<S> {
         who: &str,
         why: &str,
     ) -> Result<FencingToken, ConfigLockError> {
-        Ok(self.client.grab(name, self.held_at_once(ts, self.said(who, why))).await?.token)
+        Ok(self.client.grab(name, self.held_at_once(ts, self.metadata(who, why))).await?.token)
     }
 
     /// Takes a lock whose document is free or still has the `ts` that the caller saw.
@@ -116,7 +116,7 @@ impl<S: LockService> ConfigLocks<S> {
         who: &str,
         why: &str,
     ) -> Result<FencingToken, ConfigLockError> {
-        Ok(self.try_overtake(name, seen, self.held_at_once(ts, self.said(who, why))).await?.token)
+        Ok(self.try_overtake(name, seen, self.held_at_once(ts, self.metadata(who, why))).await?.token)
     }
 
     fn held_at_once(&self, ts: DocumentId, metadata: Metadata) -> NewDocument {
@@ -183,7 +183,7 @@ impl<S: LockService> ConfigLocks<S> {
         self.stop_ping(&self.process).await
     }
 
-    fn said(&self, who: &str, why: &str) -> Metadata {
+    fn metadata(&self, who: &str, why: &str) -> Metadata {
         Metadata { process: self.process.as_str().into(), who: who.into(), why: why.into(), ..Metadata::default() }
     }
 

@@ -174,8 +174,8 @@ impl LockHolds {
         if complete || since || !self.ended_before.insert(token) {
             return Err(format!("token {token} of {name:?} ended although it was not held"));
         }
-        let beside = |mode| self.granted.iter().find(|(granted, _)| excludes(**granted, kind(mode)));
-        if let Some((_, other)) = mode.and_then(beside) {
+        let conflicting = |mode| self.granted.iter().find(|(granted, _)| excludes(**granted, kind(mode)));
+        if let Some((_, other)) = mode.and_then(conflicting) {
             return Err(format!("{name:?} was granted to token {other} while token {token} held it: two at a time"));
         }
         Ok(())

@@ -55,17 +55,17 @@ fn outcome(watched: &mut Watched, stamp: u64, command: Command) -> Outcome {
 }
 
 /// The number of sessions: more than one sweep ends. All but the last, the survivor, have the same deadline.
-const CROWD: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 1_000;
-const SURVIVOR: u64 = CROWD + 1;
+const MANY: u64 = limits::SWEEP_AN_ENTRY_MAX as u64 + 1_000;
+const SURVIVOR: u64 = MANY + 1;
 
 /// All sessions are open, and the last of those that end hold locks. The survivor waits for one of these locks. Leases
 /// and waits end at the same time as the sessions.
-fn crowded() -> Watched {
+fn with_many_sessions() -> Watched {
     let mut watched = Watched::default();
-    watched.apply(&entry(0, vec![], (1..=CROWD).map(|number| open(number, 1000)).collect()));
+    watched.apply(&entry(0, vec![], (1..=MANY).map(|number| open(number, 1000)).collect()));
     let mut commands = vec![open(SURVIVOR, 60_000)];
     for back in 0..4 {
-        commands.push(acquire(CROWD - back, 1, &format!("lock-{back}"), Patience::Session));
+        commands.push(acquire(MANY - back, 1, &format!("lock-{back}"), Patience::Session));
     }
     commands.push(Command::TakeLease(take(1, "leased", Patience::Session)));
     commands.push(acquire(SURVIVOR, 1, "lock-0", Patience::Session));
@@ -78,7 +78,7 @@ fn crowded() -> Watched {
 /// If more is due than one sweep ends, later entries end the rest. The survivor is granted what becomes free.
 #[test]
 fn mass_expiry_is_finished_by_later_entries() {
-    let mut watched = crowded();
+    let mut watched = with_many_sessions();
     watched.apply(&entry(1001, vec![], vec![Command::Tick]));
     assert!(watched.machine.is_due(), "one sweep ended everything");
     assert_eq!(watched.machine.totals().sessions, SURVIVOR - limits::SWEEP_AN_ENTRY_MAX as u64);
@@ -93,8 +93,8 @@ fn mass_expiry_is_finished_by_later_entries() {
 /// A command first ends, completely, everything due that it concerns and that the sweep has not reached.
 #[test]
 fn commands_end_what_is_due_before_they_look_at_it() {
-    let mut watched = crowded();
-    let (due, survivor) = (SessionId::new(0, CROWD - 3), SessionId::new(0, SURVIVOR));
+    let mut watched = with_many_sessions();
+    let (due, survivor) = (SessionId::new(0, MANY - 3), SessionId::new(0, SURVIVOR));
     let commands = vec![
         Command::CloseSession { session: due, end: SessionClose::Done },
         acquire(SURVIVOR, 2, "lock-1", Patience::Session),
@@ -103,7 +103,7 @@ fn commands_end_what_is_due_before_they_look_at_it() {
         Command::CancelTake { lock: key("leased"), take: LeaseRequestId(1), handle: Handle::from_random(1) },
         Command::TakeLease(take(1, "leased", Patience::Try)),
         acquire(SURVIVOR, 4, "lock-3", Patience::Try),
-        acquire(CROWD - 5, 1, "elsewhere", Patience::Try),
+        acquire(MANY - 5, 1, "elsewhere", Patience::Try),
     ];
     let applied = watched.apply(&entry(1001, vec![], commands));
     assert!(watched.machine.is_due(), "one sweep ended everything");
@@ -123,8 +123,8 @@ fn commands_end_what_is_due_before_they_look_at_it() {
 #[test]
 fn a_command_ends_a_lock_delay_that_is_over() {
     let mut watched = Watched::default();
-    watched.apply(&entry(0, vec![], (1..=CROWD).map(|number| open(number, 1000)).collect()));
-    let (loser, survivor) = (CROWD + 1, CROWD + 2);
+    watched.apply(&entry(0, vec![], (1..=MANY).map(|number| open(number, 1000)).collect()));
+    let (loser, survivor) = (MANY + 1, MANY + 2);
     let delayed = |number: u64, lock: &str, access: Access| {
         let Command::Acquire(mut acquire) = acquire(loser, number, lock, Patience::Try) else { panic!("an acquire") };
         acquire.locks.values_mut().for_each(|of| *of = access);
@@ -182,7 +182,7 @@ fn a_command_ends_a_lock_delay_that_is_over() {
 /// A machine that is restored during an unfinished sweep is complete, and continues like the original.
 #[test]
 fn an_unfinished_sweep_survives_a_restore() {
-    let mut watched = crowded();
+    let mut watched = with_many_sessions();
     watched.apply(&entry(1001, vec![], vec![Command::Tick]));
     let mut restored = watched.compare_mirror();
     let next = entry(1001, vec![], vec![acquire(SURVIVOR, 9, "lock-3", Patience::Try)]);
@@ -193,8 +193,8 @@ fn an_unfinished_sweep_survives_a_restore() {
 /// Between two sweeps, nothing that is due is granted or renewed, although its record still exists.
 #[test]
 fn nothing_due_is_granted_or_renewed_between_two_sweeps() {
-    let mut watched = crowded();
-    let (dead, survivor) = (CROWD - 10, SessionId::new(0, SURVIVOR));
+    let mut watched = with_many_sessions();
+    let (dead, survivor) = (MANY - 10, SessionId::new(0, SURVIVOR));
     let queue = vec![
         acquire(1, 1, "head", Patience::Session),
         acquire(dead, 1, "head", Patience::Session),
@@ -206,7 +206,7 @@ fn nothing_due_is_granted_or_renewed_between_two_sweeps() {
     let granted: Vec<_> = applied.events.iter().filter(|event| event.kind.word() == "granted").collect();
     assert!(matches!(granted[..], [event] if event.subject.session() == Some(survivor)), "{granted:?}");
 
-    let target = RenewalTarget::Session(SessionId::new(0, CROWD - 3));
+    let target = RenewalTarget::Session(SessionId::new(0, MANY - 3));
     let renewal = Renewal { target, attempt: 1, receipt: LogTime(1000) };
     let applied = watched.apply(&entry(1001, vec![renewal], vec![]));
     assert!(

@@ -1,10 +1,10 @@
 //! A dry run of a break is a query: it reports what the break would do, and changes nothing.
 
 use super::mirror::{Watched, entry};
-use super::random::Story;
+use super::random::Scenario;
 use crate::model::{Command, Manage, Managing, Outcome, Query, QueryResult};
 
-const STORIES: u64 = 40;
+const SCENARIOS: u64 = 40;
 const ENTRIES: usize = 300;
 
 /// In random scenarios, the answer to a dry run equals the outcome of the break right after it, except for the field
@@ -12,36 +12,36 @@ const ENTRIES: usize = 300;
 #[test]
 fn a_dry_run_reports_what_the_break_does() {
     let (mut broken, mut refused) = (0, 0);
-    for seed in 5_000..5_000 + STORIES {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+    for seed in 5_000..5_000 + SCENARIOS {
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         for _ in 0..ENTRIES {
-            let mut told = story.entry(watched.machine.next_deadline());
-            let commands = std::mem::take(&mut told.commands);
-            let applied = watched.apply(&told);
-            story.learn(&told, &applied);
+            let mut drawn = scenario.entry(watched.machine.next_deadline());
+            let commands = std::mem::take(&mut drawn.commands);
+            let applied = watched.apply(&drawn);
+            scenario.learn(&drawn, &applied);
             for submission in commands {
-                let one = entry(told.stamp.0, vec![], vec![submission.command]);
-                let mut said = None;
+                let one = entry(drawn.stamp.0, vec![], vec![submission.command]);
+                let mut answered = None;
                 if let Command::Manage(Manage { lock, what: Managing::BreakHold { token, .. } }) =
                     &one.commands[0].command
                 {
                     let query = Query::WouldBreak { lock: lock.clone(), token: *token };
-                    said = Some(watched.machine.query(&query).answer);
+                    answered = Some(watched.machine.query(&query).answer);
                 }
                 let due = watched.machine.is_due();
                 let applied = watched.apply(&one);
-                story.learn(&one, &applied);
+                scenario.learn(&one, &applied);
                 // Holds that the sweep left past their deadline end before the break, so the answer may differ.
-                let Some(said) = said.filter(|_| !due) else { continue };
-                let QueryResult::WouldBreak(mut said) = said else { panic!("scenario {seed}: another answer") };
-                if let Outcome::Broken(breach) = &mut said {
+                let Some(answered) = answered.filter(|_| !due) else { continue };
+                let QueryResult::WouldBreak(mut answered) = answered else { panic!("scenario {seed}: another answer") };
+                if let Outcome::Broken(breach) = &mut answered {
                     assert!(!breach.done, "scenario {seed}: {one:?}");
                     breach.done = true;
                     broken += 1;
                 } else {
                     refused += 1;
                 }
-                assert_eq!(applied.commands[0].outcome, said, "scenario {seed}: {one:?}");
+                assert_eq!(applied.commands[0].outcome, answered, "scenario {seed}: {one:?}");
             }
         }
     }

@@ -14,7 +14,7 @@ const OPERATIONS: u32 = 200;
 const ROUNDS: usize = 5;
 const QUEUE: u64 = 50;
 const SETS: [u64; 4] = [0, 1, 10, 100];
-const CROWD: u64 = 1_000;
+const WAITERS: u64 = 1_000;
 
 pub(super) fn acquire(session: u64, number: u64, lock: &str, owner: Option<&str>) -> Command {
     Command::Acquire(Acquire {
@@ -55,10 +55,10 @@ pub(super) fn apply(machine: &mut Machine, command: Command) -> Outcome {
     outcome
 }
 
-/// The number of waiters in the queue: few, or the value of `LOCKKEEPER_COSTS_CROWD`.
-fn crowd() -> u64 {
-    let wanted = std::env::var("LOCKKEEPER_COSTS_CROWD").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(CROWD).min(WAITERS_A_LOCK_MAX as u64 - 10)
+/// The number of waiters in the queue: few, or the value of `LOCKKEEPER_COSTS_WAITERS`.
+fn waiters() -> u64 {
+    let wanted = std::env::var("LOCKKEEPER_COSTS_WAITERS").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(WAITERS).min(WAITERS_A_LOCK_MAX as u64 - 10)
 }
 
 /// The shortest time that one command takes on copies of this machine.
@@ -83,23 +83,23 @@ fn a_wait_behind_many_is_cheap() {
         apply(&mut machine, open(session));
     }
     apply(&mut machine, acquire(1, 1, "hot", Some("holder")));
-    let crowd = crowd();
-    for number in 1..=crowd {
+    let waiters = waiters();
+    for number in 1..=waiters {
         apply(&mut machine, acquire(2 + number % 2, number, "hot", Some(&format!("waiter-{number}"))));
     }
     apply(&mut machine, acquire(4, 1, "own", Some("owner")));
     let queued = |outcome: &Outcome| matches!(outcome, Outcome::Queued(_));
     let asks = acquire(4, 2, "hot", Some("owner"));
-    let nobody = fastest(&machine, &acquire(4, 2, "hot", None), queued);
+    let unnamed = fastest(&machine, &acquire(4, 2, "hot", None), queued);
     let alone = fastest(&machine, &asks, queued);
     apply(&mut machine, acquire(1, 9, "own", Some("other")));
     let awaited = fastest(&machine, &asks, queued);
-    let first = apply(&mut machine, acquire(3, crowd + 9, "own", Some("waiter-1")));
+    let first = apply(&mut machine, acquire(3, waiters + 9, "own", Some("waiter-1")));
     assert!(queued(&first), "{first:?}");
     let cycle = fastest(&machine, &asks, |outcome| matches!(outcome, Outcome::Refused(Refusal::Deadlock { .. })));
-    let ratio = |time: Duration| time.as_secs_f64() / nobody.as_secs_f64();
+    let ratio = |time: Duration| time.as_secs_f64() / unnamed.as_secs_f64();
     eprintln!(
-        "a wait behind {crowd}: unnamed {nobody:?}; named {alone:?} ({:.1}x); awaited itself {awaited:?} ({:.1}x); closing a cycle {cycle:?} ({:.1}x)",
+        "a wait behind {waiters}: unnamed {unnamed:?}; named {alone:?} ({:.1}x); awaited itself {awaited:?} ({:.1}x); closing a cycle {cycle:?} ({:.1}x)",
         ratio(alone),
         ratio(awaited),
         ratio(cycle)
@@ -176,7 +176,7 @@ fn with_a_permit(session: u64) -> Command {
 /// granted.
 #[test]
 fn a_release_is_bounded_work() {
-    let steps = [10, crowd()].map(|waiters| {
+    let steps = [10, waiters()].map(|waiters| {
         let mut machine = Machine::new();
         apply(&mut machine, open(1));
         apply(&mut machine, open(2));
@@ -206,7 +206,7 @@ fn a_limit_over_all_grants_all() {
         for (number, holder) in (1..).zip(["one", "two", "three"]) {
             apply(&mut machine, permit(1, number, holder));
         }
-        let waiters = crowd();
+        let waiters = waiters();
         for number in 1..=waiters {
             apply(&mut machine, open(3 + number));
             let waits = if sets { with_a_permit(3 + number) } else { permit(2, number, &format!("waiter-{number}")) };
@@ -225,7 +225,7 @@ fn a_limit_over_all_grants_all() {
 /// session or to many.
 #[test]
 fn a_release_behind_a_set_that_lacks_something() {
-    let sets = crowd() / 2;
+    let sets = waiters() / 2;
     for sessions in [1, sets] {
         let mut machine = Machine::new();
         (1..=2 + sessions).for_each(|session| drop(apply(&mut machine, open(session))));

@@ -12,8 +12,8 @@ use crate::machine::Machine;
 use crate::model::*;
 use crate::state::ClaimState;
 
-const STORIES: u64 = 2_200;
-pub(super) const COMMANDS_A_STORY: u64 = 60;
+const SCENARIOS: u64 = 2_200;
+pub(super) const COMMANDS_A_SCENARIO: u64 = 60;
 pub(super) const SESSIONS: u64 = 5;
 const LOCKS: [&str; 4] = ["a", "b", "c", "pool"];
 const OWNERS: [&str; 2] = ["job", "task"];
@@ -21,9 +21,9 @@ const MS_A_COMMAND: u64 = 7;
 /// All leases and lock-delays of a scenario end before this time, and all sessions end after it.
 const LAST_END: LogTime = LogTime(30_000);
 
-fn stories() -> u64 {
+fn scenarios() -> u64 {
     let wanted = std::env::var("LOCKKEEPER_CYCLES").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(STORIES)
+    wanted.unwrap_or(SCENARIOS)
 }
 
 fn session(number: u64) -> SessionId {
@@ -49,7 +49,7 @@ pub(super) fn set_limit(limit: u32) -> Command {
 }
 
 /// A random scenario in which no session and no wait ends; only some leases do.
-pub(super) struct Story {
+pub(super) struct Scenario {
     random: Random,
     numbers: BTreeMap<SessionId, u64>,
     /// Every claim has an owner, so that no cycle may be missed.
@@ -57,17 +57,17 @@ pub(super) struct Story {
     /// Whether requests may be for several locks together.
     sets: bool,
     /// Whether most requests are for permits, and half of them barge.
-    crowded: bool,
+    contended: bool,
     /// Whether some holds are lost, so that a lock-delay keeps their names closed.
     delays: bool,
 }
 
-impl Story {
+impl Scenario {
     /// The scenario with this number. The number also decides whether time passes in the scenario.
     pub(super) fn new(seed: u64) -> Self {
-        let (third, crowded, delays) = (seed % 3, seed % 4 == 3, seed % 5 < 2);
+        let (third, contended, delays) = (seed % 3, seed % 4 == 3, seed % 5 < 2);
         let (all_named, sets) = (third != 2, third != 0);
-        Self { random: Random(seed), numbers: BTreeMap::new(), all_named, sets, crowded, delays }
+        Self { random: Random(seed), numbers: BTreeMap::new(), all_named, sets, contended, delays }
     }
 
     /// The stamp of this command.
@@ -90,7 +90,7 @@ impl Story {
     }
 
     fn member(&mut self) -> (LockName, Access) {
-        let pool = self.crowded && self.random.below(2) == 0;
+        let pool = self.contended && self.random.below(2) == 0;
         let name = if pool { "pool" } else { LOCKS[self.random.below(4) as usize] };
         let count = 1 + self.random.below(3) as u32;
         let mode = match name {
@@ -105,7 +105,7 @@ impl Story {
     fn extras(&mut self) -> (Extras, Option<u64>) {
         let roll = self.random.below(12);
         let reentry = if roll == 0 && !self.all_named { Reentry::Wait } else { Reentry::Refuse };
-        let barges = roll == 1 || self.crowded && self.random.below(2) == 0;
+        let barges = roll == 1 || self.contended && self.random.below(2) == 0;
         let fairness = if barges { Fairness::Barging } else { Fairness::Fair };
         let parent = Parent { session: session(1 + roll % SESSIONS), owner: Owner::parse("job").expect("legal") };
         let parent = Some(parent).filter(|_| roll == 2);
@@ -207,7 +207,7 @@ type Holds = Vec<(LockKey, FencingToken)>;
 
 /// Lets every owner finish that waits for nothing and has no unfinished nested run, and lets time pass, until no owner
 /// can finish any more. Returns the requests that still wait, and the number of deadlocks that were reported.
-fn go_on(machine: &Machine) -> (Vec<RequestId>, usize) {
+fn can_continue(machine: &Machine) -> (Vec<RequestId>, usize) {
     let mut machine = machine.clone();
     let (mut number, mut alarms) = (1 << 40, 0);
     loop {
@@ -282,19 +282,19 @@ pub(super) fn waiting_all_the_same(command: &Command) -> Option<Command> {
 #[test]
 fn alarms_are_never_false_and_never_missing() {
     let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
-    for seed in 0..stories() {
+    for seed in 0..scenarios() {
         let (mut watched, mut naive) = (Watched::default(), Naive::default());
-        let mut story = Story::new(seed);
+        let mut scenario = Scenario::new(seed);
         let opens = entry(0, vec![], (1..=SESSIONS).map(open).chain([set_limit(3)]).collect());
         watched.apply(&opens);
         naive.apply(&opens);
-        for at in 0..COMMANDS_A_STORY {
+        for at in 0..COMMANDS_A_SCENARIO {
             let before = watched.machine.clone();
-            let command = story.command(&before);
-            let stamp = story.stamp(at);
-            let said = entry(stamp, vec![], vec![command.clone()]);
-            let outcome = watched.apply(&said).commands.remove(0).outcome;
-            let expected = naive.apply(&said).1.remove(0);
+            let command = scenario.command(&before);
+            let stamp = scenario.stamp(at);
+            let one = entry(stamp, vec![], vec![command.clone()]);
+            let outcome = watched.apply(&one).commands.remove(0).outcome;
+            let expected = naive.apply(&one).1.remove(0);
             if let Outcome::Refused(Refusal::Deadlock { cycle }) = &outcome {
                 assert_eq!(expected, Outcome::Refused(Refusal::Deadlock { cycle: vec![] }), "scenario {seed}, {at}");
                 assert!(!cycle.is_empty(), "a cycle without owners");
@@ -307,7 +307,7 @@ fn alarms_are_never_false_and_never_missing() {
                 if let Some(waits) = waiting_all_the_same(&command) {
                     let mut other = before.clone();
                     other.apply(other.applied() + 1, &entry(stamp, vec![], vec![waits]));
-                    let (waits, alarms) = go_on(&other);
+                    let (waits, alarms) = can_continue(&other);
                     let stuck = !waits.is_empty() || 0 < alarms;
                     assert!(stuck, "scenario {seed}, {at}: a false alarm for {command:#?}: {cycle:#?}");
                 }
@@ -315,7 +315,7 @@ fn alarms_are_never_false_and_never_missing() {
                 assert_eq!(outcome, expected, "scenario {seed}, {at}: {command:#?}");
             }
             assert_eq!(waits(&watched.machine), naive.waiting(), "scenario {seed}, {at}: who waits after {command:#?}");
-            let (stuck, _) = if story.all_named { go_on(&watched.machine) } else { (vec![], 0) };
+            let (stuck, _) = if scenario.all_named { can_continue(&watched.machine) } else { (vec![], 0) };
             assert!(stuck.is_empty(), "scenario {seed}, {at}: {stuck:?} still wait after {command:#?}: {outcome:?}");
         }
     }

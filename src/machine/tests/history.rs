@@ -7,13 +7,13 @@ use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
 use super::mirror::{Watched, entry};
-use super::random::{Random, Story};
+use super::random::{Random, Scenario};
 use crate::faults;
 use crate::history::verify;
 use crate::machine::Machine;
 use crate::model::*;
 
-const STORIES: u64 = 60;
+const SCENARIOS: u64 = 60;
 const ENTRIES: u64 = 400;
 
 /// Reads the history after a position, page by page. Panics if records were dropped in between.
@@ -48,14 +48,14 @@ fn proven(records: &[HistoryRecord], what: &str) {
 /// The history of every random scenario verifies: as a whole, from its middle, and for each lock alone.
 #[test]
 fn every_random_scenario_verifies() {
-    let (mut told, mut kinds) = (0, std::collections::BTreeSet::new());
-    for seed in 0..STORIES {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+    let (mut count, mut kinds) = (0, std::collections::BTreeSet::new());
+    for seed in 0..SCENARIOS {
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         let (mut records, mut after) = (Vec::new(), Position::default());
         for _ in 0..ENTRIES {
-            let entry = story.entry(watched.machine.next_deadline());
+            let entry = scenario.entry(watched.machine.next_deadline());
             let applied = watched.apply(&entry);
-            story.learn(&entry, &applied);
+            scenario.learn(&entry, &applied);
             records.extend(read(&watched.machine, None, &mut after, 7));
         }
         watched.compare_mirror();
@@ -68,10 +68,10 @@ fn every_random_scenario_verifies() {
                 proven(&alone, &format!("{lock} of scenario {seed}"));
             }
         }
-        told += records.len();
+        count += records.len();
         kinds.extend(records.iter().map(|record| record.event.kind.word()));
     }
-    assert!(10_000 < told, "only {told} records");
+    assert!(10_000 < count, "only {count} records");
     let all = [
         "broken",
         "downgraded",
@@ -90,11 +90,11 @@ fn every_random_scenario_verifies() {
 /// Pages of one lock contain the same records as filtered pages of all locks, however small the pages are.
 #[test]
 fn pages_of_one_lock_are_complete() {
-    let (mut story, mut watched) = (Story::new(77), Watched::default());
+    let (mut scenario, mut watched) = (Scenario::new(77), Watched::default());
     for _ in 0..4 * ENTRIES {
-        let entry = story.entry(watched.machine.next_deadline());
+        let entry = scenario.entry(watched.machine.next_deadline());
         let applied = watched.apply(&entry);
-        story.learn(&entry, &applied);
+        scenario.learn(&entry, &applied);
     }
     let query = Query::History { namespace: Namespace::default(), lock: None, after: None, rows: 1 };
     let QueryResult::History(page) = watched.machine.query(&query).answer else { panic!("another answer") };
@@ -272,7 +272,7 @@ fn followed_tokens_are_the_machines() {
     let names = ["a", "b", "pool-a", "pool-b"].map(|name| LockName::parse(name).expect("legal"));
     let key = |name: &LockName| LockKey { namespace: Namespace::default(), name: name.clone() };
     for seed in 300..320 {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         let now = |machine: &Machine, name: &LockName| {
             let QueryResult::Tokens(valid) = machine.query(&Query::Tokens { lock: key(name) }).answer else {
                 panic!("another")
@@ -282,9 +282,9 @@ fn followed_tokens_are_the_machines() {
         let mut followed = names.clone().map(|name| now(&watched.machine, &name));
         let mut stale = std::collections::BTreeSet::new();
         for _ in 0..ENTRIES {
-            let entry = story.entry(watched.machine.next_deadline());
+            let entry = scenario.entry(watched.machine.next_deadline());
             let applied = watched.apply(&entry);
-            story.learn(&entry, &applied);
+            scenario.learn(&entry, &applied);
             for valid in &mut followed {
                 for event in &*applied.events {
                     let ended = valid.follow(event).and_then(|change| change.ended);

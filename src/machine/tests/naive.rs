@@ -327,14 +327,16 @@ impl Naive {
                 self.settings = self.settings.or(Some(*settings));
                 Outcome::Done
             }
-            Command::Announce(told) => match self.nodes.iter_mut().find(|known| known.node == told.node) {
-                Some(known) if known.disk != told.disk => Outcome::Refused(Refusal::OtherDisk { node: told.node }),
+            Command::Announce(grant_of) => match self.nodes.iter_mut().find(|known| known.node == grant_of.node) {
+                Some(known) if known.disk != grant_of.disk => {
+                    Outcome::Refused(Refusal::OtherDisk { node: grant_of.node })
+                }
                 Some(known) => {
-                    *known = told.clone();
+                    *known = grant_of.clone();
                     Outcome::Done
                 }
                 None => {
-                    self.nodes.push(told.clone());
+                    self.nodes.push(grant_of.clone());
                     Outcome::Done
                 }
             },
@@ -382,7 +384,7 @@ fn passes(ask: &Ask, ahead: &Ask) -> bool {
 }
 
 /// The grant of this hold, as its client receives it.
-fn told(hold: &Hold, waited_ms: u64) -> Grant {
+fn grant_of(hold: &Hold, waited_ms: u64) -> Grant {
     Grant { token: hold.token, deadline: hold.lease_end, ends: hold.ends, waited_ms }
 }
 

@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 
 use super::mirror::Watched;
 use super::naive::Shown;
-use super::random::Story;
+use super::random::Scenario;
 use super::refused::Remembering;
 use crate::machine::Machine;
 use crate::model::*;
 
-const STORIES: u64 = 450;
-const COMMANDS_A_STORY: usize = 2_000;
+const SCENARIOS: u64 = 450;
+const COMMANDS_A_SCENARIO: usize = 2_000;
 const TIMES_EACH_MIN: u64 = 100;
 
 /// The first word of the `Debug` output: a variant's name.
@@ -148,10 +148,10 @@ fn shown(machine: &Machine) -> Vec<Shown> {
 
 /// Runs a random scenario on both. Panics if they differ.
 fn compare(seed: u64, table: &mut Table) {
-    let (mut story, mut watched, mut naive) = (Story::new(seed), Watched::default(), Remembering::default());
-    let mut told = 0;
-    while told < COMMANDS_A_STORY {
-        let entry = story.entry(watched.machine.next_deadline());
+    let (mut scenario, mut watched, mut naive) = (Scenario::new(seed), Watched::default(), Remembering::default());
+    let mut submitted = 0;
+    while submitted < COMMANDS_A_SCENARIO {
+        let entry = scenario.entry(watched.machine.next_deadline());
         let refuses = |renewal: &Renewal| watched.machine.refuses_renewal(&renewal.target);
         let refused: Vec<_> = entry.renewals.iter().map(refuses).collect();
         let applied = watched.apply(&entry);
@@ -206,8 +206,8 @@ fn compare(seed: u64, table: &mut Table) {
         if index % 16 == 0 {
             watched.compare_mirror();
         }
-        told += entry.commands.len();
-        story.learn(&entry, &applied);
+        submitted += entry.commands.len();
+        scenario.learn(&entry, &applied);
     }
 }
 
@@ -215,7 +215,7 @@ fn compare(seed: u64, table: &mut Table) {
 #[test]
 fn the_machine_agrees_with_the_naive_model() {
     let mut table = Table::new();
-    for seed in 0..STORIES {
+    for seed in 0..SCENARIOS {
         compare(seed, &mut table);
     }
     let mut text = String::new();

@@ -1,10 +1,10 @@
 //! Tests the query that the proposer makes before it delays an acquire: whether the acquire would only join the queue.
 
 use super::mirror::{Watched, entry};
-use super::random::Story;
+use super::random::Scenario;
 use crate::model::{Command, EventKind, Outcome};
 
-const STORIES: u64 = 60;
+const SCENARIOS: u64 = 60;
 const ENTRIES: usize = 300;
 
 /// In random scenarios, an acquire that would queue according to the query is never granted at once. One that would
@@ -12,15 +12,15 @@ const ENTRIES: usize = 300;
 #[test]
 fn an_acquire_that_would_queue_is_not_granted() {
     let (mut queued, mut behind) = (0, 0);
-    for seed in 4_000..4_000 + STORIES {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+    for seed in 4_000..4_000 + SCENARIOS {
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         for _ in 0..ENTRIES {
-            let mut told = story.entry(watched.machine.next_deadline());
-            let commands = std::mem::take(&mut told.commands);
-            let applied = watched.apply(&told);
-            story.learn(&told, &applied);
+            let mut drawn = scenario.entry(watched.machine.next_deadline());
+            let commands = std::mem::take(&mut drawn.commands);
+            let applied = watched.apply(&drawn);
+            scenario.learn(&drawn, &applied);
             for submission in commands {
-                let one = entry(told.stamp.0, vec![], vec![submission.command]);
+                let one = entry(drawn.stamp.0, vec![], vec![submission.command]);
                 let (queues, queues_behind) = if let Command::Acquire(acquire) = &one.commands[0].command {
                     (watched.machine.would_queue(acquire), watched.machine.would_queue_behind_others(acquire))
                 } else {
@@ -28,7 +28,7 @@ fn an_acquire_that_would_queue_is_not_granted() {
                 };
                 assert!(queues || !queues_behind, "scenario {seed}: {one:?}");
                 let applied = watched.apply(&one);
-                story.learn(&one, &applied);
+                scenario.learn(&one, &applied);
                 if !queues {
                     continue;
                 }

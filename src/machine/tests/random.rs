@@ -74,7 +74,7 @@ struct Held {
 
 /// A random scenario: entries, and what it learned from their answers.
 #[derive(Debug, Clone)]
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     random: Random,
     stamp: u64,
     known: Vec<Known>,
@@ -102,7 +102,7 @@ fn handle(number: u128) -> Handle {
     Handle::from_random(number)
 }
 
-impl Story {
+impl Scenario {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: Random(seed),

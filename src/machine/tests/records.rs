@@ -4,7 +4,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for two kinds of record")]
 
 use super::mirror::Watched;
-use super::random::Story;
+use super::random::Scenario;
 use crate::machine::Machine;
 use crate::state::Record;
 
@@ -14,16 +14,16 @@ const ENTRIES: u64 = 300;
 #[test]
 fn equal_logs_give_equal_records() {
     for seed in 1_000..1_010 {
-        let (mut story, mut first, mut second) = (Story::new(seed), Watched::default(), Machine::new());
+        let (mut scenario, mut first, mut second) = (Scenario::new(seed), Watched::default(), Machine::new());
         for index in 1..=ENTRIES {
-            let entry = story.entry(first.machine.next_deadline());
+            let entry = scenario.entry(first.machine.next_deadline());
             let applied = first.apply(&entry);
             assert_eq!(applied, second.apply(index, &entry), "scenario {seed}, entry {index}");
             assert!(
                 first.machine.state().records().eq(second.state().records()),
                 "records of scenario {seed}, entry {index}"
             );
-            story.learn(&entry, &applied);
+            scenario.learn(&entry, &applied);
         }
     }
 }
@@ -34,10 +34,10 @@ fn equal_logs_give_equal_records() {
 fn a_restored_machine_continues_like_the_first() {
     let (mut ending, mut closed, mut recalled) = (0, 0, 0);
     for seed in 2_000..2_010 {
-        let (mut story, mut first) = (Story::new(seed), Watched::default());
+        let (mut scenario, mut first) = (Scenario::new(seed), Watched::default());
         let mut restored = None;
         for index in 1..=ENTRIES {
-            let entry = story.entry(first.machine.next_deadline());
+            let entry = scenario.entry(first.machine.next_deadline());
             let applied = first.apply(&entry);
             if let Some(restored) = &mut restored {
                 let machine: &mut Machine = restored;
@@ -60,7 +60,7 @@ fn a_restored_machine_continues_like_the_first() {
                     }
                 }
             }
-            story.learn(&entry, &applied);
+            scenario.learn(&entry, &applied);
         }
     }
     assert!(0 < ending && 0 < closed, "{ending} holds with at_most and {closed} names with at_least were restored");

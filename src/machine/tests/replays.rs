@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cycles::{COMMANDS_A_STORY, SESSIONS, Story, open, set_limit, waiting_all_the_same};
+use super::cycles::{COMMANDS_A_SCENARIO, SESSIONS, Scenario, open, set_limit, waiting_all_the_same};
 use super::mirror::entry;
 use super::naive::Naive;
 use super::random::Random;
@@ -11,7 +11,7 @@ use crate::machine::cycle::Search;
 use crate::model::*;
 use crate::state::OwnerKey;
 
-const STORIES: u64 = 150;
+const SCENARIOS: u64 = 150;
 /// The number of the first scenario of this test.
 const FIRST: u64 = 1_000_000;
 
@@ -33,17 +33,17 @@ fn a_replay_and_the_naive_model_agree() {
     let set = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (wanted, first) = (set("LOCKKEEPER_REPLAYS"), set("LOCKKEEPER_REPLAYS_FIRST").unwrap_or(FIRST));
     let (mut compared, mut cycles, mut reasons) = (0_u64, 0_u64, BTreeMap::new());
-    for seed in first..first + wanted.unwrap_or(STORIES) {
+    for seed in first..first + wanted.unwrap_or(SCENARIOS) {
         let (mut machine, mut naive) = (Machine::new(), Naive::default());
-        let (mut story, mut random) = (Story::new(seed), Random(seed ^ 0xACE));
+        let (mut scenario, mut random) = (Scenario::new(seed), Random(seed ^ 0xACE));
         let opens = entry(0, vec![], (1..=SESSIONS).map(open).chain([set_limit(3)]).collect());
         machine.apply(1, &opens);
         naive.apply(&opens);
-        for at in 0..COMMANDS_A_STORY {
-            let command = story.command(&machine);
+        for at in 0..COMMANDS_A_SCENARIO {
+            let command = scenario.command(&machine);
             let waits = Some(()).filter(|()| seed % 2 == 1 && random.below(2) == 0);
             let command = waits.and_then(|()| waiting_all_the_same(&command)).unwrap_or(command);
-            let entry = entry(story.stamp(at), vec![], vec![command]);
+            let entry = entry(scenario.stamp(at), vec![], vec![command]);
             machine.apply(machine.applied() + 1, &entry);
             naive.apply(&entry);
             let mut owners: Vec<OwnerKey> = machine.state.index.owners.keys().cloned().collect();

@@ -100,8 +100,11 @@ pub(super) fn documents(rows: &[Document], more: bool) -> String {
         let term = row.term.map_or(String::new(), |term| format!(" term={term}"));
         let native = if row.native { " native" } else { "" };
         let (state, when) = (row.state.number(), time(row.when.0 - EPOCH_MS));
-        let said = format!("process={:?} who={:?} why={:?}", row.process, row.who, row.why);
-        format!("{} state={state} ts={} {said} when={when}{term} token={}{native}\n", row.lock.name, row.ts, row.token)
+        let metadata = format!("process={:?} who={:?} why={:?}", row.process, row.who, row.why);
+        format!(
+            "{} state={state} ts={} {metadata} when={when}{term} token={}{native}\n",
+            row.lock.name, row.ts, row.token
+        )
     };
     rows.iter().map(row).collect::<String>() + if more { "more" } else { "no more" }
 }

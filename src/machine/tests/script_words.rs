@@ -20,9 +20,9 @@ pub(super) fn time(ms: u64) -> String {
 
 /// The cluster's feature level, and the announcements of nodes, one line each.
 pub(super) fn nodes(machine: &Machine) -> String {
-    let line = |told: &Announcement| {
-        let http = told.http.as_deref().unwrap_or("none");
-        format!("node {} disk={} features={} http={http}", told.node, told.disk, told.features)
+    let line = |announcement: &Announcement| {
+        let http = announcement.http.as_deref().unwrap_or("none");
+        format!("node {} disk={} features={} http={http}", announcement.node, announcement.disk, announcement.features)
     };
     let level = format!("feature level {}", machine.feature_level());
     std::iter::once(level).chain(machine.announcements().map(line)).collect::<Vec<_>>().join("\n")

@@ -19,7 +19,7 @@ use crate::model::*;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A command or renewal in a block that is one entry, with its actor.
-enum Said {
+enum Instruction {
     Renewal(Option<String>, Renewal),
     Command(Option<String>, Option<LogTime>, Box<Command>),
 }
@@ -37,7 +37,7 @@ struct Script {
     /// The newest token, by session and lock.
     tokens: BTreeMap<(SessionId, LockKey), FencingToken>,
     /// The commands so far of a block that is one entry.
-    together: Option<Vec<Said>>,
+    together: Option<Vec<Instruction>>,
     events: Vec<String>,
 }
 
@@ -54,8 +54,8 @@ impl goldenscript::Runner for Script {
 
     fn end_block(&mut self, _: &Block) -> Result<String> {
         let mut lines = Vec::new();
-        if let Some(said) = self.together.take() {
-            lines = self.apply(said, true);
+        if let Some(instruction) = self.together.take() {
+            lines = self.apply(instruction, true);
         }
         lines.append(&mut self.events);
         self.watched.compare_mirror();
@@ -87,31 +87,31 @@ impl Script {
             }
             _ => {}
         }
-        let said = match word {
-            "renew" | "refresh" => Said::Renewal(who.clone(), self.renewal(word, who.as_deref(), args)?),
+        let instruction = match word {
+            "renew" | "refresh" => Instruction::Renewal(who.clone(), self.renewal(word, who.as_deref(), args)?),
             _ => {
                 let since = args.take_key("since").map(duration).transpose()?.map(LogTime);
-                Said::Command(who.clone(), since, Box::new(self.command(word, who.as_deref(), args)?))
+                Instruction::Command(who.clone(), since, Box::new(self.command(word, who.as_deref(), args)?))
             }
         };
         if let Some(together) = &mut self.together {
-            together.push(said);
+            together.push(instruction);
             return Ok(String::new());
         }
-        Ok(self.apply(vec![said], false).join("\n"))
+        Ok(self.apply(vec![instruction], false).join("\n"))
     }
 
     /// Applies one entry. Returns a line for each renewal and command; each line begins with its actor if `named`.
-    fn apply(&mut self, said: Vec<Said>, named: bool) -> Vec<String> {
+    fn apply(&mut self, instruction: Vec<Instruction>, named: bool) -> Vec<String> {
         let (mut renewals, mut commands, mut renewers, mut callers) = (vec![], vec![], vec![], vec![]);
         let mut times = vec![];
-        for said in said {
-            match said {
-                Said::Renewal(who, renewal) => {
+        for instruction in instruction {
+            match instruction {
+                Instruction::Renewal(who, renewal) => {
                     renewers.push(who);
                     renewals.push(renewal);
                 }
-                Said::Command(who, since, command) => {
+                Instruction::Command(who, since, command) => {
                     callers.push(who);
                     times.push(since);
                     commands.push(*command);

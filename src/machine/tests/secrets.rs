@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use super::mirror::Watched;
-use super::random::Story;
+use super::random::Scenario;
 use crate::codec::{Kind, encode_entry, encode_message};
 use crate::machine::Machine;
 use crate::model::*;
 
-const STORIES: u64 = 8;
-const ENTRIES_A_STORY: usize = 400;
+const SCENARIOS: u64 = 8;
+const ENTRIES_A_SCENARIO: usize = 400;
 /// Number of entries between two rounds of queries.
 const ASKED_EVERY: usize = 20;
 /// The handles of a scenario differ in their last digits only. No other text in it has this many zeros.
 const SECRET: &str = "0000000000000000000000000000";
 
-fn tells(bytes: &[u8]) -> bool {
+fn reveals(bytes: &[u8]) -> bool {
     bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes())
 }
 
@@ -55,27 +55,27 @@ fn questions(machine: &Machine) -> Vec<Query> {
 #[test]
 fn handles_are_never_returned() {
     let (mut asked, mut stored, mut answers) = (0, 0, 0);
-    for seed in 0..STORIES {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
-        for at in 0..ENTRIES_A_STORY {
-            let entry = story.entry(watched.machine.next_deadline());
-            asked += usize::from(tells(&encode_entry(&entry)));
-            assert!(!tells(format!("{entry:?}").as_bytes()), "printed in full: scenario {seed}, entry {at}");
+    for seed in 0..SCENARIOS {
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
+        for at in 0..ENTRIES_A_SCENARIO {
+            let entry = scenario.entry(watched.machine.next_deadline());
+            asked += usize::from(reveals(&encode_entry(&entry)));
+            assert!(!reveals(format!("{entry:?}").as_bytes()), "printed in full: scenario {seed}, entry {at}");
             let applied = watched.apply(&entry);
-            story.learn(&entry, &applied);
-            let told = (&applied.renewals, &applied.commands, &*applied.events);
-            assert!(!tells(&encode_message(Kind::Answer, &told)), "scenario {seed}, entry {at}: {applied:#?}");
-            assert!(!tells(format!("{applied:?}").as_bytes()), "scenario {seed}, entry {at}");
+            scenario.learn(&entry, &applied);
+            let reported = (&applied.renewals, &applied.commands, &*applied.events);
+            assert!(!reveals(&encode_message(Kind::Answer, &reported)), "scenario {seed}, entry {at}: {applied:#?}");
+            assert!(!reveals(format!("{applied:?}").as_bytes()), "scenario {seed}, entry {at}");
             if at % ASKED_EVERY != 0 {
                 continue;
             }
             for question in questions(&watched.machine) {
                 let answer = watched.machine.query(&question);
                 answers += 1;
-                assert!(!tells(&encode_message(Kind::Answer, &answer)), "scenario {seed}, entry {at}: {question:?}");
+                assert!(!reveals(&encode_message(Kind::Answer, &answer)), "scenario {seed}, entry {at}: {question:?}");
             }
             let records = watched.machine.state().records();
-            stored += records.filter(|(_, record)| tells(&encode_message(Kind::Record, record))).count();
+            stored += records.filter(|(_, record)| reveals(&encode_message(Kind::Record, record))).count();
         }
     }
     assert!(100 <= asked && 100 <= stored && 1_000 <= answers, "{asked}, {stored}, {answers}: no secrets to look for");

@@ -1,7 +1,7 @@
 //! Tests the sizes that a node measures, in random scenarios.
 
 use super::mirror::Watched;
-use super::random::Story;
+use super::random::Scenario;
 use crate::machine::{Machine, NamespaceSizes};
 use crate::model::Namespace;
 
@@ -21,11 +21,11 @@ fn longest(machine: &Machine) -> Vec<(Namespace, u64)> {
 fn parts_add_up_to_the_whole() {
     let (mut namespaces, mut waiting) = (0, 0);
     for seed in 9_000..9_020 {
-        let (mut story, mut watched) = (Story::new(seed), Watched::default());
+        let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         for _ in 0..200 {
-            let next = story.entry(watched.machine.next_deadline());
+            let next = scenario.entry(watched.machine.next_deadline());
             let applied = watched.apply(&next);
-            story.learn(&next, &applied);
+            scenario.learn(&next, &applied);
             let machine = &watched.machine;
             let (mut sum, mut after) = (NamespaceSizes::default(), None);
             while let Some((namespace, sizes)) = machine.sizes_after(after.as_ref(), 1).pop() {

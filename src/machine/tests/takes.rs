@@ -28,7 +28,7 @@ fn drop_of(number: u128) -> Command {
     Command::DropLease { lock: key(), handle: Handle::from_random(number) }
 }
 
-fn said(watched: &mut Watched, command: Command) -> Outcome {
+fn outcome_of(watched: &mut Watched, command: Command) -> Outcome {
     watched.apply(&entry(0, vec![], vec![command])).commands.remove(0).outcome
 }
 
@@ -77,19 +77,19 @@ fn only_a_finished_take_has_a_record() {
 #[test]
 fn a_repeated_take_is_the_first_after_a_restart() {
     let mut watched = Watched::default();
-    let first = said(&mut watched, take(1));
-    let waits = said(&mut watched, take(2));
+    let first = outcome_of(&mut watched, take(1));
+    let waits = outcome_of(&mut watched, take(2));
     assert!(matches!((&first, &waits), (Outcome::Granted(_), Outcome::Queued(_))), "{first:?} {waits:?}");
     restart(&mut watched);
-    assert_eq!(said(&mut watched, take(1)), first);
-    assert_eq!(said(&mut watched, take(2)), waits);
-    assert_eq!(said(&mut watched, drop_of(1)), Outcome::Released { left: 0 });
+    assert_eq!(outcome_of(&mut watched, take(1)), first);
+    assert_eq!(outcome_of(&mut watched, take(2)), waits);
+    assert_eq!(outcome_of(&mut watched, drop_of(1)), Outcome::Released { left: 0 });
     restart(&mut watched);
-    assert!(matches!(said(&mut watched, take(2)), Outcome::Granted(_)), "it was next");
+    assert!(matches!(outcome_of(&mut watched, take(2)), Outcome::Granted(_)), "it was next");
     let over = Outcome::HoldEnded { reason: EndReason::Released };
-    assert_eq!(said(&mut watched, take(1)), over);
-    assert_eq!(said(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
-    assert_eq!([take(1), take(2)].map(|late| said(&mut watched, late)), [over.clone(), over]);
+    assert_eq!(outcome_of(&mut watched, take(1)), over);
+    assert_eq!(outcome_of(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
+    assert_eq!([take(1), take(2)].map(|late| outcome_of(&mut watched, late)), [over.clone(), over]);
     assert_eq!(watched.machine.totals().holders, 0, "a late duplicate took the lock");
 }
 
@@ -98,24 +98,24 @@ fn a_repeated_take_is_the_first_after_a_restart() {
 #[test]
 fn the_handle_of_a_waiting_take_proves_its_later_hold() {
     let mut watched = Watched::default();
-    said(&mut watched, take(1));
-    said(&mut watched, take(2));
+    outcome_of(&mut watched, take(1));
+    outcome_of(&mut watched, take(2));
     assert!(matches!(refreshed(&mut watched, 2), Outcome::Refused(_)), "it only waits");
     restart(&mut watched);
-    said(&mut watched, drop_of(1));
+    outcome_of(&mut watched, drop_of(1));
     restart(&mut watched);
     assert!(matches!(refreshed(&mut watched, 1), Outcome::Refused(_)), "its hold has ended");
     assert!(matches!(refreshed(&mut watched, 2), Outcome::Renewed { token: Some(_), .. }));
-    assert_eq!(said(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
+    assert_eq!(outcome_of(&mut watched, drop_of(2)), Outcome::Released { left: 0 });
 }
 
 /// Records in which a take is both active and finished are refused.
 #[test]
 fn a_take_is_live_or_finished() {
     let mut watched = Watched::default();
-    said(&mut watched, take(1));
+    outcome_of(&mut watched, take(1));
     let live: Vec<_> = watched.machine.state().records().collect();
-    said(&mut watched, drop_of(1));
+    outcome_of(&mut watched, drop_of(1));
     let over = watched
         .machine
         .state()

@@ -82,16 +82,16 @@ fn counted(machine: &mut Machine, command: Command) -> (usize, usize) {
 fn no_permit_stays_free_while_one_that_barges_wants_it() {
     for different in [false, true] {
         let mut watched = Watched::default();
-        let mut tell = |command| watched.apply(&entry(0, vec![], vec![command])).commands.remove(0).outcome;
-        (1..=3).for_each(|session| drop(tell(open(session))));
-        tell(set_limit(300));
-        token(&tell(permits(1, 1, 100)));
-        let given_back = token(&tell(permits(2, 1, 200)));
+        let mut outcome_of = |command| watched.apply(&entry(0, vec![], vec![command])).commands.remove(0).outcome;
+        (1..=3).for_each(|session| drop(outcome_of(open(session))));
+        outcome_of(set_limit(300));
+        token(&outcome_of(permits(1, 1, 100)));
+        let given_back = token(&outcome_of(permits(2, 1, 200)));
         for number in 1..=150 {
             let wide = if different { 200 + u32::try_from(number).expect("small") % 100 } else { 300 };
-            tell(barging(permits(3, number, wide + 1 - u32::from(!different))));
+            outcome_of(barging(permits(3, number, wide + 1 - u32::from(!different))));
         }
-        tell(barging(permits(3, 999, 150)));
+        outcome_of(barging(permits(3, 999, 150)));
         let release = release(2, 2, "pool", given_back);
         let applied = watched.apply(&entry(0, vec![], vec![release]));
         let granted = applied.events.iter().filter(|event| event.kind.word() == "granted").count();
@@ -293,9 +293,9 @@ fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
 /// A command that finds many ended leases of one lock, which the sweep has not reached, walks over the holders once.
 #[test]
 fn many_ends_at_one_lock_are_one_walk() {
-    let crowd = limits::SWEEP_AN_ENTRY_MAX as u64 + 1;
+    let count = limits::SWEEP_AN_ENTRY_MAX as u64 + 1;
     let mut machine = Machine::new();
-    let sessions = (1..=crowd).map(|number| {
+    let sessions = (1..=count).map(|number| {
         let Command::OpenSession(open) = open(number) else { panic!("an open") };
         Command::OpenSession(OpenSession { ttl_ms: 1_000, ..open })
     });

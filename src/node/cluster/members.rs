@@ -92,10 +92,11 @@ impl Node {
     fn seats(&self, view: &View) -> Seats {
         let me = self.core.id;
         let seat = |(node, member): (&u64, &crate::raft::MemberView)| {
-            let heard = member.heard.is_some_and(|at| at.elapsed() <= self.core.election_max);
+            let in_contact = member.last_contact.is_some_and(|at| at.elapsed() <= self.core.election_max);
             let last = view.last.unwrap_or_default();
             let behind = if *node == me { Some(0) } else { member.matched.map(|at| last.saturating_sub(at)) };
-            let seat = Seat { member: member.member.clone(), voter: member.voter, alive: *node == me || heard, behind };
+            let seat =
+                Seat { member: member.member.clone(), voter: member.voter, alive: *node == me || in_contact, behind };
             (*node, seat)
         };
         view.members.iter().map(seat).collect()

@@ -62,7 +62,8 @@ impl Node {
             let progress = view.members.get(id);
             let itself = *id == core.id;
             let announcement = announced.get(id);
-            let heard = progress.and_then(|peer| peer.heard).is_some_and(|at| at.elapsed() <= core.election_max);
+            let in_contact =
+                progress.and_then(|peer| peer.last_contact).is_some_and(|at| at.elapsed() <= core.election_max);
             NodeStatus {
                 id: *id,
                 role: match progress {
@@ -74,7 +75,7 @@ impl Node {
                 peer: member.peer.clone(),
                 http: announcement.and_then(|own| own.http.clone()).unwrap_or_default(),
                 applied: if itself { view.applied } else { progress.and_then(|peer| peer.matched) },
-                healthy: if itself { Some(view.fatal.is_none()) } else { leads.then_some(heard) },
+                healthy: if itself { Some(view.fatal.is_none()) } else { leads.then_some(in_contact) },
                 version: announcement.map(|own| own.version.clone()),
                 features: announcement.map(|own| own.features),
                 rules: announcement.and_then(|own| own.rules),

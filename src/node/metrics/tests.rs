@@ -140,7 +140,7 @@ fn the_number_of_series_is_limited() {
             metrics.events.count(&[event(&format!("n{number}"), &format!("secret{number}"), granted(1))]);
         }
         let member = |id: u64| Member { client: format!("c{id}"), peer: format!("p{id}") };
-        let member = |id| (id, MemberView { member: member(id), voter: true, matched: None, heard: None });
+        let member = |id| (id, MemberView { member: member(id), voter: true, matched: None, last_contact: None });
         metrics.peers.update(1, &View { members: (1..100).map(member).collect(), ..View::default() }, true);
         for port in [1, 2] {
             // The second port gets other labels by its node.

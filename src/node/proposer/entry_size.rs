@@ -128,7 +128,7 @@ mod tests {
     use crate::codec::encode_entry;
     use crate::limits;
     use crate::machine::Machine;
-    use crate::machine::tests::random::Story;
+    use crate::machine::tests::random::Scenario;
     use crate::model::*;
 
     fn empty() -> Entry {
@@ -140,9 +140,9 @@ mod tests {
     fn no_estimate_is_too_small() {
         let bare = encode_entry(&empty()).len();
         for seed in 0..10 {
-            let (mut story, mut machine) = (Story::new(seed), Machine::new());
+            let (mut scenario, mut machine) = (Scenario::new(seed), Machine::new());
             for index in 1..=200 {
-                let entry = story.entry(machine.next_deadline());
+                let entry = scenario.entry(machine.next_deadline());
                 for command in &entry.commands {
                     let alone = Entry { commands: vec![command.clone()], ..empty() };
                     let added = encode_entry(&alone).len() - bare;
@@ -154,7 +154,7 @@ mod tests {
                     assert!(added <= of_renewal(renewal), "{added} bytes: {renewal:?}");
                 }
                 let applied = machine.apply(index, &entry);
-                story.learn(&entry, &applied);
+                scenario.learn(&entry, &applied);
             }
         }
     }

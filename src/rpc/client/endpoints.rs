@@ -295,8 +295,8 @@ impl Endpoints {
     /// Stores the addresses of the members that a node has reported. The configured endpoints are kept: they may be the
     /// only reachable ones.
     pub(super) fn learn(&self, members: &[String]) {
-        let room = limits::ENDPOINTS_MAX;
-        let new = members.iter().filter(|member| !self.configured.contains(member)).take(room);
+        let left = limits::ENDPOINTS_MAX;
+        let new = members.iter().filter(|member| !self.configured.contains(member)).take(left);
         *self.learned.lock().unwrap_or_else(PoisonError::into_inner) = new.cloned().collect();
     }
 

@@ -181,8 +181,8 @@ impl ClusterPin {
             return Some(ServiceError::not_sent(NotSent::NoLeader));
         }
         let Some(cluster_id) = named(headers) else {
-            let said = headers.get("grpc-message").and_then(|text| text.to_str().ok()).unwrap_or("nothing more");
-            return Some(ServiceError::unknown(format!("the answer of {address} names no cluster: {said}")));
+            let message = headers.get("grpc-message").and_then(|text| text.to_str().ok()).unwrap_or("nothing more");
+            return Some(ServiceError::unknown(format!("the answer of {address} names no cluster: {message}")));
         };
         self.note(address, &Ok(cluster_id));
         Some(unreachable(format!("{address} belongs to cluster {cluster_id:032x}, not to {pinned:032x}")))

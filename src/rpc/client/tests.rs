@@ -259,13 +259,13 @@ async fn events_of_holds_come_over_the_stream() {
     let subject = Subject::hold(&lock("free"), claim, FencingToken::new(0, 33));
     let (position, namespace) = (Position { index: 7, n: 0 }, Some(Namespace::default()));
     let recalled = Event { position, at: LogTime(1), wall: WallTime(0), namespace, subject, kind: EventKind::Recalled };
-    node.service.tell(recalled.clone()).await;
+    node.service.send_event(recalled.clone()).await;
     let mut events = remote.hold_events(session()).expect("a stream");
     assert_eq!(events.next().await, Ok(recalled.clone()));
     node.service.cut();
     assert!(events.next().await.is_err(), "a gap");
     let mut events = remote.hold_events(session()).expect("a stream");
-    node.service.tell(recalled.clone()).await;
+    node.service.send_event(recalled.clone()).await;
     assert_eq!(events.next().await, Ok(recalled));
 }
 
@@ -448,7 +448,7 @@ async fn queries_and_events_arrive_unchanged() {
         let kind = crate::model::EventKind::LeaderlessGap { gap_ms: index };
         let (at, wall, subject) = (LogTime(1), crate::model::WallTime(2), crate::model::Subject::Cluster);
         let event = crate::model::Event { position, at, wall, namespace: None, subject, kind };
-        node.service.tell(event.clone()).await;
+        node.service.send_event(event.clone()).await;
         assert_eq!(events.next().await, Ok(event));
     }
     node.stop.send_replace(true);

@@ -106,7 +106,7 @@ wire_enums! {
         Sessions, Locks, Takes, Waiters, WaitersOfLock, HoldersOfLock, LocksOfSession, DepthOfHold, LocksOfSet, Processes
     }
     DurationField { Ttl, DisconnectGrace, Lease, Age, TtlMax }
-    BoundAdvice { RaiseToFloor, HoldASession, AskAnew, RestoresWait }
+    BoundAdvice { RaiseToFloor, HoldASession, NewRequest, RestoresWait }
     Freshness { Linearizable, Stale } || Linearizable
     Reentry { Refuse, Count, Wait } || Refuse
     ListShow { All, Held, Waiting } || All

@@ -308,9 +308,9 @@ fn every_word_survives_without_its_detail() {
         let wire = pb::Error { code: row.text.to_owned(), detail: "newer".to_owned(), ..Default::default() };
         assert_eq!(error_from_wire(&wire).advice(), row.advice, "{}", row.text);
     }
-    let unheard = pb::Error { code: "of-tomorrow".to_owned(), ..Default::default() };
+    let unknown = pb::Error { code: "of-tomorrow".to_owned(), ..Default::default() };
     assert_eq!(
-        error_from_wire(&unheard).word(),
+        error_from_wire(&unknown).word(),
         ErrorCode::Unknown,
         "an unknown error never says that nothing happened"
     );

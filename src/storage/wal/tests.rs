@@ -31,9 +31,9 @@ fn small_chunks() -> WalOptions {
 fn wait(call: impl FnOnce(Done) -> io::Result<()>) -> io::Result<()> {
     let (sender, receiver) = channel();
     let called = call(Box::new(move |result| sender.send(result).unwrap()));
-    let told = receiver.recv().unwrap();
-    assert!(called.is_ok() || told.is_err());
-    told
+    let reported = receiver.recv().unwrap();
+    assert!(called.is_ok() || reported.is_err());
+    reported
 }
 
 fn last_file(dir: &Path) -> PathBuf {
@@ -252,14 +252,14 @@ fn a_missing_file_at_the_front_is_refused() {
 
 /// After a failed sync, every waiting call and every later call fails with the same error, on both logs.
 #[test]
-fn a_failed_sync_is_told_to_everybody_and_stays() {
+fn a_failed_sync_is_reported_to_all_callers_and_stays() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(dir.path());
     disk.fail_next_sync();
     failing(&disk);
-    let told = disk.failure().expect("a failure");
-    assert!(told.starts_with(&format!("cannot sync the log in {}: injected", dir.path().display())), "{told}");
-    assert!(told.contains("lockkeeper member add"), "{told}");
+    let reported = disk.failure().expect("a failure");
+    assert!(reported.starts_with(&format!("cannot sync the log in {}: injected", dir.path().display())), "{reported}");
+    assert!(reported.contains("lockkeeper member add"), "{reported}");
     let memory = MemoryWal::default();
     memory.fail_next_sync();
     failing(&memory);

@@ -31,11 +31,11 @@ impl Holder {
     pub(super) fn start(mut program: Command, what: &str, resource: Arc<Resource>) -> io::Result<Self> {
         program.env(VARIABLE, what).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = program.spawn()?;
-        let (Some(answers), Some(says)) = (process.stdin.take(), process.stdout.take()) else {
+        let (Some(answers), Some(lines)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(io::Error::other("a process without pipes"));
         };
         let (stages, stage) = watch::channel(Stage::Begun);
-        thread::spawn(move || serve(BufReader::new(says), answers, &resource, &stages));
+        thread::spawn(move || serve(BufReader::new(lines), answers, &resource, &stages));
         Ok(Self { process, stage })
     }
 
@@ -70,9 +70,9 @@ impl Drop for Holder {
 }
 
 /// Answers the holder's actions, and follows its progress.
-fn serve(says: impl BufRead, mut answers: impl Write, resource: &Resource, stages: &watch::Sender<Stage>) {
+fn serve(lines: impl BufRead, mut answers: impl Write, resource: &Resource, stages: &watch::Sender<Stage>) {
     let mut last = String::new();
-    for line in says.lines().map_while(Result::ok) {
+    for line in lines.lines().map_while(Result::ok) {
         let number = |text: &str| text.trim().parse().unwrap_or_default();
         if let Some((_, token)) = line.split_once("token ") {
             stages.send_replace(Stage::Holds(number(token)));

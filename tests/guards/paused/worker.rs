@@ -24,15 +24,15 @@ pub(crate) async fn work(what: &str) -> Result<(), Box<dyn Error>> {
     let session = Client::connect_with(settings).await?.session().ttl(Duration::from_secs(3)).open().await?;
     let guard = session.lock("work").acquire().await?;
     let token = guard.token().as_u64();
-    say(&format!("token {token}"))?;
+    print_line(&format!("token {token}"))?;
     if way == "run" {
         match guard.run(acting(token)).await {
-            Ok(refused) => say(&format!("ended: {}", refused?)),
-            Err(lost) => say(&format!("ended: cancelled, {lost:?}")),
+            Ok(refused) => print_line(&format!("ended: {}", refused?)),
+            Err(lost) => print_line(&format!("ended: cancelled, {lost:?}")),
         }?;
     } else {
         // It relies on the lock alone and does not check its guard again.
-        say(&format!("ended: {}", acting(token).await?))?;
+        print_line(&format!("ended: {}", acting(token).await?))?;
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ fn dialled(address: String) -> Dialling {
 /// Acts until the resource refuses.
 async fn acting(token: u64) -> io::Result<String> {
     loop {
-        say(&format!("act {token}"))?;
+        print_line(&format!("act {token}"))?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
         if answer != "done\n" {
@@ -54,7 +54,7 @@ async fn acting(token: u64) -> io::Result<String> {
     }
 }
 
-fn say(what: &str) -> io::Result<()> {
+fn print_line(what: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{what}")?;
     out.flush()

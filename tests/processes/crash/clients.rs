@@ -26,14 +26,14 @@ pub(super) async fn watch_node(run: Arc<Run>, node: usize, endpoint: String) {
     let client = connect(vec![endpoint]).request_wait(Duration::from_millis(300));
     let start = Position::default();
     let mut watch = client.watch("", Some(start)).await.expect("a watch");
-    run.note(|history| history.tellings[node].stretches.push((start, start)));
+    run.note(|history| history.event_logs[node].stretches.push((start, start)));
     loop {
         match watch.next().await {
             Ok(event) => {
                 let ends = matches!(event.kind, EventKind::SessionEnded { .. });
                 let ended = event.subject.session().filter(|_| ends);
                 run.note(|history| {
-                    let stream = &mut history.tellings[node];
+                    let stream = &mut history.event_logs[node];
                     if let Some((_, to)) = stream.stretches.last_mut() {
                         *to = event.position;
                     }
@@ -45,7 +45,7 @@ pub(super) async fn watch_node(run: Arc<Run>, node: usize, endpoint: String) {
             }
             Err(ClientError::Service(ServiceError::EventsMissed { .. })) => {
                 let from = watch.position();
-                run.note(|history| history.tellings[node].stretches.push((from, from)));
+                run.note(|history| history.event_logs[node].stretches.push((from, from)));
             }
             Err(error) => run.met("watch", &error),
         }

@@ -11,7 +11,7 @@ use super::faults::{FaultKind, inject};
 use super::report::{Injection, Led, Report};
 use super::sandbox::Sandbox;
 use super::workload::{Workload, connect};
-use crate::checker::{Rule, check, told_until};
+use crate::checker::{Rule, check, reported_until};
 use crate::cluster::{Cluster, PATIENCE};
 
 /// How often a long run prints its progress.
@@ -98,7 +98,7 @@ impl Workload {
     async fn await_watchers(&self, client: &Client<RemoteService>) {
         let Ok(Ok(totals)) = timeout(PATIENCE, client.totals()).await else { panic!("seed {}: no answer", self.seed) };
         let began = self.run.now();
-        while told_until(&self.run.history().tellings).index < totals.index {
+        while reported_until(&self.run.history().event_logs).index < totals.index {
             assert!(self.run.now() < began + PATIENCE, "seed {}: watchers receive nothing", self.seed);
             sleep(Duration::from_millis(50)).await;
         }

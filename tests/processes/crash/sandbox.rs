@@ -64,8 +64,8 @@ pub(super) fn skipped(what: &str, why: &str) {
 pub(super) fn tool(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {}", said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {}", stderr.trim());
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

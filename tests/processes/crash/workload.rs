@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::clients::{contend, inspect_locks, watch_node};
-use crate::checker::{History, Rule, Telling, Violation, check};
+use crate::checker::{EventLog, History, Rule, Violation, check};
 use crate::cluster::{Cluster, PATIENCE};
 use crate::random::Random;
 
@@ -81,7 +81,7 @@ impl Workload {
         eprintln!("LOCKKEEPER_CRASH_SEED={seed}");
         let run = Arc::new(Run {
             started: Instant::now(),
-            history: Mutex::new(Arc::new(History { tellings: vec![Telling::default(); 3], ..History::default() })),
+            history: Mutex::new(Arc::new(History { event_logs: vec![EventLog::default(); 3], ..History::default() })),
             stopping: AtomicBool::new(false),
             marker: Mutex::default(),
             unexpected: Mutex::default(),

@@ -147,8 +147,8 @@ async fn r_cfg_09_how_long_it_waits<S: LockService>(service: S) {
         held.unlock().await.expect("held");
     });
     acquired.expect("free").unlock().await.expect("held");
-    let said = [WaitFor::from_millis(0), WaitFor::from_millis(-1), WaitFor::from_millis(20_000)];
-    assert_eq!(said, [WaitFor::SingleAttempt, WaitFor::Forever, WaitFor::default()]);
+    let waits = [WaitFor::from_millis(0), WaitFor::from_millis(-1), WaitFor::from_millis(20_000)];
+    assert_eq!(waits, [WaitFor::SingleAttempt, WaitFor::Forever, WaitFor::default()]);
 }
 
 /// One ping keeps a thousand locks; without it all of them can be overtaken. The test checks every tenth lock, and with

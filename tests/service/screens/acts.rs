@@ -46,13 +46,13 @@ async fn a_break_is_shown_first_and_kept() {
     assert!(form.body.contains("none: the lock becomes free") && form.body.contains("Nothing was broken yet"));
     let secret = form.secret();
     let path = break_of("nightly", &token);
-    for (fields, said) in [
+    for (fields, expected) in [
         ("why=dead+host&typed=nightl", "The typed name is not the name"),
         ("why=&typed=nightly", "The reason was refused"),
     ] {
         let refused = port.post(&path, &cookie, &format!("secret={secret}&{fields}")).await;
         assert_eq!(refused.status, 400, "{refused:?}");
-        assert!(refused.body.contains(said), "{}", refused.body);
+        assert!(refused.body.contains(expected), "{}", refused.body);
         assert_eq!(port.holder("nightly", &cookie).await.as_ref(), Some(&token));
     }
     let done = port.post(&path, &cookie, &format!("secret={secret}&why=dead+host&typed=nightly")).await;

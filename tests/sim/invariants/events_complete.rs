@@ -6,5 +6,5 @@ use crate::checker::Rule;
 pub(super) const THIS: Invariant = Invariant {
     name: "events are complete",
     sentence: "Events are reported in order, once and completely, the same on every node.",
-    broken: |evidence| evidence.rules(&[Rule::PositionsGrow, Rule::NodesAgree, Rule::NothingUntold]),
+    broken: |evidence| evidence.rules(&[Rule::PositionsGrow, Rule::NodesAgree, Rule::NothingMissing]),
 };

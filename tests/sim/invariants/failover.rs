@@ -8,5 +8,5 @@ pub(crate) const NAME: &str = "a dead leader is replaced at once, a live one nev
 pub(super) const THIS: Invariant = Invariant {
     name: NAME,
     sentence: "A quorum of voters finds the leader's process gone, or there is no election.",
-    broken: |evidence| evidence.found_by_story(NAME),
+    broken: |evidence| evidence.found_by_scenario(NAME),
 };

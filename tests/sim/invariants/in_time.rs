@@ -8,5 +8,5 @@ pub(crate) const NAME: &str = "in time";
 pub(super) const THIS: Invariant = Invariant {
     name: NAME,
     sentence: "A renewal that its leader received in time counts, however long it waits for an entry.",
-    broken: |evidence| evidence.found_by_story(NAME),
+    broken: |evidence| evidence.found_by_scenario(NAME),
 };

@@ -1,6 +1,6 @@
 //! The invariants of every run, one in each file. If one is broken, the sentence that it checks is printed.
 
-pub(crate) mod as_told;
+pub(crate) mod as_documented;
 mod beliefs_disjoint;
 pub(crate) mod coverage;
 mod equal_states;
@@ -41,7 +41,7 @@ impl Evidence<'_> {
         of_these.map(|violation| violation.what.clone()).collect()
     }
 
-    fn found_by_story(&self, invariant: &str) -> Vec<String> {
+    fn found_by_scenario(&self, invariant: &str) -> Vec<String> {
         self.notes.found.iter().filter(|(name, _)| *name == invariant).map(|(_, what)| what.clone()).collect()
     }
 }
@@ -57,7 +57,7 @@ pub(crate) struct Invariant {
 
 /// All invariants. Coverage is the last one, because a violation is more important than a fault without effect.
 pub(crate) const ALL: &[Invariant] = &[
-    as_told::THIS,
+    as_documented::THIS,
     beliefs_disjoint::THIS,
     equal_states::THIS,
     events_complete::THIS,

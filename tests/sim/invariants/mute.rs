@@ -7,5 +7,5 @@ pub(crate) const NAME: &str = "a minority is mute";
 pub(super) const THIS: Invariant = Invariant {
     name: NAME,
     sentence: "A node without a quorum grants, renews and confirms nothing.",
-    broken: |evidence| evidence.found_by_story(NAME),
+    broken: |evidence| evidence.found_by_scenario(NAME),
 };

@@ -93,12 +93,12 @@ fn export() -> Vec<HistoryLine> {
 /// A count of one has the singular of the noun, and other counts the plural.
 #[test]
 fn what_is_verified_is_counted_in_words() {
-    let said = |records: &[HistoryRecord]| praise(&crate::history::verify(records).expect("whole"));
+    let text = |records: &[HistoryRecord]| praise(&crate::history::verify(records).expect("whole"));
     let all = kept();
-    assert!(said(&all[..1]).starts_with("1 record of 1 lock in default, "), "{}", said(&all[..1]));
-    assert!(said(&all[..1]).contains(" is whole: "), "{}", said(&all[..1]));
+    assert!(text(&all[..1]).starts_with("1 record of 1 lock in default, "), "{}", text(&all[..1]));
+    assert!(text(&all[..1]).contains(" is whole: "), "{}", text(&all[..1]));
     let more = format!("{} records of 2 locks in default, ", all.len());
-    assert!(said(&all).starts_with(&more) && said(&all).contains(" are whole: "), "{}", said(&all));
+    assert!(text(&all).starts_with(&more) && text(&all).contains(" are whole: "), "{}", text(&all));
 }
 
 /// The lines of the export, with all changes so far.

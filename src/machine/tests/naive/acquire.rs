@@ -53,7 +53,7 @@ impl Naive {
             Ok(Some(at)) => {
                 let hold = &mut self.holds[at];
                 hold.again.push((acquire.request.number, payload.clone()));
-                Outcome::Granted(told(hold, 0))
+                Outcome::Granted(grant_of(hold, 0))
             }
             Ok(None) => self.admit(ask, acquire.patience),
         };
@@ -236,7 +236,7 @@ impl Naive {
         } else if let Some(at) = self.holds.iter().position(|hold| holds(hold, request)) {
             let hold = &self.holds[at];
             if hold.upgrade.as_ref().is_some_and(|(number, _)| *number == request.number) {
-                return Outcome::Granted(told(hold, 0));
+                return Outcome::Granted(grant_of(hold, 0));
             }
             if self.holds[at].again.is_empty() {
                 self.end_hold(at, EndReason::Cancelled, Some(Outcome::Withdrawn));

@@ -192,6 +192,6 @@ impl Naive {
         self.grant(Ask { claim, principal, mode, since: now, payload, lease_ms, set: false, ..ask });
         let hold = self.holds.last_mut().expect("just granted");
         (hold.ends, hold.closed_until) = (ends, closed_until);
-        Outcome::Granted(told(hold, 0))
+        Outcome::Granted(grant_of(hold, 0))
     }
 }

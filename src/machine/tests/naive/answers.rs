@@ -58,7 +58,7 @@ impl Naive {
         if let Some(hold) = self.holds.iter().find(again) {
             let same = |(number, _): &&(u64, Command)| Some(claim) == request_of(hold.ask.claim.session(), *number);
             let (_, payload) = later(hold).find(same).expect("just found");
-            return Some((payload, Outcome::Granted(told(hold, 0))));
+            return Some((payload, Outcome::Granted(grant_of(hold, 0))));
         }
         let same = |ask: &Ask| ask.claim == claim && lock.is_none_or(|lock| ask.lock == *lock);
         let mut parts: Vec<_> = self.holds.iter().filter(|hold| same(&hold.ask) && hold.ask.set).collect();
@@ -67,13 +67,13 @@ impl Naive {
             parts.sort_by_key(|part| part.ask.lock.clone());
             let grant = |part: &&Hold| {
                 let waited_ms = part.since.0 - part.ask.since.0;
-                (part.ask.lock.name.clone(), told(part, waited_ms))
+                (part.ask.lock.name.clone(), grant_of(part, waited_ms))
             };
             return Some((payload, Outcome::GrantedSet(parts.iter().map(grant).collect())));
         }
         if let Some(hold) = self.holds.iter().find(|hold| same(&hold.ask)) {
             let waited_ms = hold.since.0 - hold.ask.since.0;
-            return Some((&hold.ask.payload, Outcome::Granted(told(hold, waited_ms))));
+            return Some((&hold.ask.payload, Outcome::Granted(grant_of(hold, waited_ms))));
         }
         let mut waits: Vec<_> = self.waits.iter().filter(|wait| same(&wait.ask)).collect();
         waits.sort_by_key(|wait| wait.ask.lock.clone());

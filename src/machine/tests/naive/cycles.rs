@@ -125,8 +125,8 @@ impl Naive {
         if party(ask).as_ref() == ancestors.first() {
             return false;
         }
-        let everybody = self.all_parties();
-        while let Some(next) = everybody.iter().find(|party| {
+        let parties = self.all_parties();
+        while let Some(next) = parties.iter().find(|party| {
             !ancestors.contains(party) && self.children(party).iter().any(|child| ancestors.contains(child))
         }) {
             ancestors.push(next.clone());
@@ -138,10 +138,10 @@ impl Naive {
     pub(super) fn all_parties(&self) -> Vec<Party> {
         let asks = self.holds.iter().map(|hold| &hold.ask).chain(self.waits.iter().map(|wait| &wait.ask));
         let parents = asks.clone().filter_map(|ask| ask.extras.parent.clone()).map(|p| (p.session, p.owner));
-        let mut everybody: Vec<Party> = asks.filter_map(party).chain(parents).collect();
-        everybody.sort();
-        everybody.dedup();
-        everybody
+        let mut parties: Vec<Party> = asks.filter_map(party).chain(parents).collect();
+        parties.sort();
+        parties.dedup();
+        parties
     }
 
     /// Endless waits ahead of this one that it does not overtake, each with the waits whose grant would let it overtake
@@ -190,8 +190,8 @@ impl Naive {
             let ahead = ahead.into_iter().filter(|(_, party, _)| Some(party) != own.as_ref());
             let ahead = ahead.map(|(wait, party, once)| {
                 // A hold with a deadline must only be granted, because it then ends automatically.
-                let beside = !conflict(wait.ask.mode, ask.mode) || is_leased(wait);
-                ways(vec![if beside { node_of(wait) } else { Node::Party(party) }], &once)
+                let passes = !conflict(wait.ask.mode, ask.mode) || is_leased(wait);
+                ways(vec![if passes { node_of(wait) } else { Node::Party(party) }], &once)
             });
             let found = held.map(|party| vec![vec![Node::Party(party)]]).chain(ahead);
             let unmet: Vec<Node> = found.filter(|ways| !any(ways)).flatten().flatten().collect();

@@ -99,7 +99,7 @@ impl Naive {
         hold.token = new;
         hold.ask.mode = Mode::Exclusive;
         hold.upgrade = Some((request.number, ask.payload.clone()));
-        let grant = told(hold, self.now.0 - ask.since.0);
+        let grant = grant_of(hold, self.now.0 - ask.since.0);
         let owner = endless_hold(hold);
         self.suspects.extend(owner);
         self.changes(&ask.lock, None);
@@ -134,7 +134,7 @@ impl Naive {
         let (again, upgrade, recalled) = (vec![], None, false);
         let hold = Hold { ask, token, since: self.now, lease_end, ends, closed_until, again, upgrade, recalled };
         self.suspects.extend(endless_hold(&hold));
-        let grant = told(&hold, waited_ms);
+        let grant = grant_of(&hold, waited_ms);
         self.holds.push(hold);
         grant
     }

@@ -1,6 +1,6 @@
 //! Random commands on documents: few processes, and a `ts` that is often repeated.
 
-use super::Story;
+use super::Scenario;
 use crate::model::*;
 
 const PROCESSES: [&str; 3] = ["h:1:1:a", "h:2:1:b", "h:3:1:c"];
@@ -11,7 +11,7 @@ fn ts_of(drawn: u128) -> DocumentId {
     DocumentId(bytes)
 }
 
-impl Story {
+impl Scenario {
     fn process(&mut self) -> ProcessId {
         ProcessId::parse(self.random.pick(&PROCESSES).expect("some")).expect("legal")
     }

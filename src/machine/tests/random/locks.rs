@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Story {
+impl Scenario {
     pub(super) fn acquire_set(&mut self) -> Command {
         let at = self.session();
         let sets: Vec<_> = self.known[at]

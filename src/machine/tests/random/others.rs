@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Story {
+impl Scenario {
     /// Limits, breaks, requests to release, and hand-overs, mostly of current holds.
     pub(super) fn manage(&mut self) -> Command {
         let why = Reason::parse("stuck").expect("legal");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Story {
+impl Scenario {
     /// Announces a node: mostly with its own disk, sometimes with another one, as after the loss of a disk.
     pub(super) fn announce(&mut self) -> Command {
         let node = 1 + self.random.below(4);

@@ -103,7 +103,7 @@ impl Script {
         let known = self.sessions.values().any(|(_, known)| *known == handle);
         let waiting = self.together.iter().flatten();
         let opens =
-            waiting.filter(|said| matches!(said, Said::Command(_, _, c) if matches!(**c, Command::OpenSession(_))));
+            waiting.filter(|instruction| matches!(instruction, Instruction::Command(_, _, c) if matches!(**c, Command::OpenSession(_))));
         let id = SessionId::new(0, self.watched.machine.state.globals.sessions + opens.count() as u64 + 1);
         if !known {
             self.sessions.insert(who.to_owned(), (id, handle.clone()));

@@ -25,17 +25,17 @@ const FOREIGN: u128 = 0xdef;
 const ANY_PORT: &str = "127.0.0.1:0";
 
 /// Sentences about endpoints that were left out, from any test of this process.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-fn said_of(address: &str) -> Vec<String> {
-    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    said.iter().filter(|sentence| sentence.starts_with(address)).cloned().collect()
+fn reports_of(address: &str) -> Vec<String> {
+    let reports = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    reports.iter().filter(|sentence| sentence.starts_with(address)).cloned().collect()
 }
 
 fn connect(cluster: Option<u128>, endpoints: &[&str]) -> RemoteService {
     let settings = RemoteSettings {
         cluster,
-        on_left_out: Some(|said| SAID.lock().unwrap_or_else(PoisonError::into_inner).push(said.to_owned())),
+        on_left_out: Some(|reports| REPORTS.lock().unwrap_or_else(PoisonError::into_inner).push(reports.to_owned())),
         ..RemoteSettings::new(endpoints.iter().copied())
     };
     RemoteService::new(settings).expect("legal endpoints")
@@ -58,11 +58,11 @@ async fn endpoints_of_two_clusters_are_refused() {
     for endpoints in [[&own.address, dead, &foreign.address], [dead, &foreign.address, &own.address]] {
         let refused = connect(None, &endpoints).submit(take("free")).await;
         let Err(ServiceError::Invalid(invalid)) = refused else { panic!("{refused:?}") };
-        let said = invalid.to_string();
+        let reports = invalid.to_string();
         for (address, cluster_id) in [(&own.address, CLUSTER), (&foreign.address, FOREIGN)] {
-            assert!(said.contains(&format!("{address} belongs to cluster {cluster_id:032x}")), "{said}");
+            assert!(reports.contains(&format!("{address} belongs to cluster {cluster_id:032x}")), "{reports}");
         }
-        assert!(said.starts_with("endpoints: ") && said.contains("--cluster"), "{said}");
+        assert!(reports.starts_with("endpoints: ") && reports.contains("--cluster"), "{reports}");
     }
     assert_eq!((own.end().await, foreign.end().await), (vec![], vec![]));
 }
@@ -74,8 +74,8 @@ async fn only_the_named_cluster_is_asked() {
     let foreign = Node::start_in(FOREIGN, 1, ANY_PORT).await;
     let remote = connect(Some(CLUSTER), &[&foreign.address, &own.address]);
     assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
-    let said = format!("{} belongs to cluster {FOREIGN:032x} and is left out", foreign.address);
-    assert_eq!((said_of(&foreign.address), said_of(&own.address)), (vec![said], vec![]));
+    let reports = format!("{} belongs to cluster {FOREIGN:032x} and is left out", foreign.address);
+    assert_eq!((reports_of(&foreign.address), reports_of(&own.address)), (vec![reports], vec![]));
     assert_eq!(own.end().await, [take("free")]);
     assert_eq!(foreign.end().await, []);
 }
@@ -90,8 +90,11 @@ async fn a_cluster_that_is_not_there_is_named() {
     let Err(ServiceError::Invalid(invalid)) = refused else { panic!("{refused:?}") };
     assert!(invalid.to_string().contains(&met) && invalid.value == format!("{CLUSTER:032x}"), "{invalid}");
     let dead = "127.0.0.1:1";
-    let said = unreachable(connect(Some(CLUSTER), &[&foreign.address, dead]).submit(take("free")).await);
-    assert!(said.contains(&met) && said.contains(dead) && said.contains(&format!("{CLUSTER:032x}")), "{said}");
+    let reports = unreachable(connect(Some(CLUSTER), &[&foreign.address, dead]).submit(take("free")).await);
+    assert!(
+        reports.contains(&met) && reports.contains(dead) && reports.contains(&format!("{CLUSTER:032x}")),
+        "{reports}"
+    );
     assert_eq!(foreign.end().await, []);
 }
 
@@ -108,7 +111,7 @@ async fn a_client_stays_with_its_first_cluster() {
 
     let foreign = Node::start_in(FOREIGN, 1, &address).await;
     let totals = || remote.query(Query::Totals, Freshness::Stale);
-    for said in [
+    for reports in [
         unreachable(remote.submit(take("free")).await),
         unreachable(remote.submit(attach(1)).await),
         unreachable(remote.submit(take("held")).await),
@@ -116,7 +119,7 @@ async fn a_client_stays_with_its_first_cluster() {
         unreachable(remote.status().await),
     ] {
         let (theirs, ours) = (format!("belongs to cluster {FOREIGN:032x}"), format!("cluster {CLUSTER:032x}"));
-        assert!(said.contains(&theirs) && said.contains(&ours) && said.contains("start again"), "{said}");
+        assert!(reports.contains(&theirs) && reports.contains(&ours) && reports.contains("start again"), "{reports}");
     }
     assert_eq!(foreign.end().await, []);
 
@@ -151,7 +154,7 @@ async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
     assert_eq!(node.end().await, [take("free"), take("free")]);
     let wiped = Node::start_in(None, 1, &address).await;
     assert_eq!(remotes[0].submit(take("free")).await, Err(ServiceError::not_sent(NotSent::NoLeader)));
-    assert_eq!((wiped.end().await, said_of(&address)), (vec![], vec![]));
+    assert_eq!((wiped.end().await, reports_of(&address)), (vec![], vec![]));
 }
 
 /// A call that reaches another cluster over an old connection was not sent: the next endpoint gets it, even a call that
@@ -193,8 +196,8 @@ async fn what_is_no_client_port_is_named() {
     let remote = connect(None, &[&web, &redis, &mute, &own.address]);
     assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
     for address in [&web, &redis, &mute] {
-        let said = said_of(address).concat();
-        assert!(said.starts_with(&format!("{address} is not a lockkeeper client port (")), "{said}");
+        let reports = reports_of(address).concat();
+        assert!(reports.starts_with(&format!("{address} is not a lockkeeper client port (")), "{reports}");
         let alone = unreachable(connect(None, &[address]).submit(take("free")).await);
         assert!(alone.starts_with(&format!("{address} is not a lockkeeper client port (")), "{alone}");
     }
@@ -225,8 +228,11 @@ fn an_answer_is_checked_by_its_headers() {
     pin.decide(&[("a:1", Ok(CLUSTER))]).expect("found");
     let headers = |cluster_id| HeaderMap::from_iter([(naming::CLUSTER, header_of(cluster_id))]);
     assert_eq!(pin.check_answer("a:1", &headers(CLUSTER)), None);
-    let said = unreachable(Err::<(), _>(pin.check_answer("a:1", &headers(FOREIGN)).expect("foreign")));
-    assert!(said.starts_with("a:1 belongs to cluster") && said.ends_with(&format!("not to {CLUSTER:032x}")), "{said}");
+    let reports = unreachable(Err::<(), _>(pin.check_answer("a:1", &headers(FOREIGN)).expect("foreign")));
+    assert!(
+        reports.starts_with("a:1 belongs to cluster") && reports.ends_with(&format!("not to {CLUSTER:032x}")),
+        "{reports}"
+    );
     assert!(matches!(pin.check_answer("a:1", &HeaderMap::new()), Some(ServiceError::Unknown { .. })));
     let unfounded = HeaderMap::from_iter([(naming::GROUP, "0".parse().expect("a digit"))]);
     assert_eq!(pin.check_answer("a:1", &unfounded), Some(ServiceError::not_sent(NotSent::NoLeader)));

@@ -41,14 +41,19 @@ fn owner() -> Owner {
 }
 
 fn holder() -> Box<HolderView> {
-    let said = long(limits::METADATA_BYTES_MAX / 2 - 16);
+    let long_text = long(limits::METADATA_BYTES_MAX / 2 - 16);
     Box::new(HolderView {
         session: Some(session()),
         owner: Some(owner()),
         principal: Principal::parse(&"p".repeat(64)).expect("legal"),
         token: token(),
         mode: Mode::Permits(limits::PERMITS_MAX),
-        metadata: Metadata { who: said.as_str().into(), why: said.into(), pid: u32::MAX, ..Metadata::default() },
+        metadata: Metadata {
+            who: long_text.as_str().into(),
+            why: long_text.into(),
+            pid: u32::MAX,
+            ..Metadata::default()
+        },
         since: LogTime(u64::MAX),
         deadline: Some(LogTime(u64::MAX)),
         cached: true,
@@ -153,8 +158,8 @@ fn every_error_reads_back_and_fits() {
         let (status, wire) = (error_to_status(&error), error_to_wire(&error));
         assert_eq!(error_from_status(&status), error);
         assert_eq!(error_from_wire(&wire), error);
-        let room_for_names = 2 * (32 + 32 + 32);
-        let bytes = in_headers(&status) + room_for_names;
+        let bytes_of_names = 2 * (32 + 32 + 32);
+        let bytes = in_headers(&status) + bytes_of_names;
         assert!(bytes <= limits::ERROR_STATUS_BYTES_MAX, "{bytes} bytes: {error}");
         assert!(status.message().len() >= limits::ERROR_TEXT_BYTES_MIN.min(error.to_string().len()), "{error}");
         largest = largest.max(bytes);

@@ -215,8 +215,8 @@ pub(super) fn refusal() -> impl Strategy<Value = Refusal> {
         any::<[u64; 2]>().prop_map(|[number, floor]| Refusal::TooOld { number, floor }),
         (session(), lock()).prop_map(|(session, lock)| {
             let owner = Owner::parse("job").expect("legal");
-            let says = Metadata { who: "ann".into(), why: "ä".into(), ..Metadata::default() };
-            let link = DeadlockLink::new((session, owner), &says, lock, WaitReason::Holds);
+            let metadata = Metadata { who: "ann".into(), why: "ä".into(), ..Metadata::default() };
+            let link = DeadlockLink::new((session, owner), &metadata, lock, WaitReason::Holds);
             Refusal::Deadlock { cycle: vec![link.clone(), link] }
         }),
         (lock(), session()).prop_map(|(lock, session)| Refusal::NotAccepted { lock, session }),

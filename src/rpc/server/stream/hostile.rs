@@ -50,7 +50,7 @@ fn samples() -> Vec<Sample> {
 }
 
 /// Returns a stream that can send that many frames, and the receiver that its connection would read.
-pub(super) fn stream_with_room(frames: usize) -> (SessionStream<Fake>, mpsc::Receiver<Outgoing>) {
+pub(super) fn stream_with_capacity(frames: usize) -> (SessionStream<Fake>, mpsc::Receiver<Outgoing>) {
     let (outgoing, answers) = mpsc::channel(frames);
     let info = ServerInfo {
         cluster: "harbour".to_owned(),
@@ -69,7 +69,7 @@ fn taken(at: &str, bytes: &[u8]) -> bool {
         let Some(Body::Hello(hello)) = frame.body else { return false };
         return expected_cluster(&hello).is_ok();
     }
-    let (mut stream, mut answers) = stream_with_room(limits::STREAM_FRAMES_WAITING_MAX);
+    let (mut stream, mut answers) = stream_with_capacity(limits::STREAM_FRAMES_WAITING_MAX);
     if at == "bound" {
         stream.bound = Some(Bound { session: SessionId::new(0, SESSION), attachment: Attachment(4), ttl_ms: 10_000 });
     }

@@ -5,7 +5,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
 use super::StreamEnd;
-use super::hostile::stream_with_room;
+use super::hostile::stream_with_capacity;
 use crate::limits;
 use crate::model::{
     Attachment, Claim, Command, EndReason, Event, EventKind, FencingToken, LockKey, LockName, LogTime, Namespace,
@@ -261,7 +261,7 @@ async fn nothing_is_answered_after_the_disconnect() {
     drop(frames);
     assert!(matches!(node.asked().await, Command::Disconnected { .. }));
     node.service.grant();
-    node.service.tell(session_expired()).await;
+    node.service.send_event(session_expired()).await;
     let after = incoming.message().await.expect("no error");
     assert!(after.is_none(), "{after:?}");
 }
@@ -361,7 +361,7 @@ async fn the_end_of_the_session_is_pushed() {
     while node.service.subscribers() == 0 {
         tokio::task::yield_now().await;
     }
-    node.service.tell(session_expired()).await;
+    node.service.send_event(session_expired()).await;
     assert!(matches!(
         raw.next().await,
         (0, ServerBody::SessionEnded(pb::SessionEnded { session: SESSION, reason: 2, why: None }))
@@ -385,7 +385,7 @@ async fn events_of_the_sessions_holds_are_pushed() {
     let of_hold = |kind| Event { subject: hold.clone(), kind, namespace: namespace.clone(), ..session_expired() };
     let incoming = [of_hold(EventKind::Recalled), opened, of_hold(asked)];
     for event in &incoming {
-        node.service.tell(event.clone()).await;
+        node.service.send_event(event.clone()).await;
     }
     for expected in [&incoming[0], &incoming[2]] {
         let (0, ServerBody::HoldEvent(event)) = raw.next().await else { panic!("no push of {expected:?}") };
@@ -405,7 +405,7 @@ async fn a_gap_between_events_of_holds_is_pushed() {
     let subject = Subject::hold(&lock, claim, FencingToken::new(0, 33));
     let recalled =
         Event { subject, kind: EventKind::Recalled, namespace: Some(Namespace::default()), ..session_expired() };
-    node.service.tell(recalled.clone()).await;
+    node.service.send_event(recalled.clone()).await;
     let (0, ServerBody::HoldEvent(event)) = raw.next().await else { panic!("no push of {recalled:?}") };
     assert_eq!(Event::from_wire("event", event), Ok(recalled));
 }
@@ -413,7 +413,7 @@ async fn a_gap_between_events_of_holds_is_pushed() {
 /// Frames wait in their order behind frames that the client has not read yet.
 #[tokio::test]
 async fn frames_for_a_slow_reader_keep_their_order() {
-    let (mut stream, mut reader) = stream_with_room(1);
+    let (mut stream, mut reader) = stream_with_capacity(1);
     for number in 1..=3 {
         assert!(stream.send(Ok(pb::ServerFrame { number, body: None })).is_ok());
     }
@@ -432,7 +432,7 @@ async fn frames_for_a_slow_reader_keep_their_order() {
 /// A client that reads nothing for the time limit counts as gone.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_reads_nothing_counts_as_gone() {
-    let (mut stream, _reader) = stream_with_room(1);
+    let (mut stream, _reader) = stream_with_capacity(1);
     for number in 1..=2 {
         assert!(stream.send(Ok(pb::ServerFrame { number, body: None })).is_ok());
     }

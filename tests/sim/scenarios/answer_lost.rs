@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_until_lost};
+use super::{end_of_scenario, holds_until_lost};
 use crate::clients::CLIENT_HOSTS;
-use crate::invariants::as_told;
+use crate::invariants::as_documented;
 use crate::run::NODE_HOSTS;
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     let one = world.add_client(0, |caller| holds_until_lost(caller, "red", Duration::from_millis(400)));
     world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
@@ -20,15 +20,15 @@ pub(super) fn tell(world: &mut World) {
     world.cut_one_way(NODE_HOSTS[leader], CLIENT_HOSTS[1]);
     world.must("the second grant", Duration::from_secs(10), |world| world.run.notes().granted == 2);
     if other.is_done() {
-        world.run.found(as_told::NAME, "the second knew of its grant before the leader was gone".to_owned());
+        world.run.found(as_documented::NAME, "the second knew of its grant before the leader was gone".to_owned());
     }
     world.crash(leader);
     world.must("both are served", Duration::from_secs(20), |_| one.is_done() && other.is_done());
-    world.mend(NODE_HOSTS[leader], CLIENT_HOSTS[1]);
+    world.repair(NODE_HOSTS[leader], CLIENT_HOSTS[1]);
     world.restart(leader);
     let granted = world.run.notes().history.beliefs.len();
     if granted != 2 {
-        world.run.found(as_told::NAME, format!("{granted} clients knew of their grants, and two had them"));
+        world.run.found(as_documented::NAME, format!("{granted} clients knew of their grants, and two had them"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_in, holds_until_lost, opened, throw_away_logs};
+use super::{end_of_scenario, holds_in, holds_until_lost, opened, throw_away_logs};
 use crate::clients::CLIENT_HOSTS;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::net::CLIENT_PORT;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     let others: Vec<usize> = (0..NODES).filter(|node| *node != leader).collect();
     let holds = world.add_client(0, |caller| holds_until_lost(caller, "gate", Duration::from_millis(900)));
@@ -33,15 +33,15 @@ pub(super) fn tell(world: &mut World) {
     if waits.is_done() {
         world.run.found(coverage::NAME, "it was answered before the snapshot arrived".to_owned());
     }
-    world.mend_with_peers(leader);
-    let told = world.until(Duration::from_secs(3), |_| waits.is_done());
+    world.repair_with_peers(leader);
+    let granted = world.until(Duration::from_secs(3), |_| waits.is_done());
     if world.run.notes().installs == installs {
         world.run.found(coverage::NAME, "no snapshot was installed".to_owned());
     }
-    if !told {
-        world.run.found(as_told::NAME, "the waiting call did not get the grant inside a snapshot".to_owned());
+    if !granted {
+        world.run.found(as_documented::NAME, "the waiting call did not get the grant inside a snapshot".to_owned());
     }
-    others.iter().for_each(|node| world.mend(CLIENT_HOSTS[1], NODE_HOSTS[*node]));
+    others.iter().for_each(|node| world.repair(CLIENT_HOSTS[1], NODE_HOSTS[*node]));
     world.must("both are done", Duration::from_secs(70), |_| holds.is_done() && waits.is_done());
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_until_lost};
+use super::{end_of_scenario, holds_until_lost};
 use crate::run::NODES;
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.await_leader();
     let one = world.add_client(0, |caller| holds_until_lost(caller, "red", Duration::from_millis(2_000)));
     world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
@@ -20,5 +20,5 @@ pub(super) fn tell(world: &mut World) {
     (0..NODES).for_each(|node| world.crash(node));
     (0..NODES).for_each(|node| world.restart(node));
     world.must("both are served", Duration::from_secs(20), |_| one.is_done() && other.is_done());
-    end_of_story(world);
+    end_of_scenario(world);
 }

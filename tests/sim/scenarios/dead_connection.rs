@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_in, opened};
+use super::{end_of_scenario, holds_in, opened};
 use crate::clients::CLIENT_HOSTS;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::net::CLIENT_PORT;
 use crate::run::NODE_HOSTS;
 use crate::world::World;
 
 const GRACE: Duration = Duration::from_secs(2);
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     let holds = world.add_client(0, |caller| async move {
         let nodes = NODE_HOSTS.iter().map(|host| format!("{host}:{CLIENT_PORT}")).collect();
@@ -27,7 +27,7 @@ pub(super) fn tell(world: &mut World) {
     // This is longer than the grace, so a session that still lives has attached to another node.
     world.pass(GRACE + Duration::from_millis(500));
     if holds.is_done() {
-        world.run.found(as_told::NAME, "the lock was lost with its connection".to_owned());
+        world.run.found(as_documented::NAME, "the lock was lost with its connection".to_owned());
     }
     let before = world.arrivals_at(leader);
     world.release(CLIENT_HOSTS[0], NODE_HOSTS[leader]);
@@ -37,8 +37,8 @@ pub(super) fn tell(world: &mut World) {
     }
     world.pass(2 * GRACE);
     if holds.is_done() || !world.run.notes().expired.is_empty() {
-        world.run.found(as_told::NAME, "a late end of the old connection ended the session".to_owned());
+        world.run.found(as_documented::NAME, "a late end of the old connection ended the session".to_owned());
     }
     world.must("the end of the hold", Duration::from_secs(10), |_| holds.is_done());
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, throw_away_logs};
+use super::{end_of_scenario, throw_away_logs};
 use crate::invariants::coverage;
 use crate::run::NODES;
 use crate::world::World;
@@ -11,7 +11,7 @@ use crate::world::World;
 /// Milliseconds from the end of the partition to the power failure.
 const MOMENTS: [u64; 4] = [12, 30, 45, 70];
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     (0..2).for_each(|client| world.add_contender(client));
     let (late, third) = ((leader + 1) % NODES, (leader + 2) % NODES);
@@ -22,7 +22,7 @@ pub(super) fn tell(world: &mut World) {
         let installs = world.run.notes().installs;
         // The installation waits for the disk, and continues when the disk does.
         world.stall(late, true);
-        world.mend_with_peers(late);
+        world.repair_with_peers(late);
         world.pass(Duration::from_millis(moment));
         world.stall(late, false);
         world.pass(Duration::from_millis(moment % 4));
@@ -35,5 +35,5 @@ pub(super) fn tell(world: &mut World) {
     if cut_short == 0 {
         world.run.found(coverage::NAME, "every install was finished before the power cut".to_owned());
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use lockkeeper::client::ClientError;
 use tokio::time::sleep;
 
-use super::{end_of_story, opened};
+use super::{end_of_scenario, opened};
 use crate::clients::TTL;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::world::World;
 
 const ROUNDS: u64 = 24;
 const PATIENCE: Duration = Duration::from_millis(40);
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.await_leader();
     // Numbers of rounds that ended with a grant, and without one.
     let seen = Rc::new((Cell::new(0), Cell::new(0)));
@@ -29,7 +29,7 @@ pub(super) fn tell(world: &mut World) {
             let held = one.lock("red").wait(Duration::from_millis(200)).acquire().await;
             let Ok(held) = held else {
                 let what = format!("the lock is not free although no client holds it: {held:?}");
-                return caller.run.found(as_told::NAME, what);
+                return caller.run.found(as_documented::NAME, what);
             };
             let release = async {
                 sleep(caller.random.ms(28, 46)).await;
@@ -53,5 +53,5 @@ pub(super) fn tell(world: &mut World) {
     if granted == 0 || gave_up == 0 {
         world.run.found(coverage::NAME, format!("{granted} grants, and {gave_up} that gave up"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

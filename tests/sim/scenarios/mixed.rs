@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bites;
 use crate::clients::CLIENT_HOSTS;
+use crate::injected;
 use crate::invariants::coverage;
 use crate::nodes::Order;
 use crate::run::{NODE_HOSTS, NODES};
@@ -26,24 +26,24 @@ enum Remedy {
     Release(&'static str, &'static str),
     Unstall(usize),
     /// Nothing needs to be done.
-    ClockGoesOn,
+    ClockResumes,
 }
 
 /// Faults that every run injects before the random ones.
 const FIRST: [u64; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12];
 
 /// Kinds of fault that must take effect in every run, and their numbers in [`inject`].
-const EFFECTIVE: [(bites::Kind, u64); 5] = [
-    (bites::NODES_APART, 2),
-    (bites::ONE_WAY, 3),
-    (bites::HELD, 4),
-    (bites::FAR_BEHIND, 8),
-    (bites::NODE_CLOCK_STANDS, 12),
+const EFFECTIVE: [(injected::Kind, u64); 5] = [
+    (injected::NODES_APART, 2),
+    (injected::ONE_WAY, 3),
+    (injected::HELD, 4),
+    (injected::FAR_BEHIND, 8),
+    (injected::NODE_CLOCK_STANDS, 12),
 ];
 /// How often such a fault is injected again.
 const INJECTIONS_MAX: usize = 5;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     for client in 0..CLIENTS {
         world.add_contender(client);
     }
@@ -82,7 +82,7 @@ fn all_take_effect(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>) {
     for (kind, nth) in EFFECTIVE {
         for _ in 0..INJECTIONS_MAX {
             world.look_at_clocks();
-            if world.run.notes().bites.counts().get(kind).is_none_or(|(_, bitten)| 0 < *bitten) {
+            if world.run.notes().injected.counts().get(kind).is_none_or(|(_, effective)| 0 < *effective) {
                 break;
             }
             inject(world, nth, remedies);
@@ -114,10 +114,10 @@ fn pass(world: &mut World, remedies: &mut Vec<(Duration, Remedy)>, time: Duratio
 fn undo(world: &mut World, remedy: Remedy) {
     match remedy {
         Remedy::Restart(node) => world.restart(node),
-        Remedy::Join(pairs) => pairs.into_iter().for_each(|(one, other)| world.mend(one, other)),
+        Remedy::Join(pairs) => pairs.into_iter().for_each(|(one, other)| world.repair(one, other)),
         Remedy::Release(one, other) => world.release(one, other),
         Remedy::Unstall(node) => world.stall(node, false),
-        Remedy::ClockGoesOn => {}
+        Remedy::ClockResumes => {}
     }
 }
 
@@ -202,7 +202,7 @@ fn crash(world: &mut World, nodes: &[usize], until: Duration, remedies: &mut Vec
 
 /// Partitions a follower until the others have purged the log that it lacks.
 fn far_behind(world: &mut World, node: usize, remedies: &mut Vec<(Duration, Remedy)>) {
-    world.run.notes().bites.tried(bites::FAR_BEHIND);
+    world.run.notes().injected.tried(injected::FAR_BEHIND);
     world.cut_from_peers(node);
     let others = (0..NODES).filter(|other| *other != node);
     stays_apart(node, remedies);
@@ -224,7 +224,7 @@ fn one_expires(world: &mut World) {
     }
     NODE_HOSTS.iter().for_each(|node| world.cut(CLIENT_HOSTS[0], node));
     world.until(Duration::from_secs(10), |world| !none(world));
-    NODE_HOSTS.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], node));
+    NODE_HOSTS.iter().for_each(|node| world.repair(CLIENT_HOSTS[0], node));
 }
 
 /// Removes this node from the partitions that other remedies end, so that it remains partitioned and does not catch up.
@@ -242,10 +242,10 @@ fn stays_apart(node: usize, remedies: &mut [(Duration, Remedy)]) {
 fn clocks(world: &mut World) {
     let forward = world.random.below(2) == 0;
     let node = Arc::clone(&world.places[world.random.below(NODES as u64) as usize].clock);
-    world.set_clock(bites::WALL_CLOCK, &node, |clock| clock.set_wall(forward));
+    world.set_clock(injected::WALL_CLOCK, &node, |clock| clock.set_wall(forward));
     let (client, slept) = (world.random.below(CLIENTS as u64) as usize, world.random.ms(100, 3_000));
     let client = Arc::clone(&world.clocks[client]);
-    world.set_clock(bites::CLIENT_CLOCK, &client, |clock| {
+    world.set_clock(injected::CLIENT_CLOCK, &client, |clock| {
         clock.set_wall(!forward);
         clock.jump(slept);
     });
@@ -256,9 +256,9 @@ fn clocks(world: &mut World) {
 fn node_clocks(world: &mut World, leader: usize, other: usize, remedies: &mut Vec<(Duration, Remedy)>) {
     let (slept, jumped) = (world.random.ms(100, 2_000), world.random.ms(1_000, 60_000));
     let [leader, other] = [leader, other].map(|node| Arc::clone(&world.places[node].clock));
-    world.set_clock(bites::NODE_CLOCK_STANDS, &leader, |clock| clock.stand_still(slept));
-    world.set_clock(bites::NODE_CLOCK, &other, |clock| clock.jump(jumped));
-    remedies.push((world.now() + slept, Remedy::ClockGoesOn));
+    world.set_clock(injected::NODE_CLOCK_STANDS, &leader, |clock| clock.stand_still(slept));
+    world.set_clock(injected::NODE_CLOCK, &other, |clock| clock.jump(jumped));
+    remedies.push((world.now() + slept, Remedy::ClockResumes));
 }
 
 /// Checks what a run of this scenario must have covered.
@@ -276,8 +276,9 @@ fn cover(world: &mut World) {
         ("entries lost in crashes", world.deeds.entries_lost as usize, 1),
     ];
     world.look_at_clocks();
-    let counts = world.run.notes().bites.counts();
-    let words: Vec<String> = counts.iter().map(|(kind, (tried, bitten))| format!("{kind}={tried}/{bitten}")).collect();
+    let counts = world.run.notes().injected.counts();
+    let words: Vec<String> =
+        counts.iter().map(|(kind, (tried, effective))| format!("{kind}={tried}/{effective}")).collect();
     println!("FAULTS {}", words.join(" "));
     // Other kinds may have no effect in one run. All runs together must have effects of all kinds.
     for (kind, _) in EFFECTIVE {

@@ -11,7 +11,7 @@ use lockkeeper::rpc::RemoteService;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::end_of_story;
+use super::end_of_scenario;
 use crate::clients::{Caller, REQUEST_WAIT};
 use crate::clock::truth;
 use crate::invariants::{coverage, in_time};
@@ -28,7 +28,7 @@ const STALLS: usize = 8;
 /// Longest time for a request to arrive over an undisturbed connection.
 const ARRIVES: Duration = Duration::from_millis(15);
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.places.iter().for_each(|place| place.renewals_an_entry_max.store(AN_ENTRY, Ordering::Relaxed));
     let leader = world.await_leader();
     let ending = Arc::new(AtomicBool::new(false));
@@ -48,7 +48,7 @@ pub(super) fn tell(world: &mut World) {
     if world.leader() != Some(leader) || world.run.notes().leaders.len() != 1 {
         world.run.found(coverage::NAME, "another node leads now".to_owned());
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// Takes leases, and refreshes each shortly before its end.

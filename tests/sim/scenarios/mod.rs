@@ -41,37 +41,37 @@ use crate::sure::Thing;
 use crate::world::World;
 
 /// The name of a scenario and its function.
-pub(crate) type Story = (&'static str, fn(&mut World));
+pub(crate) type Scenario = (&'static str, fn(&mut World));
 
 /// All scenarios by name.
-pub(crate) const ALL: &[Story] = &[
-    ("mixed", mixed::tell),
-    ("cut_off_leader", cut_off_leader::tell),
-    ("power_cut_of_all", power_cut_of_all::tell),
-    ("restarted_voter", restarted_voter::tell),
-    ("leaders_in_turn", leaders_in_turn::tell),
-    ("mass_expiry", mass_expiry::tell),
-    ("answer_lost", answer_lost::tell),
-    ("tail_replaced", tail_replaced::tell),
-    ("slow_majority", slow_majority::tell),
-    ("renewal_answer_lost", renewal_answer_lost::tell),
-    ("acquire_after_its_cancel", acquire_after_its_cancel::tell),
-    ("grant_meets_cancel", grant_meets_cancel::tell),
-    ("dead_connection", dead_connection::tell),
-    ("disconnect_grace", disconnect_grace::tell),
-    ("parked_through_a_snapshot", parked_through_a_snapshot::tell),
-    ("asked_again_after_a_snapshot", asked_again_after_a_snapshot::tell),
-    ("install_cut_short", install_cut_short::tell),
-    ("leaders_clock", leaders_clock::tell),
-    ("lease_renewed", lease_renewed::tell),
+pub(crate) const ALL: &[Scenario] = &[
+    ("mixed", mixed::run),
+    ("cut_off_leader", cut_off_leader::run),
+    ("power_cut_of_all", power_cut_of_all::run),
+    ("restarted_voter", restarted_voter::run),
+    ("leaders_in_turn", leaders_in_turn::run),
+    ("mass_expiry", mass_expiry::run),
+    ("answer_lost", answer_lost::run),
+    ("tail_replaced", tail_replaced::run),
+    ("slow_majority", slow_majority::run),
+    ("renewal_answer_lost", renewal_answer_lost::run),
+    ("acquire_after_its_cancel", acquire_after_its_cancel::run),
+    ("grant_meets_cancel", grant_meets_cancel::run),
+    ("dead_connection", dead_connection::run),
+    ("disconnect_grace", disconnect_grace::run),
+    ("parked_through_a_snapshot", parked_through_a_snapshot::run),
+    ("asked_again_after_a_snapshot", asked_again_after_a_snapshot::run),
+    ("install_cut_short", install_cut_short::run),
+    ("leaders_clock", leaders_clock::run),
+    ("lease_renewed", lease_renewed::run),
     ("late_answers", late_answers::of_renewals),
     ("late_answers_with_grace", late_answers::of_a_broken_stream),
-    ("renewals_left_behind", renewals_left_behind::tell),
+    ("renewals_left_behind", renewals_left_behind::run),
     ("killed_leader", failover::of_a_killed_leader),
     ("restarted_leader", failover::of_a_restarted_leader),
     ("silent_leader", failover::of_a_silent_leader),
     ("wrong_observer", failover::of_one_wrong_observer),
-    ("recalled", recalled::tell),
+    ("recalled", recalled::run),
     ("lost_tail", lost_tail::of_one),
     ("lost_tail_of_two", lost_tail::of_two),
 ];
@@ -80,7 +80,7 @@ pub(crate) const ALL: &[Story] = &[
 const LAST: usize = CLIENT_HOSTS.len() - 1;
 
 /// Ends a scenario after all faults. The cluster must serve a contending client and become idle.
-fn end_of_story(world: &mut World) {
+fn end_of_scenario(world: &mut World) {
     world.add_contender(LAST - 1);
     settle(world, LAST);
 }

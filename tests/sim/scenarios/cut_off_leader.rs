@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_until_lost};
+use super::{end_of_scenario, holds_until_lost};
 use crate::clients::{CLIENT_HOSTS, TTL};
 use crate::invariants::mute;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::sure::Thing;
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     let holds = world.add_client(0, |caller| holds_until_lost(caller, "red", Duration::MAX));
     world.must("a grant", Duration::from_secs(5), |world| world.run.notes().granted == 1);
@@ -30,9 +30,9 @@ pub(super) fn tell(world: &mut World) {
     if cut + TTL + Duration::from_millis(20) < sure {
         world.run.found(mute::NAME, format!("partitioned at {cut:?}, and a client was sure until {sure:?}"));
     }
-    world.mend_with_peers(leader);
+    world.repair_with_peers(leader);
     for node in NODE_HOSTS {
-        world.mend(CLIENT_HOSTS[0], node);
+        world.repair(CLIENT_HOSTS[0], node);
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

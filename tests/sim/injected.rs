@@ -42,28 +42,28 @@ pub(crate) type Tried = usize;
 
 /// The injected faults and their effects.
 #[derive(Debug, Default)]
-pub(crate) struct Bites {
+pub(crate) struct InjectedFaults {
     tried: Vec<Kind>,
-    bitten: BTreeSet<Tried>,
+    effective: BTreeSet<Tried>,
     /// Directions in which no message passes, and the fault that causes it.
     broken: BTreeMap<(&'static str, &'static str), Tried>,
     /// The last requested transfer of leadership that no new leader has completed yet.
     handing_over: Option<Tried>,
 }
 
-impl Bites {
+impl InjectedFaults {
     pub(crate) fn tried(&mut self, kind: Kind) -> Tried {
         self.tried.push(kind);
         self.tried.len() - 1
     }
 
-    pub(crate) fn bit(&mut self, tried: Tried) {
-        self.bitten.insert(tried);
+    pub(crate) fn took_effect(&mut self, tried: Tried) {
+        self.effective.insert(tried);
     }
 
     /// Records that the newest fault of this kind took effect.
-    pub(crate) fn bit_last(&mut self, kind: Kind) {
-        self.bitten.extend(self.tried.iter().rposition(|tried| *tried == kind));
+    pub(crate) fn newest_took_effect(&mut self, kind: Kind) {
+        self.effective.extend(self.tried.iter().rposition(|tried| *tried == kind));
     }
 
     pub(crate) fn breaks(&mut self, tried: Tried, from: &'static str, to: &'static str) {
@@ -77,7 +77,7 @@ impl Bites {
 
     /// Records that a message is sent in this direction.
     pub(crate) fn sent(&mut self, from: &'static str, to: &'static str) {
-        self.bitten.extend(self.broken.get(&(from, to)));
+        self.effective.extend(self.broken.get(&(from, to)));
     }
 
     pub(crate) fn hands_over(&mut self) {
@@ -86,7 +86,7 @@ impl Bites {
 
     /// Records that a node leads.
     pub(crate) fn led(&mut self) {
-        self.bitten.extend(self.handing_over.take());
+        self.effective.extend(self.handing_over.take());
     }
 
     /// How often each kind was injected, and how often it took effect.
@@ -95,7 +95,7 @@ impl Bites {
         for (tried, kind) in self.tried.iter().enumerate() {
             let count = counts.entry(kind).or_default();
             count.0 += 1;
-            count.1 += usize::from(self.bitten.contains(&tried));
+            count.1 += usize::from(self.effective.contains(&tried));
         }
         counts
     }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use super::end_of_story;
+use super::end_of_scenario;
 use crate::clients::TTL;
-use crate::invariants::as_told;
+use crate::invariants::as_documented;
 use crate::run::NODES;
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     (0..2).for_each(|client| world.add_contender(client));
     world.pass(Duration::from_millis(600));
@@ -20,7 +20,7 @@ pub(super) fn tell(world: &mut World) {
     world.pass(Duration::from_secs(2));
     let expired = world.run.notes().expired.len();
     if expired != 0 {
-        world.run.found(as_told::NAME, format!("{expired} sessions expired although their clients were well"));
+        world.run.found(as_documented::NAME, format!("{expired} sessions expired although their clients were well"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::end_of_story;
-use crate::invariants::{as_told, coverage};
+use super::end_of_scenario;
+use crate::invariants::{as_documented, coverage};
 use crate::nodes::Order;
 use crate::world::World;
 
 const TURNS: usize = 7;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.await_leader();
     (0..3).for_each(|client| world.add_contender(client));
     for _ in 0..TURNS {
@@ -26,7 +26,7 @@ pub(super) fn tell(world: &mut World) {
         world.run.found(coverage::NAME, format!("{leaders} leaders, {granted} grants"));
     }
     if 0 < expired {
-        world.run.found(as_told::NAME, format!("{expired} healthy sessions expired"));
+        world.run.found(as_documented::NAME, format!("{expired} healthy sessions expired"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -7,5 +7,5 @@ pub(crate) const NAME: &str = "as the manual says";
 pub(super) const THIS: Invariant = Invariant {
     name: NAME,
     sentence: "A scenario ends as the manual says.",
-    broken: |evidence| evidence.found_by_story(NAME),
+    broken: |evidence| evidence.found_by_scenario(NAME),
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::model::EventKind;
 use tokio::time::{sleep, timeout};
 
-use super::{end_of_story, holds_as, holds_in, holds_until_lost, opened};
+use super::{end_of_scenario, holds_as, holds_in, holds_until_lost, opened};
 use crate::clients::{CLIENT_HOSTS, Caller};
 use crate::clock::truth;
 use crate::invariants::coverage;
@@ -57,7 +57,7 @@ pub(super) fn of_renewals(world: &mut World) {
     if expired != 3 {
         world.run.found(coverage::NAME, format!("{expired} holds expired instead of three"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// The disconnect grace of a session whose stream breaks, which only its node detects, while an answer is in transit.
@@ -84,7 +84,7 @@ pub(super) fn of_a_broken_stream(world: &mut World) {
     world.reset(None);
     heal(world);
     world.must("the end of the first", LONG, |_| holds.is_done());
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// Delays every answer to the first client from now on, and runs for this time.
@@ -107,7 +107,7 @@ fn cut_off(world: &mut World) {
 
 fn heal(world: &mut World) {
     for node in NODE_HOSTS {
-        world.mend(CLIENT_HOSTS[0], node);
+        world.repair(CLIENT_HOSTS[0], node);
     }
     world.run.notes().late.clear();
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::end_of_story;
+use super::end_of_scenario;
 use crate::invariants::failover;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::world::World;
@@ -17,7 +17,7 @@ pub(super) fn of_a_killed_leader(world: &mut World) {
     world.kill(leader);
     replaced_at_once(world, leader);
     world.restart(leader);
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// The leader's process is killed and restarted: another process answers at its address.
@@ -26,7 +26,7 @@ pub(super) fn of_a_restarted_leader(world: &mut World) {
     world.kill(leader);
     world.restart(leader);
     replaced_at_once(world, leader);
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// The followers receive nothing from the leader, and their connections break: dialing gets no answer. The election
@@ -44,7 +44,7 @@ pub(super) fn of_a_silent_leader(world: &mut World) {
     for other in (0..NODES).filter(|other| *other != leader) {
         world.release(NODE_HOSTS[leader], NODE_HOSTS[other]);
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// The connections from the leader break again and again, and one follower is refused when it dials the leader.
@@ -61,7 +61,7 @@ pub(super) fn of_one_wrong_observer(world: &mut World) {
         stays(world, leader, term);
     }
     world.run.notes().refused = None;
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// Waits until all nodes follow a leader.

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use lockkeeper::storage::{MemoryDisk, Wal};
 
-use super::end_of_story;
-use crate::invariants::{as_told, coverage};
+use super::end_of_scenario;
+use crate::invariants::{as_documented, coverage};
 use crate::run::NODES;
 use crate::world::World;
 
 pub(super) fn of_one(world: &mut World) {
-    tell(world, 1);
+    run(world, 1);
 }
 
 pub(super) fn of_two(world: &mut World) {
-    tell(world, 2);
+    run(world, 2);
 }
 
-fn tell(world: &mut World, count: usize) {
+fn run(world: &mut World, count: usize) {
     let leader = world.await_leader();
     (0..2).for_each(|client| world.add_contender(client));
     world.pass(Duration::from_millis(300));
@@ -32,33 +32,36 @@ fn tell(world: &mut World, count: usize) {
         world.run.found(coverage::NAME, "an older copy lacks nothing".to_owned());
     }
     for (node, copy) in victims.iter().zip(&older) {
-        put_back(world, *node, copy);
+        restore(world, *node, copy);
     }
     world
         .must("those with older copies stop", Duration::from_secs(5), |world| count <= world.run.notes().stopped.len());
-    let said = std::mem::take(&mut world.run.notes().stopped);
-    if !said.iter().all(|why| why.contains("its data directory is an older copy")) {
-        world.run.found(as_told::NAME, format!("the nodes stopped for another reason: {said:?}"));
+    let reasons = std::mem::take(&mut world.run.notes().stopped);
+    if !reasons.iter().all(|why| why.contains("its data directory is an older copy")) {
+        world.run.found(as_documented::NAME, format!("the nodes stopped for another reason: {reasons:?}"));
     }
     let granted = world.run.notes().granted;
     let leaders = world.run.notes().leaders.len();
     let patience = if count == 1 { Duration::from_secs(5) } else { Duration::from_millis(700) };
     let serves = world.until(patience, |world| granted + 3 < world.run.notes().granted);
     if serves != (count == 1) {
-        world
-            .run
-            .found(as_told::NAME, format!("{count} followers stopped, and whether the cluster serves is {serves}"));
+        world.run.found(
+            as_documented::NAME,
+            format!("{count} followers stopped, and whether the cluster serves is {serves}"),
+        );
     }
     if leaders != 1 {
-        world.run.found(as_told::NAME, format!("{leaders} leaders: a node with a short log was elected or voted"));
+        world
+            .run
+            .found(as_documented::NAME, format!("{leaders} leaders: a node with a short log was elected or voted"));
     }
     for (node, copy) in victims.iter().zip(&newest) {
-        put_back(world, *node, copy);
+        restore(world, *node, copy);
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
-fn put_back(world: &mut World, node: usize, copy: &MemoryDisk) {
+fn restore(world: &mut World, node: usize, copy: &MemoryDisk) {
     world.crash(node);
     world.places[node].disk.restore(copy);
     world.restart(node);

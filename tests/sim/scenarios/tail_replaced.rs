@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_until_lost, throw_away_logs};
+use super::{end_of_scenario, holds_until_lost, throw_away_logs};
 use crate::clients::CLIENT_HOSTS;
 use crate::invariants::coverage;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     let others: Vec<usize> = (0..NODES).filter(|node| *node != leader).collect();
     world.pass(Duration::from_millis(100));
@@ -23,12 +23,12 @@ pub(super) fn tell(world: &mut World) {
     (1..3).for_each(|client| world.add_contender(client));
     let installs = world.run.notes().installs;
     throw_away_logs(world, &others, leader);
-    world.mend_with_peers(leader);
-    others.iter().for_each(|node| world.mend(CLIENT_HOSTS[0], NODE_HOSTS[*node]));
+    world.repair_with_peers(leader);
+    others.iter().for_each(|node| world.repair(CLIENT_HOSTS[0], NODE_HOSTS[*node]));
     world.must("the first is served", Duration::from_secs(20), |_| cut_off.is_done());
     world.pass(Duration::from_millis(500));
     if world.run.notes().installs == installs {
         world.run.found(coverage::NAME, "no snapshot was installed".to_owned());
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

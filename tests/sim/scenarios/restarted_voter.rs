@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::end_of_story;
-use crate::invariants::as_told;
+use super::end_of_scenario;
+use crate::invariants::as_documented;
 use crate::run::NODES;
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     (0..2).for_each(|client| world.add_contender(client));
     for turn in 0..6 {
@@ -22,7 +22,7 @@ pub(super) fn tell(world: &mut World) {
     let (leaders, expired) = (notes.leaders.len(), notes.expired.len());
     drop(notes);
     if leaders != 1 || expired != 0 {
-        world.run.found(as_told::NAME, format!("{leaders} leaders, and {expired} sessions expired"));
+        world.run.found(as_documented::NAME, format!("{leaders} leaders, and {expired} sessions expired"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }

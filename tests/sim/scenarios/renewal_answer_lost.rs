@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{end_of_story, holds_in, opened};
+use super::{end_of_scenario, holds_in, opened};
 use crate::clients::CLIENT_HOSTS;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::run::NODE_HOSTS;
 use crate::world::World;
 
@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(4);
 /// Longer than the time between two renewals, and shorter than the rest of the session after one.
 const SILENCE: Duration = Duration::from_millis(1_600);
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.await_leader();
     let holds = world.add_client(0, |caller| async move {
         let connection = caller.connect();
@@ -46,7 +46,7 @@ pub(super) fn tell(world: &mut World) {
         world.run.found(coverage::NAME, "an answer arrived".to_owned());
     }
     for node in NODE_HOSTS {
-        world.mend(node, CLIENT_HOSTS[0]);
+        world.repair(node, CLIENT_HOSTS[0]);
     }
     world.must("the end of the reads", Duration::from_secs(10), |_| looks.is_done());
     if moved.get() == 0 {
@@ -54,8 +54,8 @@ pub(super) fn tell(world: &mut World) {
     }
     world.pass(TTL - SILENCE);
     if holds.is_done() || !world.run.notes().expired.is_empty() {
-        world.run.found(as_told::NAME, "the session did not outlive its lost answers".to_owned());
+        world.run.found(as_documented::NAME, "the session did not outlive its lost answers".to_owned());
     }
     world.must("the end of the hold", 2 * TTL, |_| holds.is_done());
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use lockkeeper::model::SessionId;
 use tokio::task::JoinSet;
 
-use super::end_of_story;
+use super::end_of_scenario;
 use crate::clients::{CLIENT_HOSTS, Caller, TTL};
 use crate::clock::truth;
 use crate::invariants::not_late;
@@ -19,7 +19,7 @@ const SESSIONS: usize = 24;
 /// Time in addition to the TTL within which a session must end.
 const GRACE: Duration = Duration::from_millis(500);
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.await_leader();
     world.add_client(0, many);
     world.must("their grants", Duration::from_secs(10), |world| world.run.notes().granted == SESSIONS);
@@ -39,7 +39,7 @@ pub(super) fn tell(world: &mut World) {
     if ended < SESSIONS || !late.is_empty() {
         world.run.found(not_late::NAME, format!("{ended} of {SESSIONS} ended; later than {last:?}: {late:?}"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// Opens the sessions, each with a separate lock, and keeps them.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use lockkeeper::compat::lease_lock::LeaseLock;
 use tokio::time::sleep;
 
-use super::end_of_story;
+use super::end_of_scenario;
 use crate::clients::CLIENT_HOSTS;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::run::NODE_HOSTS;
 use crate::world::World;
 
@@ -17,23 +17,23 @@ const PERIODS: u32 = 10;
 /// Delay of the answers, which is within the time that a renewal may take.
 const LATE: Duration = Duration::from_millis(400);
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     let holds = world.add_client(0, |caller| async move {
         let lock = LeaseLock::new(caller.connect(), PERIOD);
         let guard = match lock.take("red").await {
             Ok(Some(guard)) => guard,
-            other => return caller.run.found(as_told::NAME, format!("a free lease was not taken: {other:?}")),
+            other => return caller.run.found(as_documented::NAME, format!("a free lease was not taken: {other:?}")),
         };
         sleep(PERIOD * PERIODS).await;
         let renewals = guard.renewals();
         let apart = renewals.windows(2).map(|two| two[1].since(two[0])).max().unwrap_or(PERIOD);
         if PERIOD / 2 < apart || renewals.len() < 2 * PERIODS as usize {
             let times = renewals.len();
-            caller.run.found(as_told::NAME, format!("{times} renewals of a lease, up to {apart:?} apart"));
+            caller.run.found(as_documented::NAME, format!("{times} renewals of a lease, up to {apart:?} apart"));
         }
         if !matches!(guard.release().await, Ok(true)) {
-            caller.run.found(as_told::NAME, "a renewed lease had ended".to_owned());
+            caller.run.found(as_documented::NAME, "a renewed lease had ended".to_owned());
         }
     });
     let takes = world.add_client(1, |caller| async move {
@@ -41,7 +41,7 @@ pub(super) fn tell(world: &mut World) {
         sleep(PERIOD).await;
         for _ in 2..PERIODS {
             if let Ok(Some(_)) = lock.take("red").await {
-                caller.run.found(as_told::NAME, "two clients have one lease".to_owned());
+                caller.run.found(as_documented::NAME, "two clients have one lease".to_owned());
             }
             sleep(PERIOD).await;
         }
@@ -58,5 +58,5 @@ pub(super) fn tell(world: &mut World) {
         }
     }
     world.must("the end of the lease", PERIOD * PERIODS, |_| holds.is_done() && takes.is_done());
-    end_of_story(world);
+    end_of_scenario(world);
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{end_of_story, opened};
+use super::{end_of_scenario, opened};
 use crate::clients::CLIENT_HOSTS;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::net::CLIENT_PORT;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::world::World;
@@ -17,10 +17,10 @@ use crate::world::World;
 /// Request wait of the client.
 const WAIT: Duration = Duration::from_millis(700);
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
-    let (held_up, gave_up, end) = (flag(), flag(), flag());
-    let flags = (Rc::clone(&held_up), Rc::clone(&gave_up), Rc::clone(&end));
+    let (delayed, gave_up, end) = (flag(), flag(), flag());
+    let flags = (Rc::clone(&delayed), Rc::clone(&gave_up), Rc::clone(&end));
     let asks = world.add_client(0, |caller| async move {
         let nodes = NODE_HOSTS.iter().map(|host| format!("{host}:{CLIENT_PORT}")).collect();
         let connection = caller.connect_to(nodes, WAIT);
@@ -39,13 +39,13 @@ pub(super) fn tell(world: &mut World) {
         }
         drop(session.close().await);
     });
-    let opened = |world: &mut World| world.run.notes().history.tellings.iter().any(|told| !told.events.is_empty());
+    let opened = |world: &mut World| world.run.notes().history.event_logs.iter().any(|log| !log.events.is_empty());
     world.must("a session", Duration::from_secs(5), opened);
     world.pass(Duration::from_millis(50));
     let elsewhere = |world: &World| (1..NODES).map(|step| world.arrivals_at((leader + step) % NODES)).sum::<usize>();
     let before_it = elsewhere(world);
     world.hold(CLIENT_HOSTS[0], NODE_HOSTS[leader]);
-    held_up.set(true);
+    delayed.set(true);
     world.must("the end of patience", Duration::from_secs(5), |_| gave_up.get());
     // The cancel continues without its caller and uses another connection.
     world.pass(4 * WAIT);
@@ -60,11 +60,11 @@ pub(super) fn tell(world: &mut World) {
     }
     let granted = world.run.notes().granted;
     if granted != 0 {
-        world.run.found(as_told::NAME, format!("{granted} grants after the cancel was answered"));
+        world.run.found(as_documented::NAME, format!("{granted} grants after the cancel was answered"));
     }
     end.set(true);
     world.must("the end", Duration::from_secs(10), |_| asks.is_done());
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 fn flag() -> Rc<Cell<bool>> {

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::{end_of_story, holds_in, holds_until_lost, opened, throw_away_logs};
+use super::{end_of_scenario, holds_in, holds_until_lost, opened, throw_away_logs};
 use crate::clients::CLIENT_HOSTS;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::nodes::Order;
 use crate::run::{NODE_HOSTS, NODES};
 use crate::world::World;
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
     let (late, third) = ((leader + 1) % NODES, (leader + 2) % NODES);
     world.cut_from_peers(late);
@@ -32,7 +32,7 @@ pub(super) fn tell(world: &mut World) {
     world.add_contender(2);
     let installs = world.run.notes().installs;
     throw_away_logs(world, &[leader, third], late);
-    world.mend_with_peers(late);
+    world.repair_with_peers(late);
     world.must("a snapshot", Duration::from_secs(5), |world| installs < world.run.notes().installs);
     world.pass(Duration::from_millis(50));
     world.order(leader, Order::HandOver);
@@ -56,8 +56,8 @@ pub(super) fn tell(world: &mut World) {
     world.must("both are served", Duration::from_secs(20), |_| one.is_done() && other.is_done());
     let knew = world.run.notes().history.beliefs.iter().any(|belief| belief.client == 1);
     if !knew {
-        world.run.found(as_told::NAME, "the client never received its grant".to_owned());
+        world.run.found(as_documented::NAME, "the client never received its grant".to_owned());
     }
-    [leader, third].iter().for_each(|node| world.mend(NODE_HOSTS[*node], CLIENT_HOSTS[1]));
-    end_of_story(world);
+    [leader, third].iter().for_each(|node| world.repair(NODE_HOSTS[*node], CLIENT_HOSTS[1]));
+    end_of_scenario(world);
 }

@@ -11,11 +11,11 @@ use lockkeeper::model::{FencingToken, Mode};
 use lockkeeper::rpc::RemoteService;
 use tokio::time::sleep;
 
-use super::{end_of_story, opened};
+use super::{end_of_scenario, opened};
 use crate::checker::Belief;
 use crate::clients::{CLIENT_HOSTS, Caller, TTL};
 use crate::clock::truth;
-use crate::invariants::{as_told, coverage};
+use crate::invariants::{as_documented, coverage};
 use crate::run::NODE_HOSTS;
 use crate::sure::Thing;
 use crate::world::World;
@@ -38,7 +38,7 @@ struct Phase {
     local: AtomicUsize,
 }
 
-pub(super) fn tell(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.await_leader();
     let phase = Arc::new(Phase::default());
     let mut clients: Vec<_> = (0..CACHING)
@@ -64,7 +64,7 @@ pub(super) fn tell(world: &mut World) {
     if local < 50 {
         world.run.found(coverage::NAME, format!("only {local} uses needed no request"));
     }
-    end_of_story(world);
+    end_of_scenario(world);
 }
 
 /// Partitions a caching client from the leader or from all nodes, in one direction or in both, for up to two TTLs.
@@ -86,7 +86,7 @@ fn break_connections(world: &mut World) {
     let broken = world.random.ms(20, 3_000);
     world.pass(broken);
     for node in nodes {
-        world.mend(client, node);
+        world.repair(client, node);
     }
     let pause = world.random.ms(50, 600);
     world.pass(pause);
@@ -119,7 +119,7 @@ async fn uses(
             Err(error) => {
                 caller.run.met("acquire", &error);
                 if calm && !phase.faulty.load(Ordering::Relaxed) {
-                    caller.run.found(as_told::NAME, format!("not acquired within {patience:?} without a fault"));
+                    caller.run.found(as_documented::NAME, format!("not acquired within {patience:?} without a fault"));
                 }
             }
         }
