@@ -31,7 +31,7 @@ fn rounds() -> u64 {
 pub(crate) type Sample = (String, Vec<u8>);
 
 /// Runs a decoder over this number of bytes, and fails if it uses more memory at once than is allowed.
-pub(crate) fn frugal<T>(what: &str, bytes: usize, decode: impl FnOnce() -> T) -> T {
+pub(crate) fn within_memory_bound<T>(what: &str, bytes: usize, decode: impl FnOnce() -> T) -> T {
     let (value, held) = held(decode);
     assert!(held <= 10 * bytes as u64 + FIXED_BYTES, "{what}: {held} bytes of memory for {bytes} of input");
     value
@@ -75,7 +75,7 @@ pub(crate) fn attack(seed: u64, samples: &[Sample], mut read: impl FnMut(&str, &
         assert!(read(name, message), "{name}: a whole message is refused");
         for _ in 0..rounds() / 10 {
             let bytes = damaged(message, &mut draws);
-            values += u64::from(frugal(name, bytes.len(), || read(name, &bytes)));
+            values += u64::from(within_memory_bound(name, bytes.len(), || read(name, &bytes)));
         }
     }
     assert!(0 < values, "no damage came through: the reader was not reached");
@@ -133,7 +133,7 @@ fn hostile_entries_are_values_or_errors() {
         let whole = encode_entry(&entry);
         for _ in 0..rounds() {
             let bytes = framed(Kind::Entry, &damaged(&whole[HEADER_BYTES..], &mut draws));
-            if let Ok(entry) = frugal("an entry", bytes.len(), || decode_entry(&bytes)) {
+            if let Ok(entry) = within_memory_bound("an entry", bytes.len(), || decode_entry(&bytes)) {
                 values += 1;
                 let again = encode_entry(&entry);
                 assert_eq!(decode_entry(&again).as_ref(), Ok(&entry), "what was accepted reads back");
@@ -154,7 +154,7 @@ fn hostile_records_are_values_or_errors() {
                 0 => (key.to_vec(), framed(Kind::Record, &damaged(&value[HEADER_BYTES..], &mut draws))),
                 _ => (damaged(&key, &mut draws), value.to_vec()),
             };
-            let record = frugal("a record", key.len() + value.len(), || decode_record(&key, &value));
+            let record = within_memory_bound("a record", key.len() + value.len(), || decode_record(&key, &value));
             if let Ok((key, record)) = record {
                 values += 1;
                 let (key_again, value_again) = encode_record(&key, &record);
@@ -172,7 +172,8 @@ fn a_huge_length_takes_no_memory() {
         // First case: no renewals, then the commands. Second case: one command, then the name of its caller.
         for before in [&[0, 0, 0][..], &[0, 0, 0, 1]] {
             let bytes = framed(Kind::Entry, &[before, length].concat());
-            let refused = frugal("an entry", bytes.len(), || decode_entry(&bytes)).expect_err("nothing of it is there");
+            let refused = within_memory_bound("an entry", bytes.len(), || decode_entry(&bytes))
+                .expect_err("nothing of it is there");
             assert!(matches!(refused, DecodeError::Malformed(_)), "{refused}");
         }
     }

@@ -86,8 +86,8 @@ impl Machine {
     ) -> Result<Outcome, Refusal> {
         self.open_for_grants()?;
         self.live_session(to)?;
-        let heir = self.successor(key, from, to)?;
-        let (claim, mode) = (heir.request.claim, heir.request.mode);
+        let next = self.successor(key, from, to)?;
+        let (claim, mode) = (next.request.claim, next.request.mode);
         let holder = self.state.holder(key, from);
         let was = holder.map_or(claim, |holder| holder.request.claim);
         self.end_hold_as(key, from, EndCause { reason: EndReason::HandedOver, answer: None, broken: None });
@@ -98,8 +98,8 @@ impl Machine {
             None => self.at_once(Fairness::Fair),
         };
         let token = self.next_token();
-        self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &heir, origin);
-        self.insert_holder(key, token, heir);
+        self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &next, origin);
+        self.insert_holder(key, token, next);
         Ok(claim.request().map_or(Outcome::Done, |to| Outcome::HandedOver { token, to }))
     }
 
@@ -155,12 +155,12 @@ impl Machine {
 
 /// Completes the hold of the successor: it keeps the lock closed as long as the old hold would have, or longer if its
 /// own request chose so.
-fn successor_of(old: &Holder, mut heir: Holder) -> Holder {
-    let closed_until = old.closed_until().max(heir.closed_until());
+fn successor_of(old: &Holder, mut next: Holder) -> Holder {
+    let closed_until = old.closed_until().max(next.closed_until());
     if closed_until.is_some() {
-        heir.extras_mut().closed_until = closed_until;
+        next.extras_mut().closed_until = closed_until;
     }
-    heir
+    next
 }
 
 impl Machine {

@@ -13,7 +13,7 @@ use crate::clock::{SimClock, truth};
 use crate::net::{CLIENT_PORT, connector};
 use crate::random::Random;
 use crate::run::{NODE_HOSTS, Run};
-use crate::sure::Thing;
+use crate::sure::SessionOrHold;
 
 /// The host names of clients.
 pub(crate) const CLIENT_HOSTS: [&str; 6] = ["c1", "c2", "c3", "c4", "c5", "c6"];
@@ -52,13 +52,13 @@ impl Caller {
 
     /// Records how long the client is sure of the session.
     pub(crate) fn sure(&self, session: &Session<RemoteService>) {
-        self.sure_of(Thing::Session(session.id()), session.valid_for());
+        self.sure_of(SessionOrHold::Session(session.id()), session.valid_for());
     }
 
     /// Records that the client is sure of something for `left` by its clock, and returns until when, in true time.
-    pub(crate) fn sure_of(&self, thing: Thing, left: Duration) -> Duration {
+    pub(crate) fn sure_of(&self, session_or_hold: SessionOrHold, left: Duration) -> Duration {
         let until = truth() + self.clock.in_truth(left);
-        self.run.sure(thing, until);
+        self.run.sure(session_or_hold, until);
         until
     }
 }
@@ -74,7 +74,7 @@ pub(crate) async fn contend(mut caller: Caller) -> turmoil::Result {
             None => match connection.session().ttl(TTL).open().await {
                 Ok(session) => session,
                 Err(error) => {
-                    caller.run.met("open", &error);
+                    caller.run.note_error("open", &error);
                     continue;
                 }
             },
@@ -86,7 +86,7 @@ pub(crate) async fn contend(mut caller: Caller) -> turmoil::Result {
     if let Some(session) = present
         && let Err(error) = session.close().await
     {
-        caller.run.met("close", &error);
+        caller.run.note_error("close", &error);
     }
     caller.run.trace(CLIENT_HOSTS[caller.index], || "is done".to_owned());
     Ok(())
@@ -95,9 +95,9 @@ pub(crate) async fn contend(mut caller: Caller) -> turmoil::Result {
 async fn one_round(caller: &mut Caller, session: &Session<RemoteService>) {
     let random = &mut caller.random;
     let name = LOCKS[random.below(LOCKS.len() as u64) as usize];
-    let (dice, patience) = (random.below(100), random.ms(5, 300));
+    let (roll, patience) = (random.below(100), random.ms(5, 300));
     let request = session.lock(name);
-    let (request, mode) = match dice {
+    let (request, mode) = match roll {
         0..60 => (request, Mode::Exclusive),
         60..75 => (request.shared(), Mode::Shared),
         75..85 => (request.wait(patience), Mode::Exclusive),
@@ -115,7 +115,7 @@ async fn one_round(caller: &mut Caller, session: &Session<RemoteService>) {
     };
     match acquired {
         Ok(guard) => hold(caller, session, (asked, mode), guard).await,
-        Err(error) => caller.run.met("acquire", &error),
+        Err(error) => caller.run.note_error("acquire", &error),
     }
 }
 
@@ -129,7 +129,7 @@ async fn hold(
     let long = caller.random.below(100) < 5;
     let length = if long { caller.random.ms(300, 900) } else { caller.random.ms(1, 40) };
     let mut valid;
-    let own = Thing::Hold(guard.token());
+    let own = SessionOrHold::Hold(guard.token());
     loop {
         let now = truth();
         valid = caller.sure_of(own, guard.valid_for());
@@ -159,7 +159,7 @@ async fn hold(
     let released = guard.release().await;
     let answered = released.as_ref().ok().map(|_| truth());
     if let Err(error) = &released {
-        caller.run.met("release", error);
+        caller.run.note_error("release", error);
     }
     caller.run.notes().history.ended(lock, token, end, answered);
 }
@@ -176,7 +176,7 @@ pub(crate) async fn look(mut caller: Caller) -> turmoil::Result {
                 let holders = seen.value.holders.iter().map(|holder| holder.token).collect();
                 caller.run.notes().history.looked(lock, holders, call, truth());
             }
-            Err(error) => caller.run.met("inspect", &error),
+            Err(error) => caller.run.note_error("inspect", &error),
         }
     }
     Ok(())

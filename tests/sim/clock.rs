@@ -11,16 +11,16 @@ use crate::random::Random;
 /// The newest reading of simulated time, and whether time is frozen. While a process is stopped, its runtime does not
 /// exist, so the simulation cannot be read.
 static NEWEST: AtomicU64 = AtomicU64::new(0);
-static STANDS: AtomicBool = AtomicBool::new(false);
+static FROZEN: AtomicBool = AtomicBool::new(false);
 
 /// Freezes or unfreezes the simulated time that clocks read.
-pub(crate) fn stand(stands: bool) {
-    STANDS.store(stands, Ordering::Relaxed);
+pub(crate) fn freeze(frozen: bool) {
+    FROZEN.store(frozen, Ordering::Relaxed);
 }
 
 /// Simulated time since the start of the run. This is true time, which no simulated process can read.
 pub(crate) fn truth() -> Duration {
-    if !STANDS.load(Ordering::Relaxed)
+    if !FROZEN.load(Ordering::Relaxed)
         && let Some(elapsed) = turmoil::sim_elapsed()
     {
         NEWEST.fetch_max(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -191,7 +191,7 @@ async fn witness(place: Arc<Place>, node: Node) {
                 run.trace(place.host(), || format!("continues from {}", watch.position()));
                 run.continues_at(place.index, watch.position());
             }
-            Err(error) => run.met("witness", &error),
+            Err(error) => run.note_error("witness", &error),
         }
     }
 }

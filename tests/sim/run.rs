@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::checker::{EventLog, History};
 use crate::clock::truth;
 use crate::injected::InjectedFaults;
-use crate::sure::{Sure, Thing};
+use crate::sure::{SessionOrHold, Sure};
 
 pub(crate) const NODES: usize = 3;
 
@@ -194,12 +194,12 @@ impl Run {
     }
 
     /// Records that a client is now sure of something until the time `until`.
-    pub(crate) fn sure(&self, thing: Thing, until: Duration) {
-        self.notes().sure.note(thing, truth(), until);
+    pub(crate) fn sure(&self, session_or_hold: SessionOrHold, until: Duration) {
+        self.notes().sure.note(session_or_hold, truth(), until);
     }
 
     /// Records an error of a client. Outages and lost sessions are expected; refusals are not.
-    pub(crate) fn met(&self, doing: &str, error: &ClientError) {
+    pub(crate) fn note_error(&self, doing: &str, error: &ClientError) {
         self.trace("client", || format!("{doing}: {error}"));
         let expected = match error {
             ClientError::NotAcquired { .. } | ClientError::SessionLost { .. } | ClientError::HoldEnded { .. } => true,

@@ -74,7 +74,7 @@ async fn end_it(caller: Caller) {
         match client.totals().await {
             Ok(totals) if totals.value.holders == 0 && totals.value.waiters == 0 && totals.value.sessions == 0 => break,
             Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            Err(error) => caller.run.met("totals", &error),
+            Err(error) => caller.run.note_error("totals", &error),
         }
     }
     loop {
@@ -82,11 +82,11 @@ async fn end_it(caller: Caller) {
             Ok(last) => {
                 caller.run.notes().marker = Some(last.id());
                 if let Err(error) = last.close().await {
-                    caller.run.met("the last close", &error);
+                    caller.run.note_error("the last close", &error);
                 }
                 return;
             }
-            Err(error) => caller.run.met("the last session", &error),
+            Err(error) => caller.run.note_error("the last session", &error),
         }
     }
 }
@@ -106,7 +106,7 @@ pub(crate) fn end(world: &mut World) -> ! {
         notes.leaders.len(),
         notes.expired.len(),
         notes.installs,
-        world.deeds
+        world.actions
     );
     let mut sound = true;
     for invariant in invariants::ALL {

@@ -11,7 +11,7 @@ use lockkeeper::model::{EndReason, Event, EventKind, FencingToken, LockKey, Mode
 
 /// A session or hold that a client may be sure of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Thing {
+pub(crate) enum SessionOrHold {
     Session(SessionId),
     /// A hold in a session, with or without a separate lease, or a token lease.
     Hold(FencingToken),
@@ -22,7 +22,7 @@ const SAME: Duration = Duration::from_micros(10);
 
 /// The steps of all clients.
 #[derive(Debug, Default)]
-pub(crate) struct Sure(BTreeMap<Thing, Vec<Step>>);
+pub(crate) struct Sure(BTreeMap<SessionOrHold, Vec<Step>>);
 
 /// From the time `since`, the client is sure until the time `until`.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +34,8 @@ struct Step {
 impl Sure {
     /// Records a step, unless it equals the last one. A client that has given up a session or hold is sure of it until
     /// now.
-    pub(crate) fn note(&mut self, thing: Thing, since: Duration, until: Duration) {
-        let steps = self.0.entry(thing).or_default();
+    pub(crate) fn note(&mut self, session_or_hold: SessionOrHold, since: Duration, until: Duration) {
+        let steps = self.0.entry(session_or_hold).or_default();
         if steps.last().is_none_or(|last| SAME < last.until.abs_diff(until)) {
             steps.push(Step { since, until });
         }
@@ -43,27 +43,27 @@ impl Sure {
 
     /// All sessions that a client was sure of.
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
-        let sessions = self.0.keys().filter_map(|thing| match thing {
-            Thing::Session(session) => Some(*session),
-            Thing::Hold(_) => None,
+        let sessions = self.0.keys().filter_map(|session_or_hold| match session_or_hold {
+            SessionOrHold::Session(session) => Some(*session),
+            SessionOrHold::Hold(_) => None,
         });
         sessions.collect()
     }
 
     /// The latest time until which a client was ever sure of this.
-    pub(crate) fn at_most(&self, thing: Thing) -> Duration {
-        self.0.get(&thing).into_iter().flatten().map(|step| step.until).max().unwrap_or_default()
+    pub(crate) fn at_most(&self, session_or_hold: SessionOrHold) -> Duration {
+        self.0.get(&session_or_hold).into_iter().flatten().map(|step| step.until).max().unwrap_or_default()
     }
 
     /// The latest time until which a client was ever sure of any session.
     pub(crate) fn of_any_session(&self) -> Duration {
-        let each = self.sessions().into_iter().map(|session| self.at_most(Thing::Session(session)));
+        let each = self.sessions().into_iter().map(|session| self.at_most(SessionOrHold::Session(session)));
         each.max().unwrap_or_default()
     }
 
     /// The step that applied at this time, if the client was still sure then.
-    fn at(&self, thing: Thing, now: Duration) -> Option<Step> {
-        let last = self.0.get(&thing)?.iter().rev().find(|step| step.since <= now)?;
+    fn at(&self, session_or_hold: SessionOrHold, now: Duration) -> Option<Step> {
+        let last = self.0.get(&session_or_hold)?.iter().rev().find(|step| step.since <= now)?;
         (now < last.until).then_some(*last)
     }
 
@@ -74,18 +74,18 @@ impl Sure {
         let mut taken = BTreeSet::new();
         let mut early = Vec::new();
         for (now, event) in log {
-            let mut must_not_be_sure = |thing, what: &str| {
-                if let Some(Step { since, until }) = self.at(thing, now) {
+            let mut must_not_be_sure = |session_or_hold, what: &str| {
+                if let Some(Step { since, until }) = self.at(session_or_hold, now) {
                     let why = format!("from {since:?} on its client was sure of it until {until:?}");
-                    early.push(format!("{thing:?} {what} at {now:?}, and {why}"));
+                    early.push(format!("{session_or_hold:?} {what} at {now:?}, and {why}"));
                 }
             };
             match &event.kind {
                 EventKind::SessionEnded { reason: EndReason::Expired, .. } => {
-                    must_not_be_sure(Thing::Session(event.subject.session().expect("its session")), "expired");
+                    must_not_be_sure(SessionOrHold::Session(event.subject.session().expect("its session")), "expired");
                 }
                 EventKind::Expired { reason: EndReason::Expired, .. } => {
-                    must_not_be_sure(Thing::Hold(event.subject.token().expect("its token")), "expired");
+                    must_not_be_sure(SessionOrHold::Hold(event.subject.token().expect("its token")), "expired");
                 }
                 // A break or a hand-over ends a hold although its client is sure of it.
                 EventKind::Broken { .. } => taken.extend(event.subject.token()),
@@ -98,7 +98,7 @@ impl Sure {
                     let before = held.entry(lock.clone()).or_default();
                     let excluded = before.iter().filter(|(_, held)| [*mode, *held].contains(&Mode::Exclusive));
                     for (other, _) in excluded.filter(|(other, _)| !taken.contains(other)) {
-                        must_not_be_sure(Thing::Hold(*other), &format!("was replaced by {token}"));
+                        must_not_be_sure(SessionOrHold::Hold(*other), &format!("was replaced by {token}"));
                     }
                     before.push((token, *mode));
                 }
@@ -160,7 +160,7 @@ mod tests {
     fn a_session_must_not_end_while_its_client_is_sure() {
         let ended = |reason| event(Subject::Session(session()), EventKind::SessionEnded { reason, why: None });
         let expires = ended(EndReason::Expired);
-        let (mine, mut sure) = (Thing::Session(session()), Sure::default());
+        let (mine, mut sure) = (SessionOrHold::Session(session()), Sure::default());
         sure.note(mine, ms(0), ms(1_000));
         assert_eq!(sure.ended_early([(ms(999), &expires)]).len(), 1);
         assert!(sure.ended_early([(ms(1_000), &expires)]).is_empty());
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_hold_must_not_be_replaced_while_its_client_is_sure() {
         let mut sure = Sure::default();
-        sure.note(Thing::Hold(token(1)), ms(0), ms(1_000));
+        sure.note(SessionOrHold::Hold(token(1)), ms(0), ms(1_000));
         let (mine, next) = (granted(1, Mode::Exclusive), granted(2, Mode::Exclusive));
         assert_eq!(sure.ended_early([(ms(1), &expired(1, EndReason::Expired))]).len(), 1);
         assert_eq!(sure.ended_early([(ms(0), &mine), (ms(999), &next)]).len(), 1);

@@ -11,7 +11,7 @@ use lockkeeper::storage::{LogId, Wal};
 use turmoil::Sim;
 
 use crate::clients::{CLIENT_HOSTS, Caller, contend, look};
-use crate::clock::{SimClock, stand};
+use crate::clock::{SimClock, freeze};
 use crate::injected::{self, Kind, Tried};
 use crate::invariants::{coverage, progress};
 use crate::nodes::{Order, Place, boot};
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// What the driver did and observed.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Deeds {
+pub(crate) struct Actions {
     pub(crate) crashes: usize,
     /// Entries that were in a log but not durable when the power of their node was cut.
     pub(crate) entries_lost: u64,
@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) places: Vec<Arc<Place>>,
     pub(crate) clocks: Vec<Arc<SimClock>>,
     pub(crate) random: Random,
-    pub(crate) deeds: Deeds,
+    pub(crate) actions: Actions,
     /// When the last fault ended.
     pub(crate) healed: Duration,
     /// The stalled disks, by node.
@@ -71,9 +71,9 @@ impl World {
             sim.host(host, move || boot(Arc::clone(&place)));
         }
         let clocks = CLIENT_HOSTS.map(|_| Arc::new(SimClock::new(&mut random, crate::DRIFT_MILLIONTHS))).into();
-        let (deeds, healed) = (Deeds::default(), Duration::ZERO);
+        let (actions, healed) = (Actions::default(), Duration::ZERO);
         let (stalled, clocks_set) = (<[_; NODES]>::default(), Vec::new());
-        Self { sim, run, places, clocks, random, deeds, healed, stalled, clocks_set }
+        Self { sim, run, places, clocks, random, actions, healed, stalled, clocks_set }
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -195,12 +195,12 @@ impl World {
     /// Cuts the power of a node. Everything that its disk had not synced is lost.
     pub(crate) fn crash(&mut self, node: usize) {
         if self.leader() == Some(node) {
-            self.deeds.leaders_hit.push(self.now());
+            self.actions.leaders_hit.push(self.now());
         }
         let place = Arc::clone(&self.places[node]);
         let (last, synced) = self.log_of(node);
-        self.deeds.crashes += 1;
-        self.deeds.entries_lost += last.saturating_sub(synced);
+        self.actions.crashes += 1;
+        self.actions.entries_lost += last.saturating_sub(synced);
         self.look_at_disk(node);
         let mut notes = self.run.notes();
         let tried = notes.injected.tried(injected::POWER_CUT);
@@ -209,10 +209,10 @@ impl World {
         }
         drop(notes);
         self.trace(|| format!("crash of {}, {last} written, {synced} synced", NODE_HOSTS[node]));
-        stand(true);
+        freeze(true);
         place.forget();
         self.sim.crash(NODE_HOSTS[node]);
-        stand(false);
+        freeze(false);
         place.disk.crash();
     }
 
@@ -261,7 +261,7 @@ impl World {
     /// Partitions a node from the other nodes; its clients still reach it.
     pub(crate) fn cut_from_peers(&mut self, node: usize) {
         if self.leader() == Some(node) {
-            self.deeds.leaders_hit.push(self.now());
+            self.actions.leaders_hit.push(self.now());
         }
         for other in (0..NODES).filter(|other| *other != node) {
             self.cut(NODE_HOSTS[node], NODE_HOSTS[other]);

@@ -10,7 +10,7 @@ use crate::model::FencingToken;
 
 /// The hand-overs of one lock from client to client.
 #[derive(Debug, Default)]
-pub(super) struct Baton {
+pub(super) struct HandOvers {
     /// Number of clients that hold the lock.
     inside: AtomicI64,
     /// When the last release was called, in nanoseconds; 0 before the first.
@@ -31,7 +31,7 @@ pub(super) struct Passed {
     pub(super) violated: bool,
 }
 
-impl Baton {
+impl HandOvers {
     /// Records that a client holds the lock.
     pub(super) fn granted(&self, client: u64, token: FencingToken, now: Instant) -> Passed {
         let together = self.inside.fetch_add(1, Ordering::SeqCst) != 0;
@@ -137,18 +137,18 @@ mod tests {
     /// Hand-overs are allowed. Two holders at once are a violation, and so is a token that does not grow.
     #[test]
     fn a_baton_detects_two_holders() {
-        let baton = Baton::default();
+        let hand_overs = HandOvers::default();
         let first = Passed { gap: None, handed_over: false, violated: false };
-        assert_eq!(baton.granted(0, token(5), at(1)), first);
-        baton.releasing(at(2));
+        assert_eq!(hand_overs.granted(0, token(5), at(1)), first);
+        hand_overs.releasing(at(2));
         let next = Passed { gap: Some(ms(3)), handed_over: true, violated: false };
-        assert_eq!(baton.granted(1, token(6), at(5)), next);
-        assert!(baton.granted(2, token(7), at(6)).violated, "together");
-        baton.releasing(at(7));
-        baton.releasing(at(7));
-        assert!(!baton.granted(2, token(8), at(8)).handed_over, "the same client again");
-        baton.releasing(at(9));
-        assert!(baton.granted(0, token(8), at(10)).violated, "an old token");
+        assert_eq!(hand_overs.granted(1, token(6), at(5)), next);
+        assert!(hand_overs.granted(2, token(7), at(6)).violated, "together");
+        hand_overs.releasing(at(7));
+        hand_overs.releasing(at(7));
+        assert!(!hand_overs.granted(2, token(8), at(8)).handed_over, "the same client again");
+        hand_overs.releasing(at(9));
+        assert!(hand_overs.granted(0, token(8), at(10)).violated, "an old token");
     }
 
     /// A time in which no client is served is an outage; a single client that waits is not. An outage that has not

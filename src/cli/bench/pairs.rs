@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::{Baton, Outages};
+use super::checks::{HandOvers, Outages};
 use super::context::Bench;
 use super::counters::Sample;
 use super::figures::{FailoverFigures, HandoffFigures, PairFigures};
@@ -32,10 +32,10 @@ impl<S: LockService> Bench<'_, S> {
         let options = self.options;
         let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
         let mut load = Load::new(span, options.rate);
-        load.baton = (options.workload == Workload::Handoff).then(Baton::default);
+        load.hand_overs = (options.workload == Workload::Handoff).then(HandOvers::default);
         load.outages = (options.workload == Workload::Failover).then(|| Outages::new(options.gap, span.counted));
         let load = Arc::new(load);
-        let name = |number: usize, lane: u32| match load.baton {
+        let name = |number: usize, lane: u32| match load.hand_overs {
             Some(_) => self.name.clone(),
             None => format!("{}/{number}.{lane}", self.name),
         };
@@ -68,7 +68,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
 
 fn figures(options: &BenchOptions, ran: &Ran) -> Figures {
     let (sample, span) = (&ran.sample, ran.load.span);
-    let handoff = ran.load.baton.as_ref().map(|_| HandoffFigures::new(sample, span.length(), &ran.usage));
+    let handoff = ran.load.hand_overs.as_ref().map(|_| HandoffFigures::new(sample, span.length(), &ran.usage));
     let progress =
         |outages: &Outages| FailoverFigures::new(options.gap, &outages.all(span.end), span.counted, BENCH_NAMED_MAX);
     let failover = ran.load.outages.as_ref().map(progress);

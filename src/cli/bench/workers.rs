@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::checks::{Baton, Outages, Passed};
+use super::checks::{HandOvers, Outages, Passed};
 use super::counters::Gathered;
 use super::pace::{Span, Turns};
 use crate::client::{ClientError, HoldState, Session};
@@ -21,7 +21,7 @@ pub(super) struct Load {
     pub(super) turns: Arc<Turns>,
     pub(super) gathered: Gathered,
     /// Set if all clients use one lock.
-    pub(super) baton: Option<Baton>,
+    pub(super) hand_overs: Option<HandOvers>,
     /// Set for the workload that measures outages.
     pub(super) outages: Option<Outages>,
 }
@@ -30,7 +30,7 @@ impl Load {
     /// Creates a load over this span, with a rate for an open loop.
     pub(super) fn new(span: Span, rate: Option<u32>) -> Self {
         let turns = Arc::new(Turns::new(span, rate));
-        Self { span, turns, gathered: Gathered::default(), baton: None, outages: None }
+        Self { span, turns, gathered: Gathered::default(), hand_overs: None, outages: None }
     }
 
     /// Runs all lanes to the end, and collects their counters in `gathered`. Returns how many pairs were due and never
@@ -100,10 +100,10 @@ impl<S: LockService> Lane<S> {
             Err(error) => return Err(error),
         };
         let granted = clock.now();
-        if let Some(baton) = &self.load.baton {
-            let passed = baton.granted(self.number, guard.token(), granted);
+        if let Some(hand_overs) = &self.load.hand_overs {
+            let passed = hand_overs.granted(self.number, guard.token(), granted);
             self.count_passed(passed, granted);
-            baton.releasing(clock.now());
+            hand_overs.releasing(clock.now());
         }
         guard.release().await?;
         Ok(Some(Made { granted, ended: clock.now() }))

@@ -57,7 +57,7 @@ pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8
             let (first, lines) = (Some(proof.first), Some(proof.lines));
             let (hash, cut) = (Some(proof.hash.clone()), proof.cut.clone());
             let found = Verified { verified: true, first, lines, hash, cut, ..Verified::default() };
-            output.answer(&found, || praise(&proof))?;
+            output.answer(&found, || summary(&proof))?;
             Ok(YES)
         }
         Err(flaw) => {
@@ -68,7 +68,7 @@ pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8
     }
 }
 
-fn praise(proof: &audit::AuditProof) -> String {
+fn summary(proof: &audit::AuditProof) -> String {
     let cut = match proof.cut.len() {
         0 => String::new(),
         cut => format!(" {cut} of them are incomplete, as after a crash of the node."),

@@ -119,14 +119,14 @@ fn issue(dir: &mut CertsDir, wanted: Wanted, lifetime: Option<u32>) -> Result<()
     }
     let authority = dir.authority(&cluster)?;
     for (role, hosts) in roles {
-        let issued = authority.issue(role.clone(), &hosts, days(&role, lifetime)).map_err(unmade)?;
+        let issued = authority.issue(role.clone(), &hosts, days(&role, lifetime)).map_err(cannot_create)?;
         dir.write(&role, &issued)?;
     }
     Ok(())
 }
 
 fn new_authority(cluster: &str) -> Result<Issued, Failure> {
-    Authority::issue_own(cluster, AUTHORITY_DAYS).map_err(unmade)
+    Authority::issue_own(cluster, AUTHORITY_DAYS).map_err(cannot_create)
 }
 
 fn days(role: &Role, days: Option<u32>) -> u32 {
@@ -136,7 +136,7 @@ fn days(role: &Role, days: Option<u32>) -> u32 {
     })
 }
 
-fn unmade(error: rcgen::Error) -> Failure {
+fn cannot_create(error: rcgen::Error) -> Failure {
     Failure::usage(format!("the certificate cannot be made: {error}; check the names of hosts"))
 }
 

@@ -39,15 +39,15 @@ pub(in crate::cli) async fn run(client: &Client, options: ExplainOptions, output
         return Ok(YES);
     }
     let subject = name.unwrap_or_else(|| options.session.map_or(String::new(), |session| format!("session {session}")));
-    for line in drawn(&subject, &value, now) {
+    for line in lines_of(&subject, &value, now) {
         output.line(line)?;
     }
     Ok(YES)
 }
 
 /// Returns the lines of the text.
-pub(in crate::cli) fn drawn(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
-    let mut drawing = Drawing { explanation, now, drawn: BTreeSet::new(), lines: Vec::new() };
+pub(in crate::cli) fn lines_of(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
+    let mut drawing = Drawing { explanation, now, lines_of: BTreeSet::new(), lines: Vec::new() };
     for wait in &explanation.chain {
         drawing.wait(wait, 0, "");
     }
@@ -74,7 +74,7 @@ struct Drawing<'a> {
     explanation: &'a Explanation,
     now: LogTime,
     /// Waits that are printed already.
-    drawn: BTreeSet<(u64, &'a LockKey)>,
+    lines_of: BTreeSet<(u64, &'a LockKey)>,
     lines: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Drawing<'a> {
 
     /// Prints a wait and what blocks it. Each wait is printed once.
     fn wait(&mut self, wait: &'a ExplainedWait, depth: usize, run: &str) {
-        if !self.drawn.insert((wait.sequence, &wait.lock)) {
+        if !self.lines_of.insert((wait.sequence, &wait.lock)) {
             if depth != 0 {
                 let text = format!("{run}{} waits for {} (see above)", named(&wait.waiter), wait.lock.name);
                 self.line(depth, text);
@@ -242,7 +242,7 @@ mod tests {
             "└─ behind ann [session 1, run-1] for a",
             "free when carol releases db (token 4), or is disconnected for 10s",
         ];
-        assert_eq!(drawn("a", &explanation, LogTime(20_000)), expected);
+        assert_eq!(lines_of("a", &explanation, LogTime(20_000)), expected);
     }
 
     /// The line of a cached hold that is recalled says so: its session releases it after the current use.
@@ -251,7 +251,7 @@ mod tests {
         let recalled = Participant { recalled: true, ..who("bob", 2, Some(5), 0) };
         let held = at("a", WaitReason::Holds, None, recalled);
         let chain = vec![wait("a", 1, who("ann", 1, None, 0), vec![held.clone()])];
-        let lines = drawn("a", &Explanation { chain, freed_by: vec![held], more: false }, LogTime(1_000));
+        let lines = lines_of("a", &Explanation { chain, freed_by: vec![held], more: false }, LogTime(1_000));
         assert_eq!(lines[1], "└─ a is held by bob [session 2, run-2] (token 5, recalled) for 1s");
     }
 
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_closed_name_opens_automatically() {
         let closed = at("a", WaitReason::Closed, None, who("bob", 2, Some(5), 0));
-        let lines = drawn("a", &Explanation { chain: vec![], freed_by: vec![closed], more: false }, LogTime(20_000));
+        let lines = lines_of("a", &Explanation { chain: vec![], freed_by: vec![closed], more: false }, LogTime(20_000));
         let expected =
             ["a: no client waits", "a opens automatically in 10s: the ended hold of bob (token 5) keeps it closed"];
         assert_eq!(lines, expected);
@@ -273,9 +273,9 @@ mod tests {
         let bob = at("a", WaitReason::Holds, None, who("ann", 1, Some(1), 0));
         let chain =
             vec![wait("b", 1, who("ann", 1, None, 0), vec![ann]), wait("a", 2, who("bob", 2, None, 0), vec![bob])];
-        let lines = drawn("b", &Explanation { chain, freed_by: vec![], more: false }, LogTime(1_000));
+        let lines = lines_of("b", &Explanation { chain, freed_by: vec![], more: false }, LogTime(1_000));
         assert!(lines.iter().any(|line| line.ends_with("(see above)")), "{lines:?}");
         assert!(lines.last().is_some_and(|line| line.starts_with("they wait for each other")), "{lines:?}");
-        assert_eq!(drawn("b", &Explanation::default(), LogTime(0)), ["b: no client waits for it or holds it"]);
+        assert_eq!(lines_of("b", &Explanation::default(), LogTime(0)), ["b: no client waits for it or holds it"]);
     }
 }

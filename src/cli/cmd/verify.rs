@@ -40,7 +40,7 @@ pub(in crate::cli) fn run(options: &VerifyOptions, output: &Output) -> Result<u8
     let outcome = records(reader).map_err(unread)?.and_then(|records| history::verify(&records));
     match outcome {
         Ok(proof) => {
-            output.answer(&verified(&proof), || praise(&proof))?;
+            output.answer(&verified(&proof), || summary(&proof))?;
             Ok(YES)
         }
         Err(flaw) => {
@@ -102,7 +102,7 @@ fn verified(proof: &Proof) -> Verified {
     }
 }
 
-fn praise(proof: &Proof) -> String {
+fn summary(proof: &Proof) -> String {
     format!(
         "{} of {} in {}, {} to {}, {} whole: one holder at a time, first come first served, tokens that only grow. The \
          last hash is {}.",

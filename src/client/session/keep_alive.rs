@@ -160,11 +160,11 @@ impl<S: LockService> KeepAlive<S> {
         let mut lost = pin!(session.lost());
         let pause = |due| pause_until(due, session.clock.now());
         // The timer is reused, because creating one for each task would cost more than the task.
-        let (mut napping, mut nap) = (self.due, pin!(tokio::time::sleep(pause(self.due))));
+        let (mut timer_due, mut timer) = (self.due, pin!(tokio::time::sleep(pause(self.due))));
         loop {
-            if napping != self.due {
-                napping = self.due;
-                nap.as_mut().reset(TokioInstant::now() + pause(napping));
+            if timer_due != self.due {
+                timer_due = self.due;
+                timer.as_mut().reset(TokioInstant::now() + pause(timer_due));
             }
             tokio::select! {
                 biased;
@@ -181,9 +181,9 @@ impl<S: LockService> KeepAlive<S> {
                 },
                 Some(()) = self.tasks.next(), if !self.tasks.is_empty() => {}
                 () = detached(&mut self.attachment) => self.on_detached(),
-                () = &mut nap => {
+                () = &mut timer => {
                     self.renew_if_due();
-                    nap.as_mut().reset(TokioInstant::now() + pause(self.due));
+                    timer.as_mut().reset(TokioInstant::now() + pause(self.due));
                 }
             }
         }

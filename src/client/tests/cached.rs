@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, TICK, until};
+use super::fake::{Asked, Fake, Reaction, TICK, until};
 use crate::client::{ClientError, HoldState, LockGuard, LockRequest, Session};
 use crate::limits::{CACHED_IDLE_MAX, CACHED_IDLE_MS_MAX};
 use crate::model::{Command, Event, EventKind, FencingToken, Outcome, Principal, Reason, Reentry};
@@ -161,15 +161,15 @@ async fn n_cac_23_a_recall_sends_the_local_queue_to_the_cluster() {
 async fn n_cac_23_the_next_acquire_takes_over_a_failed_request() {
     let fake = Fake::new();
     let session = session(&fake).await;
-    fake.rule(|asked| if is_acquire(asked) { Fate::Silence } else { Fate::Serve });
+    fake.rule(|asked| if is_acquire(asked) { Reaction::Silence } else { Reaction::Serve });
     let first = async {
         tokio::time::timeout(SECOND, take(&session)).await.expect_err("dropped");
-        fake.rule(|asked| if is_acquire(asked) { Fate::Outcome(Outcome::TimedOut) } else { Fate::Serve });
+        fake.rule(|asked| if is_acquire(asked) { Reaction::Outcome(Outcome::TimedOut) } else { Reaction::Serve });
     };
     let second = async {
         tokio::time::sleep(TICK).await;
         cached(&session).acquire().await.expect_err("timed out");
-        fake.rule(|_| Fate::Serve);
+        fake.rule(|_| Reaction::Serve);
     };
     let third = async {
         tokio::time::sleep(2 * TICK).await;
@@ -187,7 +187,7 @@ async fn n_cac_24_a_local_take_needs_a_fresh_renewal() {
     let fake = Fake::new();
     let session = session(&fake).await;
     drop(take(&session).await);
-    fake.rule(|asked| if matches!(asked, Asked::Renew(_)) { Fate::Silence } else { Fate::Serve });
+    fake.rule(|asked| if matches!(asked, Asked::Renew(_)) { Reaction::Silence } else { Reaction::Serve });
     tokio::time::sleep(TTL / 2 - 100 * TICK).await;
     drop(take(&session).await);
     assert_eq!(sent(&fake).await, (1, 0));
@@ -225,7 +225,7 @@ async fn n_cac_25_a_gap_in_the_events_ends_caching() {
     let session = session(&fake).await;
     drop(take(&session).await);
     let other = session.lock("b").cached().acquire().await.expect("free");
-    fake.curt();
+    fake.end_subscriptions_at_once();
     fake.cut();
     assert_eq!(sent(&fake).await, (2, 1));
     drop(other);
@@ -285,9 +285,9 @@ async fn n_cac_27_a_changed_hold_is_not_kept() {
     let fake = Fake::new();
     let session = session(&fake).await;
     fake.rule(|asked| match asked {
-        Asked::Submit(Command::Alter(_)) => Fate::Outcome(Outcome::Downgraded),
+        Asked::Submit(Command::Alter(_)) => Reaction::Outcome(Outcome::Downgraded),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
-            Fate::Serve
+            Reaction::Serve
         }
     });
     let mut guard = take(&session).await;
@@ -376,7 +376,7 @@ async fn n_cac_29_a_lost_session_loses_the_use_that_runs() {
     let session = session(&fake).await;
     drop(take(&session).await);
     let guard = take(&session).await;
-    fake.rule(|_| Fate::Fail(ServiceError::unknown("cut off")));
+    fake.rule(|_| Reaction::Fail(ServiceError::unknown("cut off")));
     assert!(!guard.lost().await.alone);
     assert!(guard.valid_for().is_zero());
 }

@@ -67,7 +67,7 @@ pub(super) enum Asked {
 }
 
 /// What the service does with a call.
-pub(super) enum Fate {
+pub(super) enum Reaction {
     /// Serves the call as a healthy cluster would.
     Serve,
     /// Answers a command or renewal with this outcome.
@@ -80,7 +80,7 @@ pub(super) enum Fate {
     Silence,
 }
 
-type Rule = Box<dyn FnMut(&Asked) -> Fate + Send>;
+type Rule = Box<dyn FnMut(&Asked) -> Reaction + Send>;
 
 /// The fake service. Clones are the same service.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ struct Inner {
     /// The recalled holds that renewals name.
     recalled: Vec<FencingToken>,
     /// Whether subscriptions end as soon as they begin.
-    curt: bool,
+    end_subscriptions_at_once: bool,
     /// Number of commands and renewals that were answered.
     answered: usize,
 }
@@ -116,7 +116,7 @@ impl Fake {
         let clock = Arc::new(TokioClock { begun: tokio::time::Instant::now(), draws: AtomicU64::new(0) });
         let inner = Inner {
             ways: (Duration::from_millis(1), Duration::from_millis(1)),
-            rule: Box::new(|_| Fate::Serve),
+            rule: Box::new(|_| Reaction::Serve),
             asked: Vec::new(),
             index: 0,
             tokens: 0,
@@ -127,7 +127,7 @@ impl Fake {
             valid: Vec::new(),
             subscribers: Vec::new(),
             recalled: Vec::new(),
-            curt: false,
+            end_subscriptions_at_once: false,
             answered: 0,
         };
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
@@ -148,7 +148,7 @@ impl Fake {
     }
 
     /// Sets the rule for calls from now on.
-    pub(super) fn rule(&self, rule: impl FnMut(&Asked) -> Fate + Send + 'static) {
+    pub(super) fn rule(&self, rule: impl FnMut(&Asked) -> Reaction + Send + 'static) {
         self.inner().rule = Box::new(rule);
     }
 
@@ -217,13 +217,13 @@ impl Fake {
     }
 
     /// Makes subscriptions end as soon as they begin.
-    pub(super) fn curt(&self) {
-        self.inner().curt = true;
+    pub(super) fn end_subscriptions_at_once(&self) {
+        self.inner().end_subscriptions_at_once = true;
     }
 
     /// Makes subscriptions last again.
     pub(super) fn followed(&self) {
-        self.inner().curt = false;
+        self.inner().end_subscriptions_at_once = false;
     }
 
     /// Returns the current log time.
@@ -232,23 +232,23 @@ impl Fake {
     }
 
     /// Receives a call and applies the rule.
-    async fn reach(&self, asked: Asked) -> Result<Fate, ServiceError> {
+    async fn reach(&self, asked: Asked) -> Result<Reaction, ServiceError> {
         let ways = self.inner().ways;
         let sent = self.clock.now();
         self.inner().asked.push((sent, asked.clone()));
         tokio::time::sleep(ways.0).await;
-        let fate = (self.inner().rule)(&asked);
-        match fate {
-            Fate::Silence => std::future::pending().await,
-            Fate::Fail(error) => {
+        let reaction = (self.inner().rule)(&asked);
+        match reaction {
+            Reaction::Silence => std::future::pending().await,
+            Reaction::Fail(error) => {
                 tokio::time::sleep(ways.1).await;
                 Err(error)
             }
-            Fate::Late(late, outcome) => {
+            Reaction::Late(late, outcome) => {
                 tokio::time::sleep(late).await;
-                Ok(Fate::Outcome(outcome))
+                Ok(Reaction::Outcome(outcome))
             }
-            Fate::Serve | Fate::Outcome(_) | Fate::Answer(_) => Ok(fate),
+            Reaction::Serve | Reaction::Outcome(_) | Reaction::Answer(_) => Ok(reaction),
         }
     }
 
@@ -386,8 +386,8 @@ impl Drop for UnderWay {
 
 impl LockService for Fake {
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
-        let fate = self.reach(Asked::Submit(call.command.clone())).await?;
-        let outcome = if let Fate::Outcome(outcome) = fate { outcome } else { self.done(&call.command) };
+        let reaction = self.reach(Asked::Submit(call.command.clone())).await?;
+        let outcome = if let Reaction::Outcome(outcome) = reaction { outcome } else { self.done(&call.command) };
         Ok(self.reply(outcome).await)
     }
 
@@ -397,21 +397,21 @@ impl LockService for Fake {
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         let [renewal] = &renewals[..] else { unreachable!("clients renew one at a time") };
-        let fate = self.reach(Asked::Renew(renewal.clone())).await?;
-        let outcome = if let Fate::Outcome(outcome) = fate { outcome } else { self.renewed(renewal) };
+        let reaction = self.reach(Asked::Renew(renewal.clone())).await?;
+        let outcome = if let Reaction::Outcome(outcome) = reaction { outcome } else { self.renewed(renewal) };
         let recalled = self.inner().recalled.clone();
         Ok(vec![Reply { recalled, ..self.reply(outcome).await }])
     }
 
     async fn wait_outcome(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
-        let Fate::Outcome(outcome) = self.reach(Asked::Settled).await? else { return std::future::pending().await };
+        let Reaction::Outcome(outcome) = self.reach(Asked::Settled).await? else { return std::future::pending().await };
         Ok(self.reply(outcome).await)
     }
 
     async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
         let _under_way = UnderWay::new(self);
-        let fate = self.reach(Asked::Query(query.clone())).await?;
-        let answer = if let Fate::Answer(answer) = fate { answer } else { self.answer(&query) };
+        let reaction = self.reach(Asked::Query(query.clone())).await?;
+        let answer = if let Reaction::Answer(answer) = reaction { answer } else { self.answer(&query) };
         let now = self.stamp();
         let (index, (_, back)) = {
             let inner = self.inner();
@@ -428,7 +428,7 @@ impl LockService for Fake {
             return Err(crate::model::Invalid::new("position", "of this cluster", "another one").into());
         }
         let (sender, events) = Events::channel(4_096);
-        if !inner.curt {
+        if !inner.end_subscriptions_at_once {
             inner.subscribers.push(sender);
         }
         Ok(events)
@@ -438,7 +438,7 @@ impl LockService for Fake {
         let mut inner = self.inner();
         inner.asked.push((self.clock.now(), Asked::Subscribe));
         let (sender, events) = Events::channel(4_096);
-        if !inner.curt {
+        if !inner.end_subscriptions_at_once {
             inner.subscribers.push(sender);
         }
         Ok(events)

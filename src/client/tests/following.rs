@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, TICK, is_check, until, view};
+use super::fake::{Asked, Fake, Reaction, TICK, is_check, until, view};
 use crate::model::{FencingToken, Invalid, Outcome, Place, Position, Query, QueryResult, TokenVerdict};
 use crate::service::ServiceError;
 
@@ -29,7 +29,9 @@ fn token(number: u64) -> FencingToken {
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_patient_after_each_error() {
     let fake = Fake::new();
-    fake.rule(|asked| if is_subscription(asked) { Fate::Fail(ServiceError::unknown("away")) } else { Fate::Serve });
+    fake.rule(
+        |asked| if is_subscription(asked) { Reaction::Fail(ServiceError::unknown("away")) } else { Reaction::Serve },
+    );
     let mut watch = fake.client().watch_of(1, "a", Position::default());
     for _ in 0..3 {
         let before = fake.count(is_subscription);
@@ -65,7 +67,7 @@ async fn a_subscription_that_ends_at_once_is_no_hot_loop() {
     let fake = Fake::new();
     let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
     let guard = session.lock("a").acquire().await.expect("free");
-    fake.curt();
+    fake.end_subscriptions_at_once();
     let mut watch = fake.client().watch_of(1, "a", Position::default());
     tokio::time::timeout(MINUTE, watch.next()).await.expect_err("nothing happens");
     let of_watch = fake.count(is_subscription);
@@ -87,12 +89,12 @@ async fn a_wait_that_breaks_off_at_once_is_no_hot_loop() {
     let name = crate::model::LockName::parse("a").expect("a name");
     let queued = Outcome::Queued(Place { lock: name, place: 1, sequence: 1, held_by: None });
     fake.rule(move |asked| match asked {
-        Asked::Submit(crate::model::Command::Acquire(_)) => Fate::Outcome(queued.clone()),
+        Asked::Submit(crate::model::Command::Acquire(_)) => Reaction::Outcome(queued.clone()),
         Asked::Query(Query::Claim { .. }) => {
-            Fate::Answer(QueryResult::Claim { outcome: Some(queued.clone()), recalled: vec![] })
+            Reaction::Answer(QueryResult::Claim { outcome: Some(queued.clone()), recalled: vec![] })
         }
-        Asked::Settled => Fate::Fail(ServiceError::unknown("broken")),
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Settled => Reaction::Fail(ServiceError::unknown("broken")),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     tokio::time::timeout(MINUTE, session.lock("a").acquire()).await.expect_err("never granted");
     let waits = fake.count(|asked| matches!(asked, Asked::Settled));
@@ -109,9 +111,9 @@ async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
     until(|| fake.count(is_subscription) == 1).await;
     tokio::time::sleep(TICK).await;
     fake.rule(|asked| match asked {
-        Asked::Query(Query::Tokens { .. }) => Fate::Fail(ServiceError::unknown("away")),
+        Asked::Query(Query::Tokens { .. }) => Reaction::Fail(ServiceError::unknown("away")),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
-            Fate::Serve
+            Reaction::Serve
         }
     });
     fake.valid(&[5, 6]);
@@ -125,7 +127,7 @@ async fn a_filter_with_a_gap_calls_no_valid_token_stale() {
     let known = [4, 5, 6, 7].map(|number| filter.judge(token(number)));
     assert_eq!(known, [TokenVerdict::Stale, TokenVerdict::Valid, TokenVerdict::Ahead, TokenVerdict::Ahead]);
     fake.valid(&[6, 7]);
-    fake.rule(|_| Fate::Serve);
+    fake.rule(|_| Reaction::Serve);
     filter.wait_for(|valid| valid.tokens.contains(&token(6))).await.expect("read again");
     let known = [4, 5, 6, 7].map(|number| filter.judge(token(number)));
     assert_eq!(known, [TokenVerdict::Stale, TokenVerdict::Stale, TokenVerdict::Valid, TokenVerdict::Valid]);
@@ -140,9 +142,9 @@ async fn an_observer_that_missed_events_reads_again() {
     assert_eq!(observer.next().await.expect("looked at"), None);
     let clocks = fake.clone();
     fake.rule(move |asked| match asked {
-        Asked::Query(Query::Inspect { .. }) => Fate::Answer(view(token(6), clocks.stamp().after_ms(3_000))),
+        Asked::Query(Query::Inspect { .. }) => Reaction::Answer(view(token(6), clocks.stamp().after_ms(3_000))),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
-            Fate::Serve
+            Reaction::Serve
         }
     });
     let resume = fake.granted(6).position;
@@ -163,7 +165,7 @@ async fn a_filter_in_an_outage_is_no_hot_loop() {
     for error in [ServiceError::unknown("away"), refused()] {
         let fake = Fake::new();
         let filter = fake.client().tokens("a").await.expect("followed");
-        fake.rule(move |asked| if is_subscription(asked) { Fate::Fail(error.clone()) } else { Fate::Serve });
+        fake.rule(move |asked| if is_subscription(asked) { Reaction::Fail(error.clone()) } else { Reaction::Serve });
         tokio::time::sleep(2 * MINUTE).await;
         let before = fake.count(|_| true);
         tokio::time::sleep(MINUTE).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, TICK, is_check, until};
+use super::fake::{Asked, Fake, Reaction, TICK, is_check, until};
 use crate::client::{HoldState, LockGuard, RevokeRequest, Session};
 use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE};
 use crate::model::{
@@ -92,9 +92,9 @@ async fn an_event_may_come_before_its_upgrade_is_answered() {
     let mut guard = session.lock("a").shared().acquire().await.expect("free");
     let upgraded = Grant { token: FencingToken::new(0, 9), deadline: None, ends: None, waited_ms: 0 };
     fake.rule(move |asked| match asked {
-        Asked::Submit(Command::Alter(_)) => Fate::Late(SECOND, Outcome::Granted(upgraded.clone())),
+        Asked::Submit(Command::Alter(_)) => Reaction::Late(SECOND, Outcome::Granted(upgraded.clone())),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
-            Fate::Serve
+            Reaction::Serve
         }
     });
     let (upgraded, ()) = tokio::join!(guard.upgrade(), async { fake.publish(Ok(broken(&fake, 9))).await });
@@ -132,10 +132,10 @@ async fn a_hold_is_read_when_it_is_first_watched() {
     fake.rule(|asked| match asked {
         Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 7) => {
             let lowest_valid = FencingToken::new(0, 8);
-            Fate::Answer(QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid }))
+            Reaction::Answer(QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid }))
         }
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
-            Fate::Serve
+            Reaction::Serve
         }
     });
     for _ in 0..2 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, until};
+use super::fake::{Asked, Fake, Reaction, until};
 use crate::client::{ClientError, HoldState, Session};
 use crate::limits::PERMITS_MAX;
 use crate::model::{Alteration, Command, EndReason, Outcome, RenewalTarget};
@@ -29,12 +29,12 @@ async fn an_overdue_lease_makes_a_hold_unsure() {
     assert_eq!(states(), [HoldState::Held; 3]);
     fake.rule(|asked| {
         let of_hold = matches!(asked, Asked::Renew(renewal) if matches!(renewal.target, RenewalTarget::Hold { .. }));
-        if of_hold { Fate::Silence } else { Fate::Serve }
+        if of_hold { Reaction::Silence } else { Reaction::Serve }
     });
     until(|| states() == [HoldState::Unsure; 3]).await;
     assert!(!guard.valid_for().is_zero());
     assert_eq!(session.state(), HoldState::Held);
-    fake.rule(|_| Fate::Serve);
+    fake.rule(|_| Reaction::Serve);
     until(|| states() == [HoldState::Held; 3]).await;
 }
 
@@ -61,9 +61,9 @@ fn given_back(fake: &Fake) -> Vec<Option<u32>> {
 async fn permits_are_created_lazily() {
     let fake = Fake::new();
     fake.rule(|asked| match asked {
-        Asked::Submit(Command::Alter(_)) => Fate::Outcome(Outcome::Released { left: 1 }),
+        Asked::Submit(Command::Alter(_)) => Reaction::Outcome(Outcome::Released { left: 1 }),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
-            Fate::Serve
+            Reaction::Serve
         }
     });
     let session = session(&fake).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, until};
+use super::fake::{Asked, Fake, Reaction, until};
 use crate::model::{Attachment, Command, Outcome, Refusal, SessionClose};
 use crate::service::{NotSent, ServiceError};
 
@@ -33,13 +33,13 @@ async fn attaching(answers: Vec<(Duration, Outcome)>) -> (Fake, crate::client::S
     fake.rule(move |asked| match asked {
         Asked::Renew(_) => {
             renewals += 1;
-            if renewals == 1 { Fate::Fail(ServiceError::not_sent(NotSent::Detached)) } else { Fate::Serve }
+            if renewals == 1 { Reaction::Fail(ServiceError::not_sent(NotSent::Detached)) } else { Reaction::Serve }
         }
         Asked::Submit(Command::Attach(_)) => match answers.next() {
-            Some((late, outcome)) => Fate::Late(late, outcome),
-            None => Fate::Serve,
+            Some((late, outcome)) => Reaction::Late(late, outcome),
+            None => Reaction::Serve,
         },
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
     (fake, session)
@@ -85,9 +85,9 @@ async fn a_late_answer_to_an_older_renewal_causes_no_other_attempt() {
             renewals += 1;
             let deadline = clocks.stamp().after_ms(9_000);
             let renewed = Outcome::Renewed { deadline, attempt: renewal.attempt, token: None };
-            if renewals == 1 { Fate::Late(4 * SECOND, renewed) } else { Fate::Serve }
+            if renewals == 1 { Reaction::Late(4 * SECOND, renewed) } else { Reaction::Serve }
         }
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
     until(|| fake.count(is_attempt) == 3).await;
@@ -108,12 +108,12 @@ async fn the_close_of_a_lost_session_is_retried() {
     };
     let mut tries = 0;
     fake.rule(move |asked| match asked {
-        Asked::Renew(_) | Asked::Submit(Command::Attach(_)) => Fate::Silence,
+        Asked::Renew(_) | Asked::Submit(Command::Attach(_)) => Reaction::Silence,
         Asked::Submit(Command::CloseSession { .. }) => {
             tries += 1;
-            if tries < 3 { Fate::Fail(ServiceError::unknown("cut")) } else { Fate::Serve }
+            if tries < 3 { Reaction::Fail(ServiceError::unknown("cut")) } else { Reaction::Serve }
         }
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
     session.lost().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, until};
+use super::fake::{Asked, Fake, Reaction, until};
 use crate::model::{Alteration, Command, Query};
 use crate::service::{ErrorCode, LockService, REQUEST_WAIT};
 
@@ -18,7 +18,7 @@ fn is_release(asked: &Asked) -> bool {
 }
 
 fn silence(fake: &Fake, of: impl Fn(&Asked) -> bool + Send + 'static) {
-    fake.rule(move |asked| if of(asked) { Fate::Silence } else { Fate::Serve });
+    fake.rule(move |asked| if of(asked) { Reaction::Silence } else { Reaction::Serve });
 }
 
 /// Several callers of one client wait for its session to be opened, each for its own time and not for the patience of
@@ -40,7 +40,7 @@ async fn callers_do_not_wait_for_each_others_patience() {
         assert!(matches!(word, ErrorCode::Unreachable | ErrorCode::Unknown), "{word:?}");
         assert!(after <= REQUEST_WAIT.min(wait.unwrap_or(MINUTE)), "{after:?} of {wait:?}");
     }
-    fake.rule(|_| Fate::Serve);
+    fake.rule(|_| Reaction::Serve);
     drop(client.lock("a").acquire().await.expect("free"));
 }
 
@@ -72,7 +72,7 @@ async fn a_release_that_is_not_answered_is_bounded() {
     let released = tokio::time::timeout(2 * REQUEST_WAIT, guard.release()).await.expect("bounded");
     assert_eq!(released.expect_err("no answer").word(), ErrorCode::Unknown);
     session.lock("b").acquire().await.expect("free").release().await.expect_err("no answer");
-    fake.rule(|_| Fate::Serve);
+    fake.rule(|_| Reaction::Serve);
     fake.answers(2).await;
     let releases = fake.asked(is_release).into_iter().filter_map(|(_, asked)| {
         let Asked::Submit(Command::Release(release)) = asked else { return None };
@@ -101,7 +101,7 @@ async fn a_timeout_is_reported_only_once_the_cancel_was_answered() {
     assert_eq!(error.word(), ErrorCode::Unknown, "{error}");
     assert!(began.elapsed() <= SECOND + 2 * REQUEST_WAIT, "{:?}", began.elapsed());
     let cancels = fake.count(is_cancel);
-    fake.rule(|_| Fate::Serve);
+    fake.rule(|_| Reaction::Serve);
     until(|| fake.count(is_cancel) > cancels).await;
     let numbers = fake.asked(is_cancel).into_iter().filter_map(|(_, asked)| {
         let Asked::Submit(Command::Cancel { request, .. }) = asked else { return None };
@@ -121,7 +121,7 @@ async fn a_change_that_is_not_answered_is_bounded() {
     silence(&fake, |asked| matches!(asked, Asked::Submit(Command::Alter(_))));
     let first = tokio::time::timeout(2 * REQUEST_WAIT, guard.set_value(Some("one"))).await.expect("bounded");
     assert_eq!(first.expect_err("no answer").word(), ErrorCode::Unknown);
-    fake.rule(|_| Fate::Serve);
+    fake.rule(|_| Reaction::Serve);
     guard.set_value(Some("two")).await.expect("answered");
     let values = fake.asked(|asked| matches!(asked, Asked::Submit(Command::Alter(_))));
     let values = values.into_iter().filter_map(|(_, asked)| {
@@ -155,7 +155,7 @@ async fn a_dry_run_submits_nothing() {
     let (seen, asked) = std::sync::mpsc::channel();
     fake.rule(move |asked| {
         seen.send(format!("{asked:?}")).expect("the test reads it");
-        Fate::Serve
+        Reaction::Serve
     });
     let refused = fake.client().would_break("a", "7".parse().expect("legal")).await.expect_err("it is not held");
     assert_eq!(refused.word(), ErrorCode::NotHeld);

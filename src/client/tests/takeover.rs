@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, until};
+use super::fake::{Asked, Fake, Reaction, until};
 use crate::client::{ClientError, TakenOver, Takeover, acquire_in};
 use crate::limits::ATTEMPTS_A_TURN_BITS;
 use crate::model::{
@@ -63,9 +63,9 @@ async fn an_overtaken_client_ends_nothing() {
     let guard = session.lock("a").acquire().await.expect("free");
     let clocks = fake.clone();
     fake.rule(move |asked| {
-        let Asked::Renew(renewal) = asked else { return Fate::Serve };
+        let Asked::Renew(renewal) = asked else { return Reaction::Serve };
         let deadline = clocks.stamp().after_ms(9_999);
-        Fate::Outcome(Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
+        Reaction::Outcome(Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
     });
     session.lost().await;
     assert!(session.is_superseded());
@@ -81,7 +81,7 @@ async fn an_overtaken_client_ends_nothing() {
 async fn a_client_that_is_cut_off_closes_nothing() {
     let fake = Fake::new();
     let TakenOver { session, .. } = taken(&fake).await.expect("taken");
-    fake.rule(|asked| if is_attempt(asked) { Fate::Fail(ServiceError::unknown("cut")) } else { Fate::Serve });
+    fake.rule(|asked| if is_attempt(asked) { Reaction::Fail(ServiceError::unknown("cut")) } else { Reaction::Serve });
     session.lost().await;
     assert!(!session.is_superseded());
     drop(session);
@@ -96,7 +96,7 @@ async fn a_wait_is_left_to_the_next_client() {
     let fake = Fake::new();
     let TakenOver { session, .. } = taken(&fake).await.expect("taken");
     let is_acquire = |asked: &Asked| matches!(asked, Asked::Submit(Command::Acquire(_)));
-    fake.rule(move |asked| if is_acquire(asked) { Fate::Silence } else { Fate::Serve });
+    fake.rule(move |asked| if is_acquire(asked) { Reaction::Silence } else { Reaction::Serve });
     let acquire = Acquire {
         request: RequestId { session: session.id(), number: 1 },
         answered_below: 0,
@@ -124,7 +124,7 @@ async fn a_break_names_the_attachment() {
     let guard = session.lock("a").acquire().await.expect("free");
     let attachment = Attachment(attempts(&fake)[0]);
     let is_break = |asked: &Asked| matches!(asked, Asked::Submit(Command::Disconnected { .. }));
-    fake.rule(move |asked| if is_break(asked) { Fate::Outcome(Outcome::Done) } else { Fate::Serve });
+    fake.rule(move |asked| if is_break(asked) { Reaction::Outcome(Outcome::Done) } else { Reaction::Serve });
     let left = fake.clock.begun.elapsed();
     session.leave_broken(3 * SECOND);
     drop((guard, session));
@@ -146,10 +146,10 @@ async fn a_break_is_reported_after_the_last_renewal() {
     fake.rule(move |asked| match asked {
         Asked::Renew(renewal) => {
             let deadline = clocks.stamp().after_ms(60_000);
-            Fate::Late(SECOND, Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
+            Reaction::Late(SECOND, Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
         }
-        asked if ends(asked) => Fate::Outcome(Outcome::Done),
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        asked if ends(asked) => Reaction::Outcome(Outcome::Done),
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     let before = fake.count(is_renewal);
     until(|| before < fake.count(is_renewal)).await;
@@ -167,18 +167,22 @@ async fn an_attach_finds_out_who_overtook_it() {
     let fake = Fake::new();
     let mut copies = 0;
     fake.rule(move |asked| {
-        let Some(newest) = attach_of(asked) else { return Fate::Serve };
+        let Some(newest) = attach_of(asked) else { return Reaction::Serve };
         copies += 1;
-        if copies == 1 { Fate::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest })) } else { Fate::Serve }
+        if copies == 1 {
+            Reaction::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest }))
+        } else {
+            Reaction::Serve
+        }
     });
     let TakenOver { resumed, .. } = taken(&fake).await.expect("taken");
     assert!(resumed);
     let numbers = attempts(&fake);
     assert_eq!(numbers[1], numbers[0] + 1);
     fake.rule(|asked| {
-        let Some(attempt) = attach_of(asked) else { return Fate::Serve };
+        let Some(attempt) = attach_of(asked) else { return Reaction::Serve };
         let newest = attempt + (1 << ATTEMPTS_A_TURN_BITS);
-        Fate::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest }))
+        Reaction::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest }))
     });
     let refused = taken(&fake).await.err();
     assert!(matches!(refused, Some(ClientError::Refused(Refusal::StaleAttempt { .. }))), "{refused:?}");

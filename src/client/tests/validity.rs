@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Fate, TICK, until, view};
+use super::fake::{Asked, Fake, Reaction, TICK, until, view};
 use crate::clock::{Clock, Instant};
 use crate::model::{Command, FencingToken, Grant, Outcome, Place, Query, Refusal, RenewalTarget};
 use crate::service::{ErrorCode, NotSent, ServiceError};
@@ -71,10 +71,10 @@ async fn a_late_renewal_does_not_move_the_grace_once_an_attach_was_sent() {
     fake.rule(move |asked| match asked {
         Asked::Renew(renewal) => {
             let deadline = clocks.stamp().after_ms(60_000);
-            Fate::Late(2 * SECOND, Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
+            Reaction::Late(2 * SECOND, Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
         }
-        Asked::Submit(Command::Attach(_)) => Fate::Silence,
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Submit(Command::Attach(_)) => Reaction::Silence,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     let grace = 9 * SECOND;
     let session = fake.client().session().ttl(60 * SECOND).disconnect_grace(grace).open().await.expect("opened");
@@ -90,7 +90,7 @@ async fn validity_counts_from_the_answered_attempt() {
     let mut tries = 0;
     fake.rule(move |asked| {
         tries += usize::from(is_open(asked));
-        if is_open(asked) && tries == 1 { Fate::Fail(ServiceError::unknown("lost")) } else { Fate::Serve }
+        if is_open(asked) && tries == 1 { Reaction::Fail(ServiceError::unknown("lost")) } else { Reaction::Serve }
     });
     let ttl = 9 * SECOND;
     let session = fake.client().session().ttl(ttl).open().await.expect("opened");
@@ -121,7 +121,7 @@ async fn a_hold_is_valid_no_longer_than_its_session() {
     let guard = session.lock("a").lease(60 * SECOND).acquire().await.expect("free");
     assert!(!guard.valid_for().is_zero() && guard.valid_for() <= ttl, "{:?}", guard.valid_for());
     assert_eq!(guard.valid_for(), session.valid_for());
-    fake.rule(|_| Fate::Silence);
+    fake.rule(|_| Reaction::Silence);
     session.lost().await;
     assert_eq!(guard.valid_for(), Duration::ZERO);
 }
@@ -134,7 +134,11 @@ async fn a_token_lease_counts_from_the_sending() {
     let mut tries = 0;
     fake.rule(move |asked| {
         tries += usize::from(is_take(asked));
-        if is_take(asked) && tries == 1 { Fate::Fail(ServiceError::not_sent(NotSent::NoLeader)) } else { Fate::Serve }
+        if is_take(asked) && tries == 1 {
+            Reaction::Fail(ServiceError::not_sent(NotSent::NoLeader))
+        } else {
+            Reaction::Serve
+        }
     });
     let length = 5 * SECOND;
     let mut lease = fake.client().lease("a").duration(length).take().await.expect("free");
@@ -156,14 +160,14 @@ async fn a_token_lease_that_had_to_wait_counts_from_a_refresh() {
     fake.rule(move |asked| match asked {
         Asked::Submit(Command::TakeLease(take)) => {
             let lock = take.lock.name.clone();
-            Fate::Outcome(Outcome::Queued(Place { lock, place: 1, sequence: 1, held_by: None }))
+            Reaction::Outcome(Outcome::Queued(Place { lock, place: 1, sequence: 1, held_by: None }))
         }
         Asked::Settled => {
             let deadline = Some(clocks.stamp().after_ms(7_000));
             let token = FencingToken::new(0, 9);
-            Fate::Late(waits, Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 2_000 }))
+            Reaction::Late(waits, Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 2_000 }))
         }
-        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     let lease = fake.client().lease("a").duration(length).wait(60 * SECOND).take().await.expect("granted");
     assert_eq!((fake.count(is_renewal), lease.valid_for()), (1, left(&fake, fake.sent(is_renewal), length)));
@@ -177,9 +181,9 @@ async fn an_adopted_hold_keeps_its_lease() {
     let session = fake.client().session().ttl(60 * SECOND).open().await.expect("opened");
     let (token, clocks) = (FencingToken::new(0, 5), fake.clone());
     fake.rule(move |asked| match asked {
-        Asked::Query(Query::Inspect { .. }) => Fate::Answer(view(token, clocks.stamp().after_ms(3_000))),
+        Asked::Query(Query::Inspect { .. }) => Reaction::Answer(view(token, clocks.stamp().after_ms(3_000))),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
-            Fate::Serve
+            Reaction::Serve
         }
     });
     let guard = session.adopt("a", token).await.expect("held by this session");
@@ -201,15 +205,15 @@ async fn an_adopted_hold_without_a_lease_lives_with_its_session() {
     fake.rule(move |asked| match asked {
         Asked::Query(Query::Inspect { .. }) if looks_left > 0 => {
             looks_left -= 1;
-            Fate::Answer(view(token, clocks.stamp().after_ms(1_000)))
+            Reaction::Answer(view(token, clocks.stamp().after_ms(1_000)))
         }
         Asked::Renew(renewal) => match &renewal.target {
             RenewalTarget::Hold { lock, .. } => {
-                Fate::Outcome(Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
+                Reaction::Outcome(Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
             }
-            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => Fate::Serve,
+            RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => Reaction::Serve,
         },
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     let guard = session.adopt("a", token).await.expect("held by this session");
     assert_eq!(guard.valid_for(), session.valid_for());
@@ -239,11 +243,11 @@ async fn a_refused_refresh_ends_the_lease() {
     fake.rule(|asked| match asked {
         Asked::Renew(renewal) => match &renewal.target {
             RenewalTarget::Lease { lock, .. } => {
-                Fate::Outcome(Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
+                Reaction::Outcome(Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
             }
-            RenewalTarget::Session(_) | RenewalTarget::Hold { .. } => Fate::Serve,
+            RenewalTarget::Session(_) | RenewalTarget::Hold { .. } => Reaction::Serve,
         },
-        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Fate::Serve,
+        Asked::Submit(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
     });
     tokio::time::sleep(TICK).await;
     assert!(!lease.valid_for().is_zero());

@@ -22,13 +22,13 @@ pub struct LeaderLatch<S: LockService> {
     path: String,
     id: String,
     stop: watch::Sender<bool>,
-    standing: Arc<watch::Sender<Standing>>,
+    state: Arc<watch::Sender<CandidateState>>,
     task: JoinSet<()>,
 }
 
 /// The state of a candidate.
 #[derive(Debug, Clone)]
-enum Standing {
+enum CandidateState {
     /// The candidate was not started, or was closed.
     Out,
     /// The candidate waits for the leadership.
@@ -56,7 +56,7 @@ impl<S: LockService> LeaderLatch<S> {
             path: path.to_owned(),
             id: id.to_owned(),
             stop: watch::Sender::new(false),
-            standing: Arc::new(watch::Sender::new(Standing::Out)),
+            state: Arc::new(watch::Sender::new(CandidateState::Out)),
             task: JoinSet::new(),
         }
     }
@@ -66,29 +66,29 @@ impl<S: LockService> LeaderLatch<S> {
         if !self.task.is_empty() || *self.stop.borrow() {
             return Err(CuratorError::IllegalState { path: self.path.clone(), why: "it can be started only once" });
         }
-        self.standing.send_replace(Standing::Waits);
+        self.state.send_replace(CandidateState::Waits);
         let candidate = Candidate { curator: self.curator.clone(), path: self.path.clone(), id: self.id.clone() };
-        let (stop, standing) = (self.stop.subscribe(), self.standing.clone());
-        self.task.spawn(async move { candidate.stand(stop, &standing).await });
+        let (stop, state) = (self.stop.subscribe(), self.state.clone());
+        self.task.spawn(async move { candidate.campaign(stop, &state).await });
         Ok(())
     }
 
     /// Waits until this candidate leads (`await`).
     pub async fn await_leadership(&self) -> Result<FencingToken, CuratorError> {
-        let mut standing = self.standing.subscribe();
+        let mut state = self.state.subscribe();
         loop {
-            let now = standing.borrow_and_update().clone();
+            let now = state.borrow_and_update().clone();
             match now {
-                Standing::Leads(hold) if hold.state() != HoldState::Lost => return Ok(hold.token()),
-                Standing::Leads(_) | Standing::Waits => {}
-                Standing::Out => {
+                CandidateState::Leads(hold) if hold.state() != HoldState::Lost => return Ok(hold.token()),
+                CandidateState::Leads(_) | CandidateState::Waits => {}
+                CandidateState::Out => {
                     let why = "it is no candidate: it was not started, or was closed";
                     return Err(CuratorError::IllegalState { path: self.path.clone(), why });
                 }
-                Standing::Failed(error) => return Err(error.into()),
+                CandidateState::Failed(error) => return Err(error.into()),
             }
             // `self` owns the sender, so the channel is never closed.
-            drop(standing.changed().await);
+            drop(state.changed().await);
         }
     }
 
@@ -109,9 +109,9 @@ impl<S: LockService> LeaderLatch<S> {
     /// The fencing token of the leadership, for the resources that the leader writes to.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
-        match &*self.standing.borrow() {
-            Standing::Leads(hold) if hold.state() != HoldState::Lost => Some(hold.token()),
-            Standing::Leads(_) | Standing::Waits | Standing::Out | Standing::Failed(_) => None,
+        match &*self.state.borrow() {
+            CandidateState::Leads(hold) if hold.state() != HoldState::Lost => Some(hold.token()),
+            CandidateState::Leads(_) | CandidateState::Waits | CandidateState::Out | CandidateState::Failed(_) => None,
         }
     }
 
@@ -145,9 +145,9 @@ impl<S: LockService> LeaderLatch<S> {
     pub async fn close(mut self) -> Result<(), CuratorError> {
         self.stop.send_replace(true);
         while self.task.join_next().await.is_some() {}
-        match &*self.standing.borrow() {
-            Standing::Failed(error) => Err(error.clone().into()),
-            Standing::Out | Standing::Waits | Standing::Leads(_) => Ok(()),
+        match &*self.state.borrow() {
+            CandidateState::Failed(error) => Err(error.clone().into()),
+            CandidateState::Out | CandidateState::Waits | CandidateState::Leads(_) => Ok(()),
         }
     }
 }
@@ -162,25 +162,25 @@ struct Candidate<S: LockService> {
 impl<S: LockService> Candidate<S> {
     /// Becomes a candidate and leads, repeatedly, until it is stopped. Retries after outages. An error that a retry
     /// cannot fix ends it.
-    async fn stand(&self, mut stop: watch::Receiver<bool>, standing: &watch::Sender<Standing>) {
+    async fn campaign(&self, mut stop: watch::Receiver<bool>, state: &watch::Sender<CandidateState>) {
         while !*stop.borrow() {
-            standing.send_replace(Standing::Waits);
-            match self.one_term(&mut stop, standing).await {
+            state.send_replace(CandidateState::Waits);
+            match self.one_term(&mut stop, state).await {
                 Err(error) if error.advice() == Advice::GiveUp && !is_end(&error) => {
-                    standing.send_replace(Standing::Failed(error));
+                    state.send_replace(CandidateState::Failed(error));
                     return;
                 }
                 Ok(()) | Err(_) => {}
             }
         }
-        standing.send_replace(Standing::Out);
+        state.send_replace(CandidateState::Out);
     }
 
     /// Waits in the queue and leads once, until the leadership ends or the latch is stopped.
     async fn one_term(
         &self,
         stop: &mut watch::Receiver<bool>,
-        standing: &watch::Sender<Standing>,
+        state: &watch::Sender<CandidateState>,
     ) -> Result<(), ClientError> {
         let metadata = Metadata { who: self.id.as_str().into(), pid: std::process::id(), ..Metadata::default() };
         let acquire = async {
@@ -193,7 +193,7 @@ impl<S: LockService> Candidate<S> {
             guard = acquire => guard?,
         };
         let hold = guard.watch();
-        standing.send_replace(Standing::Leads(hold.clone()));
+        state.send_replace(CandidateState::Leads(hold.clone()));
         tokio::select! {
             biased;
             () = stopped(stop) => drop(guard.release().await?),

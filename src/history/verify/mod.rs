@@ -143,21 +143,21 @@ impl<'a> Seen<'a> {
         if record.previous != ChainHash::BEGINNING {
             let all_seen = self.complete && !self.one_lock;
             match self.last_of.get(lock) {
-                Some(last) if *last != record.previous => return Err(self.astray(record.previous)),
-                None if all_seen => return Err(self.astray(record.previous)),
+                Some(last) if *last != record.previous => return Err(self.broken_chain(record.previous)),
+                None if all_seen => return Err(self.broken_chain(record.previous)),
                 Some(_) | None => {}
             }
         }
         let Some((_, last)) = self.last else { return Ok(()) };
         // If only one lock is shown, records of other locks may be missing between two records.
         if !self.one_lock && last != record.before {
-            return Err(self.astray(record.before));
+            return Err(self.broken_chain(record.before));
         }
         Ok(())
     }
 
     /// Explains why the record with this hash is not the previous one.
-    fn astray(&self, before: ChainHash) -> String {
+    fn broken_chain(&self, before: ChainHash) -> String {
         match self.hashes.get(&before) {
             Some(number) => format!("it belongs directly after record {number}: records were put in or out of order"),
             None => "the record before it is missing or was changed: nothing here has the hash that it follows".into(),

@@ -14,7 +14,7 @@ use crate::service::{MemberChange, NotSent, ServiceError};
 
 /// What the leader knows about a member and needs to decide about a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seat {
+struct MemberState {
     member: Member,
     voter: bool,
     /// Whether the member answered the leader within an election timeout.
@@ -23,7 +23,7 @@ struct Seat {
     behind: Option<u64>,
 }
 
-type Seats = BTreeMap<u64, Seat>;
+type MemberStates = BTreeMap<u64, MemberState>;
 
 /// What has to be done for a change.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,15 +37,15 @@ enum Plan {
 impl Node {
     pub(in crate::node) async fn change_members_here(&self, change: MemberChange) -> Result<(), ServiceError> {
         let view = self.core.consensus.watch().borrow().clone();
-        let seats = self.seats(&view);
+        let states = self.states(&view);
         let plan = match &change {
             MemberChange::Add { node, client, peer } => {
                 let member = Member { client: client.clone(), peer: peer.clone() };
                 let used = self.core.consensus.machine(|machine| machine.announced(*node).is_some());
-                add(&seats, *node, member, used)?
+                add(&states, *node, member, used)?
             }
-            MemberChange::Promote { node, instead_of } => promote(&seats, *node, *instead_of)?,
-            MemberChange::Remove { node } => remove(&seats, *node)?,
+            MemberChange::Promote { node, instead_of } => promote(&states, *node, *instead_of)?,
+            MemberChange::Remove { node } => remove(&states, *node)?,
         };
         let Plan::Make(reshape) = plan else { return self.finish_change(&view).await };
         if leaves(&reshape) == Some(self.core.id) {
@@ -89,17 +89,21 @@ impl Node {
         }
     }
 
-    fn seats(&self, view: &View) -> Seats {
+    fn states(&self, view: &View) -> MemberStates {
         let me = self.core.id;
-        let seat = |(node, member): (&u64, &crate::raft::MemberView)| {
+        let state = |(node, member): (&u64, &crate::raft::MemberView)| {
             let in_contact = member.last_contact.is_some_and(|at| at.elapsed() <= self.core.election_max);
             let last = view.last.unwrap_or_default();
             let behind = if *node == me { Some(0) } else { member.matched.map(|at| last.saturating_sub(at)) };
-            let seat =
-                Seat { member: member.member.clone(), voter: member.voter, alive: *node == me || in_contact, behind };
-            (*node, seat)
+            let state = MemberState {
+                member: member.member.clone(),
+                voter: member.voter,
+                alive: *node == me || in_contact,
+                behind,
+            };
+            (*node, state)
         };
-        view.members.iter().map(seat).collect()
+        view.members.iter().map(state).collect()
     }
 
     fn change_failed(&self, error: MembershipError) -> ServiceError {
@@ -128,16 +132,16 @@ fn unfit(why: impl Into<String>) -> Refusal {
     Refusal::MembersUnfit { why: why.into() }
 }
 
-fn add(seats: &Seats, node: u64, member: Member, used: bool) -> Result<Plan, ServiceError> {
+fn add(states: &MemberStates, node: u64, member: Member, used: bool) -> Result<Plan, ServiceError> {
     if node == 0 {
         return Err(Invalid::new("node", "1 or more", node).into());
     }
     config::Member { client: member.client.clone(), peer: member.peer.clone() }.checked()?;
-    if let Some(seat) = seats.get(&node) {
-        if seat.member == member {
+    if let Some(state) = states.get(&node) {
+        if state.member == member {
             return Ok(Plan::Nothing);
         }
-        let Member { client, peer } = &seat.member;
+        let Member { client, peer } = &state.member;
         let why = format!("node {node} is a member already, at {client} (clients) and {peer} (peers)");
         return Err(unfit(why).into());
     }
@@ -145,32 +149,32 @@ fn add(seats: &Seats, node: u64, member: Member, used: bool) -> Result<Plan, Ser
         let why = format!("node id {node} was used before: a new disk is a new node, with an id that was never used");
         return Err(unfit(why).into());
     }
-    if limits::MEMBERS_MAX <= seats.len() {
-        return Err(unfit(format!("there are {} members, and no more are allowed", seats.len())).into());
+    if limits::MEMBERS_MAX <= states.len() {
+        return Err(unfit(format!("there are {} members, and no more are allowed", states.len())).into());
     }
-    let taken = |seat: &Seat| {
-        let theirs = [&seat.member.client, &seat.member.peer];
+    let taken = |state: &MemberState| {
+        let theirs = [&state.member.client, &state.member.peer];
         theirs.contains(&&member.client) || theirs.contains(&&member.peer)
     };
-    if let Some((other, _)) = seats.iter().find(|(_, seat)| taken(seat)) {
+    if let Some((other, _)) = states.iter().find(|(_, state)| taken(state)) {
         let why = format!("node {other} is reached at one of these addresses: each node has its own");
         return Err(unfit(why).into());
     }
     Ok(Plan::Make(MembershipChange::Learn(node, member)))
 }
 
-fn seat(seats: &Seats, node: u64) -> Result<&Seat, Invalid> {
-    let known: Vec<_> = seats.keys().collect();
-    seats.get(&node).ok_or_else(|| Invalid::new("node", format!("one of the members {known:?}"), node))
+fn state(states: &MemberStates, node: u64) -> Result<&MemberState, Invalid> {
+    let known: Vec<_> = states.keys().collect();
+    states.get(&node).ok_or_else(|| Invalid::new("node", format!("one of the members {known:?}"), node))
 }
 
-fn promote(seats: &Seats, node: u64, instead_of: Option<u64>) -> Result<Plan, ServiceError> {
-    let learner = seat(seats, node)?;
+fn promote(states: &MemberStates, node: u64, instead_of: Option<u64>) -> Result<Plan, ServiceError> {
+    let learner = state(states, node)?;
     if instead_of == Some(node) {
         return Err(Invalid::new("instead_of", "another node than the one to promote", node).into());
     }
-    let other = instead_of.filter(|other| seats.contains_key(other));
-    if let Some(other) = other.filter(|other| !seats[other].voter) {
+    let other = instead_of.filter(|other| states.contains_key(other));
+    if let Some(other) = other.filter(|other| !states[other].voter) {
         return Err(Invalid::new("instead_of", "a voter; `lockkeeper member remove` removes others", other).into());
     }
     if learner.voter && other.is_none() {
@@ -183,15 +187,15 @@ fn promote(seats: &Seats, node: u64, instead_of: Option<u64>) -> Result<Plan, Se
         let lacks = learner.behind.map_or("an unknown number of".to_owned(), |behind| behind.to_string());
         return Err(unfit(format!("node {node} still lacks {lacks} log entries: wait until it has caught up")).into());
     }
-    check_quorum(seats, Some(node), other)?;
+    check_quorum(states, Some(node), other)?;
     Ok(Plan::Make(MembershipChange::Vote(node, other)))
 }
 
-fn remove(seats: &Seats, node: u64) -> Result<Plan, ServiceError> {
-    if !seat(seats, node)?.voter {
+fn remove(states: &MemberStates, node: u64) -> Result<Plan, ServiceError> {
+    if !state(states, node)?.voter {
         return Ok(Plan::Make(MembershipChange::Forget(node)));
     }
-    let voters = seats.values().filter(|seat| seat.voter).count();
+    let voters = states.values().filter(|state| state.voter).count();
     if voters == 1 {
         return Err(unfit(format!("node {node} is the only voter")).into());
     }
@@ -202,20 +206,20 @@ fn remove(seats: &Seats, node: u64) -> Result<Plan, ServiceError> {
         );
         return Err(unfit(why).into());
     }
-    check_quorum(seats, None, Some(node))?;
+    check_quorum(states, None, Some(node))?;
     Ok(Plan::Make(MembershipChange::Dismiss(node)))
 }
 
 /// Refuses a change that leaves voters without a quorum that answers: no command could be committed any more, not even
 /// the reverse change.
-fn check_quorum(seats: &Seats, joins: Option<u64>, leaves: Option<u64>) -> Result<(), Refusal> {
-    let votes = |(node, seat): &(&u64, &Seat)| (seat.voter || joins == Some(**node)) && leaves != Some(**node);
-    let after: Vec<_> = seats.iter().filter(votes).collect();
-    let alive = after.iter().filter(|(_, seat)| seat.alive).count();
+fn check_quorum(states: &MemberStates, joins: Option<u64>, leaves: Option<u64>) -> Result<(), Refusal> {
+    let votes = |(node, state): &(&u64, &MemberState)| (state.voter || joins == Some(**node)) && leaves != Some(**node);
+    let after: Vec<_> = states.iter().filter(votes).collect();
+    let alive = after.iter().filter(|(_, state)| state.alive).count();
     if after.len() / 2 < alive {
         return Ok(());
     }
-    let silent: Vec<_> = after.iter().filter(|(_, seat)| !seat.alive).map(|(node, _)| **node).collect();
+    let silent: Vec<_> = after.iter().filter(|(_, state)| !state.alive).map(|(node, _)| **node).collect();
     Err(unfit(format!("the quorum would be lost: of {} voters {silent:?} do not answer the leader", after.len())))
 }
 
@@ -228,11 +232,11 @@ mod tests {
     }
 
     /// Returns these voters, each with whether it answers, and a learner 9 that lacks `behind` entries.
-    fn seats(voters: &[(u64, bool)], behind: Option<u64>) -> Seats {
+    fn states(voters: &[(u64, bool)], behind: Option<u64>) -> MemberStates {
         let voter = |(node, alive): &(u64, bool)| {
-            (*node, Seat { member: member(*node), voter: true, alive: *alive, behind: Some(0) })
+            (*node, MemberState { member: member(*node), voter: true, alive: *alive, behind: Some(0) })
         };
-        let learner = Seat { member: member(9), voter: false, alive: true, behind };
+        let learner = MemberState { member: member(9), voter: false, alive: true, behind };
         voters.iter().map(voter).chain([(9, learner)]).collect()
     }
 
@@ -246,36 +250,39 @@ mod tests {
     /// A new node gets an unused id and separate addresses; the same change again changes nothing.
     #[test]
     fn a_node_is_added_once_under_a_new_id() {
-        let seats = seats(&ALL, Some(0));
-        assert_eq!(add(&seats, 4, member(4), false), Ok(Plan::Make(MembershipChange::Learn(4, member(4)))));
-        assert_eq!(add(&seats, 3, member(3), true), Ok(Plan::Nothing));
-        assert!(refused(add(&seats, 3, member(4), true)).contains("is a member already, at n3.example:7600"));
-        assert!(refused(add(&seats, 4, member(4), true)).contains("was used before"));
-        assert!(refused(add(&seats, 4, member(3), false)).contains("node 3 is reached"));
-        assert!(refused(add(&seats, 0, member(4), false)).contains("node"));
+        let states = states(&ALL, Some(0));
+        assert_eq!(add(&states, 4, member(4), false), Ok(Plan::Make(MembershipChange::Learn(4, member(4)))));
+        assert_eq!(add(&states, 3, member(3), true), Ok(Plan::Nothing));
+        assert!(refused(add(&states, 3, member(4), true)).contains("is a member already, at n3.example:7600"));
+        assert!(refused(add(&states, 4, member(4), true)).contains("was used before"));
+        assert!(refused(add(&states, 4, member(3), false)).contains("node 3 is reached"));
+        assert!(refused(add(&states, 0, member(4), false)).contains("node"));
         let nowhere = Member { client: "n4.example".to_owned(), peer: "n4.example:0".to_owned() };
-        assert!(refused(add(&seats, 4, nowhere, false)).contains("HOST:PORT"));
+        assert!(refused(add(&states, 4, nowhere, false)).contains("HOST:PORT"));
         let many: Vec<_> = (10..10 + limits::MEMBERS_MAX as u64).map(|node| (node, true)).collect();
         assert!(
-            refused(add(&super::tests::seats(&many, Some(0)), 4, member(4), false)).contains("no more are allowed")
+            refused(add(&super::tests::states(&many, Some(0)), 4, member(4), false)).contains("no more are allowed")
         );
     }
 
     /// A vote is given to a node that answers and has caught up, alone or in place of a dead node.
     #[test]
     fn a_vote_needs_a_node_that_has_caught_up() {
-        assert_eq!(promote(&seats(&ALL, Some(3)), 9, None), Ok(Plan::Make(MembershipChange::Vote(9, None))));
-        assert_eq!(promote(&seats(&ONE_DEAD, Some(3)), 9, Some(3)), Ok(Plan::Make(MembershipChange::Vote(9, Some(3)))));
-        assert_eq!(promote(&seats(&ALL, Some(3)), 1, Some(7)), Ok(Plan::Nothing));
+        assert_eq!(promote(&states(&ALL, Some(3)), 9, None), Ok(Plan::Make(MembershipChange::Vote(9, None))));
+        assert_eq!(
+            promote(&states(&ONE_DEAD, Some(3)), 9, Some(3)),
+            Ok(Plan::Make(MembershipChange::Vote(9, Some(3))))
+        );
+        assert_eq!(promote(&states(&ALL, Some(3)), 1, Some(7)), Ok(Plan::Nothing));
         let far = Some(limits::PROMOTE_LAG_ENTRIES_MAX + 1);
-        assert!(refused(promote(&seats(&ALL, far), 9, None)).contains("still lacks"));
-        assert!(refused(promote(&seats(&ALL, None), 9, None)).contains("an unknown number"));
-        assert!(refused(promote(&seats(&ALL, Some(0)), 8, None)).contains("[1, 2, 3, 9]"));
-        assert!(refused(promote(&seats(&ALL, Some(0)), 9, Some(9))).contains("instead_of"));
-        let mut other = seats(&ALL, Some(0));
+        assert!(refused(promote(&states(&ALL, far), 9, None)).contains("still lacks"));
+        assert!(refused(promote(&states(&ALL, None), 9, None)).contains("an unknown number"));
+        assert!(refused(promote(&states(&ALL, Some(0)), 8, None)).contains("[1, 2, 3, 9]"));
+        assert!(refused(promote(&states(&ALL, Some(0)), 9, Some(9))).contains("instead_of"));
+        let mut other = states(&ALL, Some(0));
         other.insert(8, other[&9].clone());
         assert!(refused(promote(&other, 9, Some(8))).contains("a voter"));
-        let mut silent = seats(&ALL, Some(0));
+        let mut silent = states(&ALL, Some(0));
         silent.get_mut(&9).unwrap().alive = false;
         assert!(refused(promote(&silent, 9, None)).contains("start it first"));
     }
@@ -283,14 +290,16 @@ mod tests {
     /// A removal is refused if it would leave two voters, none, or too few that answer.
     #[test]
     fn what_would_cost_the_quorum_is_refused() {
-        assert!(refused(remove(&seats(&ALL, Some(0)), 3)).contains("--instead-of 3"));
-        assert!(refused(remove(&seats(&[(1, true)], Some(0)), 1)).contains("only voter"));
+        assert!(refused(remove(&states(&ALL, Some(0)), 3)).contains("--instead-of 3"));
+        assert!(refused(remove(&states(&[(1, true)], Some(0)), 1)).contains("only voter"));
         let four = [(1, true), (2, true), (3, false), (4, false)];
-        assert!(refused(remove(&seats(&four, Some(0)), 2)).contains("[3, 4] do not answer"));
-        assert_eq!(remove(&seats(&four, Some(0)), 4), Ok(Plan::Make(MembershipChange::Dismiss(4))));
-        assert_eq!(remove(&seats(&ALL, Some(0)), 9), Ok(Plan::Make(MembershipChange::Forget(9))));
+        assert!(refused(remove(&states(&four, Some(0)), 2)).contains("[3, 4] do not answer"));
+        assert_eq!(remove(&states(&four, Some(0)), 4), Ok(Plan::Make(MembershipChange::Dismiss(4))));
+        assert_eq!(remove(&states(&ALL, Some(0)), 9), Ok(Plan::Make(MembershipChange::Forget(9))));
         let two = [(1, true), (2, false)];
-        assert!(refused(promote(&seats(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum"));
-        assert_eq!(remove(&seats(&two, Some(0)), 2), Ok(Plan::Make(MembershipChange::Dismiss(2))));
+        assert!(
+            refused(promote(&states(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum")
+        );
+        assert_eq!(remove(&states(&two, Some(0)), 2), Ok(Plan::Make(MembershipChange::Dismiss(2))));
     }
 }

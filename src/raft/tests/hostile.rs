@@ -12,7 +12,7 @@ use super::super::payload::{Origin, encode, encode_head_meta};
 use super::super::state_machine::meta_of;
 use super::super::types::{Member, Proposal, RaftMembership, RaftPayload, StoredMembership};
 use super::tick;
-use crate::codec::hostile::{Sample, attack, frugal, held, kept};
+use crate::codec::hostile::{Sample, attack, held, kept, within_memory_bound};
 use crate::codec::{decode_entry, encode_entry};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::protobuf;
@@ -162,7 +162,8 @@ fn hostile_messages_of_nodes_are_values_or_errors() {
 fn a_huge_length_in_a_message_of_nodes_allocates_no_memory() {
     for tag in [0x0a, 0x22, 0x12] {
         let bytes = [&[tag][..], &[255, 255, 255, 127], &[0; 8]].concat();
-        frugal("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("the contents are missing");
+        within_memory_bound("AppendRequest", bytes.len(), || read("AppendRequest", &bytes))
+            .expect_err("the contents are missing");
     }
 }
 
@@ -176,7 +177,8 @@ fn many_short_entries_take_a_fixed_amount_of_memory() {
     assert!(held <= 256 * 1024, "{held} bytes of memory");
     for entries in [most + 1, PEER_MESSAGE_BYTES_MAX / 2] {
         let bytes = [0x22, 0].repeat(entries);
-        let refused = frugal("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("too many");
+        let refused =
+            within_memory_bound("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("too many");
         assert_eq!(refused.message(), format!("entries: at most {most}, got {entries}"));
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn watch_node(run: Arc<Run>, node: usize, endpoint: String) {
                 let from = watch.position();
                 run.note(|history| history.event_logs[node].stretches.push((from, from)));
             }
-            Err(error) => run.met("watch", &error),
+            Err(error) => run.note_error("watch", &error),
         }
     }
 }
@@ -65,7 +65,7 @@ pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>
             None => match connection.session().ttl(TTL).open().await {
                 Ok(session) => session,
                 Err(error) => {
-                    run.met("open", &error);
+                    run.note_error("open", &error);
                     continue;
                 }
             },
@@ -76,7 +76,7 @@ pub(super) async fn contend(run: Arc<Run>, client: usize, endpoints: Vec<String>
     if let Some(session) = current
         && let Err(error) = session.close().await
     {
-        run.met("close", &error);
+        run.note_error("close", &error);
     }
 }
 
@@ -91,9 +91,9 @@ async fn acquire_once(
     random: &mut Random,
 ) {
     let name = LOCKS[random.below(LOCKS.len() as u64) as usize];
-    let (dice, patience) = (random.below(100), random.ms(5, 300));
+    let (roll, patience) = (random.below(100), random.ms(5, 300));
     let request = session.lock(name);
-    let (request, mode) = match dice {
+    let (request, mode) = match roll {
         0..60 => (request, Mode::Exclusive),
         60..75 => (request.shared(), Mode::Shared),
         75..85 => (request.wait(patience), Mode::Exclusive),
@@ -116,7 +116,7 @@ async fn acquire_once(
             let again = cached.as_mut().filter(|_| caches).map(|used| !used.insert(token));
             hold(run, (client, asked, mode), guard, again, random).await;
         }
-        Err(error) => run.met("acquire", &error),
+        Err(error) => run.note_error("acquire", &error),
     }
 }
 
@@ -162,7 +162,7 @@ async fn hold(
     let released = guard.release().await;
     let answered = released.as_ref().ok().map(|_| run.now());
     if let Err(error) = &released {
-        run.met("release", error);
+        run.note_error("release", error);
     }
     run.note(|history| history.ended(lock, token, end, answered));
 }
@@ -180,7 +180,7 @@ pub(super) async fn inspect_locks(run: Arc<Run>, client: usize, endpoint: String
                 let lock = LockName::parse(name).expect("a name");
                 run.note(|history| history.looked(lock, holders, call, run.now()));
             }
-            Err(error) => run.met("inspect", &error),
+            Err(error) => run.note_error("inspect", &error),
         }
     }
 }

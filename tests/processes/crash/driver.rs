@@ -108,13 +108,13 @@ impl Workload {
     fn victims(&mut self, kind: FaultKind, length: Duration, report: &Report) -> (Vec<usize>, bool) {
         let leader = report.leader().unwrap_or_else(|| 1 + self.random.below(3) as usize);
         let follower = 1 + (leader + self.random.below(2) as usize) % 3;
-        let dice = self.random.below(100);
+        let roll = self.random.below(100);
         let late = length / 3 < self.run.now() || kind == FaultKind::Power;
         let victims = if kind.may_hit_all() && late && !report.hit_all(kind) {
             vec![1, 2, 3]
-        } else if dice < 15 && kind.may_hit_several() {
+        } else if roll < 15 && kind.may_hit_several() {
             vec![leader, follower]
-        } else if dice < 70 {
+        } else if roll < 70 {
             vec![leader]
         } else {
             vec![follower]

@@ -51,7 +51,7 @@ impl Run {
     }
 
     /// Records an unexpected error. Outages and lost sessions are expected; refusals are not.
-    pub(super) fn met(&self, doing: &str, error: &ClientError) {
+    pub(super) fn note_error(&self, doing: &str, error: &ClientError) {
         let expected = match error {
             ClientError::NotAcquired { .. } | ClientError::SessionLost { .. } | ClientError::HoldEnded { .. } => true,
             ClientError::Service(error) => !matches!(error, ServiceError::Internal(_)),

@@ -31,7 +31,7 @@ pub(super) fn run(world: &mut World) {
         let asked = session.lock("red").wait(Duration::from_millis(200)).acquire().await;
         match asked {
             Ok(guard) => caller.run.found(coverage::NAME, format!("it acquired token {} in time", guard.token())),
-            Err(error) => caller.run.met("acquire", &error),
+            Err(error) => caller.run.note_error("acquire", &error),
         }
         flags.1.set(true);
         while !flags.2.get() {

@@ -7,7 +7,7 @@ use super::{end_of_scenario, holds_until_lost};
 use crate::clients::{CLIENT_HOSTS, TTL};
 use crate::invariants::mute;
 use crate::run::{NODE_HOSTS, NODES};
-use crate::sure::Thing;
+use crate::sure::SessionOrHold;
 use crate::world::World;
 
 pub(super) fn run(world: &mut World) {
@@ -25,7 +25,7 @@ pub(super) fn run(world: &mut World) {
     let next = world.add_client(1, |caller| holds_until_lost(caller, "red", Duration::from_millis(50)));
     world.must("the next holder", Duration::from_secs(10), |_| next.is_done());
     world.must("the end of the first", Duration::from_secs(2), |_| holds.is_done());
-    let sure = world.run.notes().sure.at_most(Thing::Session(cut_off));
+    let sure = world.run.notes().sure.at_most(SessionOrHold::Session(cut_off));
     // The last answered renewal was sent before the partition.
     if cut + TTL + Duration::from_millis(20) < sure {
         world.run.found(mute::NAME, format!("partitioned at {cut:?}, and a client was sure until {sure:?}"));

@@ -42,7 +42,7 @@ pub(super) fn run(world: &mut World) {
                     guard.release().await.expect("it was held");
                 }
                 Err(ClientError::NotAcquired { .. }) => counted.1.set(counted.1.get() + 1),
-                Err(error) => caller.run.met("acquire", &error),
+                Err(error) => caller.run.note_error("acquire", &error),
             }
         }
         one.close().await.expect("closed");

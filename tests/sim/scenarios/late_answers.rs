@@ -12,7 +12,7 @@ use crate::clients::{CLIENT_HOSTS, Caller};
 use crate::clock::truth;
 use crate::invariants::coverage;
 use crate::run::NODE_HOSTS;
-use crate::sure::Thing;
+use crate::sure::SessionOrHold;
 use crate::world::World;
 
 /// TTL of a session whose lock has no lease.
@@ -118,10 +118,10 @@ async fn refreshes(caller: Caller, name: &'static str) {
     let mut lease = loop {
         match connection.lease(name).duration(LEASE).take().await {
             Ok(lease) => break lease,
-            Err(error) => caller.run.met("take", &error),
+            Err(error) => caller.run.note_error("take", &error),
         }
     };
-    let own = Thing::Hold(lease.token());
+    let own = SessionOrHold::Hold(lease.token());
     let mut due = truth() + LEASE / 3;
     while !lease.valid_for().is_zero() {
         caller.sure_of(own, lease.valid_for());
@@ -129,7 +129,7 @@ async fn refreshes(caller: Caller, name: &'static str) {
             due = truth() + LEASE / 3;
             // A refresh that gets no answer is dropped, because the next one may get an answer.
             if let Ok(Err(error)) = timeout(LEASE / 3, lease.refresh()).await {
-                caller.run.met("refresh", &error);
+                caller.run.note_error("refresh", &error);
             }
         }
         sleep(Duration::from_millis(5)).await;

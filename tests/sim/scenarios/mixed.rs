@@ -66,7 +66,7 @@ pub(super) fn run(world: &mut World) {
     }
     all_ended(world, &mut remedies);
     // A crash of a node that was not running does not count.
-    while world.deeds.crashes < CRASHES {
+    while world.actions.crashes < CRASHES {
         inject(world, 0, &mut remedies);
         all_ended(world, &mut remedies);
     }
@@ -190,7 +190,7 @@ fn crash(world: &mut World, nodes: &[usize], until: Duration, remedies: &mut Vec
         let waits = remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::Restart(down) if down == node));
         if !waits {
             // Every second node loses only its process.
-            if world.deeds.crashes.is_multiple_of(2) {
+            if world.actions.crashes.is_multiple_of(2) {
                 world.kill(*node);
             } else {
                 world.crash(*node);
@@ -272,8 +272,8 @@ fn cover(world: &mut World) {
         ("new leaders", leaders, 3),
         ("snapshots installed", installs, 1),
         ("sessions that expired", expired, 1),
-        ("crashes", world.deeds.crashes, CRASHES),
-        ("entries lost in crashes", world.deeds.entries_lost as usize, 1),
+        ("crashes", world.actions.crashes, CRASHES),
+        ("entries lost in crashes", world.actions.entries_lost as usize, 1),
     ];
     world.look_at_clocks();
     let counts = world.run.notes().injected.counts();

@@ -37,7 +37,7 @@ use crate::clients::{CLIENT_HOSTS, Caller, TTL};
 use crate::clock::truth;
 use crate::nodes::Order;
 use crate::settle::settle;
-use crate::sure::Thing;
+use crate::sure::SessionOrHold;
 use crate::world::World;
 
 /// The name of a scenario and its function.
@@ -108,7 +108,7 @@ async fn opened(caller: &Caller, ask: impl Fn() -> SessionBuilder<RemoteService>
     loop {
         match ask().open().await {
             Ok(session) => return session,
-            Err(error) => caller.run.met("open", &error),
+            Err(error) => caller.run.note_error("open", &error),
         }
     }
 }
@@ -129,13 +129,13 @@ async fn holds_as(
     let guard = loop {
         match ask(&session).acquire().await {
             Ok(guard) => break guard,
-            Err(error) if session.valid_for().is_zero() => return caller.run.met("acquire", &error),
-            Err(error) => caller.run.met("acquire", &error),
+            Err(error) if session.valid_for().is_zero() => return caller.run.note_error("acquire", &error),
+            Err(error) => caller.run.note_error("acquire", &error),
         }
     };
     let begin = truth();
     let mut until = begin;
-    let own = Thing::Hold(guard.token());
+    let own = SessionOrHold::Hold(guard.token());
     while truth() < begin.saturating_add(length) {
         let left = guard.valid_for();
         if left.is_zero() {
@@ -160,9 +160,9 @@ async fn holds_as(
     if lost {
         drop(guard);
     } else if let Err(error) = guard.release().await {
-        caller.run.met("release", &error);
+        caller.run.note_error("release", &error);
     }
     if let Err(error) = session.close().await {
-        caller.run.met("close", &error);
+        caller.run.note_error("close", &error);
     }
 }

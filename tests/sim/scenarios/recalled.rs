@@ -17,7 +17,7 @@ use crate::clients::{CLIENT_HOSTS, Caller, TTL};
 use crate::clock::truth;
 use crate::invariants::{as_documented, coverage};
 use crate::run::NODE_HOSTS;
-use crate::sure::Thing;
+use crate::sure::SessionOrHold;
 use crate::world::World;
 
 /// Clients that cache; the client after them does not.
@@ -117,7 +117,7 @@ async fn uses(
                 use_once(&mut caller, &session, asked, guard).await;
             }
             Err(error) => {
-                caller.run.met("acquire", &error);
+                caller.run.note_error("acquire", &error);
                 if calm && !phase.faulty.load(Ordering::Relaxed) {
                     caller.run.found(as_documented::NAME, format!("not acquired within {patience:?} without a fault"));
                 }
@@ -126,7 +126,7 @@ async fn uses(
         sleep(caller.random.ms(pause_ms.0, pause_ms.1)).await;
     }
     if let Err(error) = session.close().await {
-        caller.run.met("close", &error);
+        caller.run.note_error("close", &error);
     }
 }
 
@@ -134,7 +134,7 @@ async fn uses(
 async fn use_once(caller: &mut Caller, session: &Session<RemoteService>, asked: Duration, guard: LockGuard) {
     let begin = truth();
     let length = caller.random.ms(1, 20);
-    let own = Thing::Hold(guard.token());
+    let own = SessionOrHold::Hold(guard.token());
     let mut until = begin;
     while truth() < begin + length {
         let left = guard.valid_for();

@@ -17,7 +17,7 @@ use crate::clock::truth;
 use crate::invariants::{coverage, in_time};
 use crate::net::CLIENT_PORT;
 use crate::run::{NODE_HOSTS, NODES};
-use crate::sure::Thing;
+use crate::sure::SessionOrHold;
 use crate::world::World;
 
 const LEASES: usize = 64;
@@ -69,7 +69,7 @@ async fn one(mut caller: Caller, connection: Client<RemoteService>, number: usiz
         Ok(lease) => lease,
         Err(error) => return caller.run.found(coverage::NAME, format!("a lease was not taken: {error:?}")),
     };
-    let own = Thing::Hold(lease.token());
+    let own = SessionOrHold::Hold(lease.token());
     while !ending.load(Ordering::Relaxed) {
         let until = caller.sure_of(own, lease.valid_for());
         sleep((until - truth()).saturating_sub(ARRIVES + caller.random.ms(2, 40))).await;
@@ -84,10 +84,10 @@ async fn one(mut caller: Caller, connection: Client<RemoteService>, number: usiz
                 }
                 return;
             }
-            Err(error) => caller.run.met("refresh", &error),
+            Err(error) => caller.run.note_error("refresh", &error),
         }
     }
     if let Err(error) = lease.release().await {
-        caller.run.met("release", &error);
+        caller.run.note_error("release", &error);
     }
 }

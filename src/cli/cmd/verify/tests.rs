@@ -93,7 +93,7 @@ fn export() -> Vec<HistoryLine> {
 /// A count of one has the singular of the noun, and other counts the plural.
 #[test]
 fn what_is_verified_is_counted_in_words() {
-    let text = |records: &[HistoryRecord]| praise(&crate::history::verify(records).expect("whole"));
+    let text = |records: &[HistoryRecord]| summary(&crate::history::verify(records).expect("whole"));
     let all = kept();
     assert!(text(&all[..1]).starts_with("1 record of 1 lock in default, "), "{}", text(&all[..1]));
     assert!(text(&all[..1]).contains(" is whole: "), "{}", text(&all[..1]));
@@ -171,7 +171,7 @@ impl Tampering {
         let text: Vec<String> = self.0.iter().map(|line| serde_json::to_string(line).expect("JSON")).collect();
         let outcome = records(text.join("\n").as_bytes()).expect("read");
         match outcome.and_then(|records| history::verify(&records)) {
-            Ok(proof) => praise(&proof),
+            Ok(proof) => summary(&proof),
             Err(Flaw { record, what }) => format!("line {record}: {what}"),
         }
     }

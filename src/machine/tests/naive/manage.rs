@@ -113,17 +113,17 @@ impl Naive {
             wait.ask.lock == *lock && wait.ask.claim.session() == Some(to) && wait.upgrades.is_none() && !wait.ask.set
         };
         let waits = self.waits.iter().enumerate().filter(|(_, wait)| wants(wait));
-        let heir = waits.min_by_key(|(_, wait)| wait.sequence).map(|(at, _)| at);
-        let ask = match heir {
-            Some(heir) => {
+        let next = waits.min_by_key(|(_, wait)| wait.sequence).map(|(at, _)| at);
+        let ask = match next {
+            Some(next) => {
                 let old = self.holds.remove(at);
-                let fits = self.fits(lock, self.waits[heir].ask.mode);
+                let fits = self.fits(lock, self.waits[next].ask.mode);
                 self.holds.insert(at, old);
                 if !fits {
                     return self.held_or_closed(lock, self.holder(lock, held));
                 }
-                self.wait_changes(heir);
-                self.waits.remove(heir).ask
+                self.wait_changes(next);
+                self.waits.remove(next).ask
             }
             None if !open.accepts_hand_over => return refused,
             None => {
@@ -150,8 +150,8 @@ impl Naive {
         }
         let Claim::Request(to) = ask.claim else { panic!("only sessions are handed anything") };
         let token = self.grant(ask).token;
-        let heir = self.holds.last_mut().expect("just granted");
-        heir.closed_until = heir.closed_until.max(closed_until);
+        let next = self.holds.last_mut().expect("just granted");
+        next.closed_until = next.closed_until.max(closed_until);
         Outcome::HandedOver { token, to }
     }
 }

@@ -12,7 +12,7 @@ use tonic::{Request, Status as GrpcStatus};
 
 use super::values::{answer, happening, outcome};
 use super::*;
-use crate::codec::hostile::{Sample, attack, frugal, held, kept};
+use crate::codec::hostile::{Sample, attack, held, kept, within_memory_bound};
 use crate::limits;
 use crate::protobuf;
 use crate::rpc::fake::Fake;
@@ -383,7 +383,7 @@ async fn a_huge_length_in_a_request_takes_no_memory() {
     for field in 1..16 {
         let bytes = [&[field << 3 | 2][..], &[255, 255, 255, 127], &[0; 8]].concat();
         for name in ["AcquireRequest", "RenewRequest", "Command", "ReleaseRequest"] {
-            let understood = frugal(name, bytes.len(), || server.understands(name, &bytes));
+            let understood = within_memory_bound(name, bytes.len(), || server.understands(name, &bytes));
             assert!(!understood, "{name}: nothing of it is there");
         }
     }

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::hello::expected_cluster;
 use super::{Bound, Outgoing, SessionStream};
-use crate::codec::hostile::{Sample, attack, frugal, kept};
+use crate::codec::hostile::{Sample, attack, kept, within_memory_bound};
 use crate::limits;
 use crate::model::{Attachment, SessionId};
 use crate::protobuf;
@@ -90,7 +90,7 @@ async fn many_short_elements_take_no_more_memory_than_others() {
     for (at, path) in [("hello", &[2, 3][..]), ("bound", &[3, 4, 7])] {
         for elements in [limits::LIST_ELEMENTS_MAX, limits::LIST_ELEMENTS_MAX + 1, limits::FRAME_BYTES_MAX / 2 - 8] {
             let bytes = full_of_elements(path, elements);
-            frugal(at, bytes.len(), || taken(at, &bytes));
+            within_memory_bound(at, bytes.len(), || taken(at, &bytes));
         }
     }
 }

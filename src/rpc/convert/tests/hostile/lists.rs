@@ -22,7 +22,7 @@ async fn many_short_elements_take_no_more_memory_than_others() {
         for elements in [limits::LIST_ELEMENTS_MAX, limits::LIST_ELEMENTS_MAX + 1, limits::FRAME_BYTES_MAX / 2 - 8] {
             let bytes = full_of_elements(path, elements);
             assert!(bytes.len() <= limits::FRAME_BYTES_MAX);
-            let understood = frugal(name, bytes.len(), || server.understands(name, &bytes));
+            let understood = within_memory_bound(name, bytes.len(), || server.understands(name, &bytes));
             assert!(!understood, "{name}: nothing is in them");
         }
     }
@@ -39,7 +39,7 @@ async fn many_short_elements_take_no_more_memory_than_others() {
 #[test]
 fn many_short_records_of_an_answer_are_counted() {
     let answer = full_of_elements(&[10, 1], 50_000);
-    let read = frugal("QueryReply", answer.len(), || understood("QueryReply", &answer));
+    let read = within_memory_bound("QueryReply", answer.len(), || understood("QueryReply", &answer));
     assert!(!read, "too many");
     let refused = protobuf::read::<pb::QueryReply, AsInvalid>(&answer[..]).expect_err("too many");
     assert_eq!(refused.message(), "records: at most 1000, got 50000");
