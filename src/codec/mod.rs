@@ -7,16 +7,10 @@
 //! numbers are never reused. Bytes that cannot be decoded are an error with a reason; they are never skipped.
 
 mod frame;
-#[cfg(test)]
-pub(crate) mod hostile;
-#[cfg(test)]
-mod kept_log;
-#[cfg(test)]
-mod largest;
 mod payload;
 mod record;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use frame::{DecodeError, FORMAT, Kind};
 pub use record::{decode_record, encode_key, encode_record};

@@ -2,6 +2,10 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one answer among many")]
 
+pub(crate) mod hostile;
+mod kept_log;
+mod largest;
+
 use std::collections::BTreeMap;
 
 use super::*;

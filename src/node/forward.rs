@@ -219,7 +219,7 @@ pub(super) async fn forward_unsent(node: Node) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::hostile::{attack, with_checksum};
+    use crate::codec::tests::hostile::{attack, with_checksum};
     use crate::model::{
         Claim, Command, FencingToken, LeaseRequestId, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget,
         SessionId,

@@ -46,11 +46,11 @@ impl Queue {
 #[derive(Clone, Copy, PartialEq)]
 enum Others {
     /// No holder waits for it.
-    NoHolder,
+    None,
     /// One holder of what it requests.
-    OneHolder,
+    One,
     /// Every holder of what it requests.
-    EveryHolder,
+    Every,
 }
 
 /// A queue and the session of the next waiter.
@@ -74,9 +74,9 @@ pub(crate) fn one_more_wait(timer: &Timer) {
         ("sets for a semaphore of 3", Queue::SetsForPermits(3)),
     ];
     let others = [
-        ("no holder waits back", Others::NoHolder),
-        ("one holder waits back", Others::OneHolder),
-        ("all holders wait back", Others::EveryHolder),
+        ("no holder waits back", Others::None),
+        ("one holder waits back", Others::One),
+        ("all holders wait back", Others::Every),
     ];
     for (queue_name, queue) in queues {
         for (others_name, others) in others {
@@ -117,9 +117,9 @@ impl Scene {
             }
         }
         let back = match others {
-            Others::NoHolder => 0,
-            Others::OneHolder => 1,
-            Others::EveryHolder => holders,
+            Others::None => 0,
+            Others::One => 1,
+            Others::Every => holders,
         };
         for holder in 0..back {
             let number = scene.number();
@@ -145,8 +145,8 @@ impl Scene {
         let asked = asks(self.queue, self.last, number, "last");
         let (applied, took) = timed(&mut self.machine, &entry(0, [asked]));
         let refused = matches!(applied.commands[0].outcome, Outcome::Refused(Refusal::Deadlock { .. }));
-        let one_of_many = others == Others::OneHolder && self.queue.limit().is_some_and(|limit| 1 < limit);
-        assert_eq!(refused, others != Others::NoHolder && !one_of_many, "{:?}", applied.commands[0].outcome);
+        let one_of_many = others == Others::One && self.queue.limit().is_some_and(|limit| 1 < limit);
+        assert_eq!(refused, others != Others::None && !one_of_many, "{:?}", applied.commands[0].outcome);
         if !refused {
             let request = RequestId { session: self.last, number };
             let cancel = Command::Cancel { request };

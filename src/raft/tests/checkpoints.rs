@@ -10,7 +10,7 @@ use super::super::payload::Origin;
 use super::super::state_machine::{Shared, StateMachine};
 use super::super::types::{Proposal, RaftEntry, RaftPayload, from_log_id};
 use super::*;
-use crate::codec::hostile::held;
+use crate::codec::tests::hostile::held;
 use crate::limits::REBUILD_RECORDS;
 use crate::model::{Handle, Instance, Metadata, OpenSession, SessionClose, SessionId};
 use crate::storage::{self, Claim, Identity, LogId, Options, Wal};

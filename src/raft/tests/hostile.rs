@@ -12,7 +12,7 @@ use super::super::payload::{Origin, encode, encode_head_meta};
 use super::super::state_machine::meta_of;
 use super::super::types::{Member, Proposal, RaftMembership, RaftPayload, StoredMembership};
 use super::tick;
-use crate::codec::hostile::{Sample, attack, held, kept, within_memory_bound};
+use crate::codec::tests::hostile::{Sample, attack, held, kept, within_memory_bound};
 use crate::codec::{decode_entry, encode_entry};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::protobuf;

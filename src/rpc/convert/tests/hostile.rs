@@ -12,7 +12,7 @@ use tonic::{Request, Status as GrpcStatus};
 
 use super::values::{answer, happening, outcome};
 use super::*;
-use crate::codec::hostile::{Sample, attack, held, kept, within_memory_bound};
+use crate::codec::tests::hostile::{Sample, attack, held, kept, within_memory_bound};
 use crate::limits;
 use crate::protobuf;
 use crate::rpc::fake::Fake;

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::hello::expected_cluster;
 use super::{Bound, Outgoing, SessionStream};
-use crate::codec::hostile::{Sample, attack, kept, within_memory_bound};
+use crate::codec::tests::hostile::{Sample, attack, kept, within_memory_bound};
 use crate::limits;
 use crate::model::{Attachment, SessionId};
 use crate::protobuf;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::frame::{FORMAT, Kind};
-use super::tests::{samples_of_entries, samples_of_records, stored};
-use super::*;
+use super::{samples_of_entries, samples_of_records, stored};
+use crate::codec::frame::{FORMAT, Kind};
+use crate::codec::*;
 use crate::limits;
 use crate::machine::tests::random::Random;
 use crate::model::{Command, Entry, LogTime, Principal, Renewal, RenewalTarget, SessionId, Submission, WallTime};

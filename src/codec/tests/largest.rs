@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::encode_record;
+use crate::codec::encode_record;
 use crate::history::Segment;
 use crate::history::{self, Draft, Facts};
 use crate::limits;

@@ -5,7 +5,7 @@
 use xxhash_rust::xxh3::Xxh3;
 
 use super::hostile::{Sample, kept};
-use super::*;
+use crate::codec::*;
 use crate::limits;
 use crate::machine::Machine;
 use crate::machine::tests::mirror::Watched;
