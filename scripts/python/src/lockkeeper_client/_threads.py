@@ -7,38 +7,24 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .core.clock import LONGEST_SLEEP, SECOND, Clock
+from .core.clock import SECOND, Clock
+from .core.driver import BaseConnection, Driver
 from .core.endpoints import Endpoint
 from .core.errors import Error
-from .core.http import AnswerParser, Head, Malformed
-from .core.steps import (
-    CONNECT_TIME_MAX,
-    IDLE_CONNECTIONS_MAX,
-    IDLE_MAX,
-    READ_BYTES,
-    Exchange,
-    Listen,
-    Next,
-    NotAnswered,
-    NotSent,
-    Pause,
-    Step,
-    Steps,
-    Stop,
-)
+from .core.steps import CONNECT_TIME_MAX, READ_BYTES, NotAnswered, NotSent, Steps
 
 Result = TypeVar("Result")
 
 log = logging.getLogger("lockkeeper_client")
 
 
-class Connection:
-    """A connection to one node, for one request at a time."""
+class Connection(BaseConnection):
+    """A connection with a blocking socket."""
 
     def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: int) -> None:
+        super().__init__()
         try:
             seconds = min(timeout, CONNECT_TIME_MAX) / SECOND
             self._socket = socket.create_connection((endpoint.host, endpoint.port), seconds)
@@ -49,48 +35,31 @@ class Connection:
                 self._socket = context.wrap_socket(self._socket, server_hostname=endpoint.host)
         except OSError as error:
             raise NotSent(str(error)) from error
-        self.parser = AnswerParser()
-        self.idle_since = 0
 
     def send(self, data: bytes, timeout: int) -> None:
-        """Sends a request."""
-        self.parser = AnswerParser()
         self._socket.settimeout(timeout / SECOND)
         try:
             self._socket.sendall(data)
         except OSError as error:
             raise NotAnswered(str(error)) from error
 
-    def read_until(self, done: Callable[[], bool], clock: Clock, timeout: int, stop: Stop) -> None:
-        """Feeds the parser until `done`. Reads the clock, and asks `stop`, at least once a second."""
-        end = clock() + timeout
-        while not done():
-            if (error := stop()) is not None:
-                raise error
-            left = end - clock()
-            if left <= 0:
-                raise NotAnswered(f"no answer within {timeout / SECOND:.1f} s")
-            self._socket.settimeout(min(left, LONGEST_SLEEP) / SECOND)
-            try:
-                data = self._socket.recv(READ_BYTES)
-            except TimeoutError:
-                continue
-            except OSError as error:
-                raise NotAnswered(str(error)) from error
-            try:
-                self.parser.feed(data) if data else self.parser.eof()
-            except Malformed as error:
-                raise NotAnswered(str(error)) from error
+    def receive(self, timeout: int) -> bytes | None:
+        self._socket.settimeout(timeout / SECOND)
+        try:
+            return self._socket.recv(READ_BYTES)
+        except TimeoutError:
+            return None
+        except OSError as error:
+            raise NotAnswered(str(error)) from error
 
     @property
     def usable(self) -> bool:
-        """Whether an idle connection can send another request: the node has neither closed it nor sent anything."""
+        # The node has neither closed it nor sent anything.
         with selectors.DefaultSelector() as selector:
             selector.register(self._socket, selectors.EVENT_READ)
             return not selector.select(0)
 
     def close(self) -> None:
-        """Closes the connection."""
         self._socket.close()
 
     def abandon(self) -> None:
@@ -114,45 +83,35 @@ class Wake:
             self._event.clear()
 
 
-class Threads:
-    """Runs operations in the calling thread, and others in daemon threads. Keeps idle connections."""
+class Threads(Driver[Connection]):
+    """Runs operations in the calling thread, and others in daemon threads."""
 
     def __init__(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
-        self._clock = clock
-        self._tls = tls
-        self._lock = threading.Lock()
-        self._idle: dict[Endpoint, list[Connection]] = {}
+        super().__init__(clock, tls)
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
-        self._closed = False
+
+    def connect(self, endpoint: Endpoint, timeout: int) -> Connection:
+        connection = Connection(endpoint, self._tls, timeout)
+        with self._lock:
+            self._open.add(connection)
+        return connection
 
     def run(self, steps: Steps[Result], wake: Wake | None = None, stream: list[Connection] | None = None) -> Result:
-        """Performs the steps of an operation, and returns its result.
-
-        The next operation with the same `stream` continues to read what this one listens to.
-        """
-        listening: list[Connection] = [] if stream is None else stream
-        wake = wake or Wake()
+        """Performs the steps of an operation, and returns its result: see `Driver.actions`."""
+        actions = self.actions(steps, stream, (wake or Wake()).wait)
         value: Any = None
         error: BaseException | None = None
-        try:
-            while True:
-                step = steps.throw(error) if error is not None else steps.send(value)
-                value, error = None, None
-                try:
-                    value = self._perform(step, listening, wake)
-                except BaseException as failed:  # The operation decides.
-                    error = failed
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        finally:
-            if stream is None:
-                self.disconnect(listening)
-
-    def disconnect(self, stream: list[Connection]) -> None:
-        """Closes the connection to which operations with this `stream` listen."""
-        while stream:
-            self._close(stream.pop())
+        while True:
+            try:
+                action = actions.throw(error) if error is not None else actions.send(value)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            value, error = None, None
+            try:
+                value = action()
+            except BaseException as failed:
+                error = failed
 
     def spawn(self, steps: Steps[Any], wake: Wake | None = None, name: str = "lockkeeper") -> None:
         """Performs the steps of an operation in a daemon thread. Its errors are logged."""
@@ -172,15 +131,6 @@ class Threads:
             log.debug("a background operation was not started: %s", error)
             steps.close()
 
-    def close(self) -> None:
-        """Closes the idle connections, and keeps no others from now on."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, {}
-        for connections in idle.values():
-            for connection in connections:
-                self._close(connection)
-
     def forked(self) -> None:
         """Drops the parent's connections in the child of a fork, without a byte sent."""
         self._lock = threading.Lock()
@@ -188,79 +138,6 @@ class Threads:
             try:
                 connection.abandon()
             except OSError:
+                # It was closed before the fork.
                 pass
         self._idle, self._open = {}, weakref.WeakSet()
-
-    def _perform(self, step: Step, stream: list[Connection], wake: Wake) -> Any:
-        if isinstance(step, Exchange):
-            return self._exchange(step)
-        if isinstance(step, Listen):
-            return self._listen(step, stream)
-        if isinstance(step, Next):
-            return self._next(step, stream[-1])
-        assert isinstance(step, Pause)
-        if (error := step.stop()) is not None:
-            raise error
-        wake.wait(min(step.duration, LONGEST_SLEEP))
-        return None
-
-    def _exchange(self, step: Exchange) -> tuple[Head, bytes]:
-        connection = self._connection(step.endpoint, step.timeout)
-        kept = False
-        try:
-            connection.send(step.request, step.timeout)
-            connection.read_until(lambda: connection.parser.finished, self._clock, step.timeout, step.stop)
-            parser = connection.parser
-            assert parser.head is not None
-            kept = parser.reusable and self._keep(step.endpoint, connection)
-            return parser.head, parser.take()
-        finally:
-            if not kept:
-                self._close(connection)
-
-    def _listen(self, step: Listen, stream: list[Connection]) -> Head:
-        self.disconnect(stream)
-        connection = self._connection(step.endpoint, step.timeout)
-        stream.append(connection)
-        connection.send(step.request, step.timeout)
-        connection.read_until(lambda: connection.parser.head is not None, self._clock, step.timeout, step.stop)
-        assert connection.parser.head is not None
-        return connection.parser.head
-
-    def _next(self, step: Next, connection: Connection) -> bytes:
-        parser, parts = connection.parser, [connection.parser.take()]
-
-        def done() -> bool:
-            parts[0] = parts[0] or parser.take()
-            return bool(parts[0]) or parser.finished
-
-        connection.read_until(done, self._clock, step.timeout, step.stop)
-        return parts[0]
-
-    def _connection(self, endpoint: Endpoint, timeout: int) -> Connection:
-        with self._lock:
-            idle = self._idle.get(endpoint, [])
-            while idle:
-                connection = idle.pop()
-                if self._clock() - connection.idle_since < IDLE_MAX and connection.usable:
-                    return connection
-                self._open.discard(connection)
-                connection.close()
-        connection = Connection(endpoint, self._tls, timeout)
-        with self._lock:
-            self._open.add(connection)
-        return connection
-
-    def _keep(self, endpoint: Endpoint, connection: Connection) -> bool:
-        connection.idle_since = self._clock()
-        with self._lock:
-            idle = self._idle.setdefault(endpoint, [])
-            kept = len(idle) < IDLE_CONNECTIONS_MAX and not self._closed
-            if kept:
-                idle.append(connection)
-        return kept
-
-    def _close(self, connection: Connection) -> None:
-        with self._lock:
-            self._open.discard(connection)
-        connection.close()

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from . import _tasks, _threads
+from .core.driver import disconnect
 from .core.reads import Row
 from .core.watch import WatchState
 
@@ -34,7 +35,7 @@ class Watch:
         """
         self._state.closed = True
         with self._turn:
-            self._threads.disconnect(self._stream)
+            disconnect(self._stream)
 
     def __iter__(self) -> Self:
         return self
@@ -75,7 +76,7 @@ class AsyncWatch:
     def close(self) -> None:
         """Ends the iteration, also one in another task."""
         self._state.closed = True
-        _tasks.disconnect(self._stream)
+        disconnect(self._stream)
 
     def __aiter__(self) -> Self:
         return self

@@ -269,7 +269,7 @@ class Client(_Sessions):
             watch.close()
         for opened_session in opened:
             opened_session.close()
-        self._threads.close()
+        self._threads.close_idle()
 
     def forked(self) -> None:
         """Prepares the client in the child of a fork, which calls it: the holds and sockets are the parent's."""

@@ -1,0 +1,185 @@
+"""Performs steps with single reads and writes, which `_threads` makes with sockets and `_tasks` with asyncio."""
+
+import ssl
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from .clock import LONGEST_SLEEP, SECOND, Clock
+from .endpoints import Endpoint
+from .http import AnswerParser, Head, Malformed
+from .steps import IDLE_CONNECTIONS_MAX, IDLE_MAX, Exchange, Listen, Next, NotAnswered, Step, Steps
+
+Result = TypeVar("Result")
+
+Action: TypeAlias = Callable[[], Any]
+"""Makes one read, write or sleep. With asyncio its result is awaited."""
+Actions: TypeAlias = Generator[Action, Any, Result]
+
+
+class BaseConnection(ABC):
+    """A connection to one node, for one request at a time."""
+
+    def __init__(self) -> None:
+        self.parser = AnswerParser()
+        self.idle_since = 0
+
+    @abstractmethod
+    def send(self, data: bytes, timeout: int) -> Any:
+        """Sends a request. Raises NotAnswered."""
+
+    @abstractmethod
+    def receive(self, timeout: int) -> Any:
+        """Returns bytes, none at the end, or None if nothing arrives within `timeout` ns. Raises NotAnswered."""
+
+    @property
+    @abstractmethod
+    def usable(self) -> bool:
+        """Whether an idle connection can send another request: the node has not closed it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the connection at once."""
+
+
+C = TypeVar("C", bound=BaseConnection)
+
+
+def disconnect(stream: list[C]) -> None:
+    """Closes the connection to which operations with this `stream` listen."""
+    while stream:
+        stream.pop().close()
+
+
+class Driver(ABC, Generic[C]):
+    """Turns the steps of operations into actions. Keeps idle connections."""
+
+    def __init__(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
+        self._clock = clock
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._idle: dict[Endpoint, list[C]] = {}
+        self._closed = False
+
+    @abstractmethod
+    def connect(self, endpoint: Endpoint, timeout: int) -> Any:
+        """Opens a connection. Raises NotSent."""
+
+    def close_idle(self) -> None:
+        """Closes the idle connections, and keeps no others from now on."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            disconnect(connections)
+
+    def actions(self, steps: Steps[Result], stream: list[C] | None, pause: Callable[[int], Any]) -> Actions[Result]:
+        """Performs the steps of an operation, and returns its result.
+
+        The next operation with the same `stream` continues to read what this one listens to. `pause` sleeps.
+        """
+        listening: list[C] = [] if stream is None else stream
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                step = steps.throw(error) if error is not None else steps.send(value)
+                value, error = None, None
+                try:
+                    value = yield from self._perform(step, listening, pause)
+                except BaseException as failed:  # The operation decides.
+                    error = failed
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            if stream is None:
+                disconnect(listening)
+
+    def _perform(self, step: Step, stream: list[C], pause: Callable[[int], Any]) -> Actions[Any]:
+        if isinstance(step, Exchange):
+            return (yield from self._exchange(step))
+        if isinstance(step, Listen):
+            return (yield from self._listen(step, stream))
+        if isinstance(step, Next):
+            return (yield from self._next(step, stream[-1]))
+        if (error := step.stop()) is not None:
+            raise error
+        yield partial(pause, min(step.duration, LONGEST_SLEEP))
+        return None
+
+    def _exchange(self, step: Exchange) -> Actions[tuple[Head, bytes]]:
+        idle = self._take(step.endpoint)
+        connection: C = idle if idle is not None else (yield partial(self.connect, step.endpoint, step.timeout))
+        kept = False
+        try:
+            parser = yield from self._send(connection, step)
+            yield from self._read_until(lambda: parser.finished, connection, step)
+            assert parser.head is not None
+            kept = parser.reusable and self._keep(step.endpoint, connection)
+            return parser.head, parser.take()
+        finally:
+            if not kept:
+                connection.close()
+
+    def _listen(self, step: Listen, stream: list[C]) -> Actions[Head]:
+        disconnect(stream)
+        connection: C = yield partial(self.connect, step.endpoint, step.timeout)
+        stream.append(connection)
+        parser = yield from self._send(connection, step)
+        yield from self._read_until(lambda: parser.head is not None, connection, step)
+        assert parser.head is not None
+        return parser.head
+
+    def _next(self, step: Next, connection: C) -> Actions[bytes]:
+        parser, parts = connection.parser, [connection.parser.take()]
+
+        def done() -> bool:
+            parts[0] = parts[0] or parser.take()
+            return bool(parts[0]) or parser.finished
+
+        yield from self._read_until(done, connection, step)
+        return parts[0]
+
+    def _send(self, connection: C, step: Exchange | Listen) -> Actions[AnswerParser]:
+        connection.parser = AnswerParser()
+        yield partial(connection.send, step.request, step.timeout)
+        return connection.parser
+
+    def _read_until(self, done: Callable[[], bool], connection: C, step: Exchange | Listen | Next) -> Actions[None]:
+        """Feeds the parser until `done`. Reads the clock, and asks `stop`, at least once a second."""
+        end = self._clock() + step.timeout
+        while not done():
+            if (error := step.stop()) is not None:
+                raise error
+            left = end - self._clock()
+            if left <= 0:
+                raise NotAnswered(f"no answer within {step.timeout / SECOND:.1f} s")
+            data: bytes | None = yield partial(connection.receive, min(left, LONGEST_SLEEP))
+            if data is None:
+                continue
+            try:
+                connection.parser.feed(data) if data else connection.parser.eof()
+            except Malformed as error:
+                raise NotAnswered(str(error)) from error
+
+    def _take(self, endpoint: Endpoint) -> C | None:
+        with self._lock:
+            idle = self._idle.get(endpoint, [])
+            while idle:
+                connection = idle.pop()
+                if self._clock() - connection.idle_since < IDLE_MAX and connection.usable:
+                    return connection
+                connection.close()
+        return None
+
+    def _keep(self, endpoint: Endpoint, connection: C) -> bool:
+        connection.idle_since = self._clock()
+        with self._lock:
+            idle = self._idle.setdefault(endpoint, [])
+            kept = len(idle) < IDLE_CONNECTIONS_MAX and not self._closed
+            if kept:
+                idle.append(connection)
+        return kept
