@@ -1,5 +1,8 @@
 //! Tests of the settings. The error for each invalid setting names the file, the line and the fix.
 
+mod page;
+mod tls;
+
 use super::*;
 use crate::net::{ConnectionsMax, TlsFiles};
 
@@ -28,6 +31,8 @@ profile = "lan"
 [tls]
 [quota]
 "#;
+
+const CERTIFICATES: &str = "ca = \"ca.pem\"\ncert = \"n1.pem\"\nkey = \"n1.key\"\nrefuse = \"refused.txt\"";
 
 fn read(text: &str) -> Result<Config, ConfigError> {
     Config::from_toml("n1.toml", text, [])
@@ -288,156 +293,4 @@ fn labels_of_metrics_are_read_and_checked() {
     refused("[quota]", &section(&class("a", "")), "n1.toml:27: ", "has 0 bytes; write 1 to 255");
     let twice = class("a", "x") + &class("a", "y");
     refused("[quota]", &section(&twice), "n1.toml:29: ", "two metrics.class have the name \"a\"");
-}
-
-const PAGE: &str = include_str!("../manual/config.md");
-
-/// Returns the first cells of the tables below a heading of the page, without their backticks.
-fn first_cells(heading: &str) -> Vec<String> {
-    let part = PAGE.split(heading).nth(1).expect("the heading").split("\n## ").next().expect("its text");
-    let rows = part.lines().filter(|line| line.starts_with("| `"));
-    rows.map(|row| row.split('`').nth(1).expect("a key").to_owned()).collect()
-}
-
-/// Returns the keys that a section may have, as the error for an unknown key lists them.
-fn keys_of(section: &str) -> Vec<String> {
-    let error = read(&format!("{section}\nno_such_key = 1\n")).expect_err("it must be refused").problem;
-    let listed = error.split("expected").nth(1).unwrap_or_default();
-    listed.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
-}
-
-/// The manual's page has every key of a node's file, and no other key.
-#[test]
-fn the_page_has_every_key() {
-    let mut keys = Vec::new();
-    for key in keys_of("") {
-        match key.as_str() {
-            "listen" | "timing" | "log" | "http" | "limits" => {
-                keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
-            }
-            "metrics" => {
-                for of in keys_of("[metrics]") {
-                    match of.as_str() {
-                        "class" => {
-                            let of_class = keys_of("[[metrics.class]]").into_iter();
-                            keys.extend(of_class.map(|of| format!("metrics.class.{of}")));
-                        }
-                        _ => keys.push(format!("metrics.{of}")),
-                    }
-                }
-            }
-            "member" => keys.extend(keys_of("[[member]]").into_iter().map(|of| format!("member.{of}"))),
-            "quota" => {
-                for of in keys_of("[quota]") {
-                    if of == "namespace" {
-                        let rates = keys_of("[quota.namespace.batch]").into_iter();
-                        keys.extend(rates.map(|rate| format!("quota.namespace.NAME.{rate}")));
-                    } else {
-                        keys.push(format!("quota.{of}"));
-                    }
-                }
-            }
-            "auth" | "audit" => {
-                keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
-            }
-            "tls" => {
-                for of in keys_of("[tls]") {
-                    if ["client", "peer", "http"].contains(&of.as_str()) {
-                        let own = keys_of(&format!("[tls.{of}]")).into_iter();
-                        keys.extend(own.map(|key| format!("tls.{of}.{key}")));
-                    } else {
-                        keys.push(format!("tls.{of}"));
-                    }
-                }
-            }
-            _ => keys.push(key),
-        }
-    }
-    let mut in_page = first_cells("## Every key");
-    in_page.sort();
-    keys.sort();
-    assert!(keys.len() > 15, "{keys:?}");
-    assert_eq!(in_page, keys);
-}
-
-/// The manual's page has every variable, next to the key that it sets.
-#[test]
-fn the_page_has_every_variable() {
-    assert_eq!(first_cells("## Variables"), draft::SCALARS);
-    for key in draft::SCALARS {
-        let variable = format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"));
-        assert!(PAGE.contains(&format!("| `{key}` | `{variable}` |")), "{variable}");
-    }
-}
-
-/// The manual's example is accepted, and its table of profiles has the times of the profiles.
-#[test]
-fn the_page_has_a_good_example_and_the_profiles() {
-    let example = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-    read(example).expect("a good example");
-    for profile in [Profile::Lan, Profile::Fast, Profile::Wan] {
-        let Timing { heartbeat_ms, election_ms_min, election_ms_max, ttl_ms_min, .. } = profile.timing();
-        let row = PAGE.lines().find(|line| line.starts_with(&format!("| `{}` |", profile.name()))).expect("a row");
-        let times = format!("| {heartbeat_ms} ms | {election_ms_min} to {election_ms_max} ms | {ttl_ms_min} ms |");
-        assert!(row.replace(',', "").ends_with(&times), "{row}: {times}");
-    }
-}
-
-const CERTIFICATES: &str = "ca = \"ca.pem\"\ncert = \"n1.pem\"\nkey = \"n1.key\"\nrefuse = \"refused.txt\"";
-
-/// The files of `[tls]` protect every listener. A section of one listener may name other files.
-#[test]
-fn tls_protects_every_listener() {
-    let files = |cert: &str| TlsFiles {
-        ca: Some("ca.pem".into()),
-        cert: Some(format!("{cert}.pem").into()),
-        key: Some(format!("{cert}.key").into()),
-        refuse: Some("refused.txt".into()),
-    };
-    let required = |cert, client_cert_required| Protection::Tls {
-        mode: TlsMode::Require,
-        files: files(cert),
-        client_cert_required,
-    };
-    let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
-    let Tls { client, peer, http } = config.tls;
-    assert_eq!([client, peer, http], [(); 3].map(|()| required("n1", false)));
-    let own = "[tls.client]\ncert = \"web.pem\"\nkey = \"web.key\"\nclient_cert = \"required\"";
-    let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}\n{own}"))).unwrap();
-    assert_eq!((config.tls.client, config.tls.peer), (required("web", true), required("n1", false)));
-    assert_eq!(read(GOOD).unwrap().tls, Tls::default());
-}
-
-/// A listener that other machines can reach needs TLS, or the operator says that it is meant to be open.
-#[test]
-fn an_open_listener_needs_tls() {
-    let open = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
-    let refused = read(&open).expect_err("refused").to_string();
-    assert!(
-        refused.starts_with("n1.toml:6: listen.client is 0.0.0.0:7601, which other machines can reach"),
-        "{refused}"
-    );
-    assert!(refused.contains("set ca, cert and key under [tls], or listen on 127.0.0.1"), "{refused}");
-    let meant = read(&open.replace("[tls]", "[tls.client]\ninsecure = true")).unwrap();
-    let warning = meant.tls.client.warning("client", meant.listen.client).expect("a warning");
-    assert!(warning.ends_with("is open to every machine that reaches it (tls.client.insecure)"), "{warning}");
-    let protected = read(&open.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
-    assert_eq!(protected.tls.client.warning("client", protected.listen.client), None);
-    let mapped = GOOD.replace("127.0.0.1:7621", "[::ffff:127.0.0.1]:7621");
-    assert!(read(&mapped).is_ok());
-}
-
-/// Contradictions and missing parts of `[tls]` are refused with their line.
-#[test]
-fn tls_settings_must_agree() {
-    let refuse = |section: &str, holds: &str| refused("[tls]", section, "n1.toml:", holds);
-    refuse("[tls]\ncert = \"n1.pem\"", "[tls] names cert and no key; name both");
-    refuse("[tls]\nkey = \"n1.key\"", "[tls] names key and no cert; name both");
-    refuse("[tls.peer]\nmode = \"require\"", "tls.peer.mode is set, and there is no certificate");
-    refuse("[tls]\ncert = \"a\"\nkey = \"b\"", "tls.peer checks certificates, and there is no ca");
-    let with = |section: &str| format!("[tls]\n{CERTIFICATES}\n{section}");
-    refuse(&with("[tls.client]\nmode = \"prefer\""), "there is no tls.client.mode \"prefer\"; use allow or require");
-    refuse(&with("[tls.client]\ninsecure = true"), "tls.client has insecure = true and mode = \"require\"; remove one");
-    refuse(&with("[tls.http]\nclient_cert = \"yes\""), "use optional or required");
-    refuse(&with("[tls.peer]\nclient_cert = \"required\""), "there is no tls.peer.client_cert, because nodes");
 }

@@ -13,10 +13,12 @@ mod documents;
 mod endings;
 mod grants;
 mod manage;
+mod relations;
 mod sessions;
 mod takes;
 
 pub(super) use documents::Shown;
+use relations::*;
 
 use crate::model::*;
 
@@ -352,57 +354,4 @@ impl Naive {
             }
         }
     }
-}
-
-fn party(ask: &Ask) -> Option<Party> {
-    ask.claim.session().zip(ask.owner.clone())
-}
-
-/// The owner of the wait, if only a grant or a cancel ends the wait.
-fn endless_wait(wait: &Wait) -> Option<Party> {
-    party(&wait.ask).filter(|_| wait.end.is_none() && !wait.of_lease && wait.ask.extras.reentry != Reentry::Wait)
-}
-
-/// Whether the wait is for a hold with a deadline.
-fn is_leased(wait: &Wait) -> bool {
-    wait.ask.lease_ms.is_some() || wait.ask.extras.at_most_ms.is_some()
-}
-
-/// The owner of the hold, if only a release ends the hold.
-fn endless_hold(hold: &Hold) -> Option<Party> {
-    party(&hold.ask).filter(|_| hold.lease_end.is_none() && hold.ends.is_none())
-}
-
-/// Whether two modes exclude each other.
-fn conflict(one: Mode, other: Mode) -> bool {
-    !(one == Mode::Shared && other == Mode::Shared)
-}
-
-/// Whether this request may overtake that one because both barge.
-fn passes(ask: &Ask, ahead: &Ask) -> bool {
-    ask.extras.fairness == Fairness::Barging && ahead.extras.fairness == Fairness::Barging
-}
-
-/// The grant of this hold, as its client receives it.
-fn grant_of(hold: &Hold, waited_ms: u64) -> Grant {
-    Grant { token: hold.token, deadline: hold.lease_end, ends: hold.ends, waited_ms }
-}
-
-fn request_of(session: Option<SessionId>, number: u64) -> Option<Claim> {
-    session.map(|session| Claim::Request(RequestId { session, number }))
-}
-
-fn holds(hold: &Hold, request: RequestId) -> bool {
-    let same = |(number, _): &(u64, Command)| *number == request.number;
-    hold.ask.claim.session() == Some(request.session)
-        && (hold.ask.claim == Claim::Request(request) || later(hold).any(same))
-}
-
-/// The requests that acquired the hold after the first one.
-fn later(hold: &Hold) -> impl Iterator<Item = &(u64, Command)> {
-    hold.again.iter().chain(&hold.upgrade)
-}
-
-fn proves(hold: &Hold, handle: &Handle) -> bool {
-    hold.ask.handle.as_ref() == Some(handle)
 }

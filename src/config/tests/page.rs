@@ -1,0 +1,96 @@
+//! The page of the manual has every key and every variable, and its examples are good.
+
+use super::*;
+
+const PAGE: &str = include_str!("../../manual/config.md");
+
+/// Returns the first cells of the tables below a heading of the page, without their backticks.
+fn first_cells(heading: &str) -> Vec<String> {
+    let part = PAGE.split(heading).nth(1).expect("the heading").split("\n## ").next().expect("its text");
+    let rows = part.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| row.split('`').nth(1).expect("a key").to_owned()).collect()
+}
+
+/// Returns the keys that a section may have, as the error for an unknown key lists them.
+fn keys_of(section: &str) -> Vec<String> {
+    let error = read(&format!("{section}\nno_such_key = 1\n")).expect_err("it must be refused").problem;
+    let listed = error.split("expected").nth(1).unwrap_or_default();
+    listed.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
+}
+
+/// The manual's page has every key of a node's file, and no other key.
+#[test]
+fn the_page_has_every_key() {
+    let mut keys = Vec::new();
+    for key in keys_of("") {
+        match key.as_str() {
+            "listen" | "timing" | "log" | "http" | "limits" => {
+                keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
+            }
+            "metrics" => {
+                for of in keys_of("[metrics]") {
+                    match of.as_str() {
+                        "class" => {
+                            let of_class = keys_of("[[metrics.class]]").into_iter();
+                            keys.extend(of_class.map(|of| format!("metrics.class.{of}")));
+                        }
+                        _ => keys.push(format!("metrics.{of}")),
+                    }
+                }
+            }
+            "member" => keys.extend(keys_of("[[member]]").into_iter().map(|of| format!("member.{of}"))),
+            "quota" => {
+                for of in keys_of("[quota]") {
+                    if of == "namespace" {
+                        let rates = keys_of("[quota.namespace.batch]").into_iter();
+                        keys.extend(rates.map(|rate| format!("quota.namespace.NAME.{rate}")));
+                    } else {
+                        keys.push(format!("quota.{of}"));
+                    }
+                }
+            }
+            "auth" | "audit" => {
+                keys.extend(keys_of(&format!("[{key}]")).into_iter().map(|of| format!("{key}.{of}")));
+            }
+            "tls" => {
+                for of in keys_of("[tls]") {
+                    if ["client", "peer", "http"].contains(&of.as_str()) {
+                        let own = keys_of(&format!("[tls.{of}]")).into_iter();
+                        keys.extend(own.map(|key| format!("tls.{of}.{key}")));
+                    } else {
+                        keys.push(format!("tls.{of}"));
+                    }
+                }
+            }
+            _ => keys.push(key),
+        }
+    }
+    let mut in_page = first_cells("## Every key");
+    in_page.sort();
+    keys.sort();
+    assert!(keys.len() > 15, "{keys:?}");
+    assert_eq!(in_page, keys);
+}
+
+/// The manual's page has every variable, next to the key that it sets.
+#[test]
+fn the_page_has_every_variable() {
+    assert_eq!(first_cells("## Variables"), draft::SCALARS);
+    for key in draft::SCALARS {
+        let variable = format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"));
+        assert!(PAGE.contains(&format!("| `{key}` | `{variable}` |")), "{variable}");
+    }
+}
+
+/// The manual's example is accepted, and its table of profiles has the times of the profiles.
+#[test]
+fn the_page_has_a_good_example_and_the_profiles() {
+    let example = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    read(example).expect("a good example");
+    for profile in [Profile::Lan, Profile::Fast, Profile::Wan] {
+        let Timing { heartbeat_ms, election_ms_min, election_ms_max, ttl_ms_min, .. } = profile.timing();
+        let row = PAGE.lines().find(|line| line.starts_with(&format!("| `{}` |", profile.name()))).expect("a row");
+        let times = format!("| {heartbeat_ms} ms | {election_ms_min} to {election_ms_max} ms | {ttl_ms_min} ms |");
+        assert!(row.replace(',', "").ends_with(&times), "{row}: {times}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Checks of `[tls]`.
+
+use super::*;
+
+/// The files of `[tls]` protect every listener. A section of one listener may name other files.
+#[test]
+fn tls_protects_every_listener() {
+    let files = |cert: &str| TlsFiles {
+        ca: Some("ca.pem".into()),
+        cert: Some(format!("{cert}.pem").into()),
+        key: Some(format!("{cert}.key").into()),
+        refuse: Some("refused.txt".into()),
+    };
+    let required = |cert, client_cert_required| Protection::Tls {
+        mode: TlsMode::Require,
+        files: files(cert),
+        client_cert_required,
+    };
+    let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
+    let Tls { client, peer, http } = config.tls;
+    assert_eq!([client, peer, http], [(); 3].map(|()| required("n1", false)));
+    let own = "[tls.client]\ncert = \"web.pem\"\nkey = \"web.key\"\nclient_cert = \"required\"";
+    let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}\n{own}"))).unwrap();
+    assert_eq!((config.tls.client, config.tls.peer), (required("web", true), required("n1", false)));
+    assert_eq!(read(GOOD).unwrap().tls, Tls::default());
+}
+
+/// A listener that other machines can reach needs TLS, or the operator says that it is meant to be open.
+#[test]
+fn an_open_listener_needs_tls() {
+    let open = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
+    let refused = read(&open).expect_err("refused").to_string();
+    assert!(
+        refused.starts_with("n1.toml:6: listen.client is 0.0.0.0:7601, which other machines can reach"),
+        "{refused}"
+    );
+    assert!(refused.contains("set ca, cert and key under [tls], or listen on 127.0.0.1"), "{refused}");
+    let meant = read(&open.replace("[tls]", "[tls.client]\ninsecure = true")).unwrap();
+    let warning = meant.tls.client.warning("client", meant.listen.client).expect("a warning");
+    assert!(warning.ends_with("is open to every machine that reaches it (tls.client.insecure)"), "{warning}");
+    let protected = read(&open.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
+    assert_eq!(protected.tls.client.warning("client", protected.listen.client), None);
+    let mapped = GOOD.replace("127.0.0.1:7621", "[::ffff:127.0.0.1]:7621");
+    assert!(read(&mapped).is_ok());
+}
+
+/// Contradictions and missing parts of `[tls]` are refused with their line.
+#[test]
+fn tls_settings_must_agree() {
+    let refuse = |section: &str, holds: &str| refused("[tls]", section, "n1.toml:", holds);
+    refuse("[tls]\ncert = \"n1.pem\"", "[tls] names cert and no key; name both");
+    refuse("[tls]\nkey = \"n1.key\"", "[tls] names key and no cert; name both");
+    refuse("[tls.peer]\nmode = \"require\"", "tls.peer.mode is set, and there is no certificate");
+    refuse("[tls]\ncert = \"a\"\nkey = \"b\"", "tls.peer checks certificates, and there is no ca");
+    let with = |section: &str| format!("[tls]\n{CERTIFICATES}\n{section}");
+    refuse(&with("[tls.client]\nmode = \"prefer\""), "there is no tls.client.mode \"prefer\"; use allow or require");
+    refuse(&with("[tls.client]\ninsecure = true"), "tls.client has insecure = true and mode = \"require\"; remove one");
+    refuse(&with("[tls.http]\nclient_cert = \"yes\""), "use optional or required");
+    refuse(&with("[tls.peer]\nclient_cert = \"required\""), "there is no tls.peer.client_cert, because nodes");
+}
