@@ -62,7 +62,6 @@ impl Authority {
         params
     }
 
-    /// Issues a certificate that has expired.
     #[cfg(test)]
     pub(crate) fn expired(&self, role: Role, hosts: &[String]) -> Issued {
         self.lasting(role, hosts, Duration::from_secs(1))

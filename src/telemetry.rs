@@ -61,11 +61,9 @@ impl Series {
 /// How long a call usually takes: the label `kind` of its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallKind {
-    /// Reads the state.
     Read,
     /// Changes the state.
     Command,
-    /// May wait for a lock.
     Wait,
 }
 
@@ -152,7 +150,6 @@ impl CallMetrics {
     }
 }
 
-/// A stream that counts as open.
 #[derive(Debug)]
 pub(crate) struct OpenStream(Gauge);
 

@@ -19,13 +19,10 @@ pub(super) const REFUSED: u8 = 65;
 /// Ends a command with an exit code and a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Code of the error table.
     pub(crate) word: ErrorCode,
-    /// Description of the error.
     pub(crate) detail: String,
     /// The leader, if the error names one.
     pub(crate) leader: Option<LeaderHint>,
-    /// The waiters of a deadlock.
     pub(crate) cycle: Vec<DeadlockLink>,
     /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
@@ -36,7 +33,6 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure with this code.
     pub(crate) fn new(word: ErrorCode, detail: impl Into<String>) -> Self {
         let (leader, cycle) = (None, Vec::new());
         Self { word, detail: detail.into(), leader, cycle, exit: None, names_next_step: false, silent: false }
@@ -59,13 +55,11 @@ impl Failure {
         Self { detail, silent: false, names_next_step: true, ..self }
     }
 
-    /// The exit code.
     #[must_use]
     pub(crate) fn exit(&self) -> u8 {
         if self.silent { 0 } else { self.exit.unwrap_or(self.word.row().exit) }
     }
 
-    /// The next step for the user.
     #[must_use]
     pub(crate) fn next_step(&self) -> Option<&'static str> {
         Some(match self.word {

@@ -11,7 +11,6 @@ use super::error::Failure;
 use crate::model::DeadlockLink;
 use crate::shapes::{CycleLink, LeaderNode};
 
-/// The output of this run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     /// Whether to print one JSON object a line instead of text.

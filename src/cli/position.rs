@@ -6,7 +6,6 @@ use crate::model::{Invalid, Position};
 use crate::service::ServiceError;
 use crate::shapes::{After, cluster_id_text};
 
-/// Parses a position.
 pub(super) fn after(text: &str) -> Result<After, String> {
     text.parse().map_err(|invalid: Invalid| invalid.to_string())
 }

@@ -207,7 +207,6 @@ impl Server {
         self.warnings = warnings;
     }
 
-    /// Returns the certificate of each port.
     fn certificates(&self) -> impl Iterator<Item = (&'static str, CertificateEnd)> {
         let peer = self.node.certificate().map(|own| (Port::Peer.name(), own));
         peer.into_iter().chain(self.tls.iter().map(|(port, tls)| (*port, tls.own())))

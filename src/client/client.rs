@@ -70,7 +70,6 @@ impl<S: LockService> Client<S> {
         self.with(|settings| settings.request_wait = wait)
     }
 
-    /// Returns the clock that this client reads.
     pub(crate) fn time(&self) -> &Arc<dyn Clock> {
         &self.settings.clock
     }

@@ -8,7 +8,6 @@ use crate::model::{
     Access, Extras, Invalid, LockName, LockValue, Metadata, Owner, Parent, Patience, Place, SessionId, SmallMap,
 };
 
-/// Options of every request.
 #[derive(Debug)]
 pub(crate) struct RequestOptions {
     pub(crate) metadata: Option<Metadata>,

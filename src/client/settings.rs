@@ -8,7 +8,6 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::{LockKey, LockName, Metadata, Namespace};
 use crate::service::REQUEST_WAIT;
 
-/// The settings of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Namespace,

@@ -37,7 +37,6 @@ pub use verify::{Flaw, Proof, verify};
 
 use crate::model::{Namespace, Position};
 
-/// How an append changed a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentChange {
     Written,
@@ -136,12 +135,10 @@ impl History {
         }
     }
 
-    /// The segment with this number.
     pub(crate) fn segment(&self, namespace: &Namespace, number: u64) -> Option<&Segment> {
         self.rings.get(namespace)?.segment(number)
     }
 
-    /// The namespace and number of every segment.
     pub(crate) fn segments(&self) -> impl Iterator<Item = (&Namespace, u64)> {
         self.rings.iter().flat_map(|(namespace, ring)| ring.numbers().map(move |number| (namespace, number)))
     }

@@ -128,7 +128,6 @@ impl Machine {
         }
     }
 
-    /// Grants all locks at once.
     fn grant_at_once(&mut self, asking: &Asking<'_>) -> Outcome {
         let metadata = self.share_metadata(asking.acquire.request, &asking.acquire.metadata);
         let entrance = self.at_once(asking.fairness());
@@ -210,7 +209,6 @@ impl Machine {
         self.quotas.one_more(QuotaKind::Locks, self.state.used(&key.namespace).locks)
     }
 
-    /// The waiter for one of the locks.
     fn new_waiter(&self, asking: &Asking<'_>, mode: Mode, metadata: &Arc<Metadata>) -> Waiter {
         let Asking { principal, acquire, fingerprint, .. } = *asking;
         let request = Request {
@@ -304,7 +302,6 @@ impl Asking<'_> {
     }
 }
 
-/// What a new request may do.
 pub(super) enum Admission {
     /// The request holds the lock at once.
     Grant,

@@ -9,7 +9,6 @@ use crate::limits::CYCLE_LINKS_MAX;
 use crate::model::{DeadlockLink, WaitReason};
 use crate::state::{OwnerKey, Purpose, WAYS, Way};
 
-/// Searches a replay for cycles.
 pub(super) struct Search<'r, 'm> {
     replay: &'r Replay<'m>,
     /// For each turn of a semaphore, two sums of the permits that the turns before it keep: over all turns, and over

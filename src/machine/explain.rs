@@ -178,7 +178,6 @@ impl Machine {
         Obstacle { lock: key.clone(), why: WaitReason::Holds, sequence: None, who }
     }
 
-    /// What keeps this lock closed.
     fn closed(&self, key: &LockKey) -> impl Iterator<Item = Obstacle> {
         let delays = self.state.lock(key).into_iter().flat_map(|lock| &lock.delays);
         delays.map(|(token, delayed)| {

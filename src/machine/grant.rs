@@ -12,7 +12,6 @@ use crate::model::{
 };
 use crate::state::{Finished, Holder, Purpose, Waiter};
 
-/// How a hold ends.
 pub(super) struct EndCause {
     pub(super) reason: EndReason,
     /// The answer to a repeated request. `None` for the standard answer, which says that the hold ended.

@@ -22,7 +22,6 @@ pub(super) struct HoldChange<'a> {
 }
 
 impl HoldChange<'_> {
-    /// The session that makes the change.
     pub(super) fn session(&self) -> SessionId {
         self.alter.request.session
     }

@@ -24,7 +24,6 @@ pub(super) enum KnownLease<'a> {
     Waits(u64, &'a Waiter),
     /// The take holds the lock, with this token.
     Holds(FencingToken, &'a Holder),
-    /// The take has finished.
     Finished(&'a FinishedLease),
 }
 
@@ -178,7 +177,6 @@ impl Machine {
         Ok(Some(self.take_outcome(&take.lock, known)))
     }
 
-    /// The current outcome of a take.
     pub(super) fn take_outcome(&self, key: &LockKey, take: KnownLease<'_>) -> Outcome {
         match take {
             KnownLease::Finished(take) => take.outcome.clone(),

@@ -196,7 +196,6 @@ impl Machine {
         found
     }
 
-    /// Every queue in which this waiter waits.
     pub(super) fn waits_at(&self, key: &LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
         let members = match claim {
             Claim::Request(request) => self.state.members_waiting(request, sequence),

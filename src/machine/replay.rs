@@ -30,14 +30,12 @@ pub(super) struct Replay<'m> {
     pub(super) sets: Lookup<u64, Vec<At>>,
     /// The locks where sessions have claims next to waiting sets.
     pub(super) contested: Lookup<SessionId, Rc<ContestedClaims<'m>>>,
-    /// Queues that are replayed to their end.
     whole_queues: Vec<(&'m LockKey, &'m Lock)>,
     /// Queues that may advance.
     pub(super) work: Vec<usize>,
     pub(super) steps_left: usize,
 }
 
-/// One owner of the replay.
 pub(super) struct Replayed<'m> {
     pub(super) key: &'m OwnerKey,
     pub(super) owned: &'m Owned,

@@ -116,7 +116,6 @@ impl Machine {
         Ok(holder)
     }
 
-    /// Grants an upgrade that waits.
     pub(super) fn grant_upgrade(&mut self, key: &LockKey, token: FencingToken) {
         let Some(waiter) = self.remove_waiter(key, HEAD) else { return };
         let Claim::Request(RequestId { number, .. }) = waiter.request.claim else { return };

@@ -42,7 +42,6 @@ impl Auth {
         }))
     }
 
-    /// Returns the current rules.
     pub(super) fn rules(&self) -> Arc<Access> {
         Arc::clone(&self.access.borrow())
     }

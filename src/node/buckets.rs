@@ -11,7 +11,6 @@ use crate::limits::RATES_SWEPT_MIN;
 /// Capacity of a bucket, in nanoseconds of its rate.
 const BURST_NANOS: u64 = 1_000_000_000;
 
-/// One bucket for each key.
 #[derive(Debug)]
 pub(super) struct Buckets<K> {
     /// Time of the node's clock, in nanoseconds, when each bucket will be full again.

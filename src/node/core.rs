@@ -56,7 +56,6 @@ pub(super) struct Core {
     pub(super) rate_limits: RateLimits,
     /// Limits the wrong handles of each source.
     pub(super) wrong_handles: WrongHandles,
-    /// Limits the backups.
     pub(super) backups: Arc<BackupLimit>,
     /// Limits the watches of each source.
     pub(super) watchers: Arc<Watchers>,

@@ -10,7 +10,6 @@ use crate::service::{NotSent, Source};
 /// The open watches of a node.
 #[derive(Debug)]
 pub(super) struct Watchers {
-    /// Most watches of one source.
     of_source_max: usize,
     open: Mutex<Open>,
 }

@@ -31,7 +31,6 @@ impl WrongHandles {
         })
     }
 
-    /// Counts a wrong handle of a source.
     pub(super) fn count(&self, source: &Source, now: Instant) {
         self.any.store(true, Ordering::Relaxed);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,7 +19,6 @@ use super::peer::{Network, Peer};
 use super::types::{RaftLogId, RaftVote, Types};
 use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX, COMMIT_NEWS_MS_MAX};
 
-/// The result of one append.
 pub(super) type Answer = StreamAppendResult<Types>;
 
 /// A stream to one follower. Dropping it ends the stream; if an append is unanswered, the connection is dropped, too.

@@ -28,7 +28,6 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Loads the state from its records.
     pub(super) fn load(origin: &Origin, head: &Head, records: &[(Bytes, Bytes)]) -> io::Result<Self> {
         if let Some(found) = payload::decode_origin(&head.meta)?.filter(|found| found != origin) {
             let (theirs, ours) = (found.peers_id, origin.peers_id);

@@ -21,7 +21,6 @@ pub(super) struct DirtyRecords {
     claims: VecDeque<DigestClaim>,
 }
 
-/// Changes by the keys of their records.
 pub(super) type Changes = BTreeMap<Bytes, Change>;
 
 /// The change of one record that the next checkpoint will write.

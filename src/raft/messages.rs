@@ -27,7 +27,6 @@ impl Refuse for InWords {
     }
 }
 
-/// Version of the messages between nodes.
 pub(super) const VERSION: u32 = 1;
 
 /// The identity of a node, which it sends in each call.
@@ -120,7 +119,6 @@ pub(super) fn process(header: Option<&Header>) -> Result<u128, Status> {
     read_process(header.map_or(&[], |header| &header.process))
 }
 
-/// Reads the id of a process.
 pub(super) fn read_process(bytes: &[u8]) -> Result<u128, Status> {
     read_u128(bytes).ok_or_else(|| Status::invalid_argument(format!("a process id of {} bytes", bytes.len())))
 }

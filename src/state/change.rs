@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-/// How an index changes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Change {
     /// The item was added.

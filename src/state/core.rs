@@ -25,7 +25,6 @@ pub struct State {
     pub(crate) locks: BTreeMap<LockKey, Box<Lock>>,
     pub(crate) sessions: BTreeMap<SessionId, Box<Session>>,
     pub(crate) tombstones: BTreeMap<SessionId, Tombstone>,
-    /// Takes that have finished.
     pub(crate) finished_leases: BTreeMap<(LockKey, LeaseRequestId), FinishedLease>,
     /// Documents of names without a holder. The last holder of each name held it as a document.
     pub(crate) documents: BTreeMap<LockKey, FreeDocument>,
@@ -115,7 +114,6 @@ impl State {
         self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, limit)))
     }
 
-    /// Removes a lock that is free.
     pub(crate) fn remove_lock(&mut self, key: &LockKey) {
         let Some(lock) = self.locks.remove(key) else { return };
         if lock.limit.is_some() {

@@ -2,22 +2,17 @@
 
 use crate::model::{FencingToken, LeaseRequestId, LockKey, Namespace, ProcessId, SessionId};
 
-/// What ends at a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeadlineOf {
     /// A session, with everything that it holds or waits for.
     Session(SessionId),
-    /// The lease of a take.
     Lease(LockKey, FencingToken),
-    /// The patience of a waiter.
     Wait(LockKey, u64),
     /// The time for which an ended hold keeps its name closed.
     Delay(LockKey, FencingToken),
-    /// The tombstone of an ended session.
     Tombstone(SessionId),
     /// The record of a finished take.
     FinishedLease(LockKey, LeaseRequestId),
-    /// The record of a process.
     Process(Namespace, ProcessId),
     /// The time without grants after a restore.
     Opening,

@@ -13,7 +13,6 @@ use crate::model::{DocumentId, FencingToken, LockKey, LockName, Namespace};
 pub(crate) struct DocumentIndex {
     /// Names by the `ts` of their documents, free or held.
     by_stamp: BTreeSet<(Namespace, DocumentId, LockName)>,
-    /// Held documents by their process.
     by_process: BTreeMap<(Namespace, Arc<str>), BTreeMap<LockName, FencingToken>>,
     /// Free documents of a namespace by their last grant.
     by_age: BTreeMap<Namespace, BTreeMap<FencingToken, LockName>>,

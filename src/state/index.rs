@@ -17,7 +17,6 @@ use crate::model::{FencingToken, Handle, LockKey, LogTime, Namespace, Parent, Se
 pub(crate) struct Indexes {
     /// Everything with a deadline, in order.
     pub(crate) deadlines: BTreeSet<(LogTime, DeadlineOf)>,
-    /// Sessions and tombstones by their handle.
     pub(crate) handles: BTreeMap<(Namespace, Handle), SessionId>,
     /// How much of its quotas each namespace uses.
     pub(crate) usage: BTreeMap<Namespace, Usage>,
@@ -29,9 +28,7 @@ pub(crate) struct Indexes {
     pub(crate) sessions_with_several: BTreeSet<(Namespace, SessionId)>,
     /// Named owners by what they hold and wait for.
     pub(crate) owners: Owners,
-    /// Recalled holds by their session.
     pub(crate) recalled: BTreeMap<SessionId, BTreeSet<FencingToken>>,
-    /// The index that finds documents.
     pub(crate) documents: DocumentIndex,
 }
 
@@ -40,9 +37,7 @@ pub(crate) struct Indexes {
 pub(crate) struct Usage {
     /// Live sessions and tombstones.
     pub(crate) sessions: u64,
-    /// Sessions that are live.
     pub(crate) open_sessions: u64,
-    /// Locks in use.
     pub(crate) locks: u64,
     /// Takes that wait, hold or are remembered.
     pub(crate) takes: u64,

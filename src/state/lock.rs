@@ -40,7 +40,6 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// A lock without holders.
     pub(crate) fn new(kind: Kind, limit: Option<u32>) -> Self {
         let (holders, queue, delays) = (SmallMap::new(), Waiters::default(), BTreeMap::new());
         let (leases, handles, limit_kept) = (SmallMap::new(), SmallMap::new(), false);

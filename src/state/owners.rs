@@ -19,7 +19,6 @@ pub(crate) type Lookup<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 /// All named owners that have a claim, or a nested run that has one.
 pub(crate) type Owners = Lookup<OwnerKey, Owned>;
 
-/// The claims of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Owned {
     /// The owner's waits, by queue and sequence number.

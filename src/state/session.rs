@@ -113,7 +113,6 @@ pub struct FinishedLease {
 }
 
 impl Session {
-    /// A session without requests.
     pub(crate) fn new(record: SessionRecord) -> Self {
         Self { record, active: SmallMap::new(), locks: 0, finished: SmallMap::new() }
     }

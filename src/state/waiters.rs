@@ -66,7 +66,6 @@ impl Waiter {
         self.request.claim.request().filter(|_| self.purpose == Purpose::Set)
     }
 
-    /// The secret of a take.
     pub(crate) fn take_handle(&self) -> Option<Handle> {
         self.lease.as_ref().and_then(|lease| lease.handle.clone())
     }
@@ -177,7 +176,6 @@ impl Waiters {
         Some(waiter)
     }
 
-    /// Builds the index from the waiters.
     pub(super) fn derive_index(&mut self) {
         let mut index = Box::<Index>::default();
         self.by_place.iter().for_each(|(place, waiter)| index.add(*place, waiter));

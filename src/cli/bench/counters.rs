@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::clock::micros;
 use crate::limits;
 
-/// A histogram of durations.
 #[derive(Debug)]
 pub(super) struct Latencies(Histogram<u64>);
 
@@ -50,7 +49,6 @@ impl Latencies {
 pub(super) struct Errors {
     /// Number of failed requests.
     pub(super) errors: u64,
-    /// Text of the first error.
     pub(super) first_error: Option<String>,
 }
 

@@ -88,7 +88,6 @@ fn a_second(count: u64, length: Duration) -> u64 {
     count.saturating_mul(1_000_000) / micros(length).max(1)
 }
 
-/// Figures of hand-overs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct HandoffFigures {
     /// Grants to another client than the previous one.
@@ -184,7 +183,6 @@ impl DrainFigures {
     }
 }
 
-/// Figures of idle sessions.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SessionFigures {
     pub(super) ttl_ms: u64,
@@ -244,7 +242,6 @@ pub(super) struct AffinityFigures {
     pub(super) violations: u64,
 }
 
-/// Figures of uses of locks.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct UseFigures {
     pub(super) uses: u64,

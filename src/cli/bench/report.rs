@@ -27,7 +27,6 @@ pub(super) struct Report {
     figures: Figures,
     #[serde(flatten)]
     pub(super) errors: Errors,
-    /// Sessions that were lost.
     pub(super) lost_sessions: u64,
     #[serde(flatten)]
     usage: Usage,
@@ -35,7 +34,6 @@ pub(super) struct Report {
     unknown_nodes: Vec<u64>,
 }
 
-/// Figures that only some workloads have.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Figures {
     #[serde(flatten)]
@@ -72,7 +70,6 @@ impl Report {
         }
     }
 
-    /// Adds errors and lost sessions.
     pub(super) fn besides(mut self, lost_sessions: u64, errors: Errors) -> Self {
         (self.lost_sessions, self.errors) = (lost_sessions, errors);
         self

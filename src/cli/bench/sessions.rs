@@ -36,7 +36,6 @@ async fn session<S: LockService>(client: &Client<S>, ttl: Option<Duration>) -> R
     }
 }
 
-/// Returns the number of lost sessions.
 pub(super) fn lost<S: LockService>(sessions: &[Session<S>]) -> u64 {
     sessions.iter().filter(|session| session.state() == HoldState::Lost).count() as u64
 }

@@ -20,7 +20,6 @@ pub(super) struct Servers {
     pub(super) unknown: Vec<u64>,
 }
 
-/// The usage at one time.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     at: Instant,

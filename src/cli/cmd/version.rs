@@ -22,7 +22,6 @@ struct Versions {
 /// The name of the protocol, and its lowest and highest version in this program.
 const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", rpc::PROTOCOL_MIN, rpc::PROTOCOL_MAX);
 
-/// Prints the versions.
 pub(in crate::cli) fn run(output: &Output) -> Result<u8, Failure> {
     let (protocol, protocol_min, protocol_max) = PROTOCOL;
     let (version, profile) = (env!("CARGO_PKG_VERSION"), env!("LOCKKEEPER_PROFILE"));

@@ -78,7 +78,6 @@ pub(super) fn start(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> Joi
 /// One client of the drill.
 pub(super) struct Party {
     pub(super) journal: Arc<Journal>,
-    /// Index of the client.
     pub(super) client: usize,
     pub(super) connection: Client,
 }

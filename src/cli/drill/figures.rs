@@ -9,7 +9,6 @@ use crate::cli::text::ms;
 /// Upper ends of the classes of a histogram, in milliseconds. The last class has no end.
 pub(super) const CLASSES_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000];
 
-/// The gap after one fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Gap {
     /// The longest time without a grant to any contender.

@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use crate::clock::{Clock, Instant, SystemClock, micros};
 use crate::model::{FencingToken, Mode};
 
-/// A lock of the drill.
 #[derive(Debug, Clone)]
 pub(super) struct LockInfo {
     pub(super) name: String,
@@ -20,21 +19,17 @@ pub(super) struct LockInfo {
 /// One hold, as its holder observed it.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
-    /// Index of the lock.
     pub(super) lock: usize,
-    /// Index of the client.
     pub(super) client: usize,
     pub(super) mode: Mode,
     pub(super) token: FencingToken,
     /// When the request was sent.
     pub(super) asked_us: u64,
-    /// When the grant was received.
     pub(super) granted_us: u64,
     /// When the holder released the lock or could no longer be sure of it; `None` while it holds.
     pub(super) ended_us: Option<u64>,
 }
 
-/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -46,7 +41,6 @@ pub(super) enum Kind {
     All,
     /// SIGTERM to one node.
     Stop,
-    /// A transfer of leadership.
     Transfer,
 }
 
@@ -108,7 +102,6 @@ pub(super) struct Broken {
     pub(super) detail: String,
 }
 
-/// What a node does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeState {
     Up,
@@ -116,11 +109,9 @@ pub(super) enum NodeState {
     Paused,
 }
 
-/// All that was observed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timeline {
     pub(super) locks: Vec<LockInfo>,
-    /// Names of the clients.
     pub(super) clients: Vec<String>,
     /// Number of clients, the first ones, that contend all the time.
     pub(super) contenders: usize,
@@ -134,7 +125,6 @@ pub(super) struct Timeline {
     pub(super) lost_sessions: u64,
     /// Broken promises that a client observed directly.
     pub(super) broken: Vec<Broken>,
-    /// When the drill ended.
     pub(super) ended_us: u64,
 }
 
@@ -205,7 +195,6 @@ impl Journal {
         let _ = self.served.subscribe().wait_for(|served| served.iter().all(|asked| at_us < *asked)).await;
     }
 
-    /// Returns the timeline up to now.
     pub(super) fn finish(&self) -> Timeline {
         let mut timeline = self.lock().clone();
         timeline.ended_us = self.now();

@@ -70,7 +70,6 @@ async fn look(rounds: u32, journal: Arc<Journal>, client: Client, bar: ProgressB
     }
 }
 
-/// The lines of the view.
 fn view(timeline: &Timeline, rounds: u32, now_us: u64) -> String {
     let fault = timeline.faults.last();
     let round = fault.map_or(1, |fault| fault.round);

@@ -16,7 +16,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::faults;
 use crate::service::ErrorCode;
 
-/// Ids of the nodes.
 pub(super) const IDS: [u64; 3] = [1, 2, 3];
 
 /// Ports below the range from which systems take the ports of outgoing connections, so that a node finds its port free

@@ -53,7 +53,6 @@ impl Page<'_> {
     }
 }
 
-/// The lane of a node.
 struct Lane {
     name: String,
     y: u64,
@@ -71,7 +70,6 @@ struct Mark {
     title: String,
 }
 
-/// The ribbon of a lock.
 struct Ribbon {
     name: String,
     y: u64,
@@ -88,7 +86,6 @@ struct Owner {
     path: String,
 }
 
-/// The gap after a fault.
 struct GapMark {
     x: String,
     width: String,
@@ -97,7 +94,6 @@ struct GapMark {
     y: u64,
 }
 
-/// Returns the page.
 pub(super) fn page(timeline: &Timeline, report: &Report) -> Result<String, askama::Error> {
     let width = WIDTH_MIN.max(timeline.ended_us * SECOND_WIDTH / 1_000_000);
     let scale = Scale { width, ended_us: timeline.ended_us.max(1) };

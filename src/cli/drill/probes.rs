@@ -30,7 +30,6 @@ struct Held {
 }
 
 impl Kept {
-    /// Takes the lock.
     pub(super) async fn take(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> Result<Self, Failure> {
         let party = |client| Party { journal: Arc::clone(journal), client, connection: connect() };
         let (holder, rival) = (party(HOLDER), party(RIVAL));

@@ -8,12 +8,9 @@ use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::limits::DRILL_LISTED_MAX;
 
-/// The report of a drill.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Whether every promise was kept.
     pub(super) kept: bool,
-    /// The result in one sentence.
     pub(super) sentence: String,
     pub(super) elapsed_ms: u64,
     pub(super) clients: usize,
@@ -42,7 +39,6 @@ pub(super) struct KindGaps {
     pub(super) classes: Vec<Class>,
 }
 
-/// A class of a histogram.
 #[derive(Debug, Serialize)]
 pub(super) struct Class {
     /// Upper end of the class; null for the last one.
@@ -50,7 +46,6 @@ pub(super) struct Class {
     pub(super) count: u64,
 }
 
-/// One fault and its gap.
 #[derive(Debug, Serialize)]
 pub(super) struct FaultGap {
     #[serde(flatten)]
@@ -92,7 +87,6 @@ impl Report {
         }
     }
 
-    /// Prints the report as text.
     pub(super) fn print(&self, output: &Output) -> Result<(), Failure> {
         output.line(&self.sentence)?;
         output.line("")?;

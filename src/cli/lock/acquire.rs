@@ -14,14 +14,12 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::{Parent, Place};
 use crate::service::{ErrorCode, LockService};
 
-/// The held locks and their session.
 #[derive(Debug)]
 pub(super) struct Held<S: LockService> {
     pub(super) session: Session<S>,
     pub(super) guard: SetGuard,
 }
 
-/// The request and its owner.
 pub(super) struct Asking<'a> {
     pub(super) order: &'a Order,
     pub(super) owner: &'a str,
@@ -34,7 +32,6 @@ pub(super) struct Asking<'a> {
 /// Why the lock is not held.
 #[derive(Debug)]
 pub(super) enum NotHeld {
-    /// The request failed.
     Failed(Failure),
     /// This signal ended the wait.
     Withdrawn(Signal),

@@ -31,9 +31,7 @@ pub(super) const GOODBYE: &str = "goodbye";
 pub(super) enum News {
     /// The command runs as this process, which leads a group with the same id.
     Started(Pid),
-    /// The command was stopped by this signal.
     Stopped(Signal),
-    /// The command ended.
     Ended(Ended),
     /// Another process that the command left behind has ended.
     OrphanEnded,

@@ -48,7 +48,6 @@ fn parse(stat: &str) -> Option<Process> {
     Some(Process { pid: Pid::from_raw(pid.parse().ok()?)?, name: name.to_owned(), zombie, parent, group })
 }
 
-/// Returns the living processes of a group.
 pub(super) fn of_group(leader: Pid) -> Vec<Process> {
     let group = leader.as_raw_nonzero().get();
     all().into_iter().filter(|process| process.group == group && !process.zombie).collect()

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::orders::Ended;
 
-/// The outcome of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct RunResult {
     /// Whether the lock was held at some time.

@@ -23,7 +23,6 @@ impl Terminal {
         Some(Self { file, modes })
     }
 
-    /// Whether this group is in the foreground.
     #[must_use]
     pub(super) fn is_foreground(&self, group: Pid) -> bool {
         tcgetpgrp(&self.file).is_ok_and(|foreground| foreground == group)

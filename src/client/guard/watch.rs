@@ -46,7 +46,6 @@ impl HoldRef {
         }
     }
 
-    /// Returns the command that releases the hold.
     pub(crate) fn release(&self) -> SessionCommand {
         SessionCommand::Release(self.hold.clone(), self.session.state.draw())
     }
@@ -64,7 +63,6 @@ impl HoldRef {
         self.session.state.holds.stop_caching(&self.hold);
     }
 
-    /// Returns a command that changes the hold.
     pub(crate) fn change(&self, change: HoldChange) -> SessionCommand {
         self.stop_caching();
         SessionCommand::Change(self.hold.clone(), self.session.state.draw(), change)

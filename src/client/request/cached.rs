@@ -19,7 +19,6 @@ use crate::clock::Instant;
 use crate::model::{Access, LockName, SmallMap};
 use crate::service::LockService;
 
-/// Acquires a cached hold.
 pub(crate) async fn acquire_cached<S: LockService>(
     source: SessionSource<S>,
     name: LockName,

@@ -24,7 +24,6 @@ use crate::model::{
 };
 use crate::service::{Call, ClaimRef, LockService, ServiceError};
 
-/// The session of a request.
 pub(crate) enum SessionSource<S: LockService> {
     /// The session that the request was made from.
     Own(Session<S>),
@@ -209,7 +208,6 @@ impl<S: LockService> PendingAcquire<S> {
 }
 
 impl Acquired {
-    /// Returns the guard of the requested lock.
     pub(crate) fn guard(mut self, name: LockName) -> Result<LockGuard, ClientError> {
         let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
         let grant = granted(outcome, &name, self.ahead.take())?;

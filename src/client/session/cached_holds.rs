@@ -33,7 +33,6 @@ pub(crate) struct CachedHolds {
     tokens: BTreeMap<FencingToken, LockName>,
     /// Number of idle holds in the table.
     idle: usize,
-    /// The last ticket.
     tickets: u64,
     /// Until when a use may take a hold without a message; `None` without a renewal since the last attach.
     fresh_until: Option<Instant>,
@@ -91,7 +90,6 @@ struct Waiter {
 }
 
 impl Kept {
-    /// Creates the state of the next use.
     fn next_use(self, name: &LockName) -> Arc<Hold> {
         let grant = Grant { token: self.token, deadline: None, ends: None, waited_ms: 0 };
         Arc::new(Hold::new(name.clone(), &grant, None, None).kept_as(self.granted))

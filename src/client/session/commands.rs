@@ -25,9 +25,7 @@ pub(crate) type Drawn = (u64, u64);
 pub(crate) enum SessionCommand {
     /// Withdraw an acquire or an upgrade, regardless of its outcome.
     Cancel(u64),
-    /// Release a hold.
     Release(Arc<Hold>, Drawn),
-    /// Change a hold.
     Change(Arc<Hold>, Drawn, HoldChange),
 }
 

@@ -107,7 +107,6 @@ impl HoldTable {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the hold of a new guard.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         let mut table = self.table();
         table.apply_early(hold);
@@ -136,7 +135,6 @@ impl HoldTable {
         !self.caches() && !self.releases_cached.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether the session had a cached hold.
     pub(crate) fn caches(&self) -> bool {
         self.releases_cached.load(Ordering::Relaxed)
     }

@@ -56,7 +56,6 @@ pub(crate) struct Turn {
     pub(crate) attempt: u64,
 }
 
-/// State of the last attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastAttempt {
     Answered,
@@ -67,7 +66,6 @@ enum LastAttempt {
 
 /// An answered or failed attempt to extend the session.
 struct Attempted {
-    /// Number of the attempt.
     attempt: u64,
     sent: Instant,
     answer: Result<Reply, ServiceError>,
@@ -79,7 +77,6 @@ enum Ending {
     Unreferenced,
     /// A caller closes the session and waits for the answer.
     Closed(oneshot::Sender<Result<(), ServiceError>>),
-    /// The session was lost.
     Lost(SessionEnd),
     /// The client leaves the session to the next one. With a duration, its stream broke.
     #[cfg(feature = "cli")]

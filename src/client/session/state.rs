@@ -20,9 +20,7 @@ use crate::service::{Call, Proof};
 /// How a session ended, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
-    /// The client closed it.
     Closed,
-    /// The cluster reported its end.
     Reported(EndReason),
     /// The client's own deadline passed.
     Expired,
@@ -89,7 +87,6 @@ impl RequestNumbers {
     }
 }
 
-/// The shared state of one session.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(crate) clock: Arc<dyn Clock>,

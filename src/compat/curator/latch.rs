@@ -26,7 +26,6 @@ pub struct LeaderLatch<S: LockService> {
     task: JoinSet<()>,
 }
 
-/// The state of a candidate.
 #[derive(Debug, Clone)]
 enum CandidateState {
     /// The candidate was not started, or was closed.

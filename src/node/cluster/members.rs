@@ -30,7 +30,6 @@ type MemberStates = BTreeMap<u64, MemberState>;
 enum Plan {
     /// Nothing: the change was made before.
     Nothing,
-    /// A membership change of Raft.
     Make(MembershipChange),
 }
 

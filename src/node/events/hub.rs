@@ -64,7 +64,6 @@ enum Batch {
 const BATCH: usize = 256;
 
 impl Hub {
-    /// Creates a hub without events.
     pub(in crate::node) fn new() -> Self {
         let floor = Position::default();
         Self {

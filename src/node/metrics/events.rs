@@ -10,7 +10,6 @@ use crate::config::{LockClass, MetricsLabels};
 use crate::model::{EndReason, Event, EventKind, Subject};
 use crate::telemetry::{OTHER, Series};
 
-/// Counters of events.
 pub(super) struct EventMetrics {
     sessions_opened: Counter,
     sessions_ended: SessionsEnded,
@@ -41,7 +40,6 @@ impl EventMetrics {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the events of an entry.
     pub(super) fn count(&self, events: &[Event]) {
         if events.is_empty() {
             return;
@@ -65,7 +63,6 @@ impl EventMetrics {
     }
 }
 
-/// Counts an event of a lock.
 fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
     let (reason, held_ms) = match kind {
         EventKind::Queued { .. } => return of.waits.increment(1),

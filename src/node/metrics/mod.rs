@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::machine::Applied;
 use crate::telemetry::Series;
 
-/// The metrics of one node.
 pub(super) struct Metrics {
     events: EventMetrics,
     pub(super) refusals: Refusals,

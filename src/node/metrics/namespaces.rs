@@ -52,7 +52,6 @@ impl NamespaceSeries {
     }
 }
 
-/// The series of all namespaces.
 pub(super) struct Namespaces {
     series: Series,
     /// The namespaces with their own series; empty for the first ones that are seen.
@@ -63,7 +62,6 @@ pub(super) struct Namespaces {
     slots: Vec<NamespaceSeries>,
 }
 
-/// Sizes by the place of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Tally(Vec<NamespaceSizes>);
 
@@ -83,7 +81,6 @@ impl Namespaces {
         new
     }
 
-    /// Returns the series of a namespace.
     pub(super) fn of(&mut self, namespace: &Namespace) -> &NamespaceSeries {
         let place = self.place(namespace);
         &self.slots[place]

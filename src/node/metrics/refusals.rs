@@ -46,7 +46,6 @@ impl Refusals {
         }
     }
 
-    /// Counts an answer that is an error.
     pub(in crate::node) fn of_answer<T>(&self, answer: &Result<T, ServiceError>) {
         if let Err(error) = answer {
             self.count(error.word());

@@ -77,7 +77,6 @@ impl<T> Lane<T> {
         self.waiting.drain(..calls).collect()
     }
 
-    /// Takes all calls.
     pub(super) fn take_all(&mut self) -> vec::IntoIter<Waiting<T>> {
         self.take(self.waiting.len()).into_iter()
     }

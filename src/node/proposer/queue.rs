@@ -20,7 +20,6 @@ use crate::service::{LeaderHint, NotSent, RenewalCall, ServiceError, Source};
 /// The contents of one entry.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Batch {
-    /// Log time of the entry.
     pub(in crate::node) stamp: LogTime,
     /// Renewals, oldest first.
     pub(in crate::node) renewals: Vec<Waiting<Renewal>>,
@@ -149,7 +148,6 @@ impl ProposalQueue {
         self.opened.subscribe()
     }
 
-    /// Whether the queue is open now.
     pub(in crate::node) fn is_open(&self) -> bool {
         *self.opened.borrow()
     }

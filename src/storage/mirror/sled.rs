@@ -43,7 +43,6 @@ fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
     }
 }
 
-/// A change of one record.
 pub(super) type Change = (Bytes, Option<Bytes>);
 
 /// Handles of sled. When the last one is dropped, sled syncs the file, and panics if that fails.
@@ -53,7 +52,6 @@ struct Sled {
     db: sled::Db,
 }
 
-/// An open mirror.
 pub(in crate::storage) struct Mirror {
     sled: DropCaught<Sled>,
     /// sled's one file, for fdatasync.

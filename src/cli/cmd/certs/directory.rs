@@ -19,7 +19,6 @@ const REPLACED: &str = "replaced.txt";
 /// The name with which `--renew` means all certificates.
 const ALL: &str = "all";
 
-/// A certificate in the directory.
 pub(super) struct Listed {
     /// Name of its files, without the extension.
     pub(super) name: String,
@@ -29,7 +28,6 @@ pub(super) struct Listed {
     pub(super) hosts: Vec<String>,
     /// End of its validity, in seconds since 1970.
     pub(super) ends: u64,
-    /// Whether this run made it.
     pub(super) made: bool,
     /// Whether the list of refused certificates has it.
     pub(super) refused: bool,
@@ -107,7 +105,6 @@ impl CertsDir {
         of_node.map(|(.., described)| &described.hosts[..])
     }
 
-    /// Returns the newest authority.
     pub(super) fn authority(&self, cluster: &str) -> Result<Authority, Failure> {
         let path = self.file(AUTHORITY, "key");
         if !path.exists() {
