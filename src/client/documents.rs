@@ -42,19 +42,19 @@ impl<S: LockService> Client<S> {
     /// the first grant.
     pub async fn grab(&self, name: &str, new: NewDocument) -> Result<Grabbed, ClientError> {
         let grab = self.new_document(name, new, None)?;
-        self.grabbed(DocumentCommand::Grab(grab)).await
+        self.grabbed(grab.lock.name.clone(), DocumentCommand::Grab(grab)).await
     }
 
     /// Takes a lock whose document is free or still has the `ts` that the caller saw.
     pub async fn overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
         let grab = self.new_document(name, new, Some(seen))?;
-        self.grabbed(DocumentCommand::Grab(grab)).await
+        self.grabbed(grab.lock.name.clone(), DocumentCommand::Grab(grab)).await
     }
 
     /// Turns a prepared document into a held one. A repetition has no further effect.
     pub async fn confirm(&self, name: &str, ts: DocumentId) -> Result<Grabbed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        self.grabbed(DocumentCommand::Confirm { lock, ts }).await
+        self.grabbed(lock.name.clone(), DocumentCommand::Confirm { lock, ts }).await
     }
 
     /// Frees the documents with this `ts`, or only the one with this name. Returns how many were held; zero is not an
@@ -138,24 +138,14 @@ impl<S: LockService> Client<S> {
         Ok(grab)
     }
 
-    async fn grabbed(&self, command: DocumentCommand) -> Result<Grabbed, ClientError> {
-        let name = match &command {
-            DocumentCommand::Grab(grab) => Some(grab.lock.name.clone()),
-            DocumentCommand::Confirm { lock, .. } => Some(lock.name.clone()),
-            DocumentCommand::Unlock { .. }
-            | DocumentCommand::UnlockAll { .. }
-            | DocumentCommand::Ping { .. }
-            | DocumentCommand::StopPing { .. }
-            | DocumentCommand::RemoveExpired { .. }
-            | DocumentCommand::SwapValue { .. } => None,
-        };
+    async fn grabbed(&self, lock: LockName, command: DocumentCommand) -> Result<Grabbed, ClientError> {
         let Reply { index, stamp, outcome, .. } = self.change(command).await?;
         #[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to a grab")]
-        match (outcome, name) {
-            (Outcome::Granted(grant), _) => Ok(Grabbed { token: grant.token, at: stamp, index }),
-            (Outcome::HoldEnded { reason }, Some(lock)) => Err(ClientError::HoldEnded { lock, reason }),
-            (Outcome::Withdrawn, Some(lock)) => Err(ClientError::NotAcquired { lock, holder: None, closed: None }),
-            (other, _) => Err(ClientError::unexpected(other)),
+        match outcome {
+            Outcome::Granted(grant) => Ok(Grabbed { token: grant.token, at: stamp, index }),
+            Outcome::HoldEnded { reason } => Err(ClientError::HoldEnded { lock, reason }),
+            Outcome::Withdrawn => Err(ClientError::NotAcquired { lock, holder: None, closed: None }),
+            other => Err(ClientError::unexpected(other)),
         }
     }
 

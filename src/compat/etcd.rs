@@ -11,7 +11,6 @@
 //!   session.
 //! - etcd compares `IsOwner` in a transaction. Here a fencing token replaces it, which the resource itself can check.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::client::{self, Client, ClientError, HoldState, Leader, LockGuard, Observer};
@@ -56,6 +55,7 @@ impl From<ClientError> for EtcdError {
 }
 
 /// A session that is kept alive. Its mutexes and elections end with it.
+#[derive(Debug)]
 pub struct Session<S: LockService> {
     session: client::Session<S>,
 }
@@ -84,6 +84,7 @@ impl<S: LockService> Session<S> {
 }
 
 /// A mutex under a prefix. Dropping it unlocks it.
+#[derive(Debug)]
 pub struct Mutex<S: LockService> {
     session: client::Session<S>,
     prefix: String,
@@ -142,6 +143,7 @@ fn held(guard: Option<&LockGuard>) -> Option<FencingToken> {
 }
 
 /// An election under a prefix, for one candidate. Dropping it resigns.
+#[derive(Debug)]
 pub struct Election<S: LockService> {
     session: client::Session<S>,
     prefix: String,
@@ -210,23 +212,5 @@ impl<S: LockService> Election<S> {
     #[must_use]
     pub fn rev(&self) -> Option<FencingToken> {
         held(self.guard.as_ref())
-    }
-}
-
-impl<S: LockService> fmt::Debug for Session<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("lease", &self.lease()).finish_non_exhaustive()
-    }
-}
-
-impl<S: LockService> fmt::Debug for Mutex<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex").field("key", &self.key()).finish_non_exhaustive()
-    }
-}
-
-impl<S: LockService> fmt::Debug for Election<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("key", &self.key()).finish_non_exhaustive()
     }
 }

@@ -11,7 +11,6 @@
 //! - A request whose answer was lost is repeated with the same request number, so it is never in the queue twice.
 //! - A new session inherits nothing from an old one, even while the old one still seems to hold the lock.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::Participant;
@@ -30,6 +29,7 @@ enum Order {
 }
 
 /// A lock under a path, for one client. Dropping it releases the lock.
+#[derive(Debug)]
 pub struct WriteLock<S: LockService> {
     session: Session<S>,
     path: String,
@@ -127,11 +127,5 @@ fn in_time(entered: Result<FencingToken, ClientError>) -> Result<Option<FencingT
         Ok(token) => Ok(Some(token)),
         Err(ClientError::NotAcquired { .. }) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-impl<S: LockService> fmt::Debug for WriteLock<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteLock").field("path", &self.path).field("id", &self.id()).finish_non_exhaustive()
     }
 }

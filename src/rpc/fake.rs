@@ -30,7 +30,7 @@ type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 ///   wait returns several times. `late…` is not answered until [`Fake::grant`], and `stuck…` never. `full…` is
 ///   overloaded, `lost…` has an unknown outcome, and `forbidden…` and `held…` are refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Fake {
     asked: mpsc::UnboundedSender<Call>,
     granted: Arc<watch::Sender<bool>>,

@@ -15,6 +15,7 @@ mod member_change;
 mod server_info;
 mod status;
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub use status::{NodeStatus, Role, STATES_DIFFER, Status};
 ///
 /// - Every method answers from the leader, no matter which node or endpoint receives the call.
 /// - Dropping a returned future discards the answer, not the command: it may still be applied.
-pub trait LockService: Clone + Send + Sync + 'static {
+pub trait LockService: Clone + Debug + Send + Sync + 'static {
     /// Puts a command through the log and returns its outcome. An acquire that has to wait returns
     /// [`Queued`](crate::model::Outcome::Queued) at once; [`wait_outcome`](Self::wait_outcome) returns its final
     /// outcome.

@@ -12,7 +12,7 @@ use lockkeeper::service::{
 use tokio::sync::watch;
 
 /// One of the backends. The suite and the client are compiled once for this type, instead of once for each backend.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) enum Backend {
     Embedded(Node),
     Remote(RemoteService),

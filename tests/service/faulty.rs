@@ -10,14 +10,14 @@ use lockkeeper::service::{
 use tokio::sync::{Notify, watch};
 
 /// A lock service with faults. Clones share their faults.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Faulty<S> {
     inner: S,
     faults: Arc<Faults>,
 }
 
 /// The faults of a [`Faulty`] service.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Whether renewals and attaches are neither forwarded nor answered.
     pub(crate) ignores_renewals: AtomicBool,

@@ -91,6 +91,12 @@ pub(super) struct Fake {
     inner: Arc<Mutex<Inner>>,
 }
 
+impl std::fmt::Debug for Fake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a fake service")
+    }
+}
+
 struct Inner {
     /// The delay of a call to the service, and of its answer.
     ways: (Duration, Duration),

@@ -1,6 +1,5 @@
 //! A connection to one namespace with one session.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,10 +11,12 @@ use crate::service::LockService;
 /// A connection to one namespace, with one session for all its locks. Clones are the same connection.
 ///
 /// The next call replaces a session that was lost; the holds of the lost session stay lost.
+#[derive(Debug)]
 pub struct CuratorFramework<S: LockService> {
     connection: Arc<Connection<S>>,
 }
 
+#[derive(Debug)]
 struct Connection<S: LockService> {
     client: Client<S>,
     session_timeout: Option<Duration>,
@@ -115,12 +116,6 @@ impl<S: LockService> CuratorFramework<S> {
 impl<S: LockService> Clone for CuratorFramework<S> {
     fn clone(&self) -> Self {
         Self { connection: self.connection.clone() }
-    }
-}
-
-impl<S: LockService> fmt::Debug for CuratorFramework<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CuratorFramework").field("client", &self.connection.client).finish_non_exhaustive()
     }
 }
 

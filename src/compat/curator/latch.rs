@@ -1,6 +1,5 @@
 //! The leader latch: one of many candidates leads until it is closed.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::service::{Advice, LockService};
 /// the leadership with its session, it becomes a candidate again with a new session. Dropping the latch closes it.
 ///
 /// The next leader is the candidate that has waited longest. In Curator it can be any candidate.
+#[derive(Debug)]
 pub struct LeaderLatch<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
@@ -210,10 +210,4 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 /// Whether the error is the end of a session or hold, after which the candidate continues.
 fn is_end(error: &ClientError) -> bool {
     matches!(error, ClientError::SessionLost { .. } | ClientError::HoldEnded { .. })
-}
-
-impl<S: LockService> fmt::Debug for LeaderLatch<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderLatch").field("path", &self.path).field("id", &self.id).finish_non_exhaustive()
-    }
 }

@@ -1,12 +1,12 @@
 //! A mutex that is acquired for a scope, so that a mutex that was not acquired cannot be released by mistake.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::{CuratorError, InterProcessMutex, Task};
 use crate::service::LockService;
 
 /// One acquisition of a mutex. Dropping it releases the mutex.
+#[derive(Debug)]
 #[must_use = "dropping it releases the mutex"]
 pub struct Locker<S: LockService> {
     mutex: InterProcessMutex<S>,
@@ -50,11 +50,5 @@ impl<S: LockService> Drop for Locker<S> {
         if self.owed == Owed::Release {
             drop(self.mutex.pop(&self.task));
         }
-    }
-}
-
-impl<S: LockService> fmt::Debug for Locker<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locker").field("mutex", &self.mutex).field("task", &self.task).finish_non_exhaustive()
     }
 }

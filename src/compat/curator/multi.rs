@@ -1,6 +1,5 @@
 //! Several locks that are used as one.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use crate::service::LockService;
 /// acquires them one by one, each with the whole wait, and releases them again if one cannot be acquired.
 ///
 /// The lock is not reentrant: a second acquire is refused. Clones are the same lock.
+#[derive(Debug)]
 pub struct InterProcessMultiLock<S: LockService> {
     curator: CuratorFramework<S>,
     paths: Arc<[String]>,
@@ -74,11 +74,5 @@ impl<S: LockService> Clone for InterProcessMultiLock<S> {
     fn clone(&self) -> Self {
         let (paths, owner, held) = (self.paths.clone(), self.owner.clone(), self.held.clone());
         Self { curator: self.curator.clone(), paths, owner, held }
-    }
-}
-
-impl<S: LockService> fmt::Debug for InterProcessMultiLock<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessMultiLock").field("paths", &self.paths).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! The reentrant read-write lock: many readers or one writer.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,10 +20,12 @@ use crate::service::LockService;
 ///   [`upgrade`](Self::upgrade).
 /// - Clones are the same lock. When the lock and all values of its sides are dropped, the holds of its tasks are
 ///   released.
+#[derive(Debug)]
 pub struct InterProcessReadWriteLock<S: LockService> {
     both: Arc<Both<S>>,
 }
 
+#[derive(Debug)]
 struct Both<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
@@ -35,7 +36,7 @@ const BUSY: &str = "another call of the same task is in progress";
 
 /// The acquisitions of one task. It has a hold while one of the counts is above zero, except while a call changes the
 /// hold.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Entered {
     hold: Option<LockGuard>,
     writes: u32,
@@ -45,6 +46,7 @@ struct Entered {
 }
 
 /// One side of a read-write lock: the exclusive lock of writers or the shared lock of readers.
+#[derive(Debug)]
 pub struct ReadWriteMutex<S: LockService> {
     both: Arc<Both<S>>,
     side: Side,
@@ -304,20 +306,5 @@ impl<S: LockService> Drop for Changing<'_, S> {
 impl<S: LockService> Clone for InterProcessReadWriteLock<S> {
     fn clone(&self) -> Self {
         Self { both: self.both.clone() }
-    }
-}
-
-impl<S: LockService> fmt::Debug for InterProcessReadWriteLock<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessReadWriteLock").field("path", &self.both.path).finish_non_exhaustive()
-    }
-}
-
-impl<S: LockService> fmt::Debug for ReadWriteMutex<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadWriteMutex")
-            .field("path", &self.both.path)
-            .field("side", &self.side)
-            .finish_non_exhaustive()
     }
 }

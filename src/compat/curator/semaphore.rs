@@ -1,6 +1,5 @@
 //! The semaphore: a limited number of leases at the same time.
 
-use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::service::LockService;
 /// - Several leases are granted together or not at all: two clients that each want three of four leases never hold two
 ///   each. Leases are returned one by one.
 /// - The cluster stores the limit. A client that gives another limit is refused.
+#[derive(Debug)]
 pub struct InterProcessSemaphoreV2<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
@@ -159,6 +159,7 @@ impl SemaphoreLease {
 }
 
 /// The number of leases of a semaphore, stored in the cluster for all its clients.
+#[derive(Debug)]
 pub struct SharedCount<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
@@ -179,17 +180,5 @@ impl<S: LockService> SharedCount<S> {
     /// The current count; `None` if none was set and no client uses the semaphore.
     pub async fn count(&self) -> Result<Option<u32>, CuratorError> {
         Ok(self.curator.client().inspect(&self.path).await?.value.limit)
-    }
-}
-
-impl<S: LockService> fmt::Debug for InterProcessSemaphoreV2<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessSemaphoreV2").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-impl<S: LockService> fmt::Debug for SharedCount<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedCount").field("path", &self.path).finish_non_exhaustive()
     }
 }

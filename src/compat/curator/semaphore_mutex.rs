@@ -1,6 +1,5 @@
 //! The mutex that is not reentrant. Every task that has the value may release it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use crate::service::LockService;
 
 /// A mutex that is not reentrant: a second acquire waits until its time is over, or until another task releases the
 /// mutex through the same value or a clone. It is fair. Clones are the same mutex.
+#[derive(Debug)]
 pub struct InterProcessSemaphoreMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,
@@ -87,11 +87,5 @@ impl<S: LockService> Clone for InterProcessSemaphoreMutex<S> {
     fn clone(&self) -> Self {
         let (path, owner, lease) = (self.path.clone(), self.owner.clone(), self.lease.clone());
         Self { curator: self.curator.clone(), path, owner, lease }
-    }
-}
-
-impl<S: LockService> fmt::Debug for InterProcessSemaphoreMutex<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterProcessSemaphoreMutex").field("path", &self.path).finish_non_exhaustive()
     }
 }

@@ -10,14 +10,14 @@ use lockkeeper::service::{
 use tokio::sync::{Notify, watch};
 
 /// A lock service that counts and pauses. Clones share their state.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Probe<S> {
     inner: S,
     seen: Arc<Seen>,
 }
 
 /// The counts and switches of a [`Probe`].
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// The number of commands and queries.
     pub(crate) requests: AtomicU64,
