@@ -24,11 +24,8 @@ from .core.settings import (
     Duration,
     LockOptions,
     Settings,
-    election_request,
-    lock_request,
     maybe_ms,
     maybe_ns,
-    permits_request,
     to_ns,
 )
 from .core.watch import begin_watch
@@ -37,43 +34,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _AsyncSessions:
+class _AsyncSessions(base.BaseSessions[AsyncLock]):
     """Makes locks, and acquires them in a session."""
 
     def __init__(self, settings: Settings, tasks: Tasks) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._tasks = tasks
 
     async def acquire(self, request: claim.LockRequest) -> AsyncHold:
         """Acquires what a lock asks for."""
         session = await self._session()
         return AsyncHold(await self._tasks.run(claim.acquire(session, request, self._settings.metadata)), self._tasks)
-
-    def lock(self, *names: str, wait: Duration | None = None, **options: Unpack[LockOptions]) -> AsyncLock:
-        """Returns a lock, or with several names a set that is granted together or not at all.
-
-        `wait` is in seconds: 0 does not wait, and None waits as long as the session lives. `LockOptions` describes the
-        other options.
-        """
-        return AsyncLock(self.acquire, lock_request(names, wait, **options))
-
-    def semaphore(
-        self,
-        name: str,
-        *,
-        permits: int = 1,
-        limit: int | None = None,
-        wait: Duration | None = None,
-        **options: Unpack[LockOptions],
-    ) -> AsyncLock:
-        """Returns permits of a semaphore. The first request of a semaphore must name its limit."""
-        return AsyncLock(self.acquire, permits_request(lock_request((name,), wait, **options), permits, limit))
-
-    def elect(
-        self, name: str, value: str | None = None, *, wait: Duration | None = None, **options: Unpack[LockOptions]
-    ) -> AsyncLock:
-        """Returns an election as a lock: its holder leads, and every client can read its value."""
-        return AsyncLock(self.acquire, election_request(lock_request((name,), wait, **options), value))
 
     @overload
     def locked(
@@ -110,6 +81,9 @@ class _AsyncSessions:
             return call
 
         return decorate
+
+    def _lock(self, request: claim.LockRequest) -> AsyncLock:
+        return AsyncLock(self.acquire, request)
 
     async def _session(self) -> SessionState:
         raise NotImplementedError

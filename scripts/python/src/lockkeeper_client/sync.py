@@ -23,11 +23,8 @@ from .core.settings import (
     Duration,
     LockOptions,
     Settings,
-    election_request,
-    lock_request,
     maybe_ms,
     maybe_ns,
-    permits_request,
     to_ns,
 )
 from .core.watch import begin_watch
@@ -36,45 +33,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Sessions:
+class _Sessions(base.BaseSessions[Lock]):
     """Makes locks, and acquires them in a session."""
 
     def __init__(self, settings: Settings, threads: Threads) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._threads = threads
 
     def acquire(self, request: claim.LockRequest) -> Hold:
         """Acquires what a lock asks for."""
         state = self._threads.run(claim.acquire(self._session(), request, self._settings.metadata))
         return Hold(state, self._threads)
-
-    def lock(self, *names: str, wait: Duration | None = None, **options: Unpack[LockOptions]) -> Lock:
-        """Returns a lock, or with several names a set that is granted together or not at all.
-
-        `wait` is in seconds: 0 does not wait, and None waits as long as the session lives. `LockOptions` describes the
-        other options.
-        """
-        return Lock(self.acquire, lock_request(names, wait, **options))
-
-    def semaphore(
-        self,
-        name: str,
-        *,
-        permits: int = 1,
-        limit: int | None = None,
-        wait: Duration | None = None,
-        **options: Unpack[LockOptions],
-    ) -> Lock:
-        """Returns permits of a semaphore. The first request of a semaphore must name its limit."""
-        request = lock_request((name,), wait, **options)
-        return Lock(self.acquire, permits_request(request, permits, limit))
-
-    def elect(
-        self, name: str, value: str | None = None, *, wait: Duration | None = None, **options: Unpack[LockOptions]
-    ) -> Lock:
-        """Returns an election as a lock: its holder leads, and every client can read its value."""
-        request = lock_request((name,), wait, **options)
-        return Lock(self.acquire, election_request(request, value))
 
     @overload
     def locked(
@@ -111,6 +80,9 @@ class _Sessions:
             return call
 
         return decorate
+
+    def _lock(self, request: claim.LockRequest) -> Lock:
+        return Lock(self.acquire, request)
 
     def _session(self) -> SessionState:
         raise NotImplementedError

@@ -2,13 +2,53 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, Unpack
 
+from .claim import LockRequest
 from .errors import LockLost, Unavailable
 from .holds import HoldState, OnAsked, OnLost
 from .lease import LeaseState
 from .link import Answer, Link
+from .settings import Duration, LockOptions, Settings, election_request, lock_request, permits_request
 from .steps import Steps
+
+L = TypeVar("L")
+
+
+class BaseSessions(Generic[L]):
+    """Makes locks, sets, semaphores and elections."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def lock(self, *names: str, wait: Duration | None = None, **options: Unpack[LockOptions]) -> L:
+        """Returns a lock, or with several names a set that is granted together or not at all.
+
+        `wait` is in seconds: 0 does not wait, and None waits as long as the session lives. `LockOptions` describes the
+        other options.
+        """
+        return self._lock(lock_request(names, wait, **options))
+
+    def semaphore(
+        self,
+        name: str,
+        *,
+        permits: int = 1,
+        limit: int | None = None,
+        wait: Duration | None = None,
+        **options: Unpack[LockOptions],
+    ) -> L:
+        """Returns permits of a semaphore. The first request of a semaphore must name its limit."""
+        return self._lock(permits_request(lock_request((name,), wait, **options), permits, limit))
+
+    def elect(
+        self, name: str, value: str | None = None, *, wait: Duration | None = None, **options: Unpack[LockOptions]
+    ) -> L:
+        """Returns an election as a lock: its holder leads, and every client can read its value."""
+        return self._lock(election_request(lock_request((name,), wait, **options), value))
+
+    def _lock(self, request: LockRequest) -> L:
+        raise NotImplementedError
 
 
 class BaseHold:
