@@ -71,7 +71,7 @@ impl ValidTokens {
         if event.subject.lock() != Some(&self.lock) {
             return None;
         }
-        let (ended, granted) = changes(event);
+        let (ended, granted) = event.tokens();
         if let Some(granted) = granted {
             self.tokens.insert(granted);
             self.next = self.next.max(granted.following());
@@ -81,26 +81,28 @@ impl ValidTokens {
     }
 }
 
-/// The token that an event ended, and the token that it granted.
-fn changes(event: &Event) -> (Option<FencingToken>, Option<FencingToken>) {
-    let token = event.subject.token();
-    match &event.kind {
-        EventKind::Granted { .. } => (None, token),
-        EventKind::Upgraded { from, .. } | EventKind::Resumed { from, .. } | EventKind::HandedOver { from, .. } => {
-            (Some(*from), token)
+impl Event {
+    /// Returns the token that the event ended, and the token that it granted.
+    pub(crate) fn tokens(&self) -> (Option<FencingToken>, Option<FencingToken>) {
+        let token = self.subject.token();
+        match &self.kind {
+            EventKind::Granted { .. } => (None, token),
+            EventKind::Upgraded { from, .. } | EventKind::Resumed { from, .. } | EventKind::HandedOver { from, .. } => {
+                (Some(*from), token)
+            }
+            EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => (token, None),
+            EventKind::Queued { .. }
+            | EventKind::WaitEnded { .. }
+            | EventKind::Downgraded
+            | EventKind::PermitsReturned { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged
+            | EventKind::Recalled
+            | EventKind::LimitChanged { .. }
+            | EventKind::Reopened
+            | EventKind::SessionOpened
+            | EventKind::SessionEnded { .. }
+            | EventKind::LeaderlessGap { .. } => (None, None),
         }
-        EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } => (token, None),
-        EventKind::Queued { .. }
-        | EventKind::WaitEnded { .. }
-        | EventKind::Downgraded
-        | EventKind::PermitsReturned { .. }
-        | EventKind::RevokeRequested { .. }
-        | EventKind::ValueChanged
-        | EventKind::Recalled
-        | EventKind::LimitChanged { .. }
-        | EventKind::Reopened
-        | EventKind::SessionOpened
-        | EventKind::SessionEnded { .. }
-        | EventKind::LeaderlessGap { .. } => (None, None),
     }
 }

@@ -15,7 +15,7 @@ use holds::Holds;
 use order::Arrivals;
 
 use super::{Draft, bytes, link};
-use crate::model::{ChainHash, EventKind, FencingToken, HistoryRecord, LockName, Namespace, Position};
+use crate::model::{ChainHash, FencingToken, HistoryRecord, LockName, Namespace, Position};
 
 /// The summary of a history without a flaw.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl<'a> Seen<'a> {
     fn add(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
         self.whole(record)?;
         let Some(lock) = record.event.subject.lock() else { return Err("it is about no lock".into()) };
-        if let Some(token) = record.event.subject.token().filter(|_| draws(&record.event.kind)) {
+        if let (_, Some(token)) = record.event.tokens() {
             if let Some(newest) = self.newest.filter(|newest| token <= *newest) {
                 return Err(format!(
                     "token {token} of {:?} was granted after token {newest}: it does not grow",
@@ -177,30 +177,5 @@ impl<'a> Seen<'a> {
             to,
             hash,
         })
-    }
-}
-
-/// Whether the record contains a new token.
-fn draws(kind: &EventKind) -> bool {
-    match kind {
-        EventKind::Granted { .. }
-        | EventKind::Upgraded { .. }
-        | EventKind::Resumed { .. }
-        | EventKind::HandedOver { .. } => true,
-        EventKind::Queued { .. }
-        | EventKind::WaitEnded { .. }
-        | EventKind::Released { .. }
-        | EventKind::Expired { .. }
-        | EventKind::Downgraded
-        | EventKind::PermitsReturned { .. }
-        | EventKind::Broken { .. }
-        | EventKind::RevokeRequested { .. }
-        | EventKind::ValueChanged
-        | EventKind::Recalled
-        | EventKind::LimitChanged { .. }
-        | EventKind::Reopened
-        | EventKind::SessionOpened
-        | EventKind::SessionEnded { .. }
-        | EventKind::LeaderlessGap { .. } => false,
     }
 }
