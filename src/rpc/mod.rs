@@ -10,10 +10,10 @@ pub(crate) mod claims;
 mod client;
 mod connect;
 mod convert;
-#[cfg(test)]
-mod fake;
 mod naming;
 mod server;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "cli")]
 pub(crate) use background::Tasks;

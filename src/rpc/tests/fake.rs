@@ -8,19 +8,19 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::server::{routes, serve};
 use crate::model::{
     Acquire, Attachment, Checked, Command, Event, FencingToken, Grant, LockName, LockView, LogTime, Namespace, Outcome,
     Page, Place, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
+use crate::rpc::server::{routes, serve};
 use crate::service::{
     Call, ClaimRef, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo,
     ServiceError, Status, Subscription,
 };
 
-pub(super) const SESSION: u64 = 7;
+pub(in crate::rpc) const SESSION: u64 = 7;
 /// Default cluster of a node.
-pub(super) const CLUSTER: u128 = 0xabc;
+pub(in crate::rpc) const CLUSTER: u128 = 0xabc;
 
 type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 
@@ -31,7 +31,7 @@ type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 ///   overloaded, `lost…` has an unknown outcome, and `forbidden…` and `held…` are refused.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Debug, Clone)]
-pub(super) struct Fake {
+pub(in crate::rpc) struct Fake {
     asked: mpsc::UnboundedSender<Call>,
     granted: Arc<watch::Sender<bool>>,
     subscribers: Subscribers,
@@ -40,7 +40,7 @@ pub(super) struct Fake {
 }
 
 impl Fake {
-    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Call>) {
+    pub(in crate::rpc) fn new() -> (Self, mpsc::UnboundedReceiver<Call>) {
         let (asked, calls) = mpsc::unbounded_channel();
         (
             Self {
@@ -54,17 +54,17 @@ impl Fake {
     }
 
     /// Fails this number of `Disconnected` commands because there is no leader; the outcome of the last one is unknown.
-    pub(super) fn lose_leader_for(&self, disconnects: usize) {
+    pub(in crate::rpc) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
     }
 
     /// Grants every queued acquire.
-    pub(super) fn grant(&self) {
+    pub(in crate::rpc) fn grant(&self) {
         self.granted.send_replace(true);
     }
 
     /// Sends an event to all subscribers.
-    pub(super) async fn send_event(&self, event: Event) {
+    pub(in crate::rpc) async fn send_event(&self, event: Event) {
         let subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for subscriber in subscribers {
             let _ = subscriber.send(Ok(event.clone())).await;
@@ -78,20 +78,20 @@ impl Fake {
     }
 
     /// Ends all subscriptions, as for a reader that is too slow.
-    pub(super) fn cut(&self) {
+    pub(in crate::rpc) fn cut(&self) {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(super) fn subscribers(&self) -> usize {
+    pub(in crate::rpc) fn subscribers(&self) -> usize {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
-pub(super) fn reply(outcome: Outcome) -> Reply {
+pub(in crate::rpc) fn reply(outcome: Outcome) -> Reply {
     Reply::new(10, LogTime(1_000), outcome)
 }
 
-pub(super) fn granted() -> Outcome {
+pub(in crate::rpc) fn granted() -> Outcome {
     let token = FencingToken::new(0, 33);
     Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 5 })
 }
@@ -229,29 +229,29 @@ impl LockService for Fake {
     }
 }
 
-pub(super) fn lock(name: &str) -> crate::model::LockKey {
+pub(in crate::rpc) fn lock(name: &str) -> crate::model::LockKey {
     crate::model::LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("a legal name") }
 }
 
 /// A node that has only a client port.
-pub(super) struct Node {
-    pub(super) service: Fake,
-    pub(super) calls: mpsc::UnboundedReceiver<Call>,
-    pub(super) address: String,
-    pub(super) cluster_id: watch::Sender<Option<u128>>,
-    pub(super) leader: watch::Sender<Option<LeaderHint>>,
-    pub(super) stop: watch::Sender<bool>,
-    pub(super) serving: JoinHandle<()>,
+pub(in crate::rpc) struct Node {
+    pub(in crate::rpc) service: Fake,
+    pub(in crate::rpc) calls: mpsc::UnboundedReceiver<Call>,
+    pub(in crate::rpc) address: String,
+    pub(in crate::rpc) cluster_id: watch::Sender<Option<u128>>,
+    pub(in crate::rpc) leader: watch::Sender<Option<LeaderHint>>,
+    pub(in crate::rpc) stop: watch::Sender<bool>,
+    pub(in crate::rpc) serving: JoinHandle<()>,
 }
 
 impl Node {
     /// Serves on a free port; this node leads at first.
-    pub(super) async fn start(id: u64) -> Self {
+    pub(in crate::rpc) async fn start(id: u64) -> Self {
         Self::start_in(CLUSTER, id, "127.0.0.1:0").await
     }
 
     /// Serves as a node of this cluster, or of a cluster without an id yet, at this address.
-    pub(super) async fn start_in(cluster_id: impl Into<Option<u128>>, id: u64, address: &str) -> Self {
+    pub(in crate::rpc) async fn start_in(cluster_id: impl Into<Option<u128>>, id: u64, address: &str) -> Self {
         let (cluster_id, named) = watch::channel(cluster_id.into());
         let (service, calls) = Fake::new();
         let listener = TcpListener::bind(address).await.expect("a free port");
@@ -271,14 +271,14 @@ impl Node {
     }
 
     /// Stops the node and its connections; its address is free then. Returns the calls that its service got.
-    pub(super) async fn end(mut self) -> Vec<Call> {
+    pub(in crate::rpc) async fn end(mut self) -> Vec<Call> {
         self.stop.send_replace(true);
         self.serving.await.expect("served");
         std::iter::from_fn(|| self.calls.try_recv().ok()).collect()
     }
 
     /// Returns the next command that the service got.
-    pub(super) async fn asked(&mut self) -> Command {
+    pub(in crate::rpc) async fn asked(&mut self) -> Command {
         self.calls.recv().await.expect("the service lives").command
     }
 }

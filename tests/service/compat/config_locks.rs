@@ -142,7 +142,7 @@ async fn r_cfg_09_how_long_it_waits<S: LockService>(service: S) {
     let (a, b) = (silent(&client, "a"), ConfigLocks::silent(client.clone(), process("b"), patient));
     let held = a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
     refused(&b, "balancer").await;
-    let busy = b.lock("balancer", "round", WaitFor::Duration(SHORT)).await.err().expect("held");
+    let busy = b.lock("balancer", "round", WaitFor::Duration(SHORT)).await.expect_err("held");
     assert!(matches!(&busy, ConfigLockError::LockBusy { waited, .. } if SHORT <= *waited), "{busy}");
     let (acquired, ()) = tokio::join!(b.lock("balancer", "round", WaitFor::Forever), async {
         passes(&client, SHORT).await;
@@ -223,7 +223,7 @@ async fn r_cfg_12_a_lost_answer_is_one_acquisition<S: LockService>(service: S) {
     let short = client.clone().request_wait(SHORT);
     let pinging = ConfigSettings { ping_every: POLL, ..settings() };
     let b = ConfigLocks::start(short, process("b"), pinging);
-    let unclear = b.lock("balancer", "round", WaitFor::Duration(LONG)).await.err().expect("there is no answer");
+    let unclear = b.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect_err("there is no answer");
     assert!(matches!(unclear, ConfigLockError::Unclear(_)), "{unclear:?}");
     assert!(0 < b.unlocks_waiting());
     faults.answers_lost.store(0, SeqCst);

@@ -3,8 +3,6 @@
 
 mod frames;
 mod hello;
-#[cfg(test)]
-mod hostile;
 mod redirect;
 #[cfg(test)]
 mod tests;
