@@ -80,10 +80,12 @@ async fn a_repeated_request_gets_the_first_answer() {
     port.post("acquire", differs).is_problem(400, "request-reused", "give_up");
     port.post("release", json!({"lock": "a", "handle": "h"}));
     port.post("acquire", asked).is_problem(409, "lost", "give_up");
-    for half in
-        [json!({"lock": "a", "lease_ms": 1, "request": UUID}), json!({"lock": "a", "lease_ms": 1, "handle": "h"})]
-    {
-        port.post("acquire", half).is_problem(400, "invalid", "give_up");
+    for call in ["acquire", "hold"] {
+        for (given, value, missing) in [("request", UUID, "handle"), ("handle", "h", "request")] {
+            let half = port.post(call, json!({"lock": "a", "lease_ms": 1_000, given: value}));
+            half.is_problem(400, "invalid", "give_up");
+            assert_eq!(half.body["field"], missing, "{call}: {}", half.body);
+        }
     }
 }
 

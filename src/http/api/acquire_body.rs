@@ -5,7 +5,9 @@ use utoipa::ToSchema;
 
 use super::body::Object;
 use super::call::At;
-use super::fields::{ModeWord, absent, access, drawn_uuid, lease_request, metadata, needed, number, session};
+use super::fields::{
+    ModeWord, absent, access, both_or_neither, drawn_uuid, lease_request, metadata, needed, number, session,
+};
 use super::problem::Failed;
 use crate::limits;
 use crate::model::{
@@ -122,12 +124,10 @@ impl AcquireBody {
     /// The command of a lease, with a drawn request and handle if the caller names none.
     pub(super) fn for_lease<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
         self.no_fields_of_a_session()?;
-        let lock = at.lock(needed("lock", self.lock.as_deref())?)?;
-        let lease_ms = needed("lease_ms", self.lease_ms)?;
-        if self.request.is_some() != self.handle.is_some() {
-            let field = if self.request.is_some() { "handle" } else { "request" };
-            return Err(Invalid::new(field, "set where the other of `request` and `handle` is", "nothing").into());
-        }
+        let lock = at.lock(needed("for a lease", "lock", self.lock.as_deref())?)?;
+        let or_session = "for a lease; a hold in a session needs `session` and `handle` instead";
+        let lease_ms = needed(or_session, "lease_ms", self.lease_ms)?;
+        both_or_neither(self.request.as_ref(), self.handle.as_ref())?;
         let named = self.request.is_some();
         let request = self.request.unwrap_or_else(|| drawn_uuid(at.api.clock.random_u128()));
         let handle = self.handle.unwrap_or_else(|| at.drawn_handle());
@@ -145,7 +145,7 @@ impl AcquireBody {
     }
 
     fn no_fields_of_a_session(&self) -> Result<(), Invalid> {
-        let form = "for a lease; only in a session";
+        let form = "for a lease; only a request with `session` has it";
         absent(form, "locks", self.locks.as_ref())?;
         absent(form, "owner", self.owner.as_ref())?;
         absent(form, "parent", self.parent.as_ref())?;
@@ -163,8 +163,9 @@ impl AcquireBody {
     /// The command of an acquire in a session, with a drawn number if the caller names none.
     pub(super) async fn for_session<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
         absent("in a session", "since_ms", self.since_ms.as_ref())?;
-        let id = needed("session", self.session.as_deref())?;
-        let (session, proof) = at.proven(id, needed("handle", self.handle.as_deref())?)?;
+        let id = needed("in a session", "session", self.session.as_deref())?;
+        let handle = needed("in a session: its secret, which proves it", "handle", self.handle.as_deref())?;
+        let (session, proof) = at.proven(id, handle)?;
         let named = self.request.is_some();
         let request = at.request(session, self.request.as_deref()).await?;
         let call = service::Call { proof, ..service::Call::new(Command::Acquire(self.acquire(request)?)) };
@@ -190,7 +191,7 @@ impl AcquireBody {
     fn locks_of_session(&self) -> Result<SmallMap<LockName, Access>, Invalid> {
         let mut locks = SmallMap::new();
         let Some(members) = &self.locks else {
-            let name = LockName::parse(needed("lock", self.lock.as_deref())?)?;
+            let name = LockName::parse(needed("unless there are `locks`", "lock", self.lock.as_deref())?)?;
             locks.insert(name, access(self.mode, self.permits, self.limit)?);
             return Ok(locks);
         };

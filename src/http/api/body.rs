@@ -119,7 +119,7 @@ fn unreadable(whole: &str, path: &str, message: &str) -> Failed {
     };
     let message = message.split(" at line ").next().unwrap_or_default();
     let (bound, value) = if message.starts_with("missing field") {
-        ("set", "nothing")
+        ("needed for this call, see /v1/openapi.json", "nothing")
     } else if let Some((value, expected)) = message.split_once(", expected ") {
         let value = value.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
         (expected, value)

@@ -71,9 +71,22 @@ pub(super) fn session(text: &str) -> Result<SessionId, Invalid> {
     SessionId::from_u64(number("session", text)?)
 }
 
-/// Returns a field that the call needs.
-pub(super) fn needed<T>(field: &str, value: Option<T>) -> Result<T, Invalid> {
-    value.ok_or_else(|| Invalid::new(field, "set", "nothing"))
+/// Returns a field that the call needs in this form.
+pub(super) fn needed<T>(form: &str, field: &str, value: Option<T>) -> Result<T, Invalid> {
+    value.ok_or_else(|| Invalid::new(field, format!("needed {form}"), "nothing"))
+}
+
+/// Refuses a `request` without a `handle`, and the reverse: the node does not draw one of the two only, because the
+/// caller repeats its request with both.
+pub(super) fn both_or_neither(request: Option<&String>, handle: Option<&String>) -> Result<(), Invalid> {
+    let (given, missing, what) = match (request, handle) {
+        (None, Some(_)) => ("handle", "request", "a UUID"),
+        (Some(_), None) => ("request", "handle", "a secret"),
+        (Some(_), Some(_)) | (None, None) => return Ok(()),
+    };
+    let bound =
+        format!("{what}, because there is a `{given}`, and a retry repeats both (send neither if you never retry)");
+    Err(Invalid::new(missing, bound, "nothing"))
 }
 
 /// Refuses a field that the call does not take in this form.
@@ -144,4 +157,25 @@ impl<S: LockService> At<S> {
 pub(super) fn metadata(texts: [Option<String>; 5], pid: Option<u32>) -> Metadata {
     let [who, why, host, process, trace] = texts.map(|text| text.unwrap_or_default().into());
     Metadata { who, why, host, pid: pid.unwrap_or_default(), process, trace }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half of a pair is refused with the name of the other half, what it is, and what else the caller may do.
+    #[test]
+    fn half_of_a_pair_names_the_other_half() {
+        let some = "x".to_owned();
+        let refused = |request, handle| both_or_neither(request, handle).map_err(|invalid| invalid.to_string());
+        assert_eq!((refused(None, None), refused(Some(&some), Some(&some))), (Ok(()), Ok(())));
+        for (field, what, given, half) in [
+            ("request", "a UUID", "handle", refused(None, Some(&some))),
+            ("handle", "a secret", "request", refused(Some(&some), None)),
+        ] {
+            let why =
+                format!("because there is a `{given}`, and a retry repeats both (send neither if you never retry)");
+            assert_eq!(half.expect_err("half"), format!("{field}: {what}, {why}, got nothing"));
+        }
+    }
 }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::acquire_body::{AcquireBody, MemberOfSet, ParentOwner, ReentryWord};
 use super::body::Object;
 use super::call::At;
-use super::fields::{ModeWord, drawn_uuid, instance};
+use super::fields::{ModeWord, both_or_neither, drawn_uuid, instance};
 use super::hold::{Hold, Terms};
 use super::hold_events::HoldEvent;
 use super::problem::Failed;
@@ -121,10 +121,7 @@ impl StreamCall for HoldBody {
 impl HoldBody {
     /// Checks the fields, and draws the request and the handle if the caller names none.
     async fn terms<S: LockService>(self, at: &At<S>) -> Result<Terms, Failed> {
-        if self.request.is_some() != self.handle.is_some() {
-            let field = if self.request.is_some() { "handle" } else { "request" };
-            return Err(Invalid::new(field, "set where the other of `request` and `handle` is", "nothing").into());
-        }
+        both_or_neither(self.request.as_ref(), self.handle.as_ref())?;
         let request = self.request.clone().unwrap_or_else(|| drawn_uuid(at.api.clock.random_u128()));
         let instance = instance(Some(&request))?;
         let handle = Handle::parse(&self.handle.clone().unwrap_or_else(|| at.drawn_handle()))?;

@@ -44,7 +44,7 @@ impl Call for ReleaseBody {
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Released>, Failed> {
         let lock = at.lock(&self.lock)?;
         let Some(id) = &self.session else {
-            let form = "for a lease; only in a session";
+            let form = "for a lease; only a request with `session` has it";
             absent(form, "request", self.request.as_ref())?;
             absent(form, "token", self.token.as_ref())?;
             absent(form, "permits", self.permits.as_ref())?;
@@ -56,7 +56,7 @@ impl Call for ReleaseBody {
             return Ok(Answered::by(&reply, Released { released: true, left: 0 }));
         };
         let (session, proof) = at.proven(id, &self.handle)?;
-        let token = token(needed("token", self.token.as_deref())?)?;
+        let token = token(needed("for a hold of a session", "token", self.token.as_deref())?)?;
         let (request, answered_below) = (at.request(session, self.request.as_deref()).await?, 0);
         let command = match self.permits {
             None => Command::Release(Release { request, answered_below, name: lock.name, token }),
@@ -101,7 +101,11 @@ impl Call for WithdrawBody {
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<State>, Failed> {
         let (command, proof) = match &self.session {
             None => {
-                let lock = at.lock(needed("lock", self.lock.as_deref())?)?;
+                let lock = at.lock(needed(
+                    "for a lease; a request of a session needs `session` instead",
+                    "lock",
+                    self.lock.as_deref(),
+                )?)?;
                 let (take, handle) = (lease_request(&self.request)?, Handle::parse(&self.handle)?);
                 (Command::CancelTake { lock, take, handle }, Proof::Trusted)
             }
@@ -151,13 +155,13 @@ impl Call for RefreshBody {
         let (lock, lease_ms) = (at.lock(&self.lock)?, self.lease_ms);
         let (target, proof, held) = match &self.session {
             None => {
-                absent("for a lease; only in a session", "token", self.token.as_ref())?;
+                absent("for a lease; only a request with `session` has it", "token", self.token.as_ref())?;
                 let handle = Handle::parse(&self.handle)?;
                 (RenewalTarget::Lease { lock, handle, lease_ms }, Proof::Trusted, None)
             }
             Some(id) => {
                 let (session, proof) = at.proven(id, &self.handle)?;
-                let token = token(needed("token", self.token.as_deref())?)?;
+                let token = token(needed("for a hold of a session", "token", self.token.as_deref())?)?;
                 (RenewalTarget::Hold { lock, session, token, lease_ms }, proof, Some(token))
             }
         };

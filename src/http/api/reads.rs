@@ -172,7 +172,7 @@ impl Call for ExplainQuery {
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Explained>, Failed> {
         let about = match &self.session {
-            None => About::Lock(at.lock(needed("lock", self.lock.as_deref())?)?),
+            None => About::Lock(at.lock(needed("unless there is a `session`", "lock", self.lock.as_deref())?)?),
             Some(id) => {
                 absent("next to `session`", "lock", self.lock.as_ref())?;
                 About::Session(session(id)?)

@@ -143,7 +143,7 @@ impl Call for CloseBody {
     type Answer = ClosedSession;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<ClosedSession>, Failed> {
-        let session = needed("session", at.session)?;
+        let session = needed("in the path", "session", at.session)?;
         let end = if self.lost == Some(true) { SessionClose::Lost } else { SessionClose::Done };
         let (command, proof) = (Command::CloseSession { session, end }, at.proof(&self.handle)?);
         let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
@@ -168,7 +168,7 @@ impl Call for EndBody {
     type Answer = EndedSession;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<EndedSession>, Failed> {
-        let session = needed("session", at.session)?;
+        let session = needed("in the path", "session", at.session)?;
         let end = EndSession { namespace: at.namespace.clone(), session, why: Reason::parse(&self.why)? };
         let (reply, in_doubt) = at.repeated(&service::Call::new(Command::EndSession(end))).await?;
         if in_doubt && matches!(reply.outcome, Outcome::Refused(Refusal::SessionEnded { .. })) {
@@ -244,7 +244,7 @@ impl Call for SessionQuery {
     type Answer = Session;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Session>, Failed> {
-        one(at, needed("session", at.session)?, self.stale).await
+        one(at, needed("in the path", "session", at.session)?, self.stale).await
     }
 }
 
