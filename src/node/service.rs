@@ -57,6 +57,11 @@ impl LockService for Node {
         self.needs(right)
     }
 
+    fn has(&self, right: ClusterRight) -> bool {
+        let judge = self.judge();
+        judge.is_ok_and(|judge| judge.is_none_or(|of| of.access.need_cluster(&of.principal, right).is_ok()))
+    }
+
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         let answering = match self.act_of(&call.command) {
             None => Either::Left(self.submit_judged(call)),

@@ -77,6 +77,12 @@ pub trait LockService: Clone + Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether the caller of this handle has this right on the whole cluster. Unlike [`permits`](Self::permits), the
+    /// answer `false` is not recorded as a refusal.
+    fn has(&self, _right: ClusterRight) -> bool {
+        true
+    }
+
     /// Returns the longest time that [`submit`](Self::submit) takes until it returns an answer or an error. `None` if
     /// the service sets no bound: then each caller sets one, which costs a timer for each call.
     fn answers_within(&self) -> Option<Duration> {

@@ -220,11 +220,12 @@ async fn submit<S: LockService>(visit: &Visit<S>, act: &Act, why: Reason) -> Res
     let token = act.token;
     let what = if act.breaks { Managing::BreakHold { token, why } } else { Managing::Ask { token, why } };
     let call = Call::new(Command::Manage(Manage { lock: act.lock.clone(), what }));
-    let (reply, in_doubt) = repeated(&visit.service, &call, &mut retry(visit)).await?;
+    let failed = |error| Refused::of_act(error).about(Link::lock(&act.lock.namespace, &act.lock.name));
+    let (reply, in_doubt) = repeated(&visit.service, &call, &mut retry(visit)).await.map_err(failed)?;
     if let Outcome::Refused(refusal) = reply.outcome {
         let is_gone = matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. });
         if in_doubt && is_gone {
-            return Err(ServiceError::unknown("the hold has ended, because of this act or of another client").into());
+            return Err(failed(ServiceError::unknown("the hold has ended, because of this act or of another client")));
         }
         return Err(gone(act, refusal));
     }

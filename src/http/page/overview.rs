@@ -14,6 +14,7 @@ use super::refused::Refused;
 use super::summary::Summary;
 use super::text::{count, several, span};
 use super::visit::Visit;
+use crate::auth::ClusterRight;
 use crate::limits;
 use crate::model::{Query, QueryResult};
 use crate::service::{LockService, ServiceError, Status};
@@ -55,7 +56,9 @@ impl Figure {
 pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
     let reply = visit.read(Query::Totals).await?;
     let QueryResult::Totals(totals) = reply.answer else { return Err(unexpected().into()) };
-    let measured = visit.shared.measures.read();
+    // The waits are those of all namespaces. A caller that may read the metrics knows them.
+    let measured =
+        if visit.service.has(ClusterRight::Metrics) { visit.shared.measures.read() } else { Measured::default() };
     // A caller that may not read all names of the namespace must not share the summary of others.
     let records = newest(&visit.service, &visit.namespace, None, limits::SCREEN_SHORT_ROWS).await;
     let (records, summary, hidden) = match records {

@@ -47,6 +47,18 @@ impl Refused {
         Refused::Shown(Box::new(Shown { status, why: why.into(), next, sign_in: false, lock: None }))
     }
 
+    /// The refusal of an act that was submitted. It may have been done even if the caller is no principal any more: a
+    /// token that is revoked between two attempts leaves the first one in doubt.
+    pub(super) fn of_act(error: ServiceError) -> Self {
+        let in_doubt = matches!(error, ServiceError::Unauthenticated { .. });
+        let mut refused = Self::from(error);
+        if let (Refused::Shown(shown), true) = (&mut refused, in_doubt) {
+            shown.next = "Your sign-in ended after the form was sent, so it may have been done: sign in, and look at the \
+                          lock before you repeat it.";
+        }
+        refused
+    }
+
     /// The same with a link to the lock that an act was about.
     pub(super) fn about(mut self, lock: Link) -> Self {
         if let Refused::Shown(shown) = &mut self {
@@ -94,5 +106,29 @@ impl IntoResponse for Refused {
             _ => status.canonical_reason().unwrap_or("Refused"),
         };
         html(status, &Screen { layout, title, why, next, lock })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+
+    use super::*;
+
+    async fn text(refused: Refused) -> String {
+        let answer = refused.into_response();
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        let body = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
+        String::from_utf8(body.to_vec()).expect("text")
+    }
+
+    /// A sign-in that ended before an act was submitted leaves nothing in doubt, one that ended later does.
+    #[tokio::test]
+    async fn an_act_may_have_been_done_before_the_sign_in_ended() {
+        let ended = || ServiceError::Unauthenticated { why: "the token is not known".to_owned() };
+        let (before, after) = (text(ended().into()).await, text(Refused::of_act(ended())).await);
+        assert!(before.contains("Nothing was done.") && before.contains("the token is not known"), "{before}");
+        assert!(!after.contains("Nothing was done") && after.contains("look at the lock before"), "{after}");
+        assert!(after.contains("the token is not known") && after.contains(">Sign in<"), "{after}");
     }
 }

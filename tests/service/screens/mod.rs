@@ -63,13 +63,14 @@ impl Answer {
     }
 }
 
-/// The rules of a cluster that knows its callers: `ops` may do everything, `dev` may lock, `eye` may read.
+/// The rules of a cluster that knows its callers: `ops` may do everything to locks and may read the metrics, `dev` may
+/// lock, `eye` may read.
 fn rules(tokens: &[(&str, String)]) -> String {
     let mut text = "version = 1\n".to_owned();
-    for (name, right) in [("ops", "admin"), ("dev", "lock"), ("eye", "read")] {
+    for (name, right, cluster) in [("ops", "admin", "\"metrics\""), ("dev", "lock", ""), ("eye", "read", "")] {
         text += &format!(
             "[[role]]\nname = \"{right}\"\nrules = [{{ namespace = \"*\", right = \"{right}\" }}]\n\
-             [[principal]]\nname = \"{name}\"\nroles = [\"{right}\"]\n"
+             cluster = [{cluster}]\n[[principal]]\nname = \"{name}\"\nroles = [\"{right}\"]\n"
         );
     }
     for (principal, token) in tokens {
@@ -79,6 +80,15 @@ fn rules(tokens: &[(&str, String)]) -> String {
         );
     }
     text
+}
+
+/// Metrics of the node.
+fn metrics() -> String {
+    let names = ["wait_duration_seconds", "raft_commit_duration_seconds", "wal_fsync_duration_seconds"];
+    let buckets = names.map(|name| {
+        ["0.1", "+Inf"].map(|le| format!("lockkeeper_{name}_bucket{{node=\"1\",le=\"{le}\"}} 9\n")).concat()
+    });
+    buckets.concat()
 }
 
 /// The token of a principal in [`rules`].
@@ -104,7 +114,7 @@ impl Port {
         let address = listener.local_addr().expect("bound").to_string();
         let (stop, stopped) = watch::channel(false);
         let (service, info) = (node.service(), node.info());
-        tokio::spawn(serve(listener, None, service, info, Arc::new(String::new), Hosts::default(), stopped));
+        tokio::spawn(serve(listener, None, service, info, Arc::new(metrics), Hosts::default(), stopped));
         Self { address, node, stop, _cluster: cluster, folder }
     }
 
@@ -208,4 +218,20 @@ async fn a_screen_without_principal_leads_to_the_sign_in() {
     let answer = port.get("/login?next=%2Flock%3Flock%3Da").await;
     assert_eq!(answer.status, 200);
     assert!(answer.body.contains("type=\"password\""), "{}", answer.body);
+}
+
+/// The overview shows what the node has measured, of all namespaces, to a caller that may read the metrics. The look of
+/// another caller is no refused act.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn measured_figures_need_the_right_to_read_metrics() {
+    let port = Port::start(true).await;
+    for (principal, shown) in [("ops", true), ("eye", false)] {
+        let overview = port.visit("/", &port.sign_in(principal).await).await.body;
+        assert!(overview.contains("locks held"), "{principal}: {overview}");
+        for figure in ["wait p99", "commit p99", "fsync p99"] {
+            assert_eq!(overview.contains(figure), shown, "{principal}, {figure}: {overview}");
+        }
+    }
+    let audited = fs::read_to_string(port.audit()).expect("a log");
+    assert!(!audited.contains("refused"), "{audited}");
 }
