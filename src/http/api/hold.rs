@@ -5,6 +5,7 @@
 //! the silence that the client tolerates.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -126,7 +127,8 @@ impl<S: LockService> Hold<S> {
 
     async fn open(&self, terms: &Terms) -> Result<TakenOver<S>, Failed> {
         let (service, namespace) = (self.at.service.clone(), self.at.namespace.clone());
-        let client = Client::new(service).namespace(namespace).metadata(terms.acquire.metadata.clone());
+        let client = Client::new(service).clock(Arc::clone(&self.at.api.clock)).namespace(namespace);
+        let client = client.metadata(terms.acquire.metadata.clone());
         let (instance, renewals, grace) = (terms.instance, limits::HOLD_RENEWALS_A_TTL, terms.grace);
         let session = client.session().handle(terms.handle.clone()).ttl(terms.ttl);
         let taken = session.take_over(Takeover { instance, renewals, grace }).await;
@@ -362,3 +364,6 @@ fn ends<S: LockService>(session: &Session<S>) -> Ends {
     let (stamp, deadline) = session.ends();
     Ends::new(stamp, deadline)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! A lock service for the tests of `hold`, and a clock that follows tokio's, which a test may pause.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant as TokioInstant, sleep};
+
+use crate::clock::{Clock, Instant};
+use crate::model::{
+    Attachment, Command, FencingToken, Grant, LogTime, Outcome, Query, QueryReply, QueryResult, Reply, SessionId,
+    Totals, WallTime,
+};
+use crate::service::{
+    Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+};
+
+/// TTL of each session.
+pub(super) const TTL: Duration = Duration::from_secs(10);
+
+/// The time of tokio's clock.
+#[derive(Debug)]
+pub(super) struct TokioClock(TokioInstant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(0).after(TTL * 100 + self.0.elapsed())
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(0)
+    }
+
+    fn random_u128(&self) -> u128 {
+        7
+    }
+}
+
+/// A service that grants every lock at once. Clones are the same service.
+#[derive(Clone)]
+pub(super) struct Fake {
+    pub(super) clock: Arc<TokioClock>,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    index: u64,
+    acquire_takes: Duration,
+    renewal_takes: Duration,
+    /// Keep the subscriptions.
+    subscribers: Vec<EventSender>,
+}
+
+impl Fake {
+    pub(super) fn new() -> Self {
+        Self { clock: Arc::new(TokioClock(TokioInstant::now())), inner: Arc::default() }
+    }
+
+    /// Sets how long the answer to an acquire takes from now on.
+    pub(super) fn acquire_takes(&self, takes: Duration) {
+        self.with(|inner| inner.acquire_takes = takes);
+    }
+
+    /// Sets how long the answer to a renewal takes from now on.
+    pub(super) fn renewal_takes(&self, takes: Duration) {
+        self.with(|inner| inner.renewal_takes = takes);
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
+        act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the log time, which is the time of the clock.
+    fn stamp(&self) -> LogTime {
+        LogTime(self.clock.now().as_nanos() / 1_000_000)
+    }
+
+    fn reply(&self, outcome: Outcome) -> Reply {
+        let index = self.with(|inner| {
+            inner.index += 1;
+            inner.index
+        });
+        Reply::new(index, self.stamp(), outcome)
+    }
+
+    fn deadline(&self) -> LogTime {
+        self.stamp().after_ms(TTL.as_secs() * 1_000)
+    }
+
+    fn subscribed(&self) -> Events {
+        let (sender, events) = Events::channel(1);
+        self.with(|inner| inner.subscribers.push(sender));
+        events
+    }
+}
+
+impl LockService for Fake {
+    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+        if let Command::OpenSession(open) = &call.command {
+            let (session, ttl_ms, deadline) = (SessionId::new(0, 7), open.ttl_ms, self.deadline());
+            return Ok(self.reply(Outcome::Opened { session, ttl_ms, deadline }));
+        }
+        if let Command::Attach(_) = &call.command {
+            return Ok(self.reply(Outcome::Attached { attachment: Attachment(1), deadline: self.deadline() }));
+        }
+        if let Command::Acquire(_) = &call.command {
+            sleep(self.with(|inner| inner.acquire_takes)).await;
+            let token = FencingToken::new(0, 31);
+            return Ok(self.reply(Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 })));
+        }
+        Ok(self.reply(Outcome::Done))
+    }
+
+    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let renewed = |renewal: RenewalCall| {
+            self.reply(Outcome::Renewed { deadline: self.deadline(), attempt: renewal.attempt, token: None })
+        };
+        let replies = renewals.into_iter().map(renewed).collect();
+        sleep(self.with(|inner| inner.renewal_takes)).await;
+        Ok(replies)
+    }
+
+    async fn wait_outcome(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
+        std::future::pending().await
+    }
+
+    async fn query(&self, _: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
+        Ok(QueryReply { index: 1, now: self.stamp(), answer: QueryResult::Totals(Totals::default()) })
+    }
+
+    async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
+        Ok(self.subscribed())
+    }
+
+    fn hold_events(&self, _: SessionId) -> Result<Events, ServiceError> {
+        Ok(self.subscribed())
+    }
+
+    async fn status(&self) -> Result<Status, ServiceError> {
+        Err(ServiceError::Internal("no test asks for the status".to_owned()))
+    }
+
+    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    async fn raise_features(&self, _: u32) -> Result<(), ServiceError> {
+        Ok(())
+    }
+}
