@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 use tonic::codegen::Service;
 
+use crate::clock::{Clock, SystemClock};
 use crate::limits::{SCRAPE_BYTES_MAX, SCRAPE_MS_MAX, SCRAPE_WHY_CHARS_MAX};
 use crate::net::{Connection, Connector, Protocol, TlsConnector, TlsFiles};
 use crate::rpc::{stays_here, token_header};
@@ -114,6 +115,13 @@ impl Scrape {
     pub(crate) fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         Self { samples: lines.filter_map(Sample::parse).collect(), wall: None }
+    }
+
+    /// Returns the seconds by which the node's wall clock is ahead of that of this process, which has just read the
+    /// metrics.
+    pub(crate) fn wall_ahead(&self) -> Option<i64> {
+        let here = i64::try_from(SystemClock::new().wall().0 / 1_000).ok()?;
+        Some(i64::try_from(self.wall?).ok()? - here)
     }
 
     /// The samples of one node. Several nodes of one process answer with the metrics of all of them.

@@ -3,7 +3,7 @@
 
 mod clients;
 mod driver;
-mod faults;
+pub(crate) mod faults;
 mod report;
 mod workload;
 mod sandbox;

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::{Cluster, PATIENCE, Place};
+use crate::crash::faults::clocks;
 
 /// The worst level of each check, the exit code, and the whole output.
 struct Examined {
@@ -174,5 +175,34 @@ async fn metrics_need_their_right() {
             break;
         }
         assert!(started.elapsed() < PATIENCE, "{}\n{frame}", examined.text);
+    }
+}
+
+/// `doctor` and `top` name a node whose wall clock is wrong. It is no failure, because no lock depends on it.
+#[tokio::test]
+async fn a_wrong_wall_clock_is_named() {
+    if let Err(why) = clocks::possible() {
+        return eprintln!("not run: {why}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    clocks::build(folder.path());
+    clocks::set(folder.path(), 3, -3_600);
+    let mut places: [Place; 3] = Default::default();
+    places[2].environment = clocks::environment(folder.path(), 3);
+    let cluster = Cluster::start_at(places, "fast", None).await;
+    let started = Instant::now();
+    loop {
+        let examined = doctor(&cluster, 1);
+        let shown = cluster.command(&["top", "--json", "--delay", "200ms"]).output().expect("ran");
+        let frame: Value = serde_json::from_slice(&shown.stdout).expect("a frame");
+        let notes = frame["notes"].to_string();
+        // A busy node may answer one request for its metrics too late.
+        if examined.level("wall clock") == "warn" && notes.contains("wall clock") {
+            for text in [&examined.text, &notes] {
+                assert!(text.contains("ahead of that of node 3") && text.contains("run NTP on both"), "{text}");
+            }
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE, "{}\n{notes}", examined.text);
     }
 }

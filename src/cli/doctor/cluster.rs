@@ -1,6 +1,6 @@
 //! Checks of the cluster, as its nodes answer them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::finding::Finding;
 use crate::cli::text::ms;
@@ -46,11 +46,16 @@ fn quorum(status: &Status) -> Finding {
     if silent.is_empty() {
         return Finding::ok(CHECK, detail);
     }
-    let advice = format!("bring back node {}", silent.iter().map(u64::to_string).collect::<Vec<_>>().join(" and "));
+    let advice = format!("bring back node {}", all(&silent));
     if voters.len() - silent.len() <= needed {
         return Finding::fail(CHECK, format!("{detail}: one more failure stops the service"), advice);
     }
     Finding::warn(CHECK, detail, advice)
+}
+
+/// The ids of nodes as a text.
+fn all(nodes: &[u64]) -> String {
+    nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 /// Returns a finding for each node that lacks many entries.
@@ -63,19 +68,29 @@ fn lags(status: &Status) -> impl Iterator<Item = Finding> {
 }
 
 /// Checks that all nodes run the same build, and one that supports the cluster's feature level.
-fn versions(status: &Status) -> Finding {
+pub(super) fn versions(status: &Status) -> Finding {
     const CHECK: &str = "versions";
     let old = |node: &&NodeStatus| node.features.is_some_and(|level| level < status.features);
     if let Some(old) = status.nodes.iter().find(old) {
         let detail = format!("node {} does not support the feature level {} of the cluster", old.id, status.features);
         return Finding::fail(CHECK, detail, "install the version of the other nodes on it");
     }
-    let known: BTreeSet<_> = status.nodes.iter().filter_map(|node| node.version.as_deref()).collect();
-    let all = known.iter().copied().collect::<Vec<_>>().join(", ");
-    if 1 < known.len() {
-        return Finding::warn(CHECK, format!("the nodes run {all}"), "finish the upgrade");
+    let mut known = BTreeMap::<_, Vec<_>>::new();
+    for node in &status.nodes {
+        if let Some(version) = node.version.as_deref() {
+            known.entry(version).or_default().push(node.id);
+        }
     }
-    Finding::ok(CHECK, format!("{all}, feature level {}", status.features))
+    let runs = |(version, nodes): (&&str, &Vec<u64>)| match &nodes[..] {
+        [node] => format!("node {node} runs {version}"),
+        nodes => format!("nodes {} run {version}", all(nodes)),
+    };
+    if 1 < known.len() {
+        let advice = "finish the upgrade: until then the cluster does only what all its nodes can do";
+        return Finding::warn(CHECK, known.iter().map(runs).collect::<Vec<_>>().join(", "), advice);
+    }
+    let only = known.into_keys().next().unwrap_or_default();
+    Finding::ok(CHECK, format!("{only}, feature level {}", status.features))
 }
 
 /// Measures the round trip from here to each node.
@@ -165,6 +180,7 @@ mod tests {
         status.warnings = vec!["n1.pem expires on 2026-12-01; renew it".to_owned()];
         let warned: Vec<_> = checks(&status).into_iter().filter(|finding| finding.level == Level::Warn).collect();
         assert_eq!(warned.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["lag", "versions", "warning"]);
+        assert_eq!(warned[1].detail, "nodes 1 and 3 run 0.1.0, node 2 runs 0.2.0");
         assert_eq!(warned[2].advice.as_deref(), Some("renew it"));
         status.warnings = vec![format!("{STATES_DIFFER} at log entry 9; restore a backup")];
         let states = checks(&status).into_iter().find(|finding| finding.check == "states").expect("a finding");

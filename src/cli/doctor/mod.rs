@@ -19,6 +19,7 @@ use super::output::Output;
 use crate::auth::Access;
 use crate::config::Config;
 use crate::http::Scraper;
+use crate::service::Status;
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorOptions {
@@ -75,6 +76,13 @@ async fn remote(client: &Client, scraper: &Scraper, report: &mut Report<'_>) -> 
         report.all([cluster::round_trips(&status, client.service()).await])?;
     }
     report.all(nodes::checks(&status, scraper).await)
+}
+
+/// What the nodes should have in common and do not, with an advice each: the version and the time of day. Of each node,
+/// `walls` has the seconds by which its clock is ahead of the one here.
+pub(super) fn differences(status: &Status, walls: &[(u64, i64)]) -> Vec<String> {
+    let found = [Some(cluster::versions(status)), nodes::wall_clocks(walls)].into_iter().flatten();
+    found.filter_map(|finding| Some(format!("{}; {}", finding.detail, finding.advice?))).collect()
 }
 
 /// What was printed so far.

@@ -16,7 +16,7 @@ pub(super) async fn checks(status: &Status, scraper: &Scraper) -> Vec<Finding> {
         match scraper.node(&node.http).await {
             Ok(scrape) => {
                 let scrape = scrape.of_node(node.id);
-                walls.extend(scrape.wall.map(|wall| (node.id, wall)));
+                walls.extend(scrape.wall_ahead().map(|ahead| (node.id, ahead)));
                 findings.extend(counted(node.id, &scrape));
             }
             Err(why) => {
@@ -55,12 +55,14 @@ fn counted(node: u64, scrape: &Scrape) -> Vec<Finding> {
     findings
 }
 
-/// Compares the wall clocks of the nodes. Only dates in the history depend on them.
-fn wall_clocks(walls: &[(u64, u64)]) -> Option<Finding> {
-    let (first, last) = (walls.iter().min_by_key(|(_, at)| at)?, walls.iter().max_by_key(|(_, at)| at)?);
-    let apart = last.1 - first.1;
-    // Each date is cut to whole seconds, and the nodes answer one after the other.
-    let detail = format!("the wall clocks of nodes {} and {} are {apart} s apart", first.0, last.0);
+/// Compares the wall clocks of the nodes, each by the seconds that it is ahead of the one here. Only dates in the
+/// history depend on them.
+pub(super) fn wall_clocks(walls: &[(u64, i64)]) -> Option<Finding> {
+    let (last, first) = (walls.iter().min_by_key(|(_, ahead)| ahead)?, walls.iter().max_by_key(|(_, ahead)| ahead)?);
+    // Dates are cut to whole seconds.
+    let apart = first.1.abs_diff(last.1);
+    let time = short(apart.saturating_mul(1_000));
+    let detail = format!("the wall clock of node {} is {time} ahead of that of node {}", first.0, last.0);
     let advice = "run NTP on both: no lock depends on it, but the dates in the history do";
     (DOCTOR_WALL_SECS_WARN < apart).then(|| Finding::warn("wall clock", detail, advice))
 }
@@ -93,9 +95,9 @@ mod tests {
     /// Wall clocks that differ by a rounding are equal.
     #[test]
     fn wall_clocks_are_compared() {
-        assert_eq!(wall_clocks(&[(1, 100), (2, 102), (3, 101)]), None);
-        let apart = wall_clocks(&[(1, 100), (2, 103), (3, 101)]).expect("a finding");
-        assert!(apart.detail.contains("nodes 1 and 2 are 3 s apart"), "{}", apart.detail);
+        assert_eq!(wall_clocks(&[(1, -1), (2, 1), (3, 0)]), None);
+        let apart = wall_clocks(&[(1, -2), (2, 1), (3, 0)]).expect("a finding");
+        assert_eq!(apart.detail, "the wall clock of node 2 is 3s ahead of that of node 1");
         assert_eq!(wall_clocks(&[]), None);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::view::{LockRow, NodeRow, View};
 use crate::cli::connect::Client;
+use crate::cli::doctor::differences;
 use crate::cli::error::Failure;
 use crate::cli::text::called;
 use crate::client::{ClientError, ReadAt};
@@ -47,6 +48,7 @@ impl<'a> Looks<'a> {
     }
 
     async fn nodes(&mut self, status: &Status, view: &mut View) {
+        let mut walls = Vec::new();
         for node in &status.nodes {
             let mut row = row(status, node);
             match self.scraper.node(&node.http).await {
@@ -54,12 +56,14 @@ impl<'a> Looks<'a> {
                     let (scrape, now) = (scrape.of_node(node.id), SystemClock::monotonic().now());
                     let before = self.before.get(&node.id).map(|(at, scrape)| (now.since(*at).as_secs_f64(), scrape));
                     measured(&mut row, &scrape, before);
+                    walls.extend(scrape.wall_ahead().map(|ahead| (node.id, ahead)));
                     self.before.insert(node.id, (now, scrape));
                 }
                 Err(why) => view.notes.push(format!("node {}: no metrics: {why}", node.id)),
             }
             view.nodes.push(row);
         }
+        view.notes.extend(differences(status, &walls));
     }
 
     async fn locks(&self, prefix: &str, explained: usize, view: &mut View) -> Result<(), ClientError> {

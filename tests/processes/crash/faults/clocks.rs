@@ -12,7 +12,7 @@ const LIBRARIES: [&str; 3] = [
 ];
 
 /// Returns an error if the library is not installed.
-pub(super) fn possible() -> Result<(), String> {
+pub(crate) fn possible() -> Result<(), String> {
     library().map(drop).ok_or_else(|| "libfaketime is not installed".to_owned())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn build(folder: &Path) {
 }
 
 /// Sets a node's wall clock ahead by this many seconds, or back if negative.
-pub(super) fn set(folder: &Path, node: usize, seconds: i64) {
+pub(crate) fn set(folder: &Path, node: usize, seconds: i64) {
     // The library reads the file once a second and must not see a partly written file.
     let (file, new) = (file(folder, node), folder.join("clock.new"));
     fs::write(&new, format!("{seconds:+}s\n")).and_then(|()| fs::rename(new, file)).expect("a file");

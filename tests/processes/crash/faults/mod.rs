@@ -1,7 +1,7 @@
 //! The kinds of fault that are injected into nodes, with a file for each mechanism.
 
 mod effects;
-pub(super) mod clocks;
+pub(crate) mod clocks;
 mod descriptors;
 pub(super) mod disks;
 pub(super) mod links;
