@@ -33,7 +33,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rustix::fs::Mode;
 use tokio::runtime::Runtime;
 
@@ -81,10 +81,21 @@ fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     match lock::with_dashes(&program, arguments) {
         Ok(arguments) => {
             let in_json = lock::ask_for_json(&arguments);
-            (options::parse(arguments), in_json)
+            (options::parse(arguments).map_err(|error| with_tip(error, std::env::vars_os())), in_json)
         }
         Err(error) => (Err(error), plain),
     }
+}
+
+/// Adds the names of empty variables to an error about a value, because each counts as the value of its option.
+fn with_tip(mut error: clap::Error, variables: impl Iterator<Item = (OsString, OsString)>) -> clap::Error {
+    let empty = variables.filter(|(_, value)| value.is_empty()).filter_map(|(name, _)| name.into_string().ok());
+    let empty: Vec<_> = empty.filter(|name| name.starts_with("LOCKKEEPER_")).collect();
+    if matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) && !empty.is_empty() {
+        let tip = format!("unset {}, or give it a value: it is empty", empty.join(" and "));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Prints help, a version or a usage error. The exit code of a usage error is 64, while clap would use 2.
@@ -106,7 +117,8 @@ fn what_is_wrong(error: &clap::Error) -> String {
     let text = error.to_string();
     let about_usage = |part: &&str| part.starts_with("Usage:") || part.starts_with("For more information");
     let parts = text.trim_start_matches("error: ").split("\n\n").take_while(|part| !about_usage(part));
-    parts.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+    let lines = parts.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {

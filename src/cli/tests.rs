@@ -52,6 +52,18 @@ fn a_bare_number_is_refused_with_a_proposal() {
     assert_eq!(explain(&error, false), ExitCode::from(64));
 }
 
+/// A variable that is set and empty is the value of its option. The error names the variable, and what to do.
+#[test]
+fn an_empty_variable_is_named() {
+    let error = || parsed(&["--ca", "", "status"]).expect_err("no file");
+    let variable = |name: &str, value: &str| [(name.into(), value.into())].into_iter();
+    let text = what_is_wrong(&with_tip(error(), variable("LOCKKEEPER_CA", "")));
+    assert!(text.ends_with("; tip: unset LOCKKEEPER_CA, or give it a value: it is empty"), "{text}");
+    for other in [variable("LOCKKEEPER_CA", "ca.pem"), variable("CA", "")] {
+        assert_eq!(what_is_wrong(&with_tip(error(), other)), what_is_wrong(&error()));
+    }
+}
+
 /// Invalid names, handles, tokens and positions are refused with the bound, before any request is sent.
 #[test]
 fn values_are_checked_before_anything_is_sent() {

@@ -16,12 +16,13 @@ use crate::model::{
 use crate::shapes::Explained;
 
 #[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
 pub(in crate::cli) struct ExplainOptions {
-    /// Name of the lock
-    #[arg(value_parser = lock_name, required_unless_present = "session")]
+    /// Name of the lock; needed without --session
+    #[arg(value_parser = lock_name)]
     name: Option<LockName>,
     /// Explain what this session waits for instead of a lock [default: none]
-    #[arg(long, value_parser = session, value_name = "ID", conflicts_with = "name")]
+    #[arg(long, value_parser = session, value_name = "ID")]
     session: Option<SessionId>,
 }
 

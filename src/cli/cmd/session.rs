@@ -6,7 +6,8 @@ use crate::cli::args::{reason, session};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::model::{Reason, SessionId};
+use crate::client::ClientError;
+use crate::model::{EndReason, Reason, SessionId};
 use crate::shapes::EndedSession;
 
 #[derive(Debug, Subcommand)]
@@ -28,10 +29,41 @@ pub(in crate::cli) struct EndOptions {
 /// Ends a session of another client.
 pub(in crate::cli) async fn run(client: &Client, command: SessionCommand, output: &Output) -> Result<u8, Failure> {
     let SessionCommand::End(EndOptions { id, why }) = command;
-    client.end_session(id, why.as_str()).await?;
+    client.end_session(id, why.as_str()).await.map_err(not_open)?;
     if output.json {
         output.object(&EndedSession { session: id.to_string(), ended: true })?;
     }
     output.remark(&format!("session {id} has ended"));
     Ok(YES)
+}
+
+/// The failure for a session that is not open. Of a session that never existed, the cluster says that it expired.
+fn not_open(error: ClientError) -> Failure {
+    let ClientError::SessionLost { session, reason, .. } = &error else { return error.into() };
+    let how = match reason {
+        Some(EndReason::Expired) | None => "it has expired, or never existed".to_owned(),
+        Some(reason) => format!("it has ended: {reason}"),
+    };
+    let detail = format!("session {session} is not open ({how}); `lockkeeper sessions` lists those that are");
+    Failure { says_next: true, ..Failure::new(error.word(), detail) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session that is not open may never have existed. The next step is the list of sessions.
+    #[test]
+    fn a_session_that_is_not_open_may_never_have_existed() {
+        let detail = |reason| {
+            let session = SessionId::from_u64(99).expect("an id");
+            let failure = not_open(ClientError::SessionLost { session, reason: Some(reason), why: None });
+            assert!(failure.says_next);
+            failure.detail
+        };
+        let list = "`lockkeeper sessions` lists those that are";
+        let expired = format!("session 99 is not open (it has expired, or never existed); {list}");
+        assert_eq!(detail(EndReason::Expired), expired);
+        assert!(detail(EndReason::Broken).contains("(it has ended: "), "{}", detail(EndReason::Broken));
+    }
 }
