@@ -22,15 +22,17 @@ killer=$!
 trap 'kill $killer; wait $killer 2> /dev/null || true; cluster/run.sh stop; rm -rf "$work"' EXIT
 
 curl -sS --retry 5 --retry-connrefused http://127.0.0.1:7621/v1/openapi.json > "$work/openapi.json"
-echo 'extends: ["spectral:oas"]' > "$work/rules.yaml"
-spectral lint "$work/openapi.json" --ruleset "$work/rules.yaml"
+# The description names no person to contact. Each other warning is an error.
+echo '{"extends": ["spectral:oas"], "rules": {"info-contact": "off"}}' > "$work/rules.json"
+spectral lint "$work/openapi.json" --ruleset "$work/rules.json" --fail-severity warn
 # A value that the schema permits may still be refused: by a bound, or because a session does not exist. While leaders
 # are killed, 503 and 504 are answers; 500 is none.
 cat > "$work/judge.toml" << 'END'
 [checks.not_a_server_error]
 expected-statuses = ["2xx", "4xx", 503, 504]
 END
-# A stream ends only with its caller, so it would take the time of all others.
-schemathesis --config-file "$work/judge.toml" run "$work/openapi.json" --url http://127.0.0.1:7621 \
+# A stream ends only with its caller, so it would take the time of all others. What schemathesis keeps for its next run
+# is of no use for another description.
+(cd "$work" && schemathesis --config-file judge.toml run openapi.json --url http://127.0.0.1:7621 \
   --exclude-operation-id-regex '^(watch|hold|events)$' --max-time "${1:-120}" --request-timeout 60 \
-  --exclude-checks positive_data_acceptance --continue-on-failure
+  --exclude-checks positive_data_acceptance --continue-on-failure)
