@@ -1,6 +1,7 @@
 """The belief of a client never outlives the end in the cluster, by a simulation of clocks, delays and losses."""
 
 import json
+import random
 import re
 import sys
 import time
@@ -22,6 +23,7 @@ from lockkeeper_client.core.http import Head
 from lockkeeper_client.core.keep import keep
 from lockkeeper_client.core.link import Link
 from lockkeeper_client.core.metadata import Metadata
+from lockkeeper_client.core.retry import Backoff
 from lockkeeper_client.core.session import open_session
 from lockkeeper_client.core.steps import Exchange, NotAnswered, NotSent, Pause, Steps
 from lockkeeper_client.core.validity import Proof, Validity
@@ -217,3 +219,18 @@ def test_no_order_of_answers_lengthens_the_validity(
     assert not validity.is_passed(end - 1) and validity.is_passed(end)
     validity.add(Proof(end + SECOND, 10**6, 10**9, 10**10), end + 1)
     assert validity.is_passed(0)
+
+
+def test_a_seed_of_the_program_is_its_own() -> None:
+    """Programs that seed `random` alike ask different nodes first, pause differently, and keep their own numbers."""
+
+    def chosen() -> list[int]:
+        random.seed(7)
+        endpoints = [Endpoints(f"http://h:{port}" for port in range(1, 100)).current.port for _ in range(8)]
+        pauses = [Backoff(lambda: 0).pause(Unavailable("no node")) for _ in range(8)]
+        return endpoints + pauses
+
+    random.seed(7)
+    expected = random.random()
+    assert chosen() != chosen()
+    assert random.random() == expected

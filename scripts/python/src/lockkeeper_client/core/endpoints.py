@@ -1,6 +1,6 @@
 """The addresses of the nodes."""
 
-import random
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -48,7 +48,7 @@ class Endpoints:
         self.all = [endpoint(url) for url in urls]
         if not self.all:
             raise InvalidArgument("endpoints: at least one, got none")
-        self._at = random.randrange(len(self.all))
+        self._at = secrets.randbelow(len(self.all))
 
     @property
     def current(self) -> Endpoint:

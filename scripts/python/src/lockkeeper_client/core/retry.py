@@ -11,6 +11,8 @@ PAUSE_MIN = 10 * MILLISECOND
 PAUSE_MAX = SECOND
 UNANSWERED: tuple[type[Error], ...] = (Unavailable, OutcomeUnknown)
 """Errors of a request that has no final answer."""
+_OWN = random.SystemRandom()
+"""Draws nothing from the numbers that a program may have seeded."""
 
 
 class Backoff:
@@ -20,7 +22,7 @@ class Backoff:
     restart only after a second without a failure.
     """
 
-    def __init__(self, clock: Clock, draw: Callable[[], float] = random.random) -> None:
+    def __init__(self, clock: Clock, draw: Callable[[], float] = _OWN.random) -> None:
         self._clock = clock
         self._draw = draw
         self._next = PAUSE_MIN
