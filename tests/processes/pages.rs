@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::cluster::TURN;
-
 /// Commands in the pages that this test does not run: the page, the start of the command, and the reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", "builds for minutes; `scripts/check.sh` builds the same program and runs it"),
@@ -253,7 +251,6 @@ fn is_there(tool: &str) -> bool {
 /// exception is needed.
 #[test]
 fn the_commands_of_the_pages_run() {
-    let _turn = TURN.blocking_lock();
     let mut used: BTreeSet<&(&str, &str, &str)> = BTreeSet::new();
     let (mut broken, mut count) = (Vec::new(), 0);
     for path in pages() {

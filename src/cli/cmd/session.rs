@@ -45,7 +45,7 @@ fn not_open(error: ClientError) -> Failure {
         Some(reason) => format!("it has ended: {reason}"),
     };
     let detail = format!("session {session} is not open ({how}); `lockkeeper sessions` lists those that are");
-    Failure { says_next: true, ..Failure::new(error.word(), detail) }
+    Failure { names_next_step: true, ..Failure::new(error.word(), detail) }
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
         let detail = |reason| {
             let session = SessionId::from_u64(99).expect("an id");
             let failure = not_open(ClientError::SessionLost { session, reason: Some(reason), why: None });
-            assert!(failure.says_next);
+            assert!(failure.names_next_step);
             failure.detail
         };
         let list = "`lockkeeper sessions` lists those that are";

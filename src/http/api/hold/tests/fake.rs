@@ -36,13 +36,13 @@ impl Clock for TokioClock {
 }
 
 /// A service that grants every lock at once. Clones are the same service.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Fake {
     pub(super) clock: Arc<TokioClock>,
     inner: Arc<Mutex<Inner>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inner {
     index: u64,
     acquire_takes: Duration,
