@@ -17,7 +17,7 @@ use crate::model::{Event, Invalid, Principal, SessionId};
 use crate::service::{Events, LockService, NotSent, Scope, ServiceError, Source, Subscription};
 
 /// What the caller of a subscription may see of its events.
-enum Visibility {
+enum Sight {
     /// Every event passes.
     All,
     /// Events of locks and of the cluster, and those of sessions with the right to read all names.
@@ -130,11 +130,11 @@ impl Node {
         let (mut events, (sender, watched)) = (events(), Events::channel(limits::EVENTS_WATCHED_MAX));
         let node = self.clone();
         self.spawn(async move {
-            let mut visibility = match &scope {
-                Scope::Namespace { .. } => Visibility::Prefix,
-                Scope::Session(session) => Visibility::OfSession(*session, None),
+            let mut sight = match &scope {
+                Scope::Namespace { .. } => Sight::Prefix,
+                Scope::Session(session) => Sight::OfSession(*session, None),
                 // Only the end, and events of holds: their subscribers have proven the session.
-                Scope::SessionEnd(_) | Scope::Holds(_) => Visibility::All,
+                Scope::SessionEnd(_) | Scope::Holds(_) => Sight::All,
             };
             loop {
                 let next = tokio::select! {
@@ -143,7 +143,7 @@ impl Node {
                     refused = node.refused(&scope, &mut changes) => Err(refused),
                     next = events.next() => next,
                 };
-                if next.as_ref().is_ok_and(|event| !node.may_see(event, &mut visibility)) {
+                if next.as_ref().is_ok_and(|event| !node.may_see(event, &mut sight)) {
                     continue;
                 }
                 let last = next.is_err();
@@ -194,13 +194,13 @@ impl Node {
         }
     }
 
-    fn may_see(&self, event: &Event, visibility: &mut Visibility) -> bool {
+    fn may_see(&self, event: &Event, sight: &mut Sight) -> bool {
         let Ok(Some(judge)) = self.judge() else { return false };
-        match (visibility, &event.namespace) {
-            (Visibility::All, _) => true,
-            (Visibility::Prefix, Some(namespace)) if event.subject.lock().is_none() => judge.reads_all(namespace),
-            (Visibility::Prefix, _) => true,
-            (Visibility::OfSession(session, seen), _) => {
+        match (sight, &event.namespace) {
+            (Sight::All, _) => true,
+            (Sight::Prefix, Some(namespace)) if event.subject.lock().is_none() => judge.reads_all(namespace),
+            (Sight::Prefix, _) => true,
+            (Sight::OfSession(session, seen), _) => {
                 let known = |machine: &Machine| machine.session_owner(*session).map(|owner| judge.sees(owner));
                 *seen = seen.or_else(|| self.core.consensus.machine(known));
                 seen.unwrap_or_default()

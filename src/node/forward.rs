@@ -25,6 +25,7 @@ pub(super) enum Forward {
     Renew(Vec<RenewalCall>),
     /// Wait for the outcome of a claim; answered with its current state after `wait_ms`.
     Settled {
+        /// Claim to wait for.
         claim: ClaimRef,
         /// Longest wait, in milliseconds.
         wait_ms: u64,
@@ -39,11 +40,13 @@ pub(super) enum Forward {
     Hello,
     /// Raise the feature level of the cluster.
     RaiseFeatures(u32),
+    /// Change the members of the cluster.
     ChangeMembers(MemberChange),
     /// Report the state digests that the asked node remembers. Every node answers, leader or not.
     Digests,
     /// Serve a call of a principal, which the sender has proven.
     As {
+        /// Principal of the caller.
         principal: Principal,
         /// The call, encoded; no other call of a principal.
         call: Vec<u8>,
@@ -55,8 +58,11 @@ pub(super) enum Forward {
 pub(super) enum Forwarded {
     /// Reply to a command or a claim.
     Reply(Reply),
+    /// Replies to renewals.
     Replies(Vec<Reply>),
+    /// Answer to a query.
     QueryReply(QueryReply),
+    /// Leadership was transferred.
     Transferred,
     /// The call failed on the asked node.
     Error(ServiceError),
@@ -64,7 +70,9 @@ pub(super) enum Forwarded {
     Status(Status),
     /// Announcement of the asked node.
     Hello(Announcement),
+    /// The feature level was raised.
     FeaturesRaised,
+    /// The members were changed.
     MembersChanged,
     /// State digests that the asked node remembers.
     Digests(Vec<DigestClaim>),

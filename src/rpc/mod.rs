@@ -21,6 +21,8 @@ pub(crate) use background::Tasks;
 pub(crate) use client::token_file::{read as token_header, stays_here};
 pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
+#[cfg(test)]
+use tests::fake;
 
 /// The Raft group that serves every namespace: there is only one.
 const GROUP: u32 = 0;

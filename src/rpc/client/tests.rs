@@ -21,7 +21,7 @@ use crate::model::{
     LeaseRequestId, LockName, LogTime, Metadata, Mode, Namespace, OpenSession, Outcome, Patience, Position, Query,
     QueryResult, Refusal, RenewalTarget, RequestId, SessionId, Subject, TakeLease, WallTime,
 };
-use crate::rpc::tests::fake::{Node, SESSION, granted, lock, reply};
+use crate::rpc::fake::{Node, SESSION, granted, lock, reply};
 use crate::service::{
     Call, ClaimRef, Freshness, LeaderHint, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription,
 };
@@ -283,7 +283,7 @@ async fn a_client_reads_while_its_frames_wait() {
     }
     node.service.grant();
     // A transport that stays full ends the stream, so the answer has to arrive before that.
-    assert_eq!(granted.await, Ok(reply(crate::rpc::tests::fake::granted())));
+    assert_eq!(granted.await, Ok(reply(crate::rpc::fake::granted())));
 }
 
 /// Relays one connection to `node`, byte for byte: nothing from the client once `deaf` is set, and nothing to the

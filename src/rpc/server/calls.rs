@@ -340,10 +340,10 @@ mod tests {
 
     use super::*;
     use crate::model::Command;
-    use crate::rpc::tests::fake::Fake;
+    use crate::rpc::fake::Fake;
 
     fn asked(lock: &str, request: &str) -> pb::AcquireRequest {
-        let (id, handle) = (crate::rpc::tests::fake::SESSION, "secret".to_owned());
+        let (id, handle) = (crate::rpc::fake::SESSION, "secret".to_owned());
         let holder = Some(Holder::Session(pb::SessionProof { id, handle, namespace: String::new() }));
         pb::AcquireRequest { holder, lock: lock.to_owned(), request: request.to_owned(), ..Default::default() }
     }

@@ -190,7 +190,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::rpc::tests::fake::Node;
+    use crate::rpc::fake::Node;
 
     /// The client port closes a connection on which the client sends nothing.
     #[tokio::test(start_paused = true)]

@@ -14,11 +14,11 @@ use super::super::{RemoteService, RemoteSettings};
 use super::ClusterPin;
 use crate::model::Query;
 use crate::rpc::convert;
+use crate::rpc::fake::{CLUSTER, Node, granted, reply};
 use crate::rpc::naming::{self, header_of};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::locks_client::LocksClient;
-use crate::rpc::tests::fake::{CLUSTER, Node, granted, reply};
 use crate::service::{Freshness, LeaderHint, LockService, NotSent, Proof, ServiceError};
 
 const FOREIGN: u128 = 0xdef;

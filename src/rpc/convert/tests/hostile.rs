@@ -15,11 +15,11 @@ use super::*;
 use crate::codec::tests::hostile::{Sample, attack, held, kept, within_memory_bound};
 use crate::limits;
 use crate::protobuf;
+use crate::rpc::fake::Fake;
 use crate::rpc::pb::admin_server::Admin as _;
 use crate::rpc::pb::locks_server::Locks as _;
 use crate::rpc::server::admin::Admin;
 use crate::rpc::server::locks::Locks;
-use crate::rpc::tests::fake::Fake;
 use crate::service::MemberChange;
 use crate::service::ServerInfo;
 

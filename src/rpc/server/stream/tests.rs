@@ -15,12 +15,12 @@ use crate::model::{
     Position, Principal, Reason, RequestId, SessionId, Subject, WallTime,
 };
 use crate::rpc::convert::Wire;
+use crate::rpc::fake::{Node, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body as Asked;
 use crate::rpc::pb::command::Command as Submitted;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::pb::server_frame::Body as ServerBody;
-use crate::rpc::tests::fake::{Node, SESSION};
 use crate::service::LeaderHint;
 
 /// Returns the event of the end of the node's session.

@@ -10,12 +10,12 @@ use crate::model::{Attachment, SessionId};
 use crate::protobuf;
 use crate::rpc::convert::AsInvalid;
 use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_of_elements, full_open, full_set};
+use crate::rpc::fake::{Fake, SESSION};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::command::Command as Submitted;
 use crate::rpc::server::stream::hello::expected_cluster;
 use crate::rpc::server::stream::{Bound, Outgoing, SessionStream};
-use crate::rpc::tests::fake::{Fake, SESSION};
 use crate::service::ServerInfo;
 
 fn samples() -> Vec<Sample> {
