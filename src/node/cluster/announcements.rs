@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 
 use crate::config::Config;
 use crate::limits;
+use crate::machine::Machine;
 use crate::model::{Announcement, Command};
 use crate::node::Node;
 use crate::node::forward::{Forward, Forwarded};
@@ -35,8 +36,8 @@ fn http(config: &Config) -> Option<String> {
 }
 
 /// Asks the members at the start of each term of this node, and then every [`limits::WATCH_MS`] while it leads. Asks
-/// again sooner while the state lacks this node's own announcement: at the very start of a term, nothing can be
-/// proposed.
+/// again sooner while the state lacks this node's own announcement or the cluster's settings: at the very start of a
+/// term, nothing can be proposed.
 pub(in crate::node) async fn keep(node: Node) {
     let mut views = node.core.consensus.watch();
     let mut stop = node.core.stop.subscribe();
@@ -47,6 +48,7 @@ pub(in crate::node) async fn keep(node: Node) {
             asked_in = Some(view.term);
         }
         if node.leads() {
+            node.core.configure();
             tokio::select! {
                 () = node.update_announcements() => {}
                 stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
@@ -83,8 +85,9 @@ impl Node {
 
     fn next_request(&self) -> Duration {
         let own = self.announcement();
-        let announced = self.core.consensus.machine(|machine| machine.announced(own.node) == Some(&own));
-        Duration::from_millis(if announced || !self.leads() { limits::WATCH_MS } else { limits::ANNOUNCE_AGAIN_MS })
+        let complete = |machine: &Machine| machine.announced(own.node) == Some(&own) && machine.settings().is_some();
+        let complete = self.core.consensus.machine(complete);
+        Duration::from_millis(if complete || !self.leads() { limits::WATCH_MS } else { limits::ANNOUNCE_AGAIN_MS })
     }
 
     /// Asks every member at once; a member that does not answer is asked again the next time.
@@ -138,7 +141,25 @@ fn difference(own: Option<u64>, other: &Announcement) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::testing::Cluster;
+
+    /// The queue drops the first commands of a new cluster, as it does when its leader has no followers for a moment.
+    /// The leader proposes the settings again, so the cluster gets its id.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_cluster_whose_first_commands_were_dropped_gets_its_id() {
+        let cluster = Cluster::start(2, None).await.expect("a cluster");
+        let (nodes, mut found) = (cluster.nodes(), cluster.nodes()[0].info().cluster_id);
+        let mut opened = None;
+        while opened.is_none_or(|opened: Instant| opened.elapsed() < Duration::from_millis(limits::ANNOUNCE_AGAIN_MS)) {
+            nodes.iter().for_each(|node| node.core.queue.reject_all(None));
+            opened = opened.or_else(|| nodes.iter().any(|node| node.core.queue.is_open()).then(Instant::now));
+        }
+        let found = tokio::time::timeout(Duration::from_secs(10), found.wait_for(Option::is_some)).await;
+        assert!(found.is_ok_and(|found| found.is_ok()), "the cluster has no id");
+    }
 
     fn announced(listen: &str) -> Option<String> {
         let text = format!(

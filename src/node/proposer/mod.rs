@@ -116,16 +116,12 @@ fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
         *term = None;
         return;
     }
-    let (stamp, unset) = core.consensus.machine(|machine| (machine.now(), machine.settings().is_none()));
+    let stamp = core.consensus.machine(|machine| machine.now());
     core.queue.close(None);
     core.queue.open(stamp, core.clock.now(), core.election_max);
     *term = Some(state.term);
     core.leads_since(state.term);
-    if unset {
-        // The id is random and does not depend on the config: a cluster that is founded again is another cluster.
-        let (settings, cluster_id) = (core.settings, core.clock.random_u128());
-        core.submit_internal(Command::Configure { settings, cluster_id });
-    }
+    core.configure();
     core.submit_internal(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }
 
@@ -289,6 +285,16 @@ impl Core {
         }
     }
 
+    /// Gives a new cluster its settings and its id. Does nothing if the state has them. The queue may drop the command,
+    /// so the leader calls this until the state has them: without an id, no node answers a client.
+    pub(in crate::node) fn configure(&self) {
+        if self.consensus.machine(|machine| machine.settings().is_none()) {
+            // The id is random and does not depend on the config: a cluster that is founded again is another cluster.
+            let (settings, cluster_id) = (self.settings, self.clock.random_u128());
+            self.submit_internal(Command::Configure { settings, cluster_id });
+        }
+    }
+
     /// Puts a command of the node itself into the next entry, and ignores the reply.
     pub(in crate::node) fn submit_internal(&self, command: Command) {
         if let Err(refusal) = self.admits(&command) {
@@ -297,7 +303,8 @@ impl Core {
         }
         let (answer, _) = tokio::sync::oneshot::channel();
         let submission = Submission { principal: Principal::default(), since: None, command };
-        // A full queue may drop these commands: they only report a state.
+        // A queue that is full, or whose leader loses its followers, drops these commands: the leader repeats those
+        // that do more than report a state.
         self.queue.command(Source::InProcess, submission, answer).ok();
     }
 }
