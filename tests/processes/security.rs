@@ -207,7 +207,7 @@ async fn refused_handshakes_cause_no_election() {
 }
 
 /// A name is refused with all certificates that it had. A certificate gets other hosts only when it is renewed, and
-/// `all` renews every one.
+/// `all` renews every one. An older authority stays while one of its certificates is here.
 #[test]
 fn certificates_are_renewed_and_refused_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -244,4 +244,14 @@ fn certificates_are_renewed_and_refused_by_name() {
     let all = listed(&["--renew", "all"]);
     assert!(["node-1", "client-ci"].iter().all(|name| all[*name]["sha256"] != renewed[*name]["sha256"]), "{all:?}");
     assert_eq!(all["node-1"]["hosts"], renewed["node-1"]["hosts"]);
+    listed(&["--new-ca"]);
+    let both = std::fs::read_to_string(certs.join("ca.pem")).expect("authorities");
+    let early = run(&["--drop-old-ca"]);
+    let printed = text(&early.stderr);
+    assert!(printed.contains("client-ci.pem, node-1.pem") && printed.contains("--renew"), "{printed}");
+    assert_eq!(early.status.code(), Some(64));
+    assert_eq!(std::fs::read_to_string(certs.join("ca.pem")).expect("authorities"), both);
+    listed(&["--renew"]);
+    listed(&["--drop-old-ca"]);
+    assert!(std::fs::read_to_string(certs.join("ca.pem")).expect("an authority").len() < both.len());
 }

@@ -123,7 +123,19 @@ impl CertsDir {
     }
 
     /// Removes all authorities but the newest.
+    ///
+    /// # Errors
+    /// An older one signed a certificate here, which no node or client would accept any more.
     pub(super) fn drop_old_authorities(&mut self) -> Result<(), Failure> {
+        self.read()?;
+        let newest = self.newest_key()?;
+        let older = self.found.iter().filter(|(.., described)| described.signed_by != newest);
+        let older: Vec<_> = older.map(|(name, ..)| format!("{name}.pem")).collect();
+        if !older.is_empty() {
+            let detail = format!("{} must first be replaced: an older authority signed this", older.join(", "));
+            let next = "run certs with --renew, give nodes and clients the new files, and then drop the old authority";
+            return Err(Failure::usage(format!("{detail}; {next}")));
+        }
         let text = self.text(AUTHORITY, "pem")?;
         let newest = text.split_inclusive("-----END CERTIFICATE-----").next().unwrap_or_default();
         self.replace_file(&self.file(AUTHORITY, "pem"), &format!("{}\n", newest.trim()), 0o644)
@@ -134,10 +146,7 @@ impl CertsDir {
     pub(super) fn to_renew(&self, asked: Option<&Option<String>>) -> Result<Vec<(Role, Vec<String>)>, Failure> {
         let Some(named) = asked else { return Ok(Vec::new()) };
         let now = SystemClock::new().wall().0 / 1_000;
-        let newest = match describe(&self.text(AUTHORITY, "pem")?).first() {
-            Some(newest) => newest.key.clone(),
-            None => Vec::new(),
-        };
+        let newest = self.newest_key()?;
         let wanted = |name: &str, described: &Described| match named {
             Some(named) => named == name || named == ALL,
             None => {
@@ -151,6 +160,12 @@ impl CertsDir {
             Some(named) if renewed.is_empty() => Err(self.unknown(named)),
             Some(_) | None => Ok(renewed),
         }
+    }
+
+    /// Returns what identifies the key of the newest authority.
+    fn newest_key(&self) -> Result<Vec<u8>, Failure> {
+        let authorities = describe(&self.text(AUTHORITY, "pem")?);
+        Ok(authorities.into_iter().next().map_or_else(Vec::new, |newest| newest.key))
     }
 
     pub(super) fn write(&mut self, role: &Role, issued: &Issued) -> Result<(), Failure> {
