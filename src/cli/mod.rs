@@ -64,9 +64,8 @@ pub fn main() -> ExitCode {
         return ExitCode::from(lock::guard(guardian, options.common.json));
     }
     panics::end_the_process();
-    logging::start(options.common.verbose);
     let output = Output::new(options.common.json);
-    let code = run(options, &output).unwrap_or_else(|failure| {
+    let code = logging::start(options.common.verbose).and_then(|()| run(options, &output)).unwrap_or_else(|failure| {
         output.failure(&failure);
         failure.exit()
     });
