@@ -92,7 +92,7 @@ impl<S: LockService> Client<S> {
     }
 
     /// Repeats a command until it is answered. Also returns whether an earlier attempt may have been executed.
-    async fn repeated(&self, command: Command) -> Result<(Reply, bool), ClientError> {
+    pub(super) async fn repeated(&self, command: Command) -> Result<(Reply, bool), ClientError> {
         Ok(repeated(&self.service, &Call::new(command), &mut self.retry()).await?)
     }
 }

@@ -8,9 +8,9 @@ use super::error::ClientError;
 use super::lease::lease_call;
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
-    Outcome, Page, ProcessId, ProcessPing, Query, Reply, WallTime, WhichDocuments, WhichPings,
+    Outcome, Page, ProcessId, ProcessPing, Query, Refusal, Reply, WallTime, WhichDocuments, WhichPings,
 };
-use crate::service::LockService;
+use crate::service::{LockService, ServiceError};
 
 /// The grant of a document that a process now holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,14 +58,15 @@ impl<S: LockService> Client<S> {
     }
 
     /// Frees the documents with this `ts`, or only the one with this name. Returns how many were held; zero is not an
-    /// error.
+    /// error. If an answer is lost, the repetition does not count what the first attempt has freed.
     pub async fn unlock(&self, ts: DocumentId, name: Option<&str>) -> Result<u64, ClientError> {
         let namespace = self.settings.namespace.clone();
         let name = name.map(LockName::parse).transpose()?;
         self.freed(DocumentCommand::Unlock { namespace, ts, name }).await
     }
 
-    /// Frees every document of a process, or those of an election term and earlier terms. Returns how many were held.
+    /// Frees every document of a process, or those of an election term and earlier terms. Returns how many were held;
+    /// if an answer is lost, the repetition does not count what the first attempt has freed.
     pub async fn unlock_all(&self, process: ProcessId, term: Option<u64>) -> Result<u64, ClientError> {
         let namespace = self.settings.namespace.clone();
         self.freed(DocumentCommand::UnlockAll { namespace, process, term }).await
@@ -92,6 +93,9 @@ impl<S: LockService> Client<S> {
 
     /// Replaces the text kept with a lease if it still equals `seen`. Otherwise the change is refused, and the error
     /// has the current text.
+    ///
+    /// The error is *unknown* if an attempt had no answer and its repetition found another text: that attempt may have
+    /// replaced the text, or another caller with this handle. Read the text before the next change.
     pub async fn swap_value(
         &self,
         name: &str,
@@ -100,7 +104,13 @@ impl<S: LockService> Client<S> {
         value: Option<LockValue>,
     ) -> Result<(), ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        self.done_with(DocumentCommand::SwapValue { lock, handle: handle.clone(), seen, value }).await
+        let swap = DocumentCommand::SwapValue { lock, handle: handle.clone(), seen, value };
+        let (reply, in_doubt) = self.repeated(Command::Document(swap)).await?;
+        if in_doubt && matches!(reply.outcome, Outcome::Refused(Refusal::Changed { .. })) {
+            let why = "the text is another one, by an attempt of this call or by another caller with this handle";
+            return Err(ServiceError::unknown(why).into());
+        }
+        if reply.outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
     }
 
     /// Returns the lock of this name as a document; `None` if no process holds it and none ever held it as a document.
@@ -109,7 +119,8 @@ impl<S: LockService> Client<S> {
         Ok(ReadAt { index: page.index, now: page.now, value: page.value.rows.into_iter().next() })
     }
 
-    /// Returns the documents with this `ts`, held or free.
+    /// Returns the documents with this `ts`, held or free, at most [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX) of
+    /// them. If `more` is set there are others, which only [`documents`](Self::documents) returns.
     pub async fn documents_stamped(&self, ts: DocumentId) -> Result<ReadAt<Page<Document>>, ClientError> {
         self.find(WhichDocuments::Stamped(ts), u32::MAX).await
     }
@@ -160,7 +171,8 @@ impl<S: LockService> Client<S> {
         if outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
     }
 
-    /// Repeats the change until it is answered. All these changes are idempotent.
+    /// Repeats the change until it is answered. A repetition changes nothing more, but it counts only what it frees
+    /// itself.
     async fn change(&self, command: DocumentCommand) -> Result<Reply, ClientError> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
