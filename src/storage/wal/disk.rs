@@ -160,14 +160,10 @@ impl DiskWal {
         let Some(raft) = log.raft.as_mut() else { return Err(closed()) };
         let changed = change(raft, window_start);
         if let Err(error) = &changed {
-            if error.kind() != io::ErrorKind::InvalidInput {
-                // This is more than a refusal: a part of the change may already be on its way to the disk.
-                drop(self.0.failure.set(explained("write the log in", &self.0.dir, error)));
-            }
+            let error = self.not_written(error);
             drop(log);
-            let error = self.0.failure.get().unwrap_or(error);
-            done(Err(copy_error(error)));
-            return Err(copy_error(error));
+            done(Err(copy_error(&error)));
+            return Err(error);
         }
         let last = raft.log_state().last().copied();
         let flushed = raft.flush(true, Some(self.callback(last, done)));
@@ -176,6 +172,16 @@ impl DiskWal {
         log.window_start = log.end;
         drop(log);
         flushed.map_err(|error| self.0.failure.get().map_or(error, copy_error))
+    }
+
+    /// Returns the error of a change that `raft-log` did not make. It refuses a change that contradicts its state as
+    /// invalid input, before it writes anything. Every other error is kept, because a part of the change may already be
+    /// on its way to the disk.
+    fn not_written(&self, error: &io::Error) -> io::Error {
+        if error.kind() != io::ErrorKind::InvalidInput || error.raw_os_error().is_some() {
+            drop(self.0.failure.set(explained("write the log in", &self.0.dir, error)));
+        }
+        copy_error(self.0.failure.get().unwrap_or(error))
     }
 
     /// Returns the callback of one request. The callback keeps the first error, updates `synced`, and then calls
@@ -234,7 +240,7 @@ impl Wal for DiskWal {
     }
 
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()> {
-        self.write_and_sync(done, |raft, _| raft.save_vote(vote).map(Some).map_err(invalid))
+        self.write_and_sync(done, |raft, _| raft.save_vote(vote).map(Some))
     }
 
     fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()> {
@@ -254,7 +260,7 @@ impl Wal for DiskWal {
             if keep >= end {
                 return Ok(None);
             }
-            let written = raft.truncate(keep).map_err(invalid)?;
+            let written = raft.truncate(keep)?;
             let left = raft.log_state().last().copied();
             let mut progress = lock(&progress);
             progress.epoch += 1;
@@ -280,7 +286,7 @@ impl Wal for DiskWal {
             return Ok(());
         }
         // The next append, vote or sync makes it durable. It is a lower bound, so it needs no separate sync.
-        let written = raft.commit(id).map_err(invalid)?;
+        let written = raft.commit(id).map_err(|error| self.not_written(&error))?;
         log.end = written.end().0;
         Ok(())
     }
@@ -330,11 +336,6 @@ impl Wal for DiskWal {
 
 fn closed() -> io::Error {
     io::Error::other("the log is closed")
-}
-
-/// Marks an error as invalid input. `raft-log` refuses a request that contradicts its state before it writes anything.
-fn invalid(error: io::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
 fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {

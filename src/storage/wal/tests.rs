@@ -269,6 +269,24 @@ fn a_failed_sync_is_reported_to_all_callers_and_stays() {
     assert!(wait(|done| memory.append(entries(1, 0..1), done)).is_ok());
 }
 
+/// The next file of the log cannot be created. This is no refusal of the request during which it happens, also if the
+/// request is a vote or a commit: every later call fails.
+#[test]
+fn a_failed_write_is_no_refusal() {
+    let failed_at = |request: fn(&DiskWal, u64) -> io::Result<()>| {
+        let dir = tempfile::tempdir().unwrap();
+        let wal = open(dir.path());
+        wait(|done| wal.append(entries(1, 0..200), done)).unwrap();
+        dir.close().unwrap();
+        let failed = (0..200).find_map(|number| request(&wal, number).err()).expect("a file is full by then");
+        assert_eq!(failed.kind(), io::ErrorKind::NotFound);
+        assert_eq!(wal.failure(), Some(failed.to_string()));
+        assert!(wait(|done| wal.sync(done)).is_err());
+    };
+    failed_at(|wal, term| wait(|done| wal.save_vote(Vote { term, node: 1, committed: false }, done)));
+    failed_at(|wal, index| wal.commit(id(1, index)));
+}
+
 fn failing(wal: &impl Wal) {
     assert!(wait(|done| wal.append(entries(1, 0..2), done)).unwrap_err().to_string().contains("injected"));
     assert!(wait(|done| wal.append(entries(1, 2..3), done)).unwrap_err().to_string().contains("injected"));
