@@ -32,7 +32,7 @@ impl Node {
         handed.unwrap_or(Ok(()))
     }
 
-    /// Transfers leadership to any eligible node. Does nothing if this node does not lead or has no followers.
+    /// Transfers leadership to any eligible node. Does nothing if this node does not lead or is the only voter.
     pub(in crate::node) async fn step_aside(&self) {
         if !self.leads() {
             return;
@@ -40,6 +40,9 @@ impl Node {
         let members = self.core.consensus.watch().borrow().members.clone();
         let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(node, _)| node);
         let others: Vec<_> = voters.filter(|node| *node != self.core.id).collect();
+        if others.is_empty() {
+            return;
+        }
         match self.hand_to_one_of(&others).await {
             Ok(handed) => {
                 if let Err(error) = handed {
