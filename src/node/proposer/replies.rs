@@ -100,12 +100,13 @@ impl BatchReplies {
             return None;
         }
         if self.is_large() && unanswered.others.is_none() {
-            unanswered.others = Some(self.queue.waiting(usize::MAX, false));
+            unanswered.others = Some(self.queue.len());
         }
         let replies = applied.renewals.iter().chain(&applied.commands).skip(answered).cloned();
         Some(Replies(replies.zip(&mut unanswered.answers).collect()))
     }
 
+    /// Sends the replies: their drop does. Those of a large entry are sent from the runtime of the callers.
     fn send(&self, replies: Replies) {
         if self.is_large() {
             self.runtime.spawn(async move { drop(replies) });
