@@ -38,8 +38,11 @@ impl Extras {
             ("at_most", at_most_ms.map(ms)),
             ("unfair", (*fairness == Fairness::Barging).then(|| "chosen".to_owned())),
         ];
-        let found = conflicts.into_iter().find_map(|(field, value)| Some((field, value?)));
-        let refused = |(field, value)| Err(Invalid::new(field, "left out where the hold is cached", value));
-        found.map_or(Ok(()), refused)
+        for (field, value) in conflicts {
+            if let Some(value) = value {
+                return Err(Invalid::new(field, "left out where the hold is cached", value));
+            }
+        }
+        Ok(())
     }
 }

@@ -211,7 +211,7 @@ pub enum Refusal {
     },
     /// Nothing is granted yet: the cluster was restored from a backup, and clients may still rely on what was granted
     /// after the backup.
-    #[error("the cluster was restored from a backup and grants nothing for another {left_ms} ms")]
+    #[error("the cluster was restored from a backup and grants nothing for another {}", rounded(*.left_ms))]
     Closed {
         /// The time until grants are possible, in milliseconds of log time.
         left_ms: u64,

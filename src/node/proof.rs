@@ -34,8 +34,10 @@ pub(super) fn shown_by(call: &Call) -> Option<Shown<'_>> {
 impl Node {
     /// Refuses a wrong handle before any other part of the call is read, and counts it. A source that has shown too
     /// many is refused before its handle is compared. A session never changes its handle, so this state suffices to
-    /// refuse one, or to prove it, even if it is old. Returns whether it proves it: a session that this state does not
-    /// have may exist on the leader.
+    /// refuse one, or to prove it, even if it is old.
+    ///
+    /// Returns true if the handle was compared and is right. False means that this node does not have the session, or
+    /// that there is nothing to compare here: the leader must compare.
     pub(super) fn limit_guesses(&self, judge: Option<&Judge>, shown: Option<Shown<'_>>) -> Result<bool, ServiceError> {
         let Some((session, handle, namespace)) = self.provable(judge, shown) else { return Ok(false) };
         let (source, now) = (self.source(judge), self.core.clock.now());

@@ -165,7 +165,9 @@ pub struct Session<S: LockService> {
 impl<S: LockService> Session<S> {
     fn start(service: S, settings: Settings, state: SessionState, turn: Option<Turn>) -> Self {
         let state = Arc::new(state);
-        turn.inspect(|turn| state.hold_attempts_after(turn.attempt));
+        if let Some(turn) = &turn {
+            state.hold_attempts_after(turn.attempt);
+        }
         let (queue, tasks) = mpsc::unbounded_channel();
         // Subscribes before any lock is granted, so that no event of a hold is missed.
         let events = service.hold_events(state.id);
