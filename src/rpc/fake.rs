@@ -14,8 +14,8 @@ use crate::model::{
     Page, Place, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::service::{
-    Call, ClaimRef, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo,
-    ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, Operation, RenewalCall,
+    ServerInfo, ServiceError, Status, Subscription,
 };
 
 pub(super) const SESSION: u64 = 7;
@@ -219,13 +219,18 @@ impl LockService for Fake {
         Err(ServiceError::Forbidden { why: "only for captains".to_owned() })
     }
 
-    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
-        Ok(())
+    async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        match operation {
+            Operation::Transfer(_) | Operation::RaiseFeatures(1) => Ok(()),
+            Operation::RaiseFeatures(to) => Err(Refusal::FeaturesUnsupported { to, node: 3, supports: Some(1) }.into()),
+            Operation::ChangeMembers(change) => {
+                Err(ServiceError::Forbidden { why: format!("this service has no members: {change:?}") })
+            }
+        }
     }
 
-    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        let refusal = Refusal::FeaturesUnsupported { to, node: 3, supports: Some(1) };
-        if to == 1 { Ok(()) } else { Err(refusal.into()) }
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        Err(ServiceError::Forbidden { why: "this service makes no backups".to_owned() })
     }
 }
 

@@ -16,7 +16,8 @@ use crate::model::{
     TokenState, Totals, ValidTokens, WallTime,
 };
 use crate::service::{
-    Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServiceError,
+    Status, Subscription,
 };
 
 /// The time of tokio's clock, which a test may pause.
@@ -466,12 +467,12 @@ impl LockService for Fake {
         })
     }
 
-    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
+    async fn operate(&self, _: Operation) -> Result<(), ServiceError> {
         Ok(())
     }
 
-    async fn raise_features(&self, _: u32) -> Result<(), ServiceError> {
-        Ok(())
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        Err(ServiceError::Stopping)
     }
 }
 

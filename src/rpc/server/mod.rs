@@ -1,7 +1,7 @@
 //! The gRPC server: all services with the limits of the transport, until the node stops.
 
 pub(in crate::rpc) mod admin;
-mod caller;
+pub(in crate::rpc) mod caller;
 mod calls;
 mod claim;
 pub(in crate::rpc) mod locks;
@@ -23,7 +23,7 @@ use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router};
 
 use self::admin::Admin;
-use self::caller::for_caller;
+use self::caller::OfCallers;
 use self::locks::Locks;
 use self::measured::Measured;
 use super::background::Tasks;
@@ -79,9 +79,10 @@ pub async fn routes<S: LockService>(
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let service = OfCallers::new(service);
     let of_principals = {
         let service = service.clone();
-        move |request: tonic::Request<()>| for_caller(&service, &request).map(|_| request)
+        move |request: tonic::Request<()>| service.of(&request).map(|_| request)
     };
     let admin = AdminServer::new(Admin { service })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)

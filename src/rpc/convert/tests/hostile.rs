@@ -19,6 +19,7 @@ use crate::rpc::fake::Fake;
 use crate::rpc::pb::admin_server::Admin as _;
 use crate::rpc::pb::locks_server::Locks as _;
 use crate::rpc::server::admin::Admin;
+use crate::rpc::server::caller::OfCallers;
 use crate::rpc::server::locks::Locks;
 use crate::service::MemberChange;
 use crate::service::ServerInfo;
@@ -50,7 +51,7 @@ impl Server {
         let (running, stop) = watch::channel(false);
         Self {
             locks: Locks::new(service.clone(), info, stop, Default::default()),
-            admin: Admin { service },
+            admin: Admin { service: OfCallers::new(service) },
             _running: running,
         }
     }
