@@ -119,7 +119,11 @@ async fn a_revoked_token_is_refused_and_its_session_ends_in_time() {
         tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("granted").expect("a task");
     let after = granted - revoked;
     assert!(Duration::from_secs(1) < after && after < ttl + Duration::from_secs(5), "{after:?}");
-    drop((guard, next, brief));
+    let lost = guard.lost().await.to_string();
+    assert!(lost.ends_with("could not be renewed in time: not authenticated: the token is not known"), "{lost}");
+    let refused = session.lock("a/2").acquire().await.map(drop).expect_err("lost").to_string();
+    assert!(refused.ends_with("(it could not be renewed: not authenticated: the token is not known)"), "{refused}");
+    drop((next, brief));
 }
 
 async fn holders_and_waiters<S: LockService>(client: &Client<S>) -> (usize, usize) {
