@@ -269,6 +269,7 @@ impl Node {
             node: id,
             leader: leaders,
             endpoints: watch::channel(vec![]).1,
+            connections: crate::net::ConnectionsMax::default(),
         };
         let routes = routes(service.clone(), info, stopped.clone()).await.expect("routes");
         let serving = tokio::spawn(async move { serve(routes, listener, None, stopped).await.expect("served") });

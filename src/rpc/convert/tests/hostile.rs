@@ -47,6 +47,7 @@ impl Server {
             node: 1,
             leader: watch::channel(None).1,
             endpoints: watch::channel(vec![]).1,
+            connections: crate::net::ConnectionsMax::default(),
         };
         let (running, stop) = watch::channel(false);
         Self {
