@@ -18,7 +18,8 @@ use crate::model::{
     TokenState, Totals, ValidTokens, WallTime,
 };
 use crate::service::{
-    Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServiceError,
+    Status, Subscription,
 };
 
 /// The time of tokio's clock, which a test may pause.

@@ -15,7 +15,7 @@ use lockkeeper::client::Client;
 use lockkeeper::clock::ManualClock;
 use lockkeeper::compat::config_locks::{ConfigLockError, ConfigLocks, ConfigSettings, Era, WaitFor};
 use lockkeeper::model::{DocumentState, EndReason, ProcessId, TokenState};
-use lockkeeper::service::LockService;
+use lockkeeper::service::{LockService, Operation};
 use lockkeeper::testing::{Cluster, ClusterOptions};
 
 use super::passes;

@@ -102,11 +102,11 @@ impl LockService for Fake {
         })
     }
 
-    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
+    async fn operate(&self, _: Operation) -> Result<(), ServiceError> {
         Ok(())
     }
 
-    async fn raise_features(&self, _: u32) -> Result<(), ServiceError> {
-        Ok(())
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        Err(ServiceError::Stopping)
     }
 }
