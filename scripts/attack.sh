@@ -32,6 +32,10 @@ node=$!
 certs=$folder/data/certs
 export LOCKKEEPER_ENDPOINTS=127.0.0.1:$((base + 1)),127.0.0.1:$((base + 2)),127.0.0.1:$((base + 3))
 export LOCKKEEPER_CA=$certs/ca.pem LOCKKEEPER_CERT=$certs/client-dev.pem LOCKKEEPER_KEY=$certs/client-dev.key
+until [ -s "$LOCKKEEPER_KEY" ]; do
+  kill -0 "$node" || { cat "$folder/dev.log" >&2; exit 70; }
+  sleep 0.1
+done
 "$LOCKKEEPER_BIN" lock --timeout 30s ready -- true
 "$folder/venv/bin/python3" scripts/attack/attack.py --binary "$LOCKKEEPER_BIN" --certs "$certs" --pid "$node" \
   --port-base "$base" --seconds "$seconds"

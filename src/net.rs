@@ -202,5 +202,5 @@ pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connectio
 
 /// Returns the connections from other nodes that a TCP listener accepts, see [`arrivals`].
 pub fn accepted(listener: TcpListener, tls: Option<PortTls>) -> Incoming {
-    Box::pin(secured(arrivals(listener, Port::Peer), tls).map(Ok))
+    Box::pin(secured(arrivals(listener, Port::Peer, ConnectionsMax::default()), tls).map(Ok))
 }

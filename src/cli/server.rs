@@ -122,7 +122,6 @@ impl Server {
         instruments: &Instruments,
     ) -> Result<Self, Failure> {
         let Ports { peer, client, http } = ports;
-        config.limits.connections.apply();
         let listeners = config.listeners();
         let exposed = listeners.filter_map(|(name, protection, address)| protection.warning(name, address)).collect();
         let hosts = config.hosts().collect();

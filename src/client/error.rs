@@ -22,13 +22,14 @@ pub enum ClientError {
     #[error(transparent)]
     Refused(Refusal),
     /// The session has ended, and with it all its holds.
-    #[error("session {session} was lost{}", .reason.map_or(String::new(), |reason| format!(" ({})", explained(reason, .why))))]
+    #[error("session {session} was lost{}", ended(*.reason, .why))]
     SessionLost {
         /// Id of the session.
         session: SessionId,
         /// Why it ended, as the cluster reported it; `None` if the client's own deadline has passed.
         reason: Option<EndReason>,
-        /// The reason that an operator gave for ending it, if an operator did.
+        /// The reason that an operator gave for ending it, if an operator did. If it could not be renewed because the
+        /// cluster refused the client, it is that refusal.
         why: Option<Reason>,
     },
     /// The lock was granted, and its hold ended before the caller received the answer.
@@ -157,7 +158,8 @@ pub struct Lost {
     pub alone: bool,
     /// Why it ended, as the cluster reported it; `None` if the client's own deadline has passed.
     pub reason: Option<EndReason>,
-    /// The reason that an operator gave for ending the session or for breaking the hold.
+    /// The reason that an operator gave for ending the session or for breaking the hold. If the session could not be
+    /// renewed because the cluster refused the client, it is that refusal.
     pub why: Option<Reason>,
 }
 
@@ -165,9 +167,21 @@ fn explained(reason: EndReason, why: &Option<Reason>) -> String {
     why.as_ref().map_or(reason.to_string(), |why| format!("{reason}: {}", why.as_str()))
 }
 
+/// Returns what the text of a lost session says about its end.
+fn ended(reason: Option<EndReason>, why: &Option<Reason>) -> String {
+    match (reason, why) {
+        (Some(reason), why) => format!(" ({})", explained(reason, why)),
+        (None, Some(why)) => format!(" (it could not be renewed: {})", why.as_str()),
+        (None, None) => String::new(),
+    }
+}
+
 fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Option<Reason>) -> String {
     match (alone, reason) {
-        (false, None) => format!("its session {session} could not be renewed in time"),
+        (false, None) => {
+            let why = why.as_ref().map_or(String::new(), |why| format!(": {}", why.as_str()));
+            format!("its session {session} could not be renewed in time{why}")
+        }
         (false, Some(reason)) => format!("its session {session} has ended ({})", explained(reason, why)),
         (true, None) => "it is not held any more".to_owned(),
         (true, Some(EndReason::Broken)) => format!("it was {}", explained(EndReason::Broken, why)),

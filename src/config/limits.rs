@@ -11,8 +11,7 @@ use crate::net::ConnectionsMax;
 /// How many connections and watches a node serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most connections of the ports. They apply to the listeners that the process starts after
-    /// [`apply`](ConnectionsMax::apply), which `serve` and `dev` call.
+    /// Most connections of the ports for clients.
     pub connections: ConnectionsMax,
     /// Most watches of a principal on this node; of a connection without `[auth]`.
     pub watchers_a_principal: usize,

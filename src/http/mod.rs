@@ -22,12 +22,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
@@ -38,7 +38,7 @@ pub(crate) use self::scrape::{Scrape, Scraper};
 use crate::auth::ClusterRight;
 use crate::limits;
 use crate::model::Query;
-use crate::net::{self, ConnectionInfo, PortTls, arrivals, secured};
+use crate::net::{self, Accepted, ConnectionInfo, PortTls, arrivals, secured};
 use crate::rpc::Tasks;
 use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
 use crate::telemetry::CallMetrics;
@@ -76,6 +76,7 @@ pub async fn serve<S: LockService>(
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
     let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
+    let connections = info.connections;
     let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
@@ -89,7 +90,7 @@ pub async fn serve<S: LockService>(
         .layer(from_fn(request_header::bounded))
         .layer(from_fn_with_state(hosts, origin::protect))
         .layer(from_fn_with_state(measures, measured::measured));
-    serve_routes(listener, tls, routes, stopped(stop)).await?;
+    serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;
     tasks.ended().await;
     Ok(())
 }
@@ -101,13 +102,13 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
 }
 
 async fn serve_routes(
-    listener: TcpListener,
+    arrivals: impl Stream<Item = Accepted<TcpStream>> + Send + 'static,
     tls: Option<PortTls>,
     routes: Router,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let open = GracefulShutdown::new();
-    let (mut arrivals, mut stop) = (secured(arrivals(listener, net::Port::Http), tls), pin!(stop));
+    let (mut arrivals, mut stop) = (secured(arrivals, tls), pin!(stop));
     let http1 = bounded_http1();
     loop {
         tokio::select! {
@@ -208,9 +209,9 @@ fn unavailable(error: &ServiceError) -> Readiness {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
 
     use super::*;
+    use crate::net::ConnectionsMax;
 
     const REQUEST: &str = "GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -223,7 +224,8 @@ mod tests {
     async fn a_silent_connection_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        tokio::spawn(serve_routes(listener, None, routes(), std::future::pending()));
+        let arrivals = arrivals(listener, net::Port::Http, ConnectionsMax::default());
+        tokio::spawn(serve_routes(arrivals, None, routes(), std::future::pending()));
         let mut silent = TcpStream::connect(address).await.expect("connected");
         let longest = Duration::from_millis(2 * limits::HTTP_FIRST_REQUEST_MS_MAX);
         let read = timeout(longest, silent.read_u8()).await.expect("closed in time");

@@ -8,10 +8,12 @@ use crate::model::{
 use crate::state::Holder;
 
 impl Machine {
-    /// The namespace and the principal of an open session.
+    /// The namespace and the principal of a session that is open, or whose end is remembered.
     #[must_use]
     pub fn session_owner(&self, session: SessionId) -> Option<(&Namespace, &Principal)> {
-        self.state.session(session).map(|session| (&session.record.namespace, &session.record.principal))
+        let open = self.state.session(session).map(|open| (&open.record.namespace, &open.record.principal));
+        let ended = || self.state.tombstones.get(&session).map(|ended| (&ended.namespace, &ended.principal));
+        open.or_else(ended)
     }
 
     /// Whether a session was opened with this id, and may have ended since.

@@ -186,10 +186,11 @@ impl Machine {
     fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
         let Some(session) = self.state.remove_session(id) else { return 0 };
         let ended = session.locks() + 1;
-        let SessionRecord { namespace, handle, .. } = session.record;
+        let SessionRecord { namespace, principal, handle, .. } = session.record;
         let deadline = self.state.globals.now.after_ms(limits::TOMBSTONE_MS);
         let why = broken.map(|(_, why)| why.clone());
-        let tombstone = Tombstone { namespace: namespace.clone(), handle, reason, why: why.clone(), deadline };
+        let (within, text) = (namespace.clone(), why.clone());
+        let tombstone = Tombstone { namespace: within, principal, handle, reason, why: text, deadline };
         self.state.insert_tombstone(id, tombstone);
         let claims = session.active.into_iter().flat_map(|(_, locks)| locks);
         for (lock, state) in claims {

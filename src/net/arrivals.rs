@@ -20,19 +20,23 @@ use tokio::time::{Instant as TokioInstant, sleep};
 use super::connection_count::ConnectionCount;
 use super::descriptor_share::{Descriptor, warn_if_few};
 use super::first_request::Accepted;
-use super::port::Port;
+use super::port::{ConnectionsMax, Port};
 use crate::limits::{ACCEPT_PAUSE_MS, ACCEPT_QUIET_MS, HTTP_KEEPALIVE_MS, HTTP_SILENCE_MS_MAX};
 
 /// Returns the connections of a TCP listener, without delay for small messages. Their peers must begin a request in
-/// time.
+/// time. `most` limits the ports for clients; the port for the other nodes has fixed limits.
 ///
 /// The stream runs until it is dropped. It closes a connection at once if the port may have no more of them, or no more
 /// from its address. While the listener fails, or the port has used its share of the process's descriptors, it pauses
 /// and retries.
-pub fn arrivals(listener: TcpListener, port: Port) -> impl Stream<Item = Accepted<TcpStream>> + Send + 'static {
-    warn_if_few(port, port.limits().open);
+pub fn arrivals(
+    listener: TcpListener,
+    port: Port,
+    most: ConnectionsMax,
+) -> impl Stream<Item = Accepted<TcpStream>> + Send + 'static {
+    warn_if_few(port, port.limits(most).open);
     let late = silent_connections(port.name());
-    let (listener, count) = (Arc::new(listener), ConnectionCount::new(port));
+    let (listener, count) = (Arc::new(listener), ConnectionCount::new(port, most));
     let accept = move || {
         let listener = Arc::clone(&listener);
         async move {
@@ -112,6 +116,7 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
     use std::sync::atomic::{AtomicBool, AtomicU64};
 
+    use tokio::io::AsyncReadExt;
     use tokio::time::timeout;
 
     use super::*;
@@ -163,6 +168,25 @@ mod tests {
         full.store(true, SeqCst);
         assert!(timeout(outage, accepted.next()).await.is_err());
         assert_eq!(lines.0.load(SeqCst), 2, "one more for the next outage");
+    }
+
+    /// Two nodes of one process limit their connections by their own configurations.
+    #[tokio::test]
+    async fn each_node_has_its_own_limits() {
+        let few = ConnectionsMax { http: 1, ..ConnectionsMax::default() };
+        for (most, open) in [(few, 1), (ConnectionsMax::default(), 2)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let mut arrivals = Box::pin(arrivals(listener, Port::Http, most));
+            let _first = TcpStream::connect(address).await.expect("connected");
+            let mut accepted = vec![arrivals.next().await.expect("a connection")];
+            let mut second = TcpStream::connect(address).await.expect("connected");
+            tokio::select! {
+                Some(next) = arrivals.next() => accepted.push(next),
+                ended = second.read_u8() => assert!(ended.is_err(), "it gets nothing"),
+            }
+            assert_eq!(accepted.len(), open);
+        }
     }
 
     /// A connection that was closed before it could be accepted causes no pause.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::Counter;
 
-use super::port::{ConnectionLimits, Port};
+use super::port::{ConnectionLimits, ConnectionsMax, Port};
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl ConnectionLimits {
 }
 
 impl ConnectionCount {
-    pub(super) fn new(port: Port) -> Arc<Self> {
-        Self::with(port.limits(), port)
+    pub(super) fn new(port: Port, most: ConnectionsMax) -> Arc<Self> {
+        Self::with(port.limits(most), port)
     }
 
     fn with(limits: ConnectionLimits, port: Port) -> Arc<Self> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::port::Port;
+use super::port::{ConnectionsMax, Port};
 
 /// Open connections of each kind of port in this process. It may run several nodes, which share its descriptors.
 static OPEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
@@ -20,8 +20,8 @@ fn limit() -> u64 {
 
 /// Returns the most connections that a listener of this port may have.
 #[cfg(feature = "cli")]
-pub(crate) fn connections_max(port: Port) -> usize {
-    usize::try_from(port.share(limit())).unwrap_or(usize::MAX).min(port.limits().open)
+pub(crate) fn connections_max(port: Port, most: ConnectionsMax) -> usize {
+    usize::try_from(port.share(limit())).unwrap_or(usize::MAX).min(port.limits(most).open)
 }
 
 /// Logs a warning if the process has too few descriptors for this number of connections.

@@ -178,13 +178,14 @@ mod tests {
     use tokio::time::{Instant as TokioInstant, timeout};
 
     use super::*;
+    use crate::net::ConnectionsMax;
     use crate::net::arrivals;
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const HEADER: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
 
     fn accepted<S: AsyncRead + Unpin>(stream: S, port: Port) -> Accepted<S> {
-        let counted = crate::net::connection_count::ConnectionCount::new(port)
+        let counted = crate::net::connection_count::ConnectionCount::new(port, ConnectionsMax::default())
             .admit(std::net::Ipv4Addr::LOCALHOST.into())
             .expect("the first");
         let descriptor = Descriptor::take(port).expect("a descriptor");
@@ -237,7 +238,7 @@ mod tests {
         for port in [Port::Client, Port::Peer, Port::Http] {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let address = listener.local_addr().expect("bound");
-            let mut arrivals = Box::pin(arrivals(listener, port));
+            let mut arrivals = Box::pin(arrivals(listener, port, ConnectionsMax::default()));
             let _silent = TcpStream::connect(address).await.expect("connected");
             let mut connection = arrivals.next().await.expect("a connection");
             let read = timeout(2 * port.patience(), connection.read_u8()).await.expect("closed in time");

@@ -1,6 +1,5 @@
 //! The ports of a node, and the limits of their connections.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::limits;
@@ -40,22 +39,6 @@ impl Default for ConnectionsMax {
     }
 }
 
-/// What new listeners of this process use. The nodes of one process share its descriptors, and so these limits.
-static CLIENT: AtomicUsize = AtomicUsize::new(limits::CLIENT_CONNECTIONS_MAX);
-static CLIENT_AN_ADDRESS: AtomicUsize = AtomicUsize::new(limits::CLIENT_CONNECTIONS_AN_ADDRESS_MAX);
-static HTTP: AtomicUsize = AtomicUsize::new(limits::HTTP_CONNECTIONS_MAX);
-static HTTP_AN_ADDRESS: AtomicUsize = AtomicUsize::new(limits::HTTP_CONNECTIONS_AN_ADDRESS_MAX);
-
-impl ConnectionsMax {
-    /// Limits the connections of each listener that this process starts from now on.
-    pub fn apply(self) {
-        CLIENT.store(self.client, Ordering::Relaxed);
-        CLIENT_AN_ADDRESS.store(self.client_an_address, Ordering::Relaxed);
-        HTTP.store(self.http, Ordering::Relaxed);
-        HTTP_AN_ADDRESS.store(self.http_an_address, Ordering::Relaxed);
-    }
-}
-
 /// The most connections of one port. A connection is unproven until its first request has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConnectionLimits {
@@ -76,12 +59,12 @@ impl Port {
         }
     }
 
-    /// Returns the limits of one listener.
-    pub(super) fn limits(self) -> ConnectionLimits {
+    /// Returns the limits of one listener of a node with this configuration.
+    pub(super) fn limits(self, most: ConnectionsMax) -> ConnectionLimits {
         match self {
             Self::Client => ConnectionLimits {
-                open: CLIENT.load(Ordering::Relaxed),
-                open_an_address: CLIENT_AN_ADDRESS.load(Ordering::Relaxed),
+                open: most.client,
+                open_an_address: most.client_an_address,
                 unproven: limits::CLIENT_UNPROVEN_MAX,
                 unproven_an_address: limits::CLIENT_UNPROVEN_AN_ADDRESS_MAX,
             },
@@ -92,8 +75,8 @@ impl Port {
                 unproven_an_address: limits::PEER_UNPROVEN_MAX,
             },
             Self::Http => ConnectionLimits {
-                open: HTTP.load(Ordering::Relaxed),
-                open_an_address: HTTP_AN_ADDRESS.load(Ordering::Relaxed),
+                open: most.http,
+                open_an_address: most.http_an_address,
                 unproven: limits::HTTP_UNPROVEN_MAX,
                 unproven_an_address: limits::HTTP_UNPROVEN_AN_ADDRESS_MAX,
             },

@@ -11,7 +11,7 @@ use crate::auth::{Right, Who};
 use crate::limits;
 use crate::model::{Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Reply, Setting};
 use crate::net::PortTls;
-use crate::service::{MemberChange, ServiceError, Source};
+use crate::service::{MemberChange, Operation, ServiceError, Source};
 
 /// What an act is about, see [`AuditRecord::facts`].
 pub(super) type Facts = BTreeMap<&'static str, String>;
@@ -74,7 +74,15 @@ impl Act {
         Some(act.with("namespace", namespace).with("lock", name))
     }
 
-    pub(super) fn of_members(change: &MemberChange) -> Self {
+    pub(super) fn of_operation(operation: &Operation) -> Self {
+        match operation {
+            Operation::Transfer(to) => Self::new("transfer", [("to", to.to_string())]),
+            Operation::RaiseFeatures(to) => Self::new("raise-features", [("to", to.to_string())]),
+            Operation::ChangeMembers(change) => Self::of_members(change),
+        }
+    }
+
+    fn of_members(change: &MemberChange) -> Self {
         match change {
             MemberChange::Add { node, client, peer } => Self::new(
                 "member-add",
@@ -112,7 +120,7 @@ impl ActResult for crate::service::Download {}
 
 impl Node {
     /// Executes an act between two lines of the audit log: what the caller asks for, and the result. A caller that the
-    /// rules of this node do not permit the act is only noted, so that it cannot fill the log.
+    /// rules of this node do not permit the act is refused before, so that it cannot fill the log.
     ///
     /// # Errors
     /// The act failed, or it was not executed because the log cannot be written.
@@ -122,8 +130,8 @@ impl Node {
         permitted: Result<(), ServiceError>,
         executing: impl Future<Output = Result<T, ServiceError>>,
     ) -> Result<T, ServiceError> {
-        let Some(log) = &self.core.audit else { return executing.await };
         permitted?;
+        let Some(log) = &self.core.audit else { return executing.await };
         let mut record = self.record(act, Phase::Asked);
         log.write(&record).map_err(|error| {
             let path = log.path().display();

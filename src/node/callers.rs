@@ -13,18 +13,8 @@ use super::validate;
 use crate::auth::{Access, AuthError, ClusterRight, On, Right, Who, principal_name};
 use crate::limits;
 use crate::machine::Machine;
-use crate::model::{Event, Invalid, Principal, SessionId};
+use crate::model::{Event, Invalid, Principal};
 use crate::service::{Events, LockService, NotSent, Scope, ServiceError, Source, Subscription};
-
-/// What the caller of a subscription may see of its events.
-enum Sight {
-    /// Every event passes.
-    All,
-    /// Events of locks and of the cluster, and those of sessions with the right to read all names.
-    Prefix,
-    /// Events of a session, if it turns out to be the caller's.
-    OfSession(SessionId, Option<bool>),
-}
 
 impl Node {
     /// Returns a handle for calls of a principal. They are checked like those of a remote caller that has proven to be
@@ -130,12 +120,6 @@ impl Node {
         let (mut events, (sender, watched)) = (events(), Events::channel(limits::EVENTS_WATCHED_MAX));
         let node = self.clone();
         self.spawn(async move {
-            let mut sight = match &scope {
-                Scope::Namespace { .. } => Sight::Prefix,
-                Scope::Session(session) => Sight::OfSession(*session, None),
-                // Only the end, and events of holds: their subscribers have proven the session.
-                Scope::SessionEnd(_) | Scope::Holds(_) => Sight::All,
-            };
             loop {
                 let next = tokio::select! {
                     biased;
@@ -143,9 +127,11 @@ impl Node {
                     refused = node.refused(&scope, &mut changes) => Err(refused),
                     next = events.next() => next,
                 };
-                if next.as_ref().is_ok_and(|event| !node.may_see(event, &mut sight)) {
-                    continue;
-                }
+                let next = match next.and_then(|event| Ok((node.may_see(&event, &scope)?, event))) {
+                    Ok((true, event)) => Ok(event),
+                    Ok((false, _)) => continue,
+                    Err(error) => Err(error),
+                };
                 let last = next.is_err();
                 if !sender.send(next).await || last {
                     return;
@@ -194,17 +180,20 @@ impl Node {
         }
     }
 
-    fn may_see(&self, event: &Event, sight: &mut Sight) -> bool {
-        let Ok(Some(judge)) = self.judge() else { return false };
-        match (sight, &event.namespace) {
-            (Sight::All, _) => true,
-            (Sight::Prefix, Some(namespace)) if event.subject.lock().is_none() => judge.reads_all(namespace),
-            (Sight::Prefix, _) => true,
-            (Sight::OfSession(session, seen), _) => {
-                let known = |machine: &Machine| machine.session_owner(*session).map(|owner| judge.sees(owner));
-                *seen = seen.or_else(|| self.core.consensus.machine(known));
-                seen.unwrap_or_default()
+    /// Whether a caller may see an event of its subscription. The error ends the subscription: its session was not
+    /// known when it began, and is another's.
+    fn may_see(&self, event: &Event, scope: &Scope) -> Result<bool, ServiceError> {
+        let Some(judge) = self.judge()? else { return Ok(true) };
+        match (scope, &event.namespace) {
+            (Scope::Namespace { .. }, Some(namespace)) if event.subject.lock().is_none() => {
+                Ok(judge.reads_all(namespace))
             }
+            (Scope::Namespace { .. }, _) => Ok(true),
+            (Scope::Session(session), _) => {
+                let sees = |machine: &Machine| machine.session_owner(*session).is_some_and(|owner| judge.sees(owner));
+                Ok(self.core.consensus.machine(sees))
+            }
+            (Scope::SessionEnd(_) | Scope::Holds(_), _) => self.may_watch(scope).map(|()| true),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::clock::{Clock, Instant};
 use crate::config::Config;
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings, DigestClaim};
-use crate::net::{PeerTls, PortTls};
+use crate::net::{ConnectionsMax, PeerTls, PortTls};
 use crate::raft::{Consensus, Member};
 use crate::service::LeaderHint;
 use crate::storage::{DirectoryLock, SyncObserver};
@@ -59,6 +59,8 @@ pub(super) struct Core {
     pub(super) backups: Arc<BackupLimit>,
     /// Limits the watches of each source.
     pub(super) watchers: Arc<Watchers>,
+    /// Most connections of the ports for clients.
+    pub(super) connections: ConnectionsMax,
     /// What the operator of this node should change, for its status.
     pub(super) warnings: Mutex<Vec<String>>,
     /// Principals and rules; `None` if all callers may do everything.

@@ -14,7 +14,7 @@ use crate::codec::{Kind, decode_message, encode_message};
 use crate::limits;
 use crate::model::{Announcement, DigestClaim, Principal, Query, QueryReply, Reply, Submission};
 use crate::raft::View;
-use crate::service::{Call, ClaimRef, MemberChange, NotSent, Proof, RenewalCall, ServiceError, Status};
+use crate::service::{Call, ClaimRef, NotSent, Operation, Proof, RenewalCall, ServiceError, Status};
 
 /// A call that one node sends to another. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,16 +32,12 @@ pub(super) enum Forward {
     },
     /// Answer a linearizable query.
     Query(Query),
-    /// Transfer leadership to this node.
-    Transfer(u64),
+    /// Execute the request of an operator.
+    Operate(Operation),
     /// Report the status of the cluster.
     Status,
     /// Report the asked node's announcement. Every node answers, leader or not.
     Hello,
-    /// Raise the feature level of the cluster.
-    RaiseFeatures(u32),
-    /// Change the members of the cluster.
-    ChangeMembers(MemberChange),
     /// Report the state digests that the asked node remembers. Every node answers, leader or not.
     Digests,
     /// Serve a call of a principal, which the sender has proven.
@@ -62,18 +58,14 @@ pub(super) enum Forwarded {
     Replies(Vec<Reply>),
     /// Answer to a query.
     QueryReply(QueryReply),
-    /// Leadership was transferred.
-    Transferred,
+    /// The request of an operator was executed.
+    Operated,
     /// The call failed on the asked node.
     Error(ServiceError),
     /// Status of the cluster, as the leader sees it.
     Status(Status),
     /// Announcement of the asked node.
     Hello(Announcement),
-    /// The feature level was raised.
-    FeaturesRaised,
-    /// The members were changed.
-    MembersChanged,
     /// State digests that the asked node remembers.
     Digests(Vec<DigestClaim>),
 }
@@ -224,11 +216,12 @@ mod tests {
         Claim, Command, FencingToken, LeaseRequestId, LockKey, LockName, LogTime, Namespace, Outcome, RenewalTarget,
         SessionId,
     };
-    use crate::service::{NotSent, Proof};
+    use crate::service::{MemberChange, NotSent, Proof};
 
     fn calls() -> Vec<Forward> {
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").expect("a name") };
         let target = RenewalTarget::Session(SessionId::new(0, 3));
+        let add = MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() };
         let renewal = || RenewalCall { target: target.clone(), proof: Proof::Trusted, attempt: 7 };
         vec![
             Forward::Submit(Box::new(Call::new(Command::Tick))),
@@ -238,11 +231,11 @@ mod tests {
                 wait_ms: 9,
             },
             Forward::Query(Query::Inspect { lock }),
-            Forward::Transfer(2),
+            Forward::Operate(Operation::Transfer(2)),
             Forward::Status,
             Forward::Hello,
-            Forward::RaiseFeatures(2),
-            Forward::ChangeMembers(MemberChange::Add { node: 4, client: "a:1".to_owned(), peer: "a:2".to_owned() }),
+            Forward::Operate(Operation::RaiseFeatures(2)),
+            Forward::Operate(Operation::ChangeMembers(add)),
             Forward::Digests,
             Forward::As { principal: Principal::local(), call: Forward::Status.encode().to_vec() },
         ]
@@ -255,10 +248,8 @@ mod tests {
         vec![
             Forwarded::Reply(reply()),
             Forwarded::Replies(vec![reply(), reply()]),
-            Forwarded::Transferred,
+            Forwarded::Operated,
             Forwarded::Error(ServiceError::NotSent { why: unreachable, leader: None }),
-            Forwarded::FeaturesRaised,
-            Forwarded::MembersChanged,
             Forwarded::Digests(vec![DigestClaim { index: 4_096, digest: 5 }]),
         ]
     }

@@ -1,5 +1,5 @@
-//! What each call needs, and whether its principal has it. A command, query or renewal without a rule here does not
-//! compile.
+//! What each call needs, and whether its principal has it. A command, query, renewal or operation without a rule here
+//! does not compile.
 //!
 //! *Own* is what the same principal made. What a caller without a principal made is proven by its handle alone, so that
 //! `[auth]` can be switched on while clients work. The right to administer a name passes for own. Another's gets the
@@ -14,6 +14,7 @@ use crate::model::{
     Managing, Namespace, Outcome, Parent, Principal, Query, QueryResult, Refusal, RenewalTarget, SessionId,
     WhichDocuments,
 };
+use crate::service::Operation;
 
 /// The rules, and the principal of a call.
 pub(super) struct Judge {
@@ -263,7 +264,7 @@ impl Judge {
         self.hides(machine, session).then(|| QueryResult::Explained(Explanation::default()))
     }
 
-    /// Whether the caller must not learn that this session exists.
+    /// Whether the caller must not learn that this session exists, or how it ended.
     pub(super) fn hides(&self, machine: &Machine, session: SessionId) -> bool {
         machine
             .session_owner(session)
@@ -303,6 +304,13 @@ impl Judge {
         chain.iter_mut().for_each(|wait| wait.waits_for.retain(|obstacle| self.has(Right::Read, &obstacle.lock)));
         freed_by.retain(|obstacle| self.has(Right::Read, &obstacle.lock));
         *more |= before != (chain.len(), freed_by.len(), count(chain));
+    }
+}
+
+/// Returns the right that the request of an operator needs.
+pub(super) fn right_of(operation: &Operation) -> ClusterRight {
+    match operation {
+        Operation::Transfer(_) | Operation::RaiseFeatures(_) | Operation::ChangeMembers(_) => ClusterRight::Operate,
     }
 }
 

@@ -137,6 +137,7 @@ impl Node {
             node: self.core.id,
             leader: self.core.leader.subscribe(),
             endpoints: self.core.endpoints.subscribe(),
+            connections: self.core.connections,
         }
     }
 

@@ -357,6 +357,7 @@ fn assemble(
         wrong_handles: WrongHandles::default(),
         backups: Arc::default(),
         watchers: super::watchers::Watchers::new(config.limits.watchers_a_principal),
+        connections: config.limits.connections,
         warnings: Mutex::default(),
         auth,
         audit: audit.map(Arc::new),
@@ -387,9 +388,7 @@ fn raft_settings(config: &Config) -> RaftSettings {
     let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };
     let members: BTreeMap<u64, Member> = config.members.iter().map(|(id, of)| (*id, member(of))).collect();
     let mut founders = config.cluster.clone();
-    for (id, member) in &members {
-        founders.push_str(&format!("\n{id} {}", member.peer));
-    }
+    members.iter().for_each(|(id, member)| founders.push_str(&format!("\n{id} {}", member.peer)));
     let timing = Timing {
         heartbeat_ms: config.timing.heartbeat_ms,
         election_min_ms: config.timing.election_ms_min,

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::auth::Caller;
 use super::forward::{Forward, Forwarded};
+use super::judge::right_of;
 use super::service::{answered, veiled};
 use super::{Node, validate};
-use crate::auth::{ClusterRight, Who};
+use crate::auth::Who;
 use crate::limits;
 use crate::model::Principal;
-use crate::service::{NotSent, ServiceError};
+use crate::service::{NotSent, Operation, ServiceError};
 
 impl Node {
     /// Serves a call that another node forwarded. If this node does not lead, it refuses the call; it forwards the call
@@ -36,8 +37,8 @@ impl Node {
             | Forward::Query(_)
             | Forward::Status
             | Forward::As { .. } => self.judge()?,
-            Forward::Transfer(_) | Forward::RaiseFeatures(_) | Forward::ChangeMembers(_) => {
-                self.needs(ClusterRight::Operate)?;
+            Forward::Operate(operation) => {
+                self.needs(right_of(operation))?;
                 None
             }
         };
@@ -53,15 +54,20 @@ impl Node {
                 self.wait_outcome_here(&claim, wait).await.map(Forwarded::Reply)
             }
             Forward::Query(query) => self.query_here(judge, &query).await.map(Forwarded::QueryReply),
-            Forward::Transfer(to) => self.transfer_here(to).await.map(|()| Forwarded::Transferred),
+            Forward::Operate(operation) => self.operate_here(operation).await.map(|()| Forwarded::Operated),
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
-            Forward::RaiseFeatures(to) => self.raise_features_here(to).await.map(|()| Forwarded::FeaturesRaised),
-            Forward::ChangeMembers(change) => {
-                self.change_members_here(change).await.map(|()| Forwarded::MembersChanged)
-            }
             Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
             Forward::Hello => Ok(Forwarded::Hello(self.announcement())),
             Forward::As { .. } => Err(ServiceError::Internal("a call of two principals".to_owned())),
+        }
+    }
+
+    /// Executes the request of an operator on this node, which leads.
+    pub(super) async fn operate_here(&self, operation: Operation) -> Result<(), ServiceError> {
+        match operation {
+            Operation::Transfer(to) => self.transfer_here(to).await,
+            Operation::RaiseFeatures(to) => self.raise_features_here(to).await,
+            Operation::ChangeMembers(change) => self.change_members_here(change).await,
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::audited::Act;
 use super::auth::{Caller, changed};
 use super::forward::{Forward, Forwarded, unexpected};
-use super::judge::Judge;
+use super::judge::{Judge, right_of};
 use super::proof::{replace_proof, shown, shown_by};
 use super::{Node, validate};
 use crate::auth::{ClusterRight, Denied, Who};
@@ -22,7 +22,7 @@ use crate::model::{
 };
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, RenewalCall, Scope, ServiceError,
+    Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, RenewalCall, Scope, ServiceError,
     Source, Status, Subscription,
 };
 
@@ -118,31 +118,14 @@ impl LockService for Node {
         Ok(self.status_from_leader().await)
     }
 
-    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        let act = Act::new("transfer", [("to", to.to_string())]);
-        self.audited(act, self.needs(ClusterRight::Operate), async {
+    async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        let permitted = self.needs(right_of(&operation));
+        self.audited(Act::of_operation(&operation), permitted, async {
             if self.leads() {
-                self.needs(ClusterRight::Operate)?;
-                return self.transfer_here(to).await;
+                return self.operate_here(operation).await;
             }
             let wait_ms = Some(limits::MEMBERSHIP_WAIT_MS_MAX);
-            let Forwarded::Transferred = self.send_to_leader(Forward::Transfer(to), wait_ms).await? else {
-                return Err(unexpected());
-            };
-            Ok(())
-        })
-        .await
-    }
-
-    async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
-        let act = Act::of_members(&change);
-        self.audited(act, self.needs(ClusterRight::Operate), async {
-            if self.leads() {
-                self.needs(ClusterRight::Operate)?;
-                return self.change_members_here(change).await;
-            }
-            let wait_ms = Some(limits::MEMBERSHIP_WAIT_MS_MAX);
-            let Forwarded::MembersChanged = self.send_to_leader(Forward::ChangeMembers(change), wait_ms).await? else {
+            let Forwarded::Operated = self.send_to_leader(Forward::Operate(operation), wait_ms).await? else {
                 return Err(unexpected());
             };
             Ok(())
@@ -152,25 +135,9 @@ impl LockService for Node {
 
     async fn backup(&self) -> Result<Download, ServiceError> {
         self.audited(Act::new("backup", []), self.needs(ClusterRight::Backup), async {
-            self.needs(ClusterRight::Backup)?;
             // This node decides about the whole backup, the read at the leader included.
             let caller = Caller { who: Who::Local, ..self.caller.clone() };
             Self { caller, ..self.clone() }.backup_here()
-        })
-        .await
-    }
-
-    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        let act = Act::new("raise-features", [("to", to.to_string())]);
-        self.audited(act, self.needs(ClusterRight::Operate), async {
-            if self.leads() {
-                self.needs(ClusterRight::Operate)?;
-                return self.raise_features_here(to).await;
-            }
-            let Forwarded::FeaturesRaised = self.send_to_leader(Forward::RaiseFeatures(to), None).await? else {
-                return Err(unexpected());
-            };
-            Ok(())
         })
         .await
     }

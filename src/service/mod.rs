@@ -12,6 +12,7 @@ mod error;
 mod error_table;
 mod events;
 mod member_change;
+mod operation;
 mod server_info;
 mod status;
 
@@ -32,12 +33,16 @@ pub use error::{LeaderHint, NotSent, ServiceError};
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
 pub use events::{EventSender, Events};
 pub use member_change::MemberChange;
+pub use operation::Operation;
 pub use server_info::ServerInfo;
 pub use status::{NodeStatus, Role, STATES_DIFFER, Status};
 
 /// A lock service. Cloning gives another handle on the same service.
 ///
 /// - Every method answers from the leader, no matter which node or endpoint receives the call.
+/// - A new kind of call is a variant of what a method takes, such as [`Command`](crate::model::Command), [`Query`] or
+///   [`Operation`], because it does not compile before a node names the right that it needs. No method that reads or
+///   changes something has a default.
 /// - Dropping a returned future discards the answer, not the command: it may still be applied.
 pub trait LockService: Clone + Debug + Send + Sync + 'static {
     /// Puts a command through the log and returns its outcome. An acquire that has to wait returns
@@ -126,22 +131,12 @@ pub trait LockService: Clone + Debug + Send + Sync + 'static {
     /// leader, and nothing about the health of the other nodes.
     fn status(&self) -> impl Future<Output = Result<Status, ServiceError>> + Send;
 
-    /// Transfers leadership to another node. Returns once that node leads.
-    fn transfer(&self, to: u64) -> impl Future<Output = Result<(), ServiceError>> + Send;
-
-    /// Raises the cluster's feature level, which can never be lowered. Refused if a voter does not support the level.
-    fn raise_features(&self, to: u32) -> impl Future<Output = Result<(), ServiceError>> + Send;
-
-    /// Changes the members of the cluster. Returns once the change is committed. Refused if it would cost the quorum.
-    fn change_members(&self, change: MemberChange) -> impl Future<Output = Result<(), ServiceError>> + Send {
-        async move { Err(ServiceError::Forbidden { why: format!("this service has no members: {change:?}") }) }
-    }
+    /// Executes the request of an operator, and returns once it is done.
+    fn operate(&self, operation: Operation) -> impl Future<Output = Result<(), ServiceError>> + Send;
 
     /// Returns a backup of the whole state, made by the asked node, with everything that was acknowledged before the
     /// call.
-    fn backup(&self) -> impl Future<Output = Result<Download, ServiceError>> + Send {
-        async { Err(ServiceError::Forbidden { why: "this service makes no backups".to_owned() }) }
-    }
+    fn backup(&self) -> impl Future<Output = Result<Download, ServiceError>> + Send;
 }
 
 /// Time limit of a call whose caller sets none.

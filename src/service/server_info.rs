@@ -3,8 +3,9 @@
 use tokio::sync::watch;
 
 use super::LeaderHint;
+use crate::net::ConnectionsMax;
 
-/// What a server reports about its node in the first frame of each stream.
+/// What a server reports about its node in the first frame of each stream, and how many connections it accepts.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
     /// Name of the cluster.
@@ -17,4 +18,6 @@ pub struct ServerInfo {
     pub leader: watch::Receiver<Option<LeaderHint>>,
     /// Addresses of the members for clients. Each client gets them, so that it finds members that joined later.
     pub endpoints: watch::Receiver<Vec<String>>,
+    /// Most connections of the node's ports.
+    pub connections: ConnectionsMax,
 }

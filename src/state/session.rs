@@ -87,6 +87,8 @@ pub struct Finished {
 pub struct Tombstone {
     /// The namespace of the session.
     pub namespace: Namespace,
+    /// The principal of the session: only that principal, and those that read the namespace, learn how it ended.
+    pub principal: Principal,
     /// The handle of the session, so that a late open with it is refused.
     pub handle: Handle,
     /// How the session ended.

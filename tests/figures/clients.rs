@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 use lockkeeper::client::Client;
 use lockkeeper::limits::TOMBSTONE_MS;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
-use lockkeeper::service::LockService;
+use lockkeeper::service::{LockService, Operation};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
@@ -258,7 +258,7 @@ pub(crate) async fn transfers(count: usize) {
     for _ in 0..count {
         let leader = cluster.await_leader().await;
         let began = Instant::now();
-        let moved = client.service().transfer((leader % 3 + 1) as u64).await;
+        let moved = client.service().operate(Operation::Transfer((leader % 3 + 1) as u64)).await;
         took.push(began.elapsed());
         calls.note("transfer", began, moved);
         let began = Instant::now();

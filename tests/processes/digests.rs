@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper::faults::Fault;
-use lockkeeper::service::LockService;
+use lockkeeper::service::{LockService, Operation};
 
 use crate::cluster::{Cluster, PATIENCE};
 
@@ -45,7 +45,7 @@ async fn the_node_whose_state_differs_stops_and_the_others_serve() {
     cluster.spawn_faulty(wrong, Fault::OtherState);
     let started = Instant::now();
     // The node may stop before it leads.
-    while cluster.ended(wrong).is_none() && client.service().transfer(wrong as u64).await.is_err() {
+    while cluster.ended(wrong).is_none() && client.service().operate(Operation::Transfer(wrong as u64)).await.is_err() {
         assert!(started.elapsed() < PATIENCE, "the node neither leads nor stops");
         tokio::time::sleep(POLL).await;
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::client::{Client, HoldState};
 use lockkeeper::model::LockView;
 use lockkeeper::rpc::RemoteService;
-use lockkeeper::service::LockService;
+use lockkeeper::service::{LockService, Operation};
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, PATIENCE};
@@ -144,7 +144,7 @@ async fn a_transfer_to_a_node_that_dies_fails() {
         let leader = cluster.await_leader().await;
         let target = leader % 3 + 1;
         cluster.signal(target, Signal::STOP);
-        let moved = client.service().transfer(target as u64).await;
+        let moved = client.service().operate(Operation::Transfer(target as u64)).await;
         assert!(moved.is_err(), "a stopped node cannot lead");
         cluster.kill(target);
         client.lock("served").acquire().await.expect("two nodes serve").release().await.expect("released");

@@ -6,7 +6,7 @@ use lockkeeper::model::{Query, QueryReply, Reply, SessionId};
 use lockkeeper::node::Node;
 use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::{
-    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, RenewalCall, ServiceError, Status,
+    Call, ClaimRef, Download, Events, Freshness, LockService, Operation, RenewalCall, ServiceError, Status,
     Subscription,
 };
 use tokio::sync::watch;
@@ -79,16 +79,8 @@ impl LockService for Backend {
         of!(self, service => service.status().await)
     }
 
-    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        of!(self, service => service.transfer(to).await)
-    }
-
-    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        of!(self, service => service.raise_features(to).await)
-    }
-
-    async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
-        of!(self, service => service.change_members(change).await)
+    async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        of!(self, service => service.operate(operation).await)
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {

@@ -7,7 +7,7 @@ use std::future::Future;
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
 use lockkeeper::rpc::pb::{acquire_request, refresh_request, release_request};
-use lockkeeper::service::LockService;
+use lockkeeper::service::{LockService, Operation};
 use lockkeeper::testing::Cluster;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
@@ -320,7 +320,7 @@ async fn a_wait_outlasts_a_change_of_leader() {
     }
     let status = leader.status().await.expect("a status");
     let next = status.nodes.iter().map(|node| node.id).find(|id| Some(*id) != status.leader).expect("another node");
-    leader.transfer(next).await.expect("transferred");
+    leader.operate(Operation::Transfer(next)).await.expect("transferred");
 
     released(&clients[0], "moved", &first, held.token).await.expect("released");
     let mut token = held.token;

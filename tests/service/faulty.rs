@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lockkeeper::model::{Command, Position, Query, QueryReply, Reply, SessionId};
 use lockkeeper::service::{
-    Call, ClaimRef, Events, Freshness, LockService, NotSent, RenewalCall, ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, RenewalCall, ServiceError, Status,
+    Subscription,
 };
 use tokio::sync::{Notify, watch};
 
@@ -161,11 +162,11 @@ impl<S: LockService> LockService for Faulty<S> {
         self.inner.status().await
     }
 
-    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        self.inner.transfer(to).await
+    async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        self.inner.operate(operation).await
     }
 
-    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        self.inner.raise_features(to).await
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        self.inner.backup().await
     }
 }

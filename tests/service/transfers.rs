@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use lockkeeper::client::Client;
-use lockkeeper::service::{ErrorCode, LockService};
+use lockkeeper::service::{ErrorCode, LockService, Operation};
 use lockkeeper::testing::Cluster;
 
 use crate::suite::{PATIENT, POLL};
@@ -31,7 +31,7 @@ async fn callers_are_served_while_a_transfer_waits_for_its_target() {
     // A transfer that pauses the queue at once serves no call before it ends. A busy machine may delay a few calls.
     let mut served_meanwhile = false;
     for _ in 0..20 {
-        let mut transfer = pin!(service.transfer(target.id()));
+        let mut transfer = pin!(service.operate(Operation::Transfer(target.id())));
         let mut served = pin!(async {
             let guard = client.lock("nightly").acquire().await.expect("free");
             guard.release().await.expect("released");

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::connect::{Client, led};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::service::LockService;
+use crate::service::{LockService, Operation};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FeaturesOptions {
@@ -35,7 +35,7 @@ struct Features {
 /// Raises the feature level if requested, then shows it and the levels that the nodes support.
 pub(in crate::cli) async fn run(client: &Client, options: &FeaturesOptions, output: &Output) -> Result<u8, Failure> {
     if let Some(FeaturesCommand::Raise { level }) = options.command {
-        client.service().raise_features(level).await?;
+        client.service().operate(Operation::RaiseFeatures(level)).await?;
     }
     let status = client.status().await?;
     led(&status)?;

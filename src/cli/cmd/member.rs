@@ -14,7 +14,7 @@ use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::config::{Joining, Member};
 use crate::limits;
-use crate::service::{Advice, ErrorCode, LockService, MemberChange, NodeStatus, Role, Status};
+use crate::service::{Advice, ErrorCode, LockService, MemberChange, NodeStatus, Operation, Role, Status};
 use crate::shapes::{self, behind, cluster_id_text, milliseconds, role_word};
 
 #[derive(Debug, Subcommand)]
@@ -88,7 +88,8 @@ pub(in crate::cli) async fn run(
         MemberCommand::Add(options) => add(client, common, options, output).await,
         MemberCommand::Promote(options) => promote(client, &options, output).await,
         MemberCommand::Remove(options) => {
-            let removed = client.service().change_members(MemberChange::Remove { node: options.node }).await;
+            let removed =
+                client.service().operate(Operation::ChangeMembers(MemberChange::Remove { node: options.node })).await;
             match removed {
                 // The node that was asked may have stopped before it answered.
                 Err(error) if error.advice() == Advice::Ask && !is_member(client, options.node).await? => {}
@@ -148,7 +149,7 @@ async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
 async fn add(client: &Client, common: &Common, options: AddOptions, output: &Output) -> Result<u8, Failure> {
     let AddOptions { node, client: at, peer, data } = options;
     let change = MemberChange::Add { node, client: at.clone(), peer: peer.clone() };
-    client.service().change_members(change).await?;
+    client.service().operate(Operation::ChangeMembers(change)).await?;
     let status = led_status(client).await?;
     let data = data.unwrap_or_else(|| PathBuf::from(format!("data/n{node}")));
     let member = Member { client: at, peer };
@@ -191,7 +192,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
         }
     }
     let change = MemberChange::Promote { node, instead_of: options.instead_of };
-    client.service().change_members(change).await?;
+    client.service().operate(Operation::ChangeMembers(change)).await?;
     changed(client, node, output, "votes").await
 }
 

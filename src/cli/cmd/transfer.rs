@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::service::LockService;
+use crate::service::{LockService, Operation};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TransferOptions {
@@ -22,7 +22,7 @@ struct Transferred {
 
 /// Transfers leadership, and waits until the other node leads.
 pub(in crate::cli) async fn run(client: &Client, options: &TransferOptions, output: &Output) -> Result<u8, Failure> {
-    client.service().transfer(options.node).await?;
+    client.service().operate(Operation::Transfer(options.node)).await?;
     if output.json {
         output.object(&Transferred { leader: options.node })?;
     }

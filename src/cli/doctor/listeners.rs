@@ -88,7 +88,8 @@ fn certificates(config: &Config) -> Vec<Finding> {
     }
 }
 
-fn certificate(own: &CertificateEnd, now_ms: u64) -> Finding {
+/// Judges the end of a certificate.
+pub(super) fn certificate(own: &CertificateEnd, now_ms: u64) -> Finding {
     const CHECK: &str = "certificates";
     let Some(end) = own.seconds else { return Finding::ok(CHECK, format!("{}: its end is unknown", own.file)) };
     let days = (end * 1_000).saturating_sub(now_ms) / CERTIFICATE_DAY_MS;

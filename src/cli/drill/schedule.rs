@@ -17,7 +17,7 @@ use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::limits::{DRILL_ANSWER_MS, DRILL_LOOK_MS, DRILL_PAUSE_MS, DRILL_RECOVERY_MS, DRILL_RENEWED_MS};
-use crate::service::{ErrorCode, LockService, Status};
+use crate::service::{ErrorCode, LockService, Operation, Status};
 
 /// Which node is hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -151,7 +151,7 @@ impl Drill<'_> {
 
     /// Transfers leadership. A node that is not ready for it yet is asked again.
     async fn transfer(&self, to: u64) {
-        while let Err(error) = self.client.service().transfer(to).await {
+        while let Err(error) = self.client.service().operate(Operation::Transfer(to)).await {
             tracing::info!(%error, "leadership was not transferred");
             sleep(Duration::from_millis(DRILL_LOOK_MS)).await;
         }

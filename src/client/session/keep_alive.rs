@@ -273,6 +273,7 @@ impl<S: LockService> KeepAlive<S> {
                 }
                 let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };
                 session.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);
+                session.refused(None);
                 if !outdated {
                     self.due = session.schedule.after(sent);
                     (self.last, self.backoff) = (LastAttempt::Answered, Backoff::new());
@@ -321,6 +322,7 @@ impl<S: LockService> KeepAlive<S> {
     /// Retries after a pause. It never gives up: only the deadline ends a session.
     fn retry_later(&mut self, error: ServiceError) {
         self.last = LastAttempt::Failed;
+        self.session.refused(Some(&error));
         let pause = self.backoff.pause(&error, &*self.session.clock);
         self.due = self.session.clock.now().after(pause);
         tracing::debug!(session = %self.session.id, %error, ?pause, "a renewal failed");

@@ -15,7 +15,7 @@ use crate::client::wait::FirstEnd;
 use crate::clock::{Clock, Instant};
 use crate::limits::RENEWAL_BEATS;
 use crate::model::{Command, EndReason, Handle, LockKey, LockName, Namespace, Reason, RequestId, SessionId};
-use crate::service::{Call, Proof};
+use crate::service::{Call, ErrorCode, Proof, ServiceError};
 
 /// How a session ended, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +104,8 @@ pub(crate) struct SessionState {
     end: FirstEnd<SessionEnd>,
     /// The reason that an operator gave for ending the session.
     why: OnceLock<Reason>,
+    /// Why the cluster refuses the session's client, since the last answered renewal.
+    refusal: Mutex<Option<Reason>>,
 }
 
 impl SessionState {
@@ -128,6 +130,7 @@ impl SessionState {
             holds: HoldTable::new(),
             end: FirstEnd::new(),
             why: OnceLock::new(),
+            refusal: Mutex::default(),
         }
     }
 
@@ -211,9 +214,22 @@ impl SessionState {
         self.end_as(SessionEnd::Reported(reason));
     }
 
-    /// Returns the reason that an operator gave for ending the session, if any.
+    /// Records whether the cluster refuses the session's client, and why.
+    pub(crate) fn refused(&self, error: Option<&ServiceError>) {
+        let denied =
+            |error: &&ServiceError| matches!(error.word(), ErrorCode::Unauthenticated | ErrorCode::NotPermitted);
+        let refusal = error.filter(denied).and_then(|error| Reason::parse(&error.to_string()).ok());
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+    }
+
+    /// Returns the reason that an operator gave for ending the session, or why the cluster refused to renew it, if any.
     pub(crate) fn why(&self) -> Option<Reason> {
-        self.why.get().cloned()
+        match self.end.get() {
+            Some(SessionEnd::Expired) => self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Some(SessionEnd::Closed | SessionEnd::Reported(_) | SessionEnd::Superseded) | None => {
+                self.why.get().cloned()
+            }
+        }
     }
 
     /// Returns the time until the client's own deadline; zero once the session has ended.

@@ -4,7 +4,8 @@ mod ends;
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, TICK, until};
+use super::fake::{Asked, Fake, Reaction};
+use super::time::{TICK, until};
 use crate::client::{ClientError, HoldState, LockGuard, LockRequest, Session};
 use crate::limits::{CACHED_IDLE_MAX, CACHED_IDLE_MS_MAX};
 use crate::model::{Command, Event, EventKind, FencingToken, Outcome, Principal, Reason, Reentry};

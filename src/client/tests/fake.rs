@@ -1,13 +1,13 @@
-//! A lock service with answers that a test controls, and a clock that follows tokio's.
+//! A lock service with answers that a test controls.
 //!
 //! The service's log time equals the client's time, so that a deadline is known to the millisecond.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::time::{HOUR_MS, TICK, TokioClock, until};
 use crate::client::Client;
 use crate::clock::{Clock, Instant};
 use crate::model::{
@@ -16,44 +16,9 @@ use crate::model::{
     TokenState, Totals, ValidTokens, WallTime,
 };
 use crate::service::{
-    Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServiceError,
+    Status, Subscription,
 };
-
-/// The time of tokio's clock, which a test may pause.
-#[derive(Debug)]
-pub(super) struct TokioClock {
-    pub(super) begun: tokio::time::Instant,
-    draws: AtomicU64,
-}
-
-const HOUR_MS: u64 = 3_600_000;
-/// Time between two checks of a condition, in simulated time.
-pub(super) const TICK: Duration = Duration::from_millis(1);
-
-/// Waits until the condition holds, for at most five minutes of simulated time.
-pub(super) async fn until(condition: impl Fn() -> bool) {
-    for _ in 0..300_000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(TICK).await;
-    }
-    panic!("the condition was never true");
-}
-
-impl Clock for TokioClock {
-    fn now(&self) -> Instant {
-        Instant::from_nanos(0).after(Duration::from_millis(HOUR_MS) + self.begun.elapsed())
-    }
-
-    fn wall(&self) -> WallTime {
-        WallTime(0)
-    }
-
-    fn random_u128(&self) -> u128 {
-        u128::from(self.draws.fetch_add(1, SeqCst))
-    }
-}
 
 /// A call that the service received.
 #[derive(Debug, Clone)]
@@ -119,7 +84,7 @@ struct Inner {
 
 impl Fake {
     pub(super) fn new() -> Self {
-        let clock = Arc::new(TokioClock { begun: tokio::time::Instant::now(), draws: AtomicU64::new(0) });
+        let clock = Arc::new(TokioClock::new());
         let inner = Inner {
             ways: (Duration::from_millis(1), Duration::from_millis(1)),
             rule: Box::new(|_| Reaction::Serve),
@@ -472,12 +437,12 @@ impl LockService for Fake {
         })
     }
 
-    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
+    async fn operate(&self, _: Operation) -> Result<(), ServiceError> {
         Ok(())
     }
 
-    async fn raise_features(&self, _: u32) -> Result<(), ServiceError> {
-        Ok(())
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        Err(ServiceError::Stopping)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, TICK, is_check, until, view};
+use super::fake::{Asked, Fake, Reaction, is_check, view};
+use super::time::{TICK, until};
 use crate::model::{FencingToken, Invalid, Outcome, Place, Position, Query, QueryResult, TokenVerdict};
 use crate::service::ServiceError;
 

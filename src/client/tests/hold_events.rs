@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, TICK, is_check, until};
+use super::fake::{Asked, Fake, Reaction, is_check};
+use super::time::{TICK, until};
 use crate::client::{HoldState, LockGuard, RevokeRequest, Session};
 use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE};
 use crate::model::{

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, until};
+use super::fake::{Asked, Fake, Reaction};
+use super::time::until;
 use crate::client::{ClientError, HoldState, Session};
 use crate::limits::PERMITS_MAX;
 use crate::model::{Alteration, Command, EndReason, Outcome, RenewalTarget};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, until};
+use super::fake::{Asked, Fake, Reaction};
+use super::time::until;
 use crate::model::{Attachment, Command, Outcome, Refusal, SessionClose};
 use crate::service::{NotSent, ServiceError};
 

@@ -11,4 +11,5 @@ mod keeping;
 mod requests;
 #[cfg(feature = "cli")]
 mod takeover;
+mod time;
 mod validity;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, until};
+use super::fake::{Asked, Fake, Reaction};
+use super::time::until;
 use crate::model::{Alteration, Command, Query};
 use crate::service::{ErrorCode, LockService, REQUEST_WAIT};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, until};
+use super::fake::{Asked, Fake, Reaction};
+use super::time::until;
 use crate::client::{ClientError, TakenOver, Takeover, acquire_in};
 use crate::limits::ATTEMPTS_A_TURN_BITS;
 use crate::model::{

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Reaction, TICK, until, view};
+use super::fake::{Asked, Fake, Reaction, view};
+use super::time::{TICK, until};
 use crate::clock::{Clock, Instant};
 use crate::model::{Command, FencingToken, Grant, Outcome, Place, Query, Refusal, RenewalTarget};
 use crate::service::{ErrorCode, NotSent, ServiceError};

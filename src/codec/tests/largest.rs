@@ -247,7 +247,8 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
     };
     let reason = EndReason::TimeOver;
     let why = Some(Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal"));
-    let tombstone = Tombstone { namespace: lock().namespace, handle: handle(), reason, why, deadline: TIME };
+    let (namespace, principal) = (lock().namespace, principal());
+    let tombstone = Tombstone { namespace, principal, handle: handle(), reason, why, deadline: TIME };
     let (settings, cluster_id) = (Some(settings), Some(u128::MAX));
     let globals = Globals { settings, cluster_id, closed_until: Some(TIME), ..Globals::default() };
     vec![

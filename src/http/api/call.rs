@@ -20,7 +20,7 @@ use crate::limits;
 use crate::model::{
     Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Query, QueryReply, Refusal, Reply, SessionId,
 };
-use crate::net::{ConnectionInfo, Port, connections_max};
+use crate::net::{ConnectionInfo, ConnectionsMax, Port, connections_max};
 use crate::rpc::Tasks;
 use crate::rpc::claims::DrawnNumbers;
 use crate::service::{
@@ -128,8 +128,8 @@ pub(super) struct Api<S> {
 }
 
 /// Returns the most requests that wait, and streams: half of the connections that the port may have.
-fn polls_max() -> usize {
-    (connections_max(Port::Http) / 2).clamp(1, limits::HTTP_POLLS_MAX)
+fn polls_max(most: ConnectionsMax) -> usize {
+    (connections_max(Port::Http, most) / 2).clamp(1, limits::HTTP_POLLS_MAX)
 }
 
 impl<S: LockService> Api<S> {
@@ -142,7 +142,7 @@ impl<S: LockService> Api<S> {
         description: Value,
     ) -> Arc<Self> {
         let (drawn, claims) = (DrawnNumbers::new(info.node), Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX)));
-        let (clock, polls) = (Arc::new(SystemClock::new()), Arc::new(Semaphore::new(polls_max())));
+        let (clock, polls) = (Arc::new(SystemClock::new()), Arc::new(Semaphore::new(polls_max(info.connections))));
         let others = OnceCell::new();
         Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, others, stop, description })
     }

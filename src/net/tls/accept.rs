@@ -25,7 +25,7 @@ use super::verify::{Admitted, REFUSED};
 use crate::limits::{PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
 use crate::net::first_request::Admission;
 use crate::net::prefixed::Prefixed;
-use crate::net::{Accepted, Connection, Port};
+use crate::net::{Accepted, Connection, ConnectionsMax, Port};
 
 /// First byte of a TLS connection: the type of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
@@ -268,7 +268,7 @@ pub fn secured(
             // The metric exists before the first refusal.
             super::refusals(tls.0.port.name()).increment(0);
             // With space for one more, the port continues to accept connections, and closes those beyond its limit.
-            let at_once = tls.0.port.limits().unproven + 1;
+            let at_once = tls.0.port.limits(ConnectionsMax::default()).unproven + 1;
             let accepting = arrivals.map(move |stream| tls.clone().accept(stream));
             accepting.buffer_unordered(at_once).filter_map(std::future::ready).boxed()
         }

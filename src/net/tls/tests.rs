@@ -17,7 +17,7 @@ use tonic::codegen::Service;
 use super::*;
 use crate::certs::{Authority, Issued};
 use crate::limits::CERTIFICATE_BACKDATED_MS;
-use crate::net::{CoalescingConnector, Connection, Port, Protocol, Target, arrivals};
+use crate::net::{CoalescingConnector, Connection, ConnectionsMax, Port, Protocol, Target, arrivals};
 
 /// The name that a connection has proven.
 type Proof = Option<Arc<CertificateName>>;
@@ -94,7 +94,7 @@ async fn port(kind: Port, tls: PortTls) -> (String, tokio::sync::mpsc::Unbounded
     let address = listener.local_addr().expect("bound").to_string();
     let (names, seen) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
-        let mut connections = secured(arrivals(listener, kind), Some(tls));
+        let mut connections = secured(arrivals(listener, kind, ConnectionsMax::default()), Some(tls));
         while let Some(mut connection) = connections.next().await {
             names.send(connection.proven.clone()).ok();
             tokio::spawn(async move {

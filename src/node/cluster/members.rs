@@ -10,7 +10,7 @@ use crate::model::{Invalid, Refusal};
 use crate::node::Node;
 use crate::node::forward::Forward;
 use crate::raft::{Member, MembershipChange, MembershipError, ProposeError, View};
-use crate::service::{MemberChange, NotSent, ServiceError};
+use crate::service::{MemberChange, NotSent, Operation, ServiceError};
 
 /// What the leader knows about a member and needs to decide about a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,10 @@ impl Node {
         let asking = async {
             loop {
                 match self
-                    .send_to_leader(Forward::ChangeMembers(change.clone()), Some(limits::MEMBERSHIP_WAIT_MS_MAX))
+                    .send_to_leader(
+                        Forward::Operate(Operation::ChangeMembers(change.clone())),
+                        Some(limits::MEMBERSHIP_WAIT_MS_MAX),
+                    )
                     .await
                 {
                     // No node leads yet.

@@ -7,16 +7,23 @@ use super::endpoints::{self, Effect};
 use crate::model::Principal;
 use crate::rpc::convert::{Wire, error_from_status, not_understood};
 use crate::rpc::pb;
-use crate::service::{Download, MemberChange, ServiceError};
+use crate::service::{Download, Operation, ServiceError};
 
 impl RemoteService {
-    pub(super) async fn change_members_unary(&self, change: MemberChange) -> Result<(), ServiceError> {
-        let ask = |change: MemberChange, at| async move {
-            let change: pb::ChangeMembersRequest = change.to_wire();
-            let asked = endpoints::admin(at).change_members(change).await;
-            asked.map(|_| ()).map_err(|status| error_from_status(&status))
+    pub(super) async fn operated(&self, operation: Operation) -> Result<(), ServiceError> {
+        let ask = |operation, at| async move {
+            let mut admin = endpoints::admin(at);
+            let asked = match operation {
+                Operation::Transfer(to) => admin.transfer(pb::TransferRequest { to }).await.map(drop),
+                Operation::RaiseFeatures(to) => admin.raise_features(pb::RaiseFeaturesRequest { to }).await.map(drop),
+                Operation::ChangeMembers(change) => {
+                    let change: pb::ChangeMembersRequest = change.to_wire();
+                    admin.change_members(change).await.map(drop)
+                }
+            };
+            asked.map_err(|status| error_from_status(&status))
         };
-        self.shared.endpoints.ask(Effect::Changes, change, ask).await
+        self.shared.endpoints.ask(Effect::Changes, operation, ask).await
     }
 
     pub(super) async fn principal(&self) -> Result<Principal, ServiceError> {

@@ -40,7 +40,7 @@ use crate::rpc::convert::{Wire, command, error_from_status, not_understood};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LockService, MemberChange, NotSent, Proof, RenewalCall, ServiceError,
+    Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, Proof, RenewalCall, ServiceError,
     Status, Subscription,
 };
 pub use settings::RemoteSettings;
@@ -262,24 +262,8 @@ impl LockService for RemoteService {
         self.shared.endpoints.ask(Effect::Reads, (), status).await
     }
 
-    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        let transfer = |to, at| async move {
-            let asked = endpoints::admin(at).transfer(pb::TransferRequest { to }).await;
-            asked.map(|_| ()).map_err(|status| error_from_status(&status))
-        };
-        self.shared.endpoints.ask(Effect::Changes, to, transfer).await
-    }
-
-    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        let raise = |to, at| async move {
-            let asked = endpoints::admin(at).raise_features(pb::RaiseFeaturesRequest { to }).await;
-            asked.map(|_| ()).map_err(|status| error_from_status(&status))
-        };
-        self.shared.endpoints.ask(Effect::Changes, to, raise).await
-    }
-
-    async fn change_members(&self, change: MemberChange) -> Result<(), ServiceError> {
-        self.change_members_unary(change).await
+    async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        self.operated(operation).await
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {

@@ -5,28 +5,28 @@ use std::pin::Pin;
 use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
-use super::caller::for_caller;
+use super::caller::OfCallers;
 use crate::rpc::convert::{Wire, error_to_status};
 use crate::rpc::pb;
-use crate::service::{Download, LockService, MemberChange};
+use crate::service::{Download, LockService, MemberChange, Operation};
 
 /// The `Admin` service on top of a lock service.
 pub(in crate::rpc) struct Admin<S> {
-    pub(in crate::rpc) service: S,
+    pub(in crate::rpc) service: OfCallers<S>,
 }
 
 #[tonic::async_trait]
 impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusReply>, Status> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let status = service.status().await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(status.to_wire()))
     }
 
     async fn transfer(&self, request: Request<pb::TransferRequest>) -> Result<Response<pb::TransferReply>, Status> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let to = request.into_inner().to;
-        service.transfer(to).await.map_err(|error| error_to_status(&error))?;
+        service.operate(Operation::Transfer(to)).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::TransferReply {}))
     }
 
@@ -34,9 +34,9 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         &self,
         request: Request<pb::RaiseFeaturesRequest>,
     ) -> Result<Response<pb::RaiseFeaturesReply>, Status> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let to = request.into_inner().to;
-        service.raise_features(to).await.map_err(|error| error_to_status(&error))?;
+        service.operate(Operation::RaiseFeatures(to)).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::RaiseFeaturesReply {}))
     }
 
@@ -44,15 +44,15 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         &self,
         request: Request<pb::ChangeMembersRequest>,
     ) -> Result<Response<pb::ChangeMembersReply>, Status> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let change = MemberChange::from_wire("change", request.into_inner())
             .map_err(|invalid| error_to_status(&invalid.into()))?;
-        service.change_members(change).await.map_err(|error| error_to_status(&error))?;
+        service.operate(Operation::ChangeMembers(change)).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::ChangeMembersReply {}))
     }
 
     async fn who_am_i(&self, request: Request<pb::WhoAmIRequest>) -> Result<Response<pb::WhoAmIReply>, Status> {
-        let principal = for_caller(&self.service, &request)?.whoami().await;
+        let principal = self.service.of(&request)?.whoami().await;
         let principal = principal.map_err(|error| error_to_status(&error))?.to_string();
         Ok(Response::new(pb::WhoAmIReply { principal }))
     }
@@ -60,7 +60,7 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     type BackupStream = Pieces;
 
     async fn backup(&self, request: Request<pb::BackupRequest>) -> Result<Response<Pieces>, Status> {
-        let download = for_caller(&self.service, &request)?.backup().await.map_err(|error| error_to_status(&error))?;
+        let download = self.service.of(&request)?.backup().await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pieces(download)))
     }
 }

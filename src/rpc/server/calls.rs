@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
-use super::caller::for_caller;
+use super::caller::OfCallers;
 use super::claim::{granted, status, unexpected};
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
@@ -56,19 +56,24 @@ fn of_session(session: &pb::SessionProof, asked: &str) -> Result<String, Status>
     Err(refused(Invalid::new("namespace", format!("that of the session, {own}"), asked)))
 }
 
-impl<S: LockService> Calls<S> {
+impl<S> Calls<S> {
     pub(super) fn new(service: S, tasks: Tasks, node: u64) -> Self {
         let claims = Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX));
         let drawn = Arc::new(DrawnNumbers::new(node));
         Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn }
     }
+}
 
+impl<S: LockService> Calls<OfCallers<S>> {
     /// Returns a handle for the caller of a request.
     #[allow(clippy::result_large_err)] // The error type of tonic's handlers.
-    pub(super) fn of<T>(&self, request: &Request<T>) -> Result<Self, Status> {
-        Ok(Self { service: for_caller(&self.service, request)?, ..self.clone() })
+    pub(super) fn of<T>(&self, request: &Request<T>) -> Result<Calls<S>, Status> {
+        let Self { service, tasks, clock, claims, drawn } = self.clone();
+        Ok(Calls { service: service.of(request)?, tasks, clock, claims, drawn })
     }
+}
 
+impl<S: LockService> Calls<S> {
     /// Opens a session, with defaults for the fields that the caller left out.
     pub(super) async fn open(&self, mut asked: pb::OpenSession) -> Result<pb::OpenSessionReply, Status> {
         if asked.handle.is_empty() {

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::caller::for_caller;
+use super::caller::OfCallers;
 use super::calls::Calls;
 use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
@@ -25,12 +25,12 @@ use crate::service::{ClaimRef, Events, LockService, ServerInfo, ServiceError, Su
 
 /// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
-    service: S,
+    service: OfCallers<S>,
     info: ServerInfo,
     /// True once the node stops: then calls without a time limit end.
     stop: watch::Receiver<bool>,
     tasks: Tasks,
-    calls: Calls<S>,
+    calls: Calls<OfCallers<S>>,
     /// Number of streams so far.
     streams: AtomicU64,
 }
@@ -39,6 +39,7 @@ type Answers<T> = Result<Response<T>, Status>;
 
 impl<S: LockService> Locks<S> {
     pub(in crate::rpc) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
+        let service = OfCallers::new(service);
         let calls = Calls::new(service.clone(), tasks.clone(), info.node);
         Self { service, info, stop, tasks, calls, streams: AtomicU64::new(0) }
     }
@@ -55,7 +56,7 @@ impl<S: LockService> Locks<S> {
 
     /// Answers a query with a linearizable read.
     async fn answered<T>(&self, request: Request<T>, query: impl FnOnce(T) -> AskedQuery) -> Answers<pb::QueryReply> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let query = Some(query(request.into_inner()));
         questioned(&service, pb::QueryRequest { query, ..Default::default() }).await
     }
@@ -105,7 +106,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let stream = SessionStream::new(service, self.info.clone(), self.stop.clone(), outgoing);
         self.tasks.run(stream.run(self.streams.fetch_add(1, Ordering::Relaxed), request.into_inner()));
         Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
@@ -158,38 +159,38 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let renewals = Wire::from_wire("renewals", request.into_inner().renewals).map_err(refused)?;
         let replies = service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
         Ok(Response::new(pb::RenewReply { replies: replies.to_wire() }))
     }
 
     async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let claim = ClaimRef::from_wire("claim", request.into_inner()).map_err(refused)?;
         let reply = self.until_stopped(service.wait_outcome(claim)).await?;
         Ok(Response::new(reply.to_wire()))
     }
 
     async fn query(&self, request: Request<pb::QueryRequest>) -> Answers<pb::QueryReply> {
-        questioned(&for_caller(&self.service, &request)?, request.into_inner()).await
+        questioned(&self.service.of(&request)?, request.into_inner()).await
     }
 
     async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let lock = Wire::from_wire("lock", request.into_inner().lock).map_err(refused)?;
         Ok(Response::new(token_stream(service, lock, self.stop.clone())))
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let subscription = Subscription::from_wire("watch", request.into_inner()).map_err(refused)?;
         let events = self.until_stopped(service.subscribe(subscription)).await?;
         Ok(Response::new(event_stream(events, self.stop.clone())))
     }
 
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {
-        let service = for_caller(&self.service, &request)?;
+        let service = self.service.of(&request)?;
         let pb::WaitRequest { lock, wait_ms } = request.into_inner();
         let lock = Wire::from_wire("lock", lock).map_err(refused)?;
         let waiting = free(&service, lock, wait_ms.map(Duration::from_millis));

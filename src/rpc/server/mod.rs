@@ -1,7 +1,7 @@
 //! The gRPC server: all services with the limits of the transport, until the node stops.
 
 pub(in crate::rpc) mod admin;
-mod caller;
+pub(in crate::rpc) mod caller;
 mod calls;
 mod claim;
 pub(in crate::rpc) mod locks;
@@ -23,7 +23,7 @@ use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router};
 
 use self::admin::Admin;
-use self::caller::for_caller;
+use self::caller::OfCallers;
 use self::locks::Locks;
 use self::measured::Measured;
 use super::background::Tasks;
@@ -32,7 +32,7 @@ use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::locks_server::LocksServer;
 use crate::limits;
-use crate::net::{CoalescedWrites, Port, PortTls, arrivals, secured};
+use crate::net::{CoalescedWrites, ConnectionsMax, Port, PortTls, arrivals, secured};
 use crate::protobuf::HalfMessages;
 use crate::service::{LockService, ServerInfo};
 use crate::telemetry::CallMetrics;
@@ -62,6 +62,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 pub struct Routes {
     router: Router,
     streams: Tasks,
+    connections: ConnectionsMax,
 }
 
 /// Returns the services on top of a lock service: `Locks`, `Admin`, health and reflection, with all limits set.
@@ -73,15 +74,16 @@ pub async fn routes<S: LockService>(
     stop: watch::Receiver<bool>,
 ) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
-    let cluster_id = info.cluster_id.clone();
+    let (cluster_id, connections) = (info.cluster_id.clone(), info.connections);
     let calls = Arc::new(CallMetrics::new(info.node, &measured::NAMES));
     let locks = Locks::new(service.clone(), info, stop, streams.clone());
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
+    let service = OfCallers::new(service);
     let of_principals = {
         let service = service.clone();
-        move |request: tonic::Request<()>| for_caller(&service, &request).map(|_| request)
+        move |request: tonic::Request<()>| service.of(&request).map(|_| request)
     };
     let admin = AdminServer::new(Admin { service })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
@@ -102,7 +104,7 @@ pub async fn routes<S: LockService>(
         .add_service(Measured::new(bounded(health_service, &cluster_id, &half_received), &calls))
         .add_service(InterceptedService::new(reflection, of_principals.clone()))
         .add_service(InterceptedService::new(older_reflection, of_principals));
-    Ok(Routes { router, streams })
+    Ok(Routes { router, streams, connections })
 }
 
 /// Returns a service that limits messages that have arrived in part, and names the cluster in its headers.
@@ -146,7 +148,8 @@ pub async fn serve(
     tls: Option<PortTls>,
     stop: watch::Receiver<bool>,
 ) -> Result<(), ServeError> {
-    let incoming = secured(arrivals(listener, Port::Client), tls).map(Ok::<_, std::convert::Infallible>);
+    let incoming =
+        secured(arrivals(listener, Port::Client, routes.connections), tls).map(Ok::<_, std::convert::Infallible>);
     serve_incoming(routes, incoming, stop).await
 }
 
@@ -162,7 +165,7 @@ where
     IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     IE: Into<tonic::codegen::StdError>,
 {
-    let Routes { router, streams } = routes;
+    let Routes { router, streams, connections: _ } = routes;
     let incoming = incoming.map(|accepted| accepted.map(CoalescedWrites::new));
     let serving = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
     let bounded = async {
@@ -186,7 +189,7 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
     use super::*;
@@ -201,5 +204,40 @@ mod tests {
         let mut greeting = Vec::new();
         // The read ends with the end of the stream or with a reset.
         let _ = timeout(longest, silent.read_to_end(&mut greeting)).await.expect("closed in time");
+    }
+
+    /// A connection that has as many calls as it may have is refused one more: it ends before it reaches the service.
+    #[tokio::test]
+    async fn the_calls_of_a_connection_are_bounded() {
+        const RST_STREAM: u8 = 3;
+        const REFUSED_STREAM: u32 = 7;
+        let node = Node::start(1).await;
+        let mut connection = TcpStream::connect(&node.address).await.expect("connected");
+        // POST, http, a path and a content type; the message of the call never comes.
+        let (path, kind) = (b"/lockkeeper.v1.Locks/Query", b"application/grpc");
+        let header =
+            [&[0x83, 0x86, 0x04, path.len() as u8], &path[..], &[0x0f, 0x10, kind.len() as u8], &kind[..]].concat();
+        let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for stream in (1..).step_by(2).take(limits::STREAMS_A_CONNECTION_MAX as usize + 1) {
+            sent.extend([0, 0, header.len() as u8, 1, 4]);
+            sent.extend(u32::to_be_bytes(stream));
+            sent.extend(&header);
+        }
+        connection.write_all(&sent).await.expect("sent");
+        let refused = async {
+            loop {
+                let mut head = [0; 9];
+                connection.read_exact(&mut head).await.expect("a frame");
+                let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+                connection.read_exact(&mut payload).await.expect("a payload");
+                if head[3] == RST_STREAM {
+                    let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
+                    return (word(&head[5..]), word(&payload));
+                }
+            }
+        };
+        let longest = Duration::from_millis(2 * (limits::KEEPALIVE_MS + limits::KEEPALIVE_WAIT_MS));
+        let refused = timeout(longest, refused).await.expect("one is refused");
+        assert_eq!(refused, (2 * limits::STREAMS_A_CONNECTION_MAX + 1, REFUSED_STREAM));
     }
 }

@@ -14,8 +14,8 @@ use crate::model::{
 };
 use crate::rpc::server::{routes, serve};
 use crate::service::{
-    Call, ClaimRef, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, RenewalCall, ServerInfo,
-    ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, Operation, RenewalCall,
+    ServerInfo, ServiceError, Status, Subscription,
 };
 
 pub(in crate::rpc) const SESSION: u64 = 7;
@@ -219,13 +219,18 @@ impl LockService for Fake {
         Err(ServiceError::Forbidden { why: "only for captains".to_owned() })
     }
 
-    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
-        Ok(())
+    async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        match operation {
+            Operation::Transfer(_) | Operation::RaiseFeatures(1) => Ok(()),
+            Operation::RaiseFeatures(to) => Err(Refusal::FeaturesUnsupported { to, node: 3, supports: Some(1) }.into()),
+            Operation::ChangeMembers(change) => {
+                Err(ServiceError::Forbidden { why: format!("this service has no members: {change:?}") })
+            }
+        }
     }
 
-    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        let refusal = Refusal::FeaturesUnsupported { to, node: 3, supports: Some(1) };
-        if to == 1 { Ok(()) } else { Err(refusal.into()) }
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        Err(ServiceError::Forbidden { why: "this service makes no backups".to_owned() })
     }
 }
 
@@ -264,6 +269,7 @@ impl Node {
             node: id,
             leader: leaders,
             endpoints: watch::channel(vec![]).1,
+            connections: crate::net::ConnectionsMax::default(),
         };
         let routes = routes(service.clone(), info, stopped.clone()).await.expect("routes");
         let serving = tokio::spawn(async move { serve(routes, listener, None, stopped).await.expect("served") });

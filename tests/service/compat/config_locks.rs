@@ -13,7 +13,7 @@ use lockkeeper::client::Client;
 use lockkeeper::clock::ManualClock;
 use lockkeeper::compat::config_locks::{ConfigLockError, ConfigLocks, ConfigSettings, Era, WaitFor};
 use lockkeeper::model::{DocumentState, EndReason, ProcessId, TokenState};
-use lockkeeper::service::LockService;
+use lockkeeper::service::{LockService, Operation};
 use lockkeeper::testing::{Cluster, ClusterOptions};
 
 use super::passes;
@@ -373,7 +373,7 @@ async fn over_a_change_of_leader<S: LockService>(cluster: &Cluster, client: Clie
         let (leader, follower) = (cluster.leader().await, cluster.follower().await);
         while cluster.leader().await.id() == leader.id() {
             // The transfer is refused while the follower lacks log entries.
-            client.service().transfer(follower.id()).await.ok();
+            client.service().operate(Operation::Transfer(follower.id())).await.ok();
         }
         refused(&waiter, "balancer").await;
         let overtaken = waiter.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("overtaken");

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use lockkeeper::model::{Command, DocumentCommand, LogTime, Query, QueryReply, Reply, SessionId};
 use lockkeeper::service::{
-    Call, ClaimRef, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, Operation, RenewalCall, ServiceError, Status,
+    Subscription,
 };
 use tokio::sync::{Notify, watch};
 
@@ -114,11 +115,11 @@ impl<S: LockService> LockService for Probe<S> {
         Ok(Status { log_time: LogTime(status.log_time.0 + ahead_ms), ..status })
     }
 
-    async fn transfer(&self, to: u64) -> Result<(), ServiceError> {
-        self.inner.transfer(to).await
+    async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        self.inner.operate(operation).await
     }
 
-    async fn raise_features(&self, to: u32) -> Result<(), ServiceError> {
-        self.inner.raise_features(to).await
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        self.inner.backup().await
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 
 use lockkeeper::audit;
 use lockkeeper::model::{EndSession, Manage, Managing, Reason};
+use lockkeeper::service::Operation;
 use serde_json::Value;
 
 use super::*;
@@ -39,7 +40,7 @@ async fn acts_of_operators_are_audited() {
     operator.submit(Call::new(limit)).await.expect("set");
     let remove = Command::Manage(Manage { lock: key("never"), what: Managing::RemoveLimit });
     operator.submit(Call::new(remove)).await.expect("answered");
-    named(&node, "operate").transfer(9).await.expect_err("no such node");
+    named(&node, "operate").operate(Operation::Transfer(9)).await.expect_err("no such node");
     let lines = lines(&guarded);
     let written = [
         "admin-all end-session asked",
@@ -70,7 +71,7 @@ async fn refused_callers_are_audited() {
     let limit = || Command::Manage(Manage { lock: key("s"), what: Managing::SetLimit { limit: 3 } });
     for _ in 0..50 {
         assert!(is_forbidden(&service.submit(Call::new(limit())).await));
-        assert!(is_forbidden(&service.transfer(1).await));
+        assert!(is_forbidden(&service.operate(Operation::Transfer(1)).await));
     }
     let (unknown, _) = guarded.token("unlisted", 2);
     unknown.whoami().await.expect_err("no such token");

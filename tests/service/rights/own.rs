@@ -1,9 +1,9 @@
 //! What belongs to another principal gets the answer of what does not exist, even with the right handle.
 
 use lockkeeper::model::{
-    About, Acquire, Claim, Command, DocumentCommand, DocumentId, EndReason, Explanation, Extras, Grab, Handle,
-    LeaseRequestId, Metadata, Mode, Outcome, Owner, Parent, Patience, ProcessId, Query, QueryResult, Refusal, Release,
-    RenewalTarget, RequestId, SessionClose, SessionId, TakeLease,
+    About, Acquire, Claim, Command, DocumentCommand, DocumentId, EndReason, EndSession, EventKind, Explanation, Extras,
+    Grab, Handle, LeaseRequestId, Manage, Managing, Metadata, Mode, Outcome, Owner, Parent, Patience, ProcessId, Query,
+    QueryResult, Reason, Refusal, Release, RenewalTarget, RequestId, SessionClose, SessionId, TakeLease,
 };
 use lockkeeper::node::Node;
 use lockkeeper::service::{
@@ -244,4 +244,70 @@ async fn an_id_opens_no_namespace() {
     seen.next().await.expect("an event");
     let waited = tokio::time::timeout(std::time::Duration::from_millis(200), hidden.next()).await;
     assert!(waited.is_err(), "{waited:?}");
+}
+
+/// H-14: how a session ended is known to its own principal, and to those that read its namespace. Each call of another
+/// principal gets the answer of a session that never existed.
+#[tokio::test]
+async fn the_end_of_anothers_session_is_hidden() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (session, handle) = open(&named(&leader, "lock"), 1).await;
+    let why = Reason::parse("a secret of the operators").expect("legal");
+    let end = EndSession { namespace: namespace(), session, why: why.clone() };
+    named(&leader, "admin-all").submit(Call::new(Command::EndSession(end))).await.expect("ended");
+    let broken = || Refusal::SessionEnded { session, reason: EndReason::Broken, why: Some(why.clone()) };
+    let request = RequestId { session, number: 1 };
+    for (principal, refusal) in [("lock", broken()), ("read-all", broken()), ("admin", unknown(session))] {
+        let caller = named(&leader, principal);
+        let claim = Query::Claim { lock: None, claim: Claim::Request(request) };
+        let answered = caller.query(claim, Freshness::Linearizable).await.expect("answered").answer;
+        let outcome = Some(Outcome::Refused(refusal.clone()));
+        assert_eq!(answered, QueryResult::Claim { outcome, recalled: Vec::new() }, "{principal}");
+    }
+    for (principal, refusal) in [("lock", broken()), ("other", unknown(session))] {
+        let caller = named(&leader, principal);
+        for command in [acquire(session, 1, "a/1", None), Command::Cancel { request }] {
+            let answered = submit(&caller, &handle, command.clone()).await;
+            assert_eq!(answered, Ok(Outcome::Refused(refusal.clone())), "{principal}: {command:?}");
+        }
+        let proof = Proof::Handle { handle: handle.clone(), namespace: namespace() };
+        let renewal = RenewalCall { target: RenewalTarget::Session(session), proof, attempt: 1 };
+        let renewed = caller.renew(vec![renewal]).await.expect("answered").remove(0).outcome;
+        assert_eq!(renewed, Outcome::Refused(refusal), "{principal}");
+    }
+}
+
+/// H-14: the events of a session that another principal will open are hidden from a caller that guesses its id. Its own
+/// principal gets them.
+#[tokio::test]
+async fn a_guessed_id_shows_no_events() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (before, _) = open(&named(&leader, "other"), 1).await;
+    let next = SessionId::new(before.epoch(), before.counter() + 1);
+    let subscribed = async |principal: &str| {
+        let of = |scope| Subscription { scope, after: None, cluster_id: None };
+        let caller = named(&leader, principal);
+        let holds = caller.subscribe(of(Scope::Holds(next))).await.expect("subscribed");
+        (holds, caller.subscribe(of(Scope::SessionEnd(next))).await.expect("subscribed"))
+    };
+    let (mut thief, mut own) = (subscribed("admin").await, subscribed("lock").await);
+    let (session, handle) = open(&named(&leader, "lock"), 2).await;
+    assert_eq!(session, next);
+    let granted = submit(&named(&leader, "lock"), &handle, acquire(session, 1, "a/1", None)).await;
+    let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
+    let why = || Reason::parse("a secret of the operators").expect("legal");
+    let ask = Managing::Ask { token: grant.token, why: why() };
+    let ask = Command::Manage(Manage { lock: key("a/1"), what: ask });
+    named(&leader, "admin-all").submit(Call::new(ask)).await.expect("asked");
+    let asked = own.0.next().await.expect("an event").kind;
+    assert!(matches!(asked, EventKind::RevokeRequested { .. }), "{asked:?}");
+    let end = EndSession { namespace: namespace(), session, why: why() };
+    named(&leader, "admin-all").submit(Call::new(Command::EndSession(end))).await.expect("ended");
+    let ended = own.1.next().await.expect("an event").kind;
+    assert!(matches!(ended, EventKind::SessionEnded { reason: EndReason::Broken, .. }), "{ended:?}");
+    for seen in [thief.0.next().await, thief.1.next().await] {
+        assert!(is_forbidden(&seen), "{seen:?}");
+    }
 }

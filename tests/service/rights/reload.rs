@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::client::{Client, ClientError};
 use lockkeeper::model::{Query, QueryResult};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
-use lockkeeper::service::{ErrorCode, Freshness, LockService, Scope, ServiceError, Subscription};
+use lockkeeper::service::{ErrorCode, Freshness, LockService, Operation, Scope, ServiceError, Subscription};
 
 use super::{Guarded, key, named, namespace, rules_with};
 use crate::suite::{PATIENT, POLL};
@@ -119,7 +119,11 @@ async fn a_revoked_token_is_refused_and_its_session_ends_in_time() {
         tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("granted").expect("a task");
     let after = granted - revoked;
     assert!(Duration::from_secs(1) < after && after < ttl + Duration::from_secs(5), "{after:?}");
-    drop((guard, next, brief));
+    let lost = guard.lost().await.to_string();
+    assert!(lost.ends_with("could not be renewed in time: not authenticated: the token is not known"), "{lost}");
+    let refused = session.lock("a/2").acquire().await.map(drop).expect_err("lost").to_string();
+    assert!(refused.ends_with("(it could not be renewed: not authenticated: the token is not known)"), "{refused}");
+    drop((next, brief));
 }
 
 async fn holders_and_waiters<S: LockService>(client: &Client<S>) -> (usize, usize) {
@@ -155,6 +159,21 @@ async fn bad_rules_change_nothing() {
     assert!(refused.contains("auth.toml:2: missing field"), "{refused}");
     let query = Query::Inspect { lock: key("a/1") };
     named(&leader, "read").query(query, Freshness::Stale).await.expect("still permitted");
+}
+
+/// The leader judges a request of an operator by its own rules, also if the node that the operator asks permits it.
+#[tokio::test]
+async fn the_leader_judges_operators() {
+    let guarded = Guarded::start(3).await;
+    let (leader, follower) = (guarded.cluster.leader().await, guarded.cluster.follower().await);
+    let transfer = async || named(&follower, "operate").operate(Operation::Transfer(99)).await.expect_err("refused");
+    let invalid = transfer().await;
+    assert_eq!(invalid.word(), ErrorCode::Invalid, "{invalid}");
+    let entry = "name = \"operate\"\nroles = [\"operate\"]";
+    super::write(&guarded.file(), &rules_with("").replace(entry, "name = \"operate\"\nroles = []"));
+    leader.reload_auth().expect("good rules");
+    let refused = transfer().await;
+    assert!(refused.to_string().ends_with("principal \"operate\" may not operate the cluster"), "{refused}");
 }
 
 /// if the rules of one node differ, the status of the cluster and the warnings of every node show it.

@@ -8,7 +8,9 @@ use lockkeeper::model::{
     WhichPings,
 };
 use lockkeeper::node::Node;
-use lockkeeper::service::{Call, ClaimRef, Freshness, LockService, MemberChange, Proof, Scope, Subscription};
+use lockkeeper::service::{
+    Call, ClaimRef, Freshness, LockService, MemberChange, Operation, Proof, Scope, Subscription,
+};
 
 use super::{Guarded, is_forbidden, key, named, namespace, open, sent, stranger};
 
@@ -211,10 +213,11 @@ async fn calls_of(node: &Node, principal: &str, session: (SessionId, &Handle), n
     let claim = ClaimRef { lock: lock(), claim: Claim::Lease(LeaseRequestId(7)) };
     check("wait".to_owned(), is_forbidden(&sent(|| caller.wait_outcome(claim.clone())).await), Name(Read));
     let operate = Cluster(ClusterRight::Operate);
-    check("transfer".to_owned(), is_forbidden(&sent(|| caller.transfer(999)).await), operate);
-    check("raise".to_owned(), is_forbidden(&sent(|| caller.raise_features(1)).await), operate);
-    let change = MemberChange::Remove { node: 999 };
-    check("members".to_owned(), is_forbidden(&sent(|| caller.change_members(change.clone())).await), operate);
+    let change = Operation::ChangeMembers(MemberChange::Remove { node: 999 });
+    for operation in [Operation::Transfer(999), Operation::RaiseFeatures(1), change] {
+        let refused = is_forbidden(&sent(|| caller.operate(operation.clone())).await);
+        check(format!("{operation:?}"), refused, operate);
+    }
     check("backup".to_owned(), is_forbidden(&caller.backup().await), Cluster(ClusterRight::Backup));
     let metrics = ClusterRight::Metrics;
     check("metrics".to_owned(), is_forbidden(&caller.permits(metrics)), Cluster(metrics));

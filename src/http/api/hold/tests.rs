@@ -28,6 +28,7 @@ impl Stream {
             node: 1,
             leader: watch::channel(None).1,
             endpoints: watch::channel(Vec::new()).1,
+            connections: crate::net::ConnectionsMax::default(),
         };
         let (stop, stopped) = watch::channel(false);
         let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);

@@ -19,7 +19,7 @@ use crate::rpc::naming::{self, header_of};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::locks_client::LocksClient;
-use crate::service::{Freshness, LeaderHint, LockService, NotSent, Proof, ServiceError};
+use crate::service::{Freshness, LeaderHint, LockService, NotSent, Operation, Proof, ServiceError};
 
 const FOREIGN: u128 = 0xdef;
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -168,7 +168,7 @@ async fn another_endpoint_is_asked_instead_of_a_foreign_one() {
     assert_eq!(first.end().await, [take("free")]);
     let foreign = Node::start_in(FOREIGN, 1, &address).await;
     assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
-    assert_eq!(remote.transfer(1).await, Ok(()));
+    assert_eq!(remote.operate(Operation::Transfer(1)).await, Ok(()));
     assert_eq!((second.end().await, foreign.end().await), (vec![take("free")], vec![]));
 }
 

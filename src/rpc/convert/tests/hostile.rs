@@ -19,6 +19,7 @@ use crate::rpc::fake::Fake;
 use crate::rpc::pb::admin_server::Admin as _;
 use crate::rpc::pb::locks_server::Locks as _;
 use crate::rpc::server::admin::Admin;
+use crate::rpc::server::caller::OfCallers;
 use crate::rpc::server::locks::Locks;
 use crate::service::MemberChange;
 use crate::service::ServerInfo;
@@ -46,11 +47,12 @@ impl Server {
             node: 1,
             leader: watch::channel(None).1,
             endpoints: watch::channel(vec![]).1,
+            connections: crate::net::ConnectionsMax::default(),
         };
         let (running, stop) = watch::channel(false);
         Self {
             locks: Locks::new(service.clone(), info, stop, Default::default()),
-            admin: Admin { service },
+            admin: Admin { service: OfCallers::new(service) },
             _running: running,
         }
     }

@@ -11,7 +11,8 @@ use crate::model::{
     Totals, WallTime,
 };
 use crate::service::{
-    Call, ClaimRef, EventSender, Events, Freshness, LockService, RenewalCall, ServiceError, Status, Subscription,
+    Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServiceError,
+    Status, Subscription,
 };
 
 /// TTL of each session.
@@ -140,11 +141,11 @@ impl LockService for Fake {
         Err(ServiceError::Internal("no test asks for the status".to_owned()))
     }
 
-    async fn transfer(&self, _: u64) -> Result<(), ServiceError> {
+    async fn operate(&self, _: Operation) -> Result<(), ServiceError> {
         Ok(())
     }
 
-    async fn raise_features(&self, _: u32) -> Result<(), ServiceError> {
-        Ok(())
+    async fn backup(&self) -> Result<Download, ServiceError> {
+        Err(ServiceError::Stopping)
     }
 }

@@ -58,6 +58,7 @@ pub(super) fn stream_with_capacity(frames: usize) -> (SessionStream<Fake>, mpsc:
         node: 1,
         leader: watch::channel(None).1,
         endpoints: watch::channel(vec![]).1,
+        connections: crate::net::ConnectionsMax::default(),
     };
     (SessionStream::new(Fake::new().0, info, watch::channel(false).1, outgoing), answers)
 }
