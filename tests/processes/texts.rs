@@ -70,8 +70,8 @@ fn every_error_is_an_object_under_json() {
 #[test]
 fn dev_starts_nothing_if_a_port_is_in_use() {
     let folder = tempfile::tempdir().expect("a folder");
-    let base = 33_000 + u16::try_from(std::process::id() % 20_000).expect("small");
-    let taken = TcpListener::bind(("127.0.0.1", base + 2)).expect("free");
+    let taken = TcpListener::bind(("127.0.0.1", 0)).expect("free");
+    let base = taken.local_addr().expect("an address").port() - 2;
     let data = folder.path().join("data");
     let arguments = ["dev", "--nodes", "2", "--port-base", &base.to_string(), "--dir", data.to_str().unwrap()];
     let refused = alone(&arguments).output().unwrap();
