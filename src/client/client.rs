@@ -117,7 +117,7 @@ impl<S: LockService> Client<S> {
     /// Answers a query with a linearizable read.
     pub(crate) async fn query(&self, query: Query) -> Result<QueryReply, ClientError> {
         let attempt = || self.service.query(query.clone(), Freshness::Linearizable);
-        Ok(self.retry().until_answered(attempt).await?)
+        Ok(self.retry().until_read(attempt).await?)
     }
 
     /// Reads the current log time, with a read that proves that the answering node leads.

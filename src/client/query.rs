@@ -81,7 +81,7 @@ impl<S: LockService> Client<S> {
     /// Returns the state of the cluster as its leader sees it. If no leader is reachable, the contacted node answers
     /// with its own view.
     pub async fn status(&self) -> Result<Status, ClientError> {
-        Ok(self.retry().until_answered(|| self.service.status()).await?)
+        Ok(self.retry().until_read(|| self.service.status()).await?)
     }
 
     /// Returns the cluster's id. A cluster that is being founded has no id yet, which is treated as having no leader
@@ -91,7 +91,7 @@ impl<S: LockService> Client<S> {
             let named = self.service.status().await?.cluster_id;
             named.ok_or_else(|| ServiceError::not_sent(NotSent::NoLeader))
         };
-        Ok(self.retry().until_answered(attempt).await?)
+        Ok(self.retry().until_read(attempt).await?)
     }
 }
 

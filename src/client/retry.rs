@@ -104,6 +104,14 @@ impl Retry {
         }
     }
 
+    /// Like [`until_answered`](Self::until_answered), for a call that changes nothing: no error leaves it in doubt.
+    pub(crate) async fn until_read<T, F>(&mut self, attempt: impl FnMut() -> F) -> Result<T, ServiceError>
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        self.until_answered(attempt).await.map_err(ServiceError::of_read)
+    }
+
     /// Records an answer, which ends an outage. It does not restart the pauses; see [`Backoff`].
     pub(crate) fn answered(&mut self) {
         self.failing_since = None;
@@ -131,7 +139,11 @@ impl Retry {
     }
 }
 
-/// Repeats a call until it is answered. Also returns whether an earlier attempt may have been executed.
+/// Repeats a command until it is answered. Also returns whether an earlier attempt may have been executed.
+///
+/// # Errors
+/// The error of the last attempt. If an earlier attempt may have been executed, the error is *unknown* all the same,
+/// for example if the caller's token was revoked in between.
 pub(crate) async fn repeated<S: LockService>(
     service: &S,
     call: &Call,
@@ -142,12 +154,17 @@ pub(crate) async fn repeated<S: LockService>(
         // If this attempt is dropped without an answer, the doubt remains set.
         let doubt_before = in_doubt.swap(true, Ordering::Relaxed);
         let answer = service.submit(call.clone()).await;
-        if matches!(answer, Err(ServiceError::NotSent { .. })) {
+        if answer.as_ref().is_err_and(|error| !error.leaves_doubt()) {
             in_doubt.store(doubt_before, Ordering::Relaxed);
         }
         answer.map(|reply| (reply, doubt_before))
     };
-    retry.until_answered(attempt).await
+    retry.until_answered(attempt).await.map_err(|error| {
+        if error.leaves_doubt() || !in_doubt.load(Ordering::Relaxed) {
+            return error;
+        }
+        ServiceError::unknown(format!("an attempt had no answer, and a later one ended with: {error}"))
+    })
 }
 
 async fn within<T>(

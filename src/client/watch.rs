@@ -67,7 +67,7 @@ impl<S: LockService> Watch<S> {
     async fn subscribe(&mut self) -> Result<Events, ServiceError> {
         let subscription =
             Subscription { scope: self.scope.clone(), after: Some(self.after), cluster_id: Some(self.cluster_id) };
-        let subscribed = self.retry.until_answered(|| self.service.subscribe(subscription.clone())).await;
+        let subscribed = self.retry.until_read(|| self.service.subscribe(subscription.clone())).await;
         match subscribed {
             Ok(events) => Ok(events),
             Err(error) => Err(self.missed(error)?),

@@ -60,7 +60,8 @@ impl Attempts {
     /// Submits the call once more.
     pub(crate) async fn submit<S: LockService>(&self, service: &S, call: &Call) -> Result<Reply, ServiceError> {
         let answer = service.submit(call.clone()).await;
-        self.arrived.fetch_or(may_have_happened(&answer), Ordering::Relaxed);
+        let arrived = answer.as_ref().map_or_else(ServiceError::leaves_doubt, |_| true);
+        self.arrived.fetch_or(arrived, Ordering::Relaxed);
         let reply = answer?;
         self.first.get_or_init(|| reply.stamp);
         Ok(reply)
@@ -74,21 +75,6 @@ impl Attempts {
     /// Whether one of them may have left a claim behind.
     pub(crate) fn may_have_claimed(&self) -> bool {
         self.arrived.load(Ordering::Relaxed)
-    }
-}
-
-/// Whether an attempt may have left a claim behind.
-fn may_have_happened(answer: &Result<Reply, ServiceError>) -> bool {
-    match answer {
-        Ok(_) | Err(ServiceError::Unknown { .. } | ServiceError::Stopping | ServiceError::Internal(_)) => true,
-        Err(
-            ServiceError::NotSent { .. }
-            | ServiceError::Invalid(_)
-            | ServiceError::Refused(_)
-            | ServiceError::Forbidden { .. }
-            | ServiceError::Unauthenticated { .. }
-            | ServiceError::EventsMissed { .. },
-        ) => false,
     }
 }
 

@@ -78,7 +78,7 @@ pub enum NotSent {
     NotLeader,
     /// No node leads at the moment, or the leader has no quorum.
     NoLeader,
-    /// No endpoint could be reached; the text names each endpoint and its error.
+    /// No endpoint could be reached, or none answered a read; the text names each endpoint and its error.
     Unreachable(String),
     /// Too many commands are waiting; retry after the pause.
     Overloaded {
@@ -145,6 +145,25 @@ impl ServiceError {
     /// Returns the error of a command whose outcome is unknown.
     pub fn unknown(why: impl fmt::Display) -> Self {
         ServiceError::Unknown { why: why.to_string(), leader: None }
+    }
+
+    /// Returns this error as that of a read. A read changes nothing, so a lost answer to it means *not sent*.
+    pub(crate) fn of_read(self) -> Self {
+        let ServiceError::Unknown { why, leader } = self else { return self };
+        ServiceError::NotSent { why: NotSent::Unreachable(why), leader }
+    }
+
+    /// Whether a command that failed with this error may have been applied.
+    pub(crate) fn leaves_doubt(&self) -> bool {
+        match self {
+            ServiceError::Unknown { .. } | ServiceError::Stopping | ServiceError::Internal(_) => true,
+            ServiceError::NotSent { .. }
+            | ServiceError::Invalid(_)
+            | ServiceError::Refused(_)
+            | ServiceError::Forbidden { .. }
+            | ServiceError::Unauthenticated { .. }
+            | ServiceError::EventsMissed { .. } => false,
+        }
     }
 
     /// Returns the code of this error in the [table](super::TABLE).

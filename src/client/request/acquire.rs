@@ -206,7 +206,7 @@ impl<S: LockService> Session<S> {
         mut retry: Retry,
     ) -> Result<Option<(Mode, u64)>, ClientError> {
         let query = Query::Inspect { lock: self.reference.state.key(name) };
-        let answered = retry.until_answered(|| self.service.query(query.clone(), Freshness::Linearizable)).await?;
+        let answered = retry.until_read(|| self.service.query(query.clone(), Freshness::Linearizable)).await?;
         let QueryResult::Lock(view) = answered.answer else { return Err(ClientError::unexpected_answer(&answered)) };
         let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());
         let held = view.holders.iter().find(own);

@@ -99,7 +99,7 @@ impl<S: LockService> SessionBuilder<S> {
         let mut retry = settings.retry();
         let ttl_ms = match self.ttl {
             Some(ttl) => millis(ttl),
-            None => default_ttl_ms(retry.until_answered(|| service.status()).await?.ttl_ms_min),
+            None => default_ttl_ms(retry.until_read(|| service.status()).await?.ttl_ms_min),
         };
         let handle = self.handle.clone().unwrap_or_else(|| Handle::from_random(clock.random_u128()));
         let open = OpenSession {

@@ -3,6 +3,7 @@
 
 mod cached;
 mod cached_model;
+mod doubt;
 mod fake;
 mod following;
 mod hold_events;

@@ -249,9 +249,14 @@ impl Endpoints {
                 let leader = leader.clone();
                 next(error.to_string(), Some(error), leader)
             }
-            (ServiceError::Stopping, _) | (ServiceError::Unknown { .. }, Effect::Reads) => {
+            (ServiceError::Stopping, _) => {
                 self.forget(address);
                 next(error.to_string(), Some(error), None)
+            }
+            // A lost answer leaves no doubt about a read. If no other endpoint answers it, it was not served.
+            (ServiceError::Unknown { why, .. }, Effect::Reads) => {
+                self.forget(address);
+                next(why.clone(), None, None)
             }
             (ServiceError::Unknown { .. }, Effect::Repeats | Effect::Changes) => {
                 self.forget(address);

@@ -29,6 +29,7 @@ type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 /// - An acquire of `free…` is granted at once. `busy…` is queued until [`Fake::grant`], and so is `portions…`, whose
 ///   wait returns several times. `late…` is not answered until [`Fake::grant`], and `stuck…` never. `full…` is
 ///   overloaded, `lost…` has an unknown outcome, and `forbidden…` and `held…` are refused.
+/// - A query of `stuck` is never answered.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Debug, Clone)]
 pub(in crate::rpc) struct Fake {
@@ -183,6 +184,7 @@ impl LockService for Fake {
             Query::Check { token, .. } => {
                 QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid: token })
             }
+            Query::Inspect { lock } if lock.name.as_str() == "stuck" => std::future::pending().await,
             Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock)),
             Query::List(_) => QueryResult::Locks(Page { rows: vec![], more: true }),
             Query::Sessions { .. } => QueryResult::Sessions(Page { rows: vec![], more: false }),

@@ -1,6 +1,9 @@
 //! Endpoints that are silent, unreachable or not the leader.
 
 use super::*;
+use crate::client::Client;
+use crate::rpc::fake::CLUSTER;
+use crate::service::ErrorCode;
 
 /// An endpoint that accepts calls and answers none leaves time to ask another endpoint: for a query at once, for a
 /// command as soon as its caller repeats it. The silent endpoint answered when the client first connected.
@@ -25,6 +28,28 @@ async fn a_silent_endpoint_leaves_time_for_another() {
         assert_eq!(remote.submit(take("free")).await, Ok(reply(granted())));
     };
     tokio::join!(asks, takes);
+}
+
+/// A read that no endpoint answers was not served, which leaves nothing in doubt: the error names the endpoint. If
+/// another endpoint answers that there is no leader, that is the error.
+#[tokio::test]
+async fn an_unanswered_read_was_not_served() {
+    let (stuck, unfounded) = (Node::start(1).await, Node::start_in(None, 2, "127.0.0.1:0").await);
+    let unanswered = async |first: &Node| {
+        let mut settings = RemoteSettings::new([stuck.address.clone(), unfounded.address.clone()]);
+        settings.request_wait = Duration::from_millis(2 * limits::ENDPOINT_WAIT_MS_MIN);
+        let remote = RemoteService::new(settings).expect("legal");
+        remote.query(Query::Totals, Freshness::Linearizable).await.expect("answered");
+        remote.shared.endpoints.prefer(&first.address);
+        remote.query(Query::Inspect { lock: lock("stuck") }, Freshness::Linearizable).await.expect_err("no answer")
+    };
+    let no_leader = ServiceError::not_sent(NotSent::NoLeader);
+    assert_eq!(unanswered(&stuck).await, no_leader);
+    assert_eq!(unanswered(&unfounded).await, no_leader);
+    unfounded.stop.send_replace(true);
+    let error = unanswered(&stuck).await;
+    let ServiceError::NotSent { why: NotSent::Unreachable(text), .. } = &error else { panic!("{error:?}") };
+    assert!(text.contains(&stuck.address) && text.contains(&unfounded.address), "{text}");
 }
 
 /// An endpoint that accepts connections and never names its cluster gets no calls: if another one has answered, the
@@ -86,4 +111,42 @@ fn endpoints_are_checked() {
         assert_eq!(refused.field, "endpoints");
     }
     assert!(RemoteService::new(RemoteSettings::new(["[::1]:7601", "localhost:7602"])).is_ok());
+}
+
+/// A client that connects to a cluster before that has its first entry waits until it is founded.
+#[tokio::test]
+async fn connecting_waits_for_the_founding() {
+    let node = Node::start_in(None, 1, "127.0.0.1:0").await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    // Each attempt dials once, so at the second connection the first attempt has failed.
+    let founds = async {
+        for attempt in 1.. {
+            let (mut client, _) = listener.accept().await.expect("a client");
+            if attempt == 2 {
+                node.cluster_id.send_replace(Some(CLUSTER));
+            }
+            let mut server = TcpStream::connect(&node.address).await.expect("the node");
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+        }
+    };
+    tokio::select! {
+        connected = Client::connect([&address]) => drop(connected.expect("founded meanwhile")),
+        () = founds => unreachable!("it accepts until it is dropped"),
+    }
+}
+
+/// A client that connects to a cluster that is not founded in time reports that there is no leader. Every other error
+/// is reported at once.
+#[tokio::test]
+async fn connecting_waits_for_nothing_else() {
+    let node = Node::start_in(None, 1, "127.0.0.1:0").await;
+    let connect = async |address: &str, request_wait| {
+        let settings = RemoteSettings { request_wait, ..RemoteSettings::new([address]) };
+        Client::connect_with(settings).await.expect_err("no cluster").word()
+    };
+    let short = Duration::from_millis(limits::ENDPOINT_WAIT_MS_MIN);
+    assert_eq!(connect(&node.address, short).await, ErrorCode::NoLeader);
+    let closed = tokio::time::timeout(LONG, connect("127.0.0.1:1", 100 * LONG)).await.expect("at once");
+    assert_eq!(closed, ErrorCode::Unreachable);
 }
