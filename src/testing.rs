@@ -84,6 +84,17 @@ pub struct ClusterOptions {
     pub audit: Option<PathBuf>,
 }
 
+/// Why a cluster did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A node did not open.
+    #[error(transparent)]
+    Node(#[from] OpenNodeError),
+    /// A port of the loopback interface cannot be opened or served.
+    #[error("a port of the cluster cannot be served: {0}")]
+    Port(#[from] std::io::Error),
+}
+
 impl Default for ClusterOptions {
     fn default() -> Self {
         Self { nodes: 3, directory: None, clock: None, auth: None, audit: None }
@@ -92,13 +103,13 @@ impl Default for ClusterOptions {
 
 impl Cluster {
     /// Starts this number of nodes with the timing for loopback. Without a directory, data is kept in memory.
-    pub async fn start(nodes: u64, directory: Option<&Path>) -> Result<Self, OpenNodeError> {
+    pub async fn start(nodes: u64, directory: Option<&Path>) -> Result<Self, StartError> {
         let directory = directory.map(Path::to_owned);
         Self::start_with(ClusterOptions { nodes, directory, ..ClusterOptions::default() }).await
     }
 
     /// Starts a cluster with the timing for loopback.
-    pub async fn start_with(options: ClusterOptions) -> Result<Self, OpenNodeError> {
+    pub async fn start_with(options: ClusterOptions) -> Result<Self, StartError> {
         let ClusterOptions { nodes, directory, clock, auth, audit } = options;
         let sockets = (0..nodes).map(|_| Ok((listener()?, listener()?))).collect::<std::io::Result<Vec<_>>>()?;
         let mut members = BTreeMap::new();
@@ -140,7 +151,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    async fn serve(&mut self, node: &Node, listener: TcpListener) -> Result<(), OpenNodeError> {
+    async fn serve(&mut self, node: &Node, listener: TcpListener) -> Result<(), StartError> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let stop = self.stop.subscribe();

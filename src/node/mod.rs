@@ -24,6 +24,7 @@ mod judge;
 mod leadership;
 mod metrics;
 mod open;
+mod options;
 mod proof;
 mod proposer;
 mod raft_callbacks;
@@ -36,6 +37,7 @@ mod watchdog;
 mod watchers;
 mod wrong_handles;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -49,7 +51,8 @@ use crate::limits;
 use crate::service::ServerInfo;
 #[cfg(feature = "cli")]
 pub(crate) use examine::examine;
-pub use open::{NodeOptions, OpenNodeError, PeerNetwork, Upkeep};
+pub use open::OpenNodeError;
+pub use options::{NodeOptions, PeerNetwork, Tuning};
 
 /// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) stops it.
 ///
@@ -243,6 +246,12 @@ impl Tasks {
         if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the node's tasks")
     }
 }
 

@@ -1,7 +1,9 @@
 //! Opens a node: its directory, log and state, then consensus, the proposer and the background tasks.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -9,19 +11,21 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::audited;
 use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
 use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
 use super::metrics::sampler;
+use super::options::{NodeOptions, PeerNetwork, Tuning};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
 use super::wrong_handles::WrongHandles;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::audit::AuditLog;
 use crate::auth::{AuthError, Who};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::config::{self, Config, ConfigError, Protection, TlsMode};
 use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
@@ -30,79 +34,7 @@ use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Tim
 use crate::service::Source;
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
-/// Options of a node that its config does not contain.
-#[derive(Debug)]
-pub struct NodeOptions {
-    /// Clock and source of random numbers.
-    pub clock: Arc<dyn Clock>,
-    /// Keep the log and the state in memory: a node that stops loses its data.
-    pub ephemeral: bool,
-    /// Keep the data on this disk in memory instead of in the directory. The disk outlives the node. For simulations.
-    pub memory: Option<MemoryDisk>,
-    /// Use a separate runtime for the node, so that a blocking task of the application cannot delay heartbeats.
-    pub own_runtime: bool,
-    /// Listener for the other nodes; `None` binds the address of the config.
-    pub peer_listener: Option<std::net::TcpListener>,
-    /// Intervals of checkpoints and snapshot files, the part of the log to keep, and the size of an entry.
-    pub upkeep: Upkeep,
-    /// Network between the nodes other than TCP; it overrides `peer_listener` and the address of the config.
-    pub peer_network: Option<PeerNetwork>,
-}
-
-/// When a node writes checkpoints and snapshots and purges its log. The default suits disks and clusters of every usual
-/// size. A simulation uses small values, so that each of these happens often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Upkeep {
-    /// Milliseconds between checkpoints, see [`limits::CHECKPOINT_MS`].
-    pub checkpoint_ms: u64,
-    /// Bytes of log after which a snapshot file is due, see [`limits::SNAPSHOT_LOG_BYTES_MIN`].
-    pub snapshot_log_bytes_min: u64,
-    /// Entries that are kept behind a snapshot file, see [`limits::PURGE_MARGIN_ENTRIES`].
-    pub purge_margin_entries: u64,
-    /// Renewals in one entry, see [`limits::RENEWALS_AN_ENTRY_MAX`].
-    pub renewals_an_entry_max: usize,
-}
-
-impl Default for Upkeep {
-    fn default() -> Self {
-        Self {
-            checkpoint_ms: limits::CHECKPOINT_MS,
-            snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
-            purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
-            renewals_an_entry_max: limits::RENEWALS_AN_ENTRY_MAX,
-        }
-    }
-}
-
-/// A network between nodes: how this node dials the others, and how it accepts their connections.
-pub struct PeerNetwork {
-    /// Dials the members' addresses.
-    pub connector: Connector,
-    /// Connections from the other nodes.
-    pub incoming: Incoming,
-}
-
-impl fmt::Debug for PeerNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a network between nodes")
-    }
-}
-
-impl Default for NodeOptions {
-    fn default() -> Self {
-        Self {
-            clock: Arc::new(SystemClock::monotonic()),
-            ephemeral: false,
-            memory: None,
-            own_runtime: true,
-            peer_listener: None,
-            upkeep: Upkeep::default(),
-            peer_network: None,
-        }
-    }
-}
-
-/// Why a node did not open. Nothing was started.
+/// Why a node did not open. All that was started has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenNodeError {
     /// The data directory cannot be used; the text names the file, the record and the fix.
@@ -133,9 +65,12 @@ pub enum OpenNodeError {
         /// Why it cannot be opened.
         error: io::Error,
     },
-    /// The threads of the runtime cannot be started.
-    #[error("cannot start threads: {0}")]
-    Runtime(#[from] io::Error),
+    /// The threads of the node's own runtime cannot be started.
+    #[error("the node's threads cannot be started: {0}; check the limit of processes (ulimit -u)")]
+    Threads(io::Error),
+    /// The runtime ended while the node opened.
+    #[error("the runtime ended while the node opened; open the node on a runtime that outlives it")]
+    Interrupted,
     /// Consensus cannot start.
     #[error(transparent)]
     Consensus(#[from] StartError),
@@ -147,44 +82,34 @@ pub enum OpenNodeError {
     Unfit(String),
 }
 
-impl fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the node's tasks")
-    }
-}
-
 impl Node {
     /// Opens a node with its config. The first start of all founding members forms the cluster.
     ///
     /// A directory is refused if it belongs to another node, is in use, is damaged, or was written by a newer build.
     /// The error names the file, the record and the fix.
+    ///
+    /// A node whose future is dropped before it has opened closes in the background, and then releases its directory.
     pub async fn open(config: Config) -> Result<Self, OpenNodeError> {
         Self::open_with(config, NodeOptions::default()).await
     }
 
     /// Opens a node with the given clock, storage, network and runtime.
     pub async fn open_with(config: Config, options: NodeOptions) -> Result<Self, OpenNodeError> {
-        let network = match (options.peer_network, options.peer_listener) {
-            (Some(network), _) => Bound::Given(network),
-            (None, Some(listener)) => {
-                listener.set_nonblocking(true)?;
-                Bound::Tcp(listener)
-            }
-            (None, None) => Bound::Tcp(listen(config.listen.peer)?),
+        let network = match options.peer_network {
+            Some(network) => Bound::Given(network),
+            None => Bound::Tcp(listen(&config, options.peer_listener)?),
         };
-        if matches!(network, Bound::Tcp(_)) {
-            config.tls.peer.check("peer", config.listen.peer, &format!("node {}", config.node))?;
-        }
         let auth = config.auth.clone().map(Auth::open).transpose()?;
         let audit = config.audit.as_deref().map(|path| open_audit(path, config.node, &options.clock)).transpose()?;
         let guards = Guards { auth, audit };
-        let tasks = Arc::new(Tasks::start(options.own_runtime, config.node)?);
+        let tasks = Tasks::start(options.own_runtime, config.node).map_err(OpenNodeError::Threads)?;
+        let tasks = Arc::new(tasks);
         let runtime = tasks.handle.clone();
         let fresh = options.ephemeral.then(|| MemoryDisk::new(options.clock.random_u128()));
         let memory = options.memory.or(fresh);
-        let (clock, upkeep) = (options.clock, options.upkeep);
-        let opening = runtime.spawn(open_here(config, guards, clock, upkeep, memory, network, Arc::clone(&tasks)));
-        opening.await.map_err(io::Error::other)?
+        let (clock, tuning) = (options.clock, options.tuning);
+        let opening = runtime.spawn(open_here(config, guards, clock, tuning, memory, network, Arc::clone(&tasks)));
+        Ok(result_of(opening).await??.receive())
     }
 }
 
@@ -198,7 +123,7 @@ impl Bound {
     /// Creates the network; must be called on the node's runtime.
     fn network(self, config: &Config) -> Result<(PeerNetwork, Option<PeerCertificates>), OpenNodeError> {
         let listener = match self {
-            Bound::Tcp(listener) => TcpListener::from_std(listener)?,
+            Bound::Tcp(listener) => TcpListener::from_std(listener).map_err(|error| not_listening(config, error))?,
             Bound::Given(network) => return Ok((network, None)),
         };
         let Protection::Tls { mode, files, .. } = &config.tls.peer else {
@@ -215,12 +140,51 @@ impl Bound {
     }
 }
 
-fn listen(address: std::net::SocketAddr) -> Result<std::net::TcpListener, OpenNodeError> {
-    let bound = std::net::TcpListener::bind(address).and_then(|listener| {
+/// Returns the listener for the other nodes: the given one, or one at the address of the config. Refuses it if other
+/// machines can reach it and nothing protects it.
+fn listen(config: &Config, given: Option<std::net::TcpListener>) -> Result<std::net::TcpListener, OpenNodeError> {
+    let bound = || std::net::TcpListener::bind(config.listen.peer).map(closed_first);
+    let listening = given.map_or_else(bound, Ok).and_then(|listener| {
         listener.set_nonblocking(true)?;
-        Ok(closed_first(listener))
+        Ok((listener.local_addr()?, listener))
     });
-    bound.map_err(|error| OpenNodeError::Listen { address: address.to_string(), error })
+    let (address, listener) = listening.map_err(|error| not_listening(config, error))?;
+    config.tls.peer.check("peer", address, &format!("node {}", config.node))?;
+    Ok(listener)
+}
+
+fn not_listening(config: &Config, error: io::Error) -> OpenNodeError {
+    OpenNodeError::Listen { address: config.listen.peer.to_string(), error }
+}
+
+/// Returns the result of a task, or continues its panic in this one.
+async fn result_of<T>(task: JoinHandle<T>) -> Result<T, OpenNodeError> {
+    task.await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => OpenNodeError::Interrupted,
+    })
+}
+
+/// An open node on its way to the caller that opened it. If that caller has gone, the node closes.
+struct Opened {
+    node: Node,
+    received: bool,
+}
+
+impl Opened {
+    fn receive(mut self) -> Node {
+        self.received = true;
+        self.node.clone()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.received {
+            let node = self.node.clone();
+            self.node.tasks.handle.spawn(async move { node.close().await });
+        }
+    }
 }
 
 impl Tasks {
@@ -255,20 +219,20 @@ async fn open_here(
     config: Config,
     guards: Guards,
     clock: Arc<dyn Clock>,
-    upkeep: Upkeep,
+    tuning: Tuning,
     memory: Option<MemoryDisk>,
     network: Bound,
     tasks: Arc<Tasks>,
-) -> Result<Node, OpenNodeError> {
+) -> Result<Opened, OpenNodeError> {
     let mut settings = raft_settings(&config);
-    (settings.checkpoint_ms, settings.snapshot_log_bytes_min) = (upkeep.checkpoint_ms, upkeep.snapshot_log_bytes_min);
-    settings.purge_margin_entries = upkeep.purge_margin_entries;
+    (settings.checkpoint_ms, settings.snapshot_log_bytes_min) = (tuning.checkpoint_ms, tuning.snapshot_log_bytes_min);
+    settings.purge_margin_entries = tuning.purge_margin_entries;
     settings.process = clock.random_u128();
     let founds = config.peers_id.is_none();
     let (PeerNetwork { connector, incoming }, certificates) = network.network(&config)?;
     let shared = Arc::new(Shared::new(&config, Arc::clone(&clock), certificates));
     let (wal, state, recovered): (Arc<dyn Wal>, Arc<dyn StateStore>, _) = if let Some(disk) = memory {
-        let recovered = disk.state.recover(&disk.wal)?;
+        let recovered = disk.recover().map_err(|error| StartError::Stored(error.to_string()))?;
         settings.disk = disk.id;
         (Arc::new(disk.wal), Arc::new(disk.state), recovered)
     } else {
@@ -288,16 +252,26 @@ async fn open_here(
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
     let announcement = announcements::own(&config, settings.disk);
     let node = assemble((config, guards), settings, announcement, clock, shared, consensus, tasks);
-    node.core.queue.set_renewals_an_entry_max(upkeep.renewals_an_entry_max);
+    node.core.queue.set_renewals_an_entry_max(tuning.renewals_an_entry_max);
     node.spawn(serve_peers(node.clone(), incoming));
-    if let Some(why) = watchdog::unfit(&node) {
-        node.close().await;
+    match found(&node, founds).await {
+        Ok(()) => Ok(Opened { node, received: false }),
+        Err(error) => {
+            node.close().await;
+            Err(error)
+        }
+    }
+}
+
+/// Founds the cluster if this is its first start and the node fits it.
+async fn found(node: &Node, founds: bool) -> Result<(), OpenNodeError> {
+    if let Some(why) = watchdog::unfit(node) {
         return Err(OpenNodeError::Unfit(why));
     }
     if founds {
         node.core.consensus.initialize().await?;
     }
-    Ok(node)
+    Ok(())
 }
 
 /// Serves the other nodes until this node closes. The listener closes last: a port that refuses connections says that
@@ -321,7 +295,7 @@ async fn open_directory(
     let claim = Claim { cluster: cluster.clone(), node, peers_id: Some(peers_id), group_id: Some(group_id) };
     let identity = move || Identity::new(cluster, peers_id, group_id, node, disk);
     let opening = move || storage::open(&dir, &claim, identity, &storage::Options::default());
-    Ok(tokio::task::spawn_blocking(opening).await.map_err(io::Error::other)??)
+    Ok(result_of(tokio::task::spawn_blocking(opening)).await??)
 }
 
 fn assemble(

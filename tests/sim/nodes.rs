@@ -10,7 +10,7 @@ use lockkeeper::client::{Client, ClientError};
 use lockkeeper::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Rates, Tls};
 use lockkeeper::limits::RENEWALS_AN_ENTRY_MAX;
 use lockkeeper::model::Position;
-use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Upkeep};
+use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Tuning};
 use lockkeeper::rpc;
 use lockkeeper::service::ServiceError;
 use lockkeeper::storage::{MemoryDisk, MemoryWal};
@@ -118,7 +118,7 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
         memory: Some(place.disk.clone()),
         own_runtime: false,
         peer_network: Some(PeerNetwork { connector: connector(Arc::clone(&run), place.host()), incoming: peers }),
-        upkeep: Upkeep {
+        tuning: Tuning {
             checkpoint_ms: 400,
             snapshot_log_bytes_min: 12 << 10,
             purge_margin_entries: 30,
