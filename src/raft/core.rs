@@ -121,7 +121,8 @@ pub(super) fn decoded_machine(records: &[(Bytes, Bytes)]) -> io::Result<Machine>
 fn differing(id: LogId, claim: DigestClaim, own: u128) -> String {
     format!(
         "the state here differs from that of most voters after log entry {}: digest {own:032x} here, {:032x} there \
-         (reported in {id}); this node must not serve; move its directory away and put a new node in its place: lockkeeper member add",
+         (reported in {id}); this node must not serve; move its directory away \
+         and put a node with a new id in its place: lockkeeper member add ID",
         claim.index, claim.digest
     )
 }

@@ -48,6 +48,6 @@ pub(super) fn wiped(node: u64) -> String {
     format!(
         "node {node} has another disk than the one by which this cluster knows it: its data directory was lost and \
          created again, so its acknowledged entries are gone. It must not vote or count as node {node}. Restore its old \
-         directory, or give the new disk a new node id: lockkeeper member add"
+         directory, or give the new disk a new node id: lockkeeper member add ID"
     )
 }

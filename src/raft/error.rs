@@ -32,6 +32,6 @@ pub enum ProposeError {
 pub(super) fn removed(node: u64) -> String {
     format!(
         "node {node} was removed from this cluster, and its id is never used again. Move its \
-         directory away. To join again it needs a new id: lockkeeper member add"
+         directory away. To join again it needs a new id: lockkeeper member add ID"
     )
 }

@@ -75,7 +75,7 @@ pub(super) fn short(node: u64, log: &WalState, acknowledged: LogId) -> String {
     format!(
         "the log of node {node} ends at {last}, and it has acknowledged {acknowledged} as durable: its disk lost what it had \
          synced, or its data directory is an older copy. It must not vote or count as node {node}. Restore its newest \
-         directory, or move it away and give the disk a new node id: lockkeeper member add"
+         directory, or move it away and give the disk a new node id: lockkeeper member add ID"
     )
 }
 

@@ -7,14 +7,14 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 /// What to do when data of a directory is missing or damaged.
-const NEXT_STEP: &str = "Restore what was removed. Otherwise replace the node: move the directory away, then `lockkeeper member add`; \
-     or, where the cluster has no other node, start from the last backup: `lockkeeper restore`";
+const NEXT_STEP: &str = "Restore what was removed. Otherwise replace the node: move the directory away, then \
+     `lockkeeper member add ID` with an id that no node had; or, where the cluster has no other node, start from the last backup: `lockkeeper restore`";
 
 /// Why a directory was not opened. Nothing in it was changed, except files that a crash had left incomplete.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The system returned an error.
-    #[error("cannot {doing} {}: {error}; {}", path.display(), next_step(error))]
+    #[error("{}", explained_text(doing, path, error))]
     Io {
         /// The operation that failed.
         doing: &'static str,
@@ -79,9 +79,25 @@ impl OpenError {
     }
 }
 
+/// The text of an error that ends with the next step.
+#[derive(Debug, Clone, Error)]
+#[error("{0}")]
+struct Explained(String);
+
 /// Returns the error with its path and the next step in its text. The kind stays the same.
 pub(super) fn explained(doing: &str, path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {doing} {}: {error}; {}", path.display(), next_step(error)))
+    io::Error::new(error.kind(), Explained(explained_text(doing, path, error)))
+}
+
+/// Describes the error with the next step at the end. The text of `error` may end with it already.
+fn explained_text(doing: &str, path: &Path, error: &io::Error) -> String {
+    let what = format!("cannot {doing} {}: {error}", path.display());
+    if cause::<Explained>(error).is_some() { what } else { format!("{what}; {}", next_step(error)) }
+}
+
+/// Returns the inner error of this type, if there is one.
+fn cause<E: std::error::Error + 'static>(error: &io::Error) -> Option<&E> {
+    error.get_ref()?.downcast_ref()
 }
 
 /// Returns what an operator should do about this error.
@@ -98,14 +114,18 @@ pub(super) fn next_step(error: &io::Error) -> &'static str {
         return "let the node write there, then start it again";
     }
     if kind == ErrorKind::NotFound {
-        return "restore the file or replace this node: lockkeeper member add";
+        return "restore the file or replace this node: `lockkeeper member add ID` with an id that no node had";
     }
-    "start the node again; if that does not help the disk is failing: replace the node: lockkeeper member add"
+    "start the node again; if that does not help the disk is failing, so replace the node: \
+     `lockkeeper member add ID` with an id that no node had"
 }
 
 /// Copies an error for one of several callers, because `io::Error` cannot be cloned.
 pub(super) fn copy_error(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), error.to_string())
+    match cause::<Explained>(error) {
+        Some(explained) => io::Error::new(error.kind(), explained.clone()),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
 }
 
 /// The error for bytes that differ from what was written.
@@ -129,5 +149,16 @@ mod tests {
         assert!(full.starts_with("cannot write /data/n1/wal: No space left") && full.contains("free space"), "{full}");
         assert!(read_only.contains("let the node write there"), "{read_only}");
         assert!(failing.contains("Input/output error") && failing.contains("member add"), "{failing}");
+    }
+
+    /// An error that passes through several callers names the next step once.
+    #[test]
+    fn the_next_step_is_given_once() {
+        let full = io::Error::from_raw_os_error(28);
+        let log = explained("sync the log in", Path::new("/data/n1/wal"), &full);
+        let error = OpenError::io("open the log in", Path::new("/data/n1/wal"), copy_error(&log));
+        let expected = format!("cannot open the log in /data/n1/wal: {log}");
+        assert_eq!((error.to_string(), log.kind()), (expected, full.kind()));
+        assert_eq!(log.to_string().matches("free space").count(), 1, "{log}");
     }
 }

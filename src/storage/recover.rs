@@ -3,6 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
+use thiserror::Error;
 
 use super::head::Head;
 use super::ids::{LogId, next_index, shown};
@@ -36,13 +37,30 @@ pub struct Recovered {
 /// Head and records of the mirror, or the reason why the mirror is not used.
 pub(super) type MirrorFound = Result<(Head, Vec<(Bytes, Bytes)>), String>;
 
+/// Why there is no state to start from.
+#[derive(Debug, Error)]
+pub(super) enum RecoverError {
+    /// A part of the data is missing.
+    #[error("{0}")]
+    Missing(String),
+    /// The system returned an error.
+    #[error("cannot {doing} the directory: {error}")]
+    Io { doing: &'static str, error: io::Error },
+}
+
+impl RecoverError {
+    fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Io { doing, error }
+    }
+}
+
 /// Decides which state a node starts from, and finishes an interrupted install: a log that ends before the snapshot, or
-/// has a different entry at its index, is cut and purged up to it. `Err` names what is missing.
+/// has a different entry at its index, is cut and purged up to it.
 pub(super) fn recover(
     wal: &impl Wal,
     mirror: MirrorFound,
     snapshot: Option<&SnapshotFile>,
-) -> Result<Recovered, String> {
+) -> Result<Recovered, RecoverError> {
     let why = match mirror {
         Ok((head, records)) => match contradiction(wal, &head, snapshot)? {
             None => return Ok(Recovered { head, records, source: Source::Mirror, note: None }),
@@ -54,25 +72,31 @@ pub(super) fn recover(
     let Some(file) = snapshot else {
         return match purged {
             None => Ok(Recovered { head: Head::default(), records: vec![], source: Source::Empty, note: Some(why) }),
-            Some(purged) => Err(format!("the log begins after {purged}, there is no snapshot file, and {why}")),
+            Some(purged) => {
+                let what = format!("the log begins after {purged}, there is no snapshot file, and {why}");
+                Err(RecoverError::Missing(what))
+            }
         };
     };
     let head = file.head().clone();
     if next_index(head.log_id) < next_index(purged) {
         let (at, purged) = (shown(head.log_id), shown(purged));
-        return Err(format!("the log begins after {purged}, the newest snapshot file is at {at}, and {why}"));
+        let what = format!("the log begins after {purged}, the newest snapshot file is at {at}, and {why}");
+        return Err(RecoverError::Missing(what));
     }
     if let Some(id) = head.log_id {
-        finish_install(wal, id).map_err(|error| format!("the log cannot be purged up to {id}: {error}"))?;
+        finish_install(wal, id).map_err(RecoverError::io("purge the log in"))?;
     }
     let records = file.records().and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let records = records.map_err(|error| format!("the snapshot file cannot be read: {error}"))?;
+    let records = records.map_err(RecoverError::io("read the snapshot file in"))?;
     Ok(Recovered { head, records, source: Source::Snapshot, note: Some(why) })
 }
 
-/// Describes how the mirror contradicts the log or the snapshot file, if it does. `Err` says that the log has lost
-/// synced entries.
-fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -> Result<Option<String>, String> {
+/// Describes how the mirror contradicts the log or the snapshot file, if it does.
+///
+/// # Errors
+/// The log has lost synced entries, or cannot be read.
+fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -> Result<Option<String>, RecoverError> {
     let (state, at) = (wal.state(), shown(head.log_id));
     let next = next_index(head.log_id);
     let newest = snapshot.and_then(|file| file.head().log_id);
@@ -84,15 +108,14 @@ fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -
     }
     if next > next_index(state.last) {
         if next > next_index(newest) {
-            return Err(format!(
-                "the log ends at {}, and the mirror holds {at}, which was synced in it",
-                shown(state.last)
-            ));
+            let end = shown(state.last);
+            let what = format!("the log ends at {end}, and the mirror holds {at}, which was synced in it");
+            return Err(RecoverError::Missing(what));
         }
         return Ok(Some(format!("the mirror at {at} is ahead of the log at {}", shown(state.last))));
     }
     let Some(id) = head.log_id else { return Ok(None) };
-    let held = id_at(wal, id.index).map_err(|error| error.to_string())?;
+    let held = id_at(wal, id.index).map_err(RecoverError::io("read the log in"))?;
     Ok((held != Some(id)).then(|| format!("the mirror is at {at}, where the log has {}", shown(held))))
 }
 

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::storage::head::Tally;
+use crate::storage::recover::{RecoverError, recover};
 use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Options, Source, Wal, open, record_hash};
 
 type Table = BTreeMap<Bytes, Bytes>;
@@ -354,6 +355,20 @@ fn a_crash_of_the_memory_state_forgets_what_was_held() {
     wait(|done| state.submit(Job::Install(file, done))).unwrap();
     let recovered = state.recover(&wal).unwrap();
     assert_eq!((recovered.source, wal.state().last), (Source::Snapshot, Some(id(50))));
+}
+
+/// A disk that fails during a recovery is reported as that, and not as missing data.
+#[test]
+fn a_failing_disk_is_no_missing_data() {
+    let (wal, state) = (MemoryWal::default(), MemoryState::default());
+    append(&wal, 0..5);
+    let head = head(3, &Table::new());
+    wait(|done| state.submit(Job::Rebuild(vec![], head, done))).unwrap();
+    let file = wait(|done| state.submit(Job::Export(done))).unwrap();
+    wal.fail_next_sync();
+    wait(|done| drop(wal.sync(done))).unwrap_err();
+    let recovered = recover(&wal, Err("there is no mirror".to_owned()), Some(&file));
+    assert!(matches!(recovered, Err(RecoverError::Io { .. })), "{recovered:?}");
 }
 
 /// A job that is queued between the end of the writer and the end of its queue gets a result, so that its caller does
