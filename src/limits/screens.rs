@@ -48,9 +48,9 @@ pub const SIGN_INS_MAX: usize = 1_024;
 pub const SIGN_IN_MS_MAX: u64 = 12 * 60 * 60_000;
 /// Age of a sign-in up to which it may act on the locks of others.
 pub const SIGN_IN_ACTS_MS_MAX: u64 = 15 * 60_000;
-/// Failed sign-ins that one network may have in a minute.
-pub const SIGN_IN_TRIES_A_MINUTE: usize = 5;
-/// The minute in which failures are counted.
+/// Failed sign-ins that one network may have within [`SIGN_IN_TRY_MS`].
+pub const SIGN_IN_TRIES_MAX: usize = 5;
+/// Time for which a failed sign-in counts.
 pub const SIGN_IN_TRY_MS: u64 = 60_000;
 /// Networks whose failures a node counts. A new one replaces the one that has not failed for the longest time.
 pub const SIGN_IN_NETWORKS_MAX: usize = 1_024;

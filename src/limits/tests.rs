@@ -92,7 +92,7 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         LIVE_SCREENS_MAX,
         SIGN_IN_MS_MAX,
         SIGN_IN_ACTS_MS_MAX,
-        SIGN_IN_TRIES_A_MINUTE,
+        SIGN_IN_TRIES_MAX,
         SIGN_INS_MAX,
     ]
     .to_vec()

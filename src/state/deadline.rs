@@ -1,23 +1,28 @@
-//! The index entries of everything that ends at a deadline.
+//! What can end at a deadline. The index of deadlines has one entry for each.
 
 use crate::model::{FencingToken, LeaseRequestId, LockKey, Namespace, ProcessId, SessionId};
 
+/// What ends at a deadline. A token names a hold of the lock.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeadlineOf {
-    /// A session, with everything that it holds or waits for.
+    /// A session. Its holds and waits end with it.
     Session(SessionId),
+    /// A hold with a separate lease.
     Lease(LockKey, FencingToken),
+    /// A wait, by its sequence number in the queue of the lock.
     Wait(LockKey, u64),
-    /// The time for which an ended hold keeps its name closed.
+    /// The lock-delay after a hold has ended.
     Delay(LockKey, FencingToken),
+    /// The record of an ended session.
     Tombstone(SessionId),
-    /// The record of a finished take.
+    /// The record of a finished request for a lease.
     FinishedLease(LockKey, LeaseRequestId),
+    /// The record of a process that has sent no ping for days.
     Process(Namespace, ProcessId),
     /// The time without grants after a restore.
     Opening,
-    /// The next part of a command that frees many documents.
+    /// The pause between two parts of a command that frees many documents.
     Unlocking,
-    /// The at-most time of a hold.
+    /// The longest time of a hold, which renewals do not extend.
     AtMost(LockKey, FencingToken),
 }

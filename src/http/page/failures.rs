@@ -30,7 +30,7 @@ impl Failures {
             while failed.front().is_some_and(|at| window <= now.since(*at)) {
                 failed.pop_front();
             }
-            if let Some(first) = failed.front().filter(|_| limits::SIGN_IN_TRIES_A_MINUTE <= failed.len()) {
+            if let Some(first) = failed.front().filter(|_| limits::SIGN_IN_TRIES_MAX <= failed.len()) {
                 return Err(window.saturating_sub(now.since(*first)));
             }
             failed.push_back(now);
@@ -85,9 +85,9 @@ mod tests {
         let (failures, clock) = (Failures::default(), ManualClock::new(1));
         assert_eq!(failures.permit(host(1), clock.now()), Ok(()));
         clock.advance(Duration::from_secs(20));
-        assert_eq!(tries(&failures, host(1), clock.now()), limits::SIGN_IN_TRIES_A_MINUTE - 1);
+        assert_eq!(tries(&failures, host(1), clock.now()), limits::SIGN_IN_TRIES_MAX - 1);
         assert_eq!(failures.permit(host(1), clock.now()), Err(Duration::from_secs(40)));
-        assert_eq!(tries(&failures, host(2), clock.now()), limits::SIGN_IN_TRIES_A_MINUTE);
+        assert_eq!(tries(&failures, host(2), clock.now()), limits::SIGN_IN_TRIES_MAX);
         clock.advance(Duration::from_millis(39_999));
         assert_eq!(failures.permit(host(1), clock.now()), Err(Duration::from_millis(1)));
         clock.advance(Duration::from_millis(1));
@@ -103,7 +103,7 @@ mod tests {
             failures.succeeded(host(1));
         }
         assert!(failures.with(|known| known.is_empty()));
-        assert_eq!(tries(&failures, host(1), clock.now()), limits::SIGN_IN_TRIES_A_MINUTE);
+        assert_eq!(tries(&failures, host(1), clock.now()), limits::SIGN_IN_TRIES_MAX);
     }
 
     /// Very many networks that fail block no other one. Those that fail again and again stay blocked.
@@ -117,7 +117,7 @@ mod tests {
         }
         assert_eq!(failures.with(|known| known.len()), limits::SIGN_IN_NETWORKS_MAX);
         let newest = host(3 * limits::SIGN_IN_NETWORKS_MAX as u32);
-        assert_eq!(tries(&failures, newest, clock.now()), limits::SIGN_IN_TRIES_A_MINUTE - 1);
+        assert_eq!(tries(&failures, newest, clock.now()), limits::SIGN_IN_TRIES_MAX - 1);
     }
 
     /// All addresses of an IPv6 /64 share their failures, and an IPv4 address has its own in both notations.
@@ -131,7 +131,7 @@ mod tests {
             let from = Ipv6Addr::from_bits((0x2001_0db8_u128 << 96) + host);
             failures.permit(from.into(), clock.now()).is_ok()
         });
-        assert_eq!(in_one.count(), limits::SIGN_IN_TRIES_A_MINUTE);
+        assert_eq!(in_one.count(), limits::SIGN_IN_TRIES_MAX);
         assert_eq!(failures.permit(address("2001:db8:0:1::1"), clock.now()), Ok(()));
     }
 }

@@ -103,7 +103,7 @@ pub(super) async fn sign_in<S: LockService>(
     };
     let from = arrival.from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     if let Err(wait) = shared.failures.permit(from, shared.clock.now()) {
-        let most = limits::SIGN_IN_TRIES_A_MINUTE;
+        let most = limits::SIGN_IN_TRIES_MAX;
         let wait = span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let why = format!("{from} has sent {most} unknown tokens within a minute: try again in {wait}.");
         return refused(StatusCode::TOO_MANY_REQUESTS, why);
