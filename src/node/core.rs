@@ -35,7 +35,7 @@ pub(super) struct Core {
     /// Id of the cluster among its nodes, see [`Config::peers_id`](crate::config::Config::peers_id).
     pub(super) peers_id: u128,
     /// Members that the config names; see [`members`](Self::members).
-    pub(super) founders: BTreeMap<u64, Member>,
+    pub(super) initial_members: BTreeMap<u64, Member>,
     pub(super) settings: ClusterSettings,
     pub(super) election_max: Duration,
     /// What this node reports about itself to the other members, without its rules, which may change.
@@ -186,7 +186,7 @@ impl Core {
         let views = self.consensus.watch();
         let members = &views.borrow().members;
         if members.is_empty() {
-            return self.founders.clone();
+            return self.initial_members.clone();
         }
         members.iter().map(|(id, seen)| (*id, seen.member.clone())).collect()
     }

@@ -252,15 +252,15 @@ impl Judge {
             }
             Query::Claim { claim: Claim::Lease(_), lock: None } => {}
             Query::Explain(About::Lock(lock)) => self.need(Right::Read, lock)?,
-            Query::Explain(About::Session(session)) => return Ok(self.unexplained(machine, *session)),
-            Query::Explain(About::Request(request)) => return Ok(self.unexplained(machine, request.session)),
+            Query::Explain(About::Session(session)) => return Ok(self.hidden_explanation(machine, *session)),
+            Query::Explain(About::Request(request)) => return Ok(self.hidden_explanation(machine, request.session)),
             // Every principal may know how large the state is.
             Query::Totals => {}
         }
         Ok(None)
     }
 
-    fn unexplained(&self, machine: &Machine, session: SessionId) -> Option<QueryResult> {
+    fn hidden_explanation(&self, machine: &Machine, session: SessionId) -> Option<QueryResult> {
         self.hides(machine, session).then(|| QueryResult::Explained(Explanation::default()))
     }
 
@@ -272,7 +272,7 @@ impl Judge {
     }
 
     /// Removes from an outcome what it says about names that the caller may not read.
-    pub(super) fn veil(&self, outcome: &mut Outcome) {
+    pub(super) fn redact(&self, outcome: &mut Outcome) {
         let Outcome::Refused(refusal) = outcome else { return };
         if let Refusal::HeldByOther { lock, .. } = refusal
             && !self.has(Right::Read, lock)
@@ -285,16 +285,16 @@ impl Judge {
     }
 
     /// Returns a refusal without what it says about names that the caller may not read.
-    pub(super) fn veiled(&self, refusal: Refusal) -> Refusal {
+    pub(super) fn redacted(&self, refusal: Refusal) -> Refusal {
         let mut outcome = Outcome::Refused(refusal.clone());
-        self.veil(&mut outcome);
-        if let Outcome::Refused(veiled) = outcome { veiled } else { refusal }
+        self.redact(&mut outcome);
+        if let Outcome::Refused(redacted) = outcome { redacted } else { refusal }
     }
 
     /// Removes from an answer what it says about names that the caller may not read.
-    pub(super) fn veil_answer(&self, answer: &mut QueryResult) {
+    pub(super) fn redact_answer(&self, answer: &mut QueryResult) {
         if let QueryResult::Claim { outcome: Some(outcome), .. } = answer {
-            self.veil(outcome);
+            self.redact(outcome);
         }
         let QueryResult::Explained(Explanation { chain, freed_by, more }) = answer else { return };
         let count =

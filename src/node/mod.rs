@@ -208,15 +208,9 @@ impl Node {
         running.spawn_on(task, &self.tasks.handle);
     }
 
-    /// Transfers leadership to another node, so that a planned stop costs no failover. Does nothing if this node does
-    /// not lead.
-    pub async fn hand_over(&self) {
-        self.step_aside().await;
-    }
-
     /// Transfers leadership, ends all tasks of this node, and closes its files.
     pub async fn close(&self) {
-        self.step_aside().await;
+        self.hand_over().await;
         self.core.stop.send_replace(true);
         self.core.shared.claim_waiters.wake_all();
         if let Err(error) = self.core.consensus.shutdown().await {

@@ -311,7 +311,7 @@ fn assemble(
         id: config.node,
         cluster: config.cluster,
         peers_id: settings.peers_id,
-        founders: settings.members,
+        initial_members: settings.members,
         settings: ClusterSettings {
             timing_ms: [settings.timing.heartbeat_ms, settings.timing.election_min_ms, settings.timing.election_max_ms],
             ttl_ms_min: config.timing.ttl_ms_min,
@@ -356,18 +356,18 @@ fn assemble(
 }
 
 /// Returns the settings of consensus. The id by which nodes recognize each other is a hash of the cluster's name and
-/// founding members, so that the founders agree on it before their first contact. A node that joins later has it in its
+/// initial members, so that these agree on it before their first contact. A node that joins later has it in its
 /// config.
 fn raft_settings(config: &Config) -> RaftSettings {
     let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };
     let members: BTreeMap<u64, Member> = config.members.iter().map(|(id, of)| (*id, member(of))).collect();
-    let mut founders = config.cluster.clone();
-    members.iter().for_each(|(id, member)| founders.push_str(&format!("\n{id} {}", member.peer)));
+    let mut hashed = config.cluster.clone();
+    members.iter().for_each(|(id, member)| hashed.push_str(&format!("\n{id} {}", member.peer)));
     let timing = Timing {
         heartbeat_ms: config.timing.heartbeat_ms,
         election_min_ms: config.timing.election_ms_min,
         election_max_ms: config.timing.election_ms_max,
     };
-    let peers_id = config.peers_id.unwrap_or_else(|| xxhash_rust::xxh3::xxh3_128(founders.as_bytes()));
+    let peers_id = config.peers_id.unwrap_or_else(|| xxhash_rust::xxh3::xxh3_128(hashed.as_bytes()));
     RaftSettings::new(config.node, config.cluster.clone(), peers_id, members, timing)
 }

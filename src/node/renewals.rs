@@ -5,7 +5,7 @@ use super::forward::{Forward, Forwarded, unexpected};
 use super::judge::Judge;
 use super::proof::{replace_proof, shown};
 use super::proposer::queue::Now;
-use super::service::{answered, refused, veiled};
+use super::service::{answered, redacted, refused};
 use crate::model::Reply;
 use crate::service::{RenewalCall, ServiceError};
 
@@ -57,7 +57,7 @@ impl Node {
         let waiting = self.core.queue.renewals(self.source(judge), renewals, now).map_err(|why| self.not_sent(why))?;
         let mut replies = Vec::with_capacity(waiting.len());
         for reply in waiting {
-            match veiled(judge, answered(reply).await) {
+            match redacted(judge, answered(reply).await) {
                 Ok(reply) => replies.push(reply),
                 // Some renewals were applied before, so the error must not say that the whole list was not sent.
                 Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
@@ -85,7 +85,7 @@ impl Node {
                 let refusal = anothers(call).or_else(|| disproved(call));
                 let refusal = refusal.or_else(|| machine.refuses_renewal(&call.target))?;
                 Some(match judge {
-                    Some(judge) => judge.veiled(refusal),
+                    Some(judge) => judge.redacted(refusal),
                     None => refusal,
                 })
             };

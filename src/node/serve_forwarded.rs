@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::auth::Caller;
 use super::forward::{Forward, Forwarded};
 use super::judge::right_of;
-use super::service::{answered, veiled};
+use super::service::{answered, redacted};
 use super::{Node, validate};
 use crate::auth::Who;
 use crate::limits;
@@ -46,7 +46,7 @@ impl Node {
         match forward {
             Forward::Submit(call) => {
                 validate::check(&call)?;
-                veiled(judge, answered(self.propose_judged(judge, *call)?).await).map(Forwarded::Reply)
+                redacted(judge, answered(self.propose_judged(judge, *call)?).await).map(Forwarded::Reply)
             }
             Forward::Renew(renewals) => self.renew_here(judge, renewals).await.map(Forwarded::Replies),
             Forward::Settled { claim, wait_ms } => {

@@ -161,7 +161,7 @@ impl Node {
                 guessed => replace_proof(&mut call.proof, guessed?),
             }
             if self.serves().await {
-                return veiled(judge.as_ref(), answered(self.propose_judged(judge.as_ref(), call)?).await);
+                return redacted(judge.as_ref(), answered(self.propose_judged(judge.as_ref(), call)?).await);
             }
             // Boxed, so that the future of a call that is served here reserves no space for forwarding.
             Box::pin(self.submit_to_leader(call)).await
@@ -295,7 +295,7 @@ impl Node {
             let judged = judge.query(machine, query).map_err(|denied| self.noted("query", denied.into()))?;
             let Some(answer) = judged else {
                 let mut reply = machine.query(query);
-                judge.veil_answer(&mut reply.answer);
+                judge.redact_answer(&mut reply.answer);
                 return Ok(reply);
             };
             Ok(QueryReply { index: machine.applied(), now: machine.now(), answer })
@@ -333,9 +333,9 @@ pub(super) async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError
 }
 
 /// Returns a reply without what the caller may not know of other names.
-pub(super) fn veiled(judge: Option<&Judge>, reply: Result<Reply, ServiceError>) -> Result<Reply, ServiceError> {
+pub(super) fn redacted(judge: Option<&Judge>, reply: Result<Reply, ServiceError>) -> Result<Reply, ServiceError> {
     let mut reply = reply?;
-    judge.inspect(|judge| judge.veil(&mut reply.outcome));
+    judge.inspect(|judge| judge.redact(&mut reply.outcome));
     Ok(reply)
 }
 

@@ -16,13 +16,13 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MembershipChange {
     /// Adds a learner, which receives the log and has no vote.
-    Learn(u64, Member),
+    AddLearner(u64, Member),
     /// Gives one learner a vote and, if another node is named, removes that node.
-    Vote(u64, Option<u64>),
+    Promote(u64, Option<u64>),
     /// Removes a voter from the members.
-    Dismiss(u64),
+    RemoveVoter(u64),
     /// Removes a learner from the members.
-    Forget(u64),
+    RemoveLearner(u64),
 }
 
 /// Why the membership was not changed, or why the outcome is unknown.
@@ -42,14 +42,14 @@ pub enum MembershipError {
 impl MembershipChange {
     fn change(self) -> ChangeMembers<u64, Member> {
         match self {
-            MembershipChange::Learn(node, member) => ChangeMembers::AddNodes(BTreeMap::from([(node, member)])),
-            MembershipChange::Vote(node, None) => ChangeMembers::AddVoterIds(BTreeSet::from([node])),
-            MembershipChange::Vote(node, Some(other)) => ChangeMembers::Batch(vec![
+            MembershipChange::AddLearner(node, member) => ChangeMembers::AddNodes(BTreeMap::from([(node, member)])),
+            MembershipChange::Promote(node, None) => ChangeMembers::AddVoterIds(BTreeSet::from([node])),
+            MembershipChange::Promote(node, Some(other)) => ChangeMembers::Batch(vec![
                 ChangeMembers::AddVoterIds(BTreeSet::from([node])),
                 ChangeMembers::RemoveVoters(BTreeSet::from([other])),
             ]),
-            MembershipChange::Dismiss(node) => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
-            MembershipChange::Forget(node) => ChangeMembers::RemoveNodes(BTreeSet::from([node])),
+            MembershipChange::RemoveVoter(node) => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
+            MembershipChange::RemoveLearner(node) => ChangeMembers::RemoveNodes(BTreeSet::from([node])),
         }
     }
 }

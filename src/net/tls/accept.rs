@@ -50,7 +50,7 @@ struct Shared {
 type OnRefusal = Box<dyn Fn(&'static str, Option<SocketAddr>, &str) + Send + Sync>;
 
 /// The result of a handshake that was not refused.
-enum Shaken {
+enum Handshake {
     /// With the settings that were used.
     Tls(watch::Receiver<Arc<ServerSettings>>, Box<TlsStream<Prefixed<TcpStream>>>),
     Plain(Prefixed<TcpStream>),
@@ -125,14 +125,14 @@ impl PortTls {
     async fn accept(self, accepted: Accepted<TcpStream>) -> Option<Connection> {
         let (stream, mut admission) = accepted.into_parts();
         let from = stream.peer_addr().ok();
-        let shaken = tokio::select! {
-            shaken = self.handshake(stream) => shaken,
+        let handshake = tokio::select! {
+            handshake = self.handshake(stream) => handshake,
             () = admission.late() => return None,
         };
-        match shaken {
-            Ok(Shaken::Tls(settings, stream)) => Some(self.protected(settings, *stream, admission, from)),
-            Ok(Shaken::Plain(stream)) => Some(Connection::plain(Accepted::resume(stream, admission), from)),
-            Ok(Shaken::Ended) => None,
+        match handshake {
+            Ok(Handshake::Tls(settings, stream)) => Some(self.protected(settings, *stream, admission, from)),
+            Ok(Handshake::Plain(stream)) => Some(Connection::plain(Accepted::resume(stream, admission), from)),
+            Ok(Handshake::Ended) => None,
             Err(refused) => {
                 self.report(from, &refused);
                 None
@@ -160,25 +160,25 @@ impl PortTls {
         })
     }
 
-    async fn handshake(&self, mut stream: TcpStream) -> Result<Shaken, String> {
+    async fn handshake(&self, mut stream: TcpStream) -> Result<Handshake, String> {
         // A connection that ends before its first byte is no attempt to use the port.
-        let Ok(first) = stream.read_u8().await else { return Ok(Shaken::Ended) };
+        let Ok(first) = stream.read_u8().await else { return Ok(Handshake::Ended) };
         let stream = Prefixed::new(vec![first], stream);
         if first != HANDSHAKE_RECORD {
             let refused = || "sent plain text; this port requires TLS".to_owned();
-            return self.0.allows_plain.then(|| Shaken::Plain(stream)).ok_or_else(refused);
+            return self.0.allows_plain.then(|| Handshake::Plain(stream)).ok_or_else(refused);
         }
         self.turn().await;
         let settings = self.0.settings.subscribe();
         let config = Arc::clone(&settings.borrow().config);
         let accepting = TlsAcceptor::from(config).accept(stream);
-        let shaken = REFUSED.scope(RefCell::default(), async {
+        let handshake = REFUSED.scope(RefCell::default(), async {
             match accepting.await {
-                Ok(stream) => Ok(Shaken::Tls(settings, Box::new(stream))),
+                Ok(stream) => Ok(Handshake::Tls(settings, Box::new(stream))),
                 Err(error) => Err(self.why(&error, REFUSED.with(RefCell::take))),
             }
         });
-        shaken.await
+        handshake.await
     }
 
     /// Waits until the next handshake may begin. Raft's thread serves the port for the other nodes, and many handshakes

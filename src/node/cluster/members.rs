@@ -46,13 +46,13 @@ impl Node {
             MemberChange::Promote { node, instead_of } => promote(&states, *node, *instead_of)?,
             MemberChange::Remove { node } => remove(&states, *node)?,
         };
-        let Plan::Make(reshape) = plan else { return self.finish_change(&view).await };
-        if leaves(&reshape) == Some(self.core.id) {
-            self.step_aside().await;
+        let Plan::Make(planned) = plan else { return self.finish_change(&view).await };
+        if leaves(&planned) == Some(self.core.id) {
+            self.hand_over().await;
             return self.ask_next_leader(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");
-        self.core.consensus.change_membership(reshape).await.map_err(|error| self.change_failed(error))
+        self.core.consensus.change_membership(planned).await.map_err(|error| self.change_failed(error))
     }
 
     /// Asks the next leader to make the change: a node that is no longer a member cannot lead.
@@ -84,7 +84,7 @@ impl Node {
         let voter = view.members.iter().find(|(_, member)| member.voter).map(|(node, _)| *node);
         match voter.filter(|_| view.joint) {
             Some(voter) => {
-                let again = self.core.consensus.change_membership(MembershipChange::Vote(voter, None)).await;
+                let again = self.core.consensus.change_membership(MembershipChange::Promote(voter, None)).await;
                 again.map_err(|error| self.change_failed(error))
             }
             None => Ok(()),
@@ -122,11 +122,11 @@ impl Node {
 }
 
 /// Returns the node that a change removes from the cluster.
-fn leaves(reshape: &MembershipChange) -> Option<u64> {
-    match reshape {
-        MembershipChange::Vote(_, other) => *other,
-        MembershipChange::Dismiss(node) | MembershipChange::Forget(node) => Some(*node),
-        MembershipChange::Learn(..) => None,
+fn leaves(change: &MembershipChange) -> Option<u64> {
+    match change {
+        MembershipChange::Promote(_, other) => *other,
+        MembershipChange::RemoveVoter(node) | MembershipChange::RemoveLearner(node) => Some(*node),
+        MembershipChange::AddLearner(..) => None,
     }
 }
 
@@ -162,7 +162,7 @@ fn add(states: &MemberStates, node: u64, member: Member, used: bool) -> Result<P
         let why = format!("node {other} is reached at one of these addresses: each node has its own");
         return Err(unfit(why).into());
     }
-    Ok(Plan::Make(MembershipChange::Learn(node, member)))
+    Ok(Plan::Make(MembershipChange::AddLearner(node, member)))
 }
 
 fn state(states: &MemberStates, node: u64) -> Result<&MemberState, Invalid> {
@@ -190,12 +190,12 @@ fn promote(states: &MemberStates, node: u64, instead_of: Option<u64>) -> Result<
         return Err(unfit(format!("node {node} still lacks {lacks} log entries: wait until it has caught up")).into());
     }
     check_quorum(states, Some(node), other)?;
-    Ok(Plan::Make(MembershipChange::Vote(node, other)))
+    Ok(Plan::Make(MembershipChange::Promote(node, other)))
 }
 
 fn remove(states: &MemberStates, node: u64) -> Result<Plan, ServiceError> {
     if !state(states, node)?.voter {
-        return Ok(Plan::Make(MembershipChange::Forget(node)));
+        return Ok(Plan::Make(MembershipChange::RemoveLearner(node)));
     }
     let voters = states.values().filter(|state| state.voter).count();
     if voters == 1 {
@@ -209,7 +209,7 @@ fn remove(states: &MemberStates, node: u64) -> Result<Plan, ServiceError> {
         return Err(unfit(why).into());
     }
     check_quorum(states, None, Some(node))?;
-    Ok(Plan::Make(MembershipChange::Dismiss(node)))
+    Ok(Plan::Make(MembershipChange::RemoveVoter(node)))
 }
 
 /// Refuses a change that leaves voters without a quorum that answers: no command could be committed any more, not even
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_node_is_added_once_under_a_new_id() {
         let states = states(&ALL, Some(0));
-        assert_eq!(add(&states, 4, member(4), false), Ok(Plan::Make(MembershipChange::Learn(4, member(4)))));
+        assert_eq!(add(&states, 4, member(4), false), Ok(Plan::Make(MembershipChange::AddLearner(4, member(4)))));
         assert_eq!(add(&states, 3, member(3), true), Ok(Plan::Nothing));
         assert!(refused(add(&states, 3, member(4), true)).contains("is a member already, at n3.example:7600"));
         assert!(refused(add(&states, 4, member(4), true)).contains("was used before"));
@@ -270,10 +270,10 @@ mod tests {
     /// A vote is given to a node that answers and has caught up, alone or in place of a dead node.
     #[test]
     fn a_vote_needs_a_node_that_has_caught_up() {
-        assert_eq!(promote(&states(&ALL, Some(3)), 9, None), Ok(Plan::Make(MembershipChange::Vote(9, None))));
+        assert_eq!(promote(&states(&ALL, Some(3)), 9, None), Ok(Plan::Make(MembershipChange::Promote(9, None))));
         assert_eq!(
             promote(&states(&ONE_DEAD, Some(3)), 9, Some(3)),
-            Ok(Plan::Make(MembershipChange::Vote(9, Some(3))))
+            Ok(Plan::Make(MembershipChange::Promote(9, Some(3))))
         );
         assert_eq!(promote(&states(&ALL, Some(3)), 1, Some(7)), Ok(Plan::Nothing));
         let far = Some(limits::PROMOTE_LAG_ENTRIES_MAX + 1);
@@ -296,12 +296,12 @@ mod tests {
         assert!(refused(remove(&states(&[(1, true)], Some(0)), 1)).contains("only voter"));
         let four = [(1, true), (2, true), (3, false), (4, false)];
         assert!(refused(remove(&states(&four, Some(0)), 2)).contains("[3, 4] do not answer"));
-        assert_eq!(remove(&states(&four, Some(0)), 4), Ok(Plan::Make(MembershipChange::Dismiss(4))));
-        assert_eq!(remove(&states(&ALL, Some(0)), 9), Ok(Plan::Make(MembershipChange::Forget(9))));
+        assert_eq!(remove(&states(&four, Some(0)), 4), Ok(Plan::Make(MembershipChange::RemoveVoter(4))));
+        assert_eq!(remove(&states(&ALL, Some(0)), 9), Ok(Plan::Make(MembershipChange::RemoveLearner(9))));
         let two = [(1, true), (2, false)];
         assert!(
             refused(promote(&states(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum")
         );
-        assert_eq!(remove(&states(&two, Some(0)), 2), Ok(Plan::Make(MembershipChange::Dismiss(2))));
+        assert_eq!(remove(&states(&two, Some(0)), 2), Ok(Plan::Make(MembershipChange::RemoveVoter(2))));
     }
 }

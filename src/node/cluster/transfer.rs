@@ -24,7 +24,7 @@ impl Node {
         if to == self.core.id {
             return Ok(());
         }
-        let handed = self.hand_to_one_of(&[to]).await;
+        let handed = self.transfer_to_one_of(&[to]).await;
         if handed == Err(Unready) {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";
             return Err(Invalid::new("node", bound, format!("{to}, which does not")).into());
@@ -32,8 +32,9 @@ impl Node {
         handed.unwrap_or(Ok(()))
     }
 
-    /// Transfers leadership to any eligible node. Does nothing if this node does not lead or is the only voter.
-    pub(in crate::node) async fn step_aside(&self) {
+    /// Transfers leadership to any eligible node, so that a planned stop costs no failover. Does nothing if this node
+    /// does not lead or is the only voter.
+    pub async fn hand_over(&self) {
         if !self.leads() {
             return;
         }
@@ -43,7 +44,7 @@ impl Node {
         if others.is_empty() {
             return;
         }
-        match self.hand_to_one_of(&others).await {
+        match self.transfer_to_one_of(&others).await {
             Ok(handed) => {
                 if let Err(error) = handed {
                     tracing::warn!(node = self.core.id, %error, "the transfer of leadership failed");
@@ -66,7 +67,7 @@ impl Node {
 
     /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the
     /// whole log, and transfers leadership to it.
-    async fn hand_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
+    async fn transfer_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
         // A node that has just restarted needs a while to connect, and callers are served meanwhile. A distant node may
         // never have the newest entries while they are, so in the end any node that answers will do.
         if self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX).await.is_err() {
@@ -75,7 +76,7 @@ impl Node {
         }
         let paused = Paused::new(&self.core);
         let ready = self.one_of(candidates, 0).await?;
-        let handed = self.hand_to(ready).await;
+        let handed = self.transfer_to(ready).await;
         if handed.is_ok() {
             paused.keep_paused();
         }
@@ -104,7 +105,7 @@ impl Node {
         candidates.iter().copied().find(|node| view.can_take_over_after(lag, *node, contact_within))
     }
 
-    async fn hand_to(&self, to: u64) -> Result<(), ServiceError> {
+    async fn transfer_to(&self, to: u64) -> Result<(), ServiceError> {
         match self.core.consensus.transfer(to).await {
             Ok(()) => Ok(()),
             Err(ProposeError::NotSent { .. }) => Err(self.not_sent(NotSent::NoLeader)),

@@ -13,7 +13,7 @@ use crate::limits;
 use crate::service::ServiceError;
 
 /// A connection with the cluster of its node: `None` if that has no id yet.
-type Greeted = Result<(Dialled, Option<u128>), Unfit>;
+type Identified = Result<(Dialled, Option<u128>), Unfit>;
 
 impl Endpoints {
     /// Asks all endpoints for the cluster to accept. Once one has answered, the others have [`limits::CLUSTER_LOOK_MS`]
@@ -23,23 +23,23 @@ impl Endpoints {
         if self.cluster.pinned().is_some() {
             return Ok(());
         }
-        let look = |address| async move { (address, self.greeted(address).await) };
+        let look = |address| async move { (address, self.identify(address).await) };
         let mut looks: FuturesUnordered<_> = self.addresses().iter().map(|address| look(address.as_str())).collect();
-        let mut greeted: BTreeMap<&str, Greeted> = BTreeMap::new();
+        let mut identified: BTreeMap<&str, Identified> = BTreeMap::new();
         while let Some((address, found)) = looks.next().await {
             let enough = matches!(found, Ok((_, Some(cluster_id))) if self.cluster.accepts(cluster_id));
-            greeted.insert(address, found);
+            identified.insert(address, found);
             if enough {
                 break;
             }
         }
         let rest = async {
             while let Some((address, found)) = looks.next().await {
-                greeted.insert(address, found);
+                identified.insert(address, found);
             }
         };
         let _ = timeout(Duration::from_millis(limits::CLUSTER_LOOK_MS), rest).await;
-        let found = |address: &String| match greeted.get(address.as_str()) {
+        let found = |address: &String| match identified.get(address.as_str()) {
             Some(Ok((_, cluster_id))) => cluster_id.ok_or(Unfit::Unfounded),
             Some(Err(unfit)) => Err(unfit.clone()),
             None => Err(late()),
@@ -50,7 +50,7 @@ impl Endpoints {
         // One connection is enough until another one is needed.
         let first = found.iter().find(|(_, found)| *found == Ok(pinned));
         if let Some((address, _)) = first
-            && let Some(Ok((dialled, _))) = greeted.remove(address)
+            && let Some(Ok((dialled, _))) = identified.remove(address)
         {
             self.keep(address, dialled);
             self.prefer(address);
@@ -60,13 +60,13 @@ impl Endpoints {
 
     /// Opens a new connection to the accepted cluster.
     pub(super) async fn connected(&self, address: &str) -> Result<PinnedChannel, Unfit> {
-        let greeted = self.greeted(address).await;
-        let found = match &greeted {
+        let identified = self.identify(address).await;
+        let found = match &identified {
             Ok((_, cluster_id)) => cluster_id.ok_or(Unfit::Unfounded),
             Err(unfit) => Err(unfit.clone()),
         };
         self.cluster.note(address, &found);
-        match greeted {
+        match identified {
             Ok((dialled, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, dialled)),
             // This node refuses calls that name a cluster until it belongs to that cluster.
             Ok((dialled, None)) => Ok(self.keep(address, dialled)),
@@ -77,7 +77,7 @@ impl Endpoints {
 
     /// Connects and asks for the cluster. If the connection ends without an answer, the node may be stopping: then it
     /// refuses a second attempt. If the second attempt is not refused, another service answers there.
-    async fn greeted(&self, address: &str) -> Greeted {
+    async fn identify(&self, address: &str) -> Identified {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let mut before = None;
         loop {
