@@ -102,7 +102,7 @@ pub(crate) struct Happened {
     pub(crate) session: Option<String>,
     pub(crate) mode: Option<&'static str>,
     pub(crate) permits: Option<u32>,
-    pub(crate) sequence: Option<u64>,
+    pub(crate) sequence: Option<String>,
     pub(crate) reason: Option<String>,
     /// Principal that broke, handed over or asked for the hold.
     pub(crate) by: Option<String>,
@@ -130,7 +130,7 @@ impl Happened {
             session: event.subject.session().map(|session| session.to_string()),
             mode: facts.mode.map(mode_word),
             permits: facts.returned,
-            sequence: facts.sequence,
+            sequence: facts.sequence.map(|sequence| sequence.to_string()),
             reason: facts.reason,
             by: facts.by.map(ToString::to_string),
             from: facts.from.map(|from| from.to_string()),

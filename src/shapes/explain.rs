@@ -22,7 +22,7 @@ pub(crate) struct Explained {
 struct Wait {
     lock: String,
     place: u64,
-    sequence: u64,
+    sequence: String,
     waiter: Party,
     waits_for: Vec<Blocker>,
     /// How long the waiter has waited, in milliseconds.
@@ -70,7 +70,7 @@ impl Explained {
         let wait = |wait: &ExplainedWait| Wait {
             lock: wait.lock.name.to_string(),
             place: wait.place,
-            sequence: wait.sequence,
+            sequence: wait.sequence.to_string(),
             waiter: Party::new(&wait.waiter),
             waits_for: wait.waits_for.iter().map(obstacle).collect(),
             since_ms: now.ms_since(wait.waiter.since),

@@ -39,7 +39,7 @@ pub(crate) struct HistoryLine {
     pub(crate) by: Option<String>,
     pub(crate) waited_ms: Option<u64>,
     pub(crate) held_ms: Option<u64>,
-    pub(crate) sequence: Option<u64>,
+    pub(crate) sequence: Option<String>,
     pub(crate) queued: Option<bool>,
     pub(crate) unfair: Option<bool>,
     pub(crate) set: Option<bool>,
@@ -106,7 +106,7 @@ impl HistoryLine {
     }
 
     fn add_facts(&mut self, facts: &GrantFacts) {
-        (self.sequence, self.queued) = (Some(facts.arrival.sequence), Some(facts.arrival.queued));
+        (self.sequence, self.queued) = (Some(facts.arrival.sequence.to_string()), Some(facts.arrival.queued));
         self.unfair = Some(facts.fairness == Fairness::Barging);
         (self.set, self.passing) = (Some(facts.set), Some(facts.passing));
         self.owner = facts.owner.as_ref().map(ToString::to_string);
@@ -195,7 +195,8 @@ impl HistoryLine {
     }
 
     fn read_facts(&self) -> Result<Option<GrantFacts>, Invalid> {
-        let Some(sequence) = self.sequence else { return Ok(None) };
+        let Some(sequence) = &self.sequence else { return Ok(None) };
+        let sequence = number("sequence", sequence)?;
         let unfair = there("unfair", self.unfair)?;
         Ok(Some(GrantFacts {
             arrival: Arrival { sequence, queued: there("queued", self.queued)? },

@@ -92,7 +92,7 @@ impl Holder {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Waiter {
     place: u64,
-    sequence: u64,
+    sequence: String,
     session: Option<String>,
     owner: Option<String>,
     mode: &'static str,
@@ -105,7 +105,7 @@ impl Waiter {
     pub(crate) fn new(waiter: &WaiterView, now: LogTime) -> Self {
         Self {
             place: waiter.place,
-            sequence: waiter.sequence,
+            sequence: waiter.sequence.to_string(),
             session: waiter.session.map(|session| session.to_string()),
             owner: waiter.owner.as_ref().map(ToString::to_string),
             mode: mode_word(waiter.mode),

@@ -141,7 +141,7 @@ mod tests {
                 "cached": true, "recalled": true,
             }],
             "waiters": [{
-                "place": 1, "sequence": 4, "session": "5", "owner": null, "mode": "shared", "permits": null,
+                "place": 1, "sequence": "4", "session": "5", "owner": null, "mode": "shared", "permits": null,
                 "who": "unnamed client", "waiting_ms": 500,
             }],
             "closed": [{"token": "16", "who": "ida", "until_ms": 9000}],
