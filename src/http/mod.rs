@@ -9,6 +9,8 @@ mod origin;
 mod page;
 mod request_header;
 mod scrape;
+mod signature;
+mod urlencoded;
 
 use std::future::Future;
 use std::pin::pin;
@@ -76,7 +78,7 @@ pub async fn serve<S: LockService>(
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
     let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
-    let connections = info.connections;
+    let (connections, signer) = (info.connections, (service.clone(), info.clone()));
     let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
@@ -89,6 +91,7 @@ pub async fn serve<S: LockService>(
         .method_not_allowed_fallback(api::no_such_method)
         .layer(from_fn(request_header::bounded))
         .layer(from_fn_with_state(hosts, origin::protect))
+        .layer(from_fn_with_state(signer, signature::sign::<S>))
         .layer(from_fn_with_state(measures, measured::measured));
     serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;
     tasks.ended().await;

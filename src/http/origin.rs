@@ -32,26 +32,71 @@ impl Hosts {
         is_address || name == "localhost" || self.0.contains(&name)
     }
 
-    /// Returns the answer to a request that the port refuses.
-    fn refusal(&self, method: &Method, authority: Option<&str>, headers: &HeaderMap) -> Option<(StatusCode, String)> {
+    /// Returns why the port refuses a request, if it does.
+    fn refusal(&self, method: &Method, authority: Option<&str>, headers: &HeaderMap) -> Option<Refusal> {
         let authority = authority.or_else(|| text(headers, &HOST)).unwrap_or_default();
-        let host = without_port(authority);
-        if !self.knows(host) {
-            let fix = "use an IP address, or name it under [http] hosts";
-            return Some((StatusCode::MISDIRECTED_REQUEST, format!("this port is not {host:?}; {fix}\n")));
+        if !self.knows(without_port(authority)) {
+            return Some(Refusal::Host(authority.to_owned()));
         }
         let origin = headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
         let own = |origin: &str| origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(authority));
         let site = headers.get(SITE).map(HeaderValue::as_bytes);
         let from_elsewhere = site.is_some_and(|site| ![&b"same-origin"[..], b"none"].contains(&site));
         if origin.is_some_and(|origin| !own(origin)) || from_elsewhere {
-            let text = "a page of another site may not send requests to this port\n";
-            return Some((StatusCode::FORBIDDEN, text.to_owned()));
+            return Some(Refusal::OtherSite);
         }
         let known = [Method::GET, Method::HEAD, Method::POST].contains(method);
-        (!known).then(|| (StatusCode::METHOD_NOT_ALLOWED, "this port answers GET and POST\n".to_owned()))
+        (!known).then(|| Refusal::Method(method.clone()))
     }
 }
+
+/// Why the port refuses a request.
+#[derive(Debug)]
+enum Refusal {
+    /// The request is to a host that the operator does not know.
+    Host(String),
+    /// A page of another site sent the request.
+    OtherSite,
+    /// No path has this method.
+    Method(Method),
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Refusal::Host(_) => StatusCode::MISDIRECTED_REQUEST,
+            Refusal::OtherSite => StatusCode::FORBIDDEN,
+            Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+        }
+    }
+
+    /// The answer to a browser.
+    fn screen(&self) -> (StatusCode, String) {
+        let text = match self {
+            Refusal::Host(host) => {
+                format!("this port is not {host:?}; use an IP address, or name it under [http] hosts\n")
+            }
+            Refusal::OtherSite => format!("{OTHER_SITE}\n"),
+            Refusal::Method(_) => "this port answers GET and POST\n".to_owned(),
+        };
+        (self.status(), text)
+    }
+
+    /// The answer to a call.
+    fn problem(&self) -> Failed {
+        match self {
+            Refusal::Host(host) => {
+                let bound = "an IP address, localhost or a name under [http] hosts";
+                let sent = if host.is_empty() { "nothing".to_owned() } else { format!("{host:?}") };
+                Failed::malformed(self.status(), "host", bound, &sent)
+            }
+            Refusal::OtherSite => ServiceError::Forbidden { why: OTHER_SITE.to_owned() }.into(),
+            Refusal::Method(method) => Failed::malformed(self.status(), "method", "GET or POST", method.as_str()),
+        }
+    }
+}
+
+const OTHER_SITE: &str = "a page of another site may not send requests to this port";
 
 /// Says where the page of a request came from, relative to this port.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -85,8 +130,8 @@ fn without_port(authority: &str) -> &str {
 pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(|authority| authority.as_str());
     let mut answer = match hosts.refusal(request.method(), authority, request.headers()) {
-        Some((status, text)) if request.uri().path().starts_with("/v1/") => refused(status, text).into_response(),
-        Some(refusal) => refusal.into_response(),
+        Some(refusal) if request.uri().path().starts_with("/v1/") => refusal.problem().into_response(),
+        Some(refusal) => refusal.screen().into_response(),
         None => next.run(request).await,
     };
     for (name, value) in HEADERS {
@@ -94,16 +139,6 @@ pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: 
         answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     answer
-}
-
-/// The refusal of a call.
-fn refused(status: StatusCode, text: String) -> Failed {
-    let why = text.trim_end().to_owned();
-    match status {
-        StatusCode::FORBIDDEN => ServiceError::Forbidden { why }.into(),
-        StatusCode::METHOD_NOT_ALLOWED => Failed::malformed(status, "method", "GET or POST", &why),
-        _ => Failed::malformed(status, "host", "an IP address, localhost or a name under [http] hosts", "another name"),
-    }
 }
 
 #[cfg(test)]
@@ -116,7 +151,7 @@ mod tests {
         let headers = headers.iter().map(|(name, value)| {
             (HeaderName::from_bytes(name.as_bytes()).expect("a name"), value.parse().expect("a value"))
         });
-        hosts.refusal(&method, authority, &headers.collect()).map_or(200, |(status, _)| status.as_u16())
+        hosts.refusal(&method, authority, &headers.collect()).map_or(200, |refusal| refusal.status().as_u16())
     }
 
     fn to(host: &str) -> u16 {

@@ -274,6 +274,9 @@ async fn operators_act_on_locks_of_others() {
     assert_eq!((ended.status, &ended.body["ended"]), (200, &json!(true)));
     let renewed = port.post("renew", json!({"session": session, "handle": "s"}));
     renewed.is_problem(409, "session-ended", "give_up");
+    let renewed = port.post("renew", json!({"session": "999", "handle": "s"}));
+    renewed.is_problem(409, "session-ended", "give_up");
+    assert_eq!(renewed.body["detail"], "session 999 is not open: it has expired, or never existed");
     assert_eq!(port.post("semaphore", json!({"lock": "builders", "limit": null})).body["limit"], Value::Null);
 }
 
@@ -299,25 +302,45 @@ async fn wrong_requests_get_exact_statuses() {
     let (_cluster, port) = at_a_follower().await;
     let ns = "/v1/ns/default";
     let body = r#"{"lock":"a","lease_ms":1000}"#;
-    let status = |answer: Answer, status: u16, word: &str| answer.is_problem(status, word, "give_up");
-    status(port.at("GET", &format!("{ns}/nothing"), None), 404, "invalid");
+    let status = |answer: Answer, status: u16, word: &str| {
+        answer.is_problem(status, word, "give_up");
+        for header in ["lockkeeper-node", "lockkeeper-cluster"] {
+            assert!(answer.header(header).is_some(), "no header {header} with {status}: {}", answer.body);
+        }
+        answer.body
+    };
+    let shown = |problem: &Value| ["field", "value"].map(|name| text(&problem[name]).to_owned());
+    let problem = status(port.at("GET", &format!("{ns}/nothing"), None), 404, "invalid");
+    assert_eq!(shown(&problem), ["path", "/v1/ns/default/nothing"]);
     status(port.at("POST", "/v2/acquire", Some(("application/json", "{}"))), 404, "invalid");
     let wrong = port.at("GET", &format!("{ns}/acquire"), None);
     assert_eq!(wrong.header("allow"), Some("POST"));
     status(wrong, 405, "invalid");
-    status(port.at("DELETE", &format!("{ns}/locks"), None), 405, "invalid");
+    let problem = status(port.at("DELETE", &format!("{ns}/locks"), None), 405, "invalid");
+    assert_eq!(shown(&problem), ["method", "DELETE"]);
     status(port.at("POST", "/metrics", Some(("application/json", "{}"))), 405, "invalid");
     status(port.at("POST", &format!("{ns}/acquire"), Some(("text/plain", body))), 415, "invalid");
     status(port.at("POST", &format!("{ns}/acquire?x=1"), Some(("application/json", body))), 400, "invalid");
     let long = format!("{{\"lock\":\"{}\"}}", "x".repeat(70_000));
     status(port.at("POST", &format!("{ns}/acquire"), Some(("application/json", &long))), 413, "invalid");
-    status(port.with_host("evil.example").at("GET", &format!("{ns}/locks"), None), 421, "invalid");
+    let problem = status(port.with_host("evil.example").at("GET", &format!("{ns}/locks"), None), 421, "invalid");
+    assert_eq!(shown(&problem), ["host", "\"evil.example\""]);
     status(
         port.with_header("origin: http://evil.example").at("GET", &format!("{ns}/locks"), None),
         403,
         "not-permitted",
     );
-    status(port.at("GET", "/v1/ns/Default/locks", None), 400, "invalid");
+    for (path, named) in [
+        ("/v1/ns/Default/locks", ["namespace", "\"Default\""]),
+        ("/v1/ns/%ff/locks", ["namespace", "/v1/ns/%ff/locks"]),
+        ("/v1/ns/default/sessions/x", ["id", "\"x\""]),
+        ("/v1/ns/default/locks?lock=%ff", ["lock", "%ff"]),
+        ("/v1/ns/default/sessions?after=x", ["after", "\"x\""]),
+        ("/v1/ns/default/history?from=x", ["from", "\"x\""]),
+        ("/v1/ns/default/watch?from=x", ["from", "\"x\""]),
+    ] {
+        assert_eq!(shown(&status(port.at("GET", path, None), 400, "invalid")), named, "{path}");
+    }
     for (asked, field) in [
         (json!({"lock": "a", "lease_ms": 1_000, "color": 1}), "color"),
         (json!({"lock": "a", "lease_ms": "1000"}), "lease_ms"),

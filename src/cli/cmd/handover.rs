@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::session::not_open;
 use crate::cli::args::{HoldArgs, session};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
@@ -26,7 +27,7 @@ pub(in crate::cli) async fn run(
     output: &Output,
 ) -> Result<u8, Failure> {
     let HandOverOptions { hold: HoldArgs { name, token }, to } = options;
-    let token = client.hand_over(name.as_str(), token, to).await?;
+    let token = client.hand_over(name.as_str(), token, to).await.map_err(not_open)?;
     let (namespace, lock, session) = (namespace.to_string(), name.to_string(), to.to_string());
     let answer = HandedOver { namespace, lock, token: token.to_string(), session };
     output.answer(&answer, || token.to_string())?;

@@ -38,7 +38,8 @@ pub(in crate::cli) async fn run(client: &Client, command: SessionCommand, output
 }
 
 /// The failure for a session that is not open. Of a session that never existed, the cluster says that it expired.
-fn not_open(error: ClientError) -> Failure {
+/// The failure of a command that names a session, which may be one that never existed.
+pub(super) fn not_open(error: ClientError) -> Failure {
     let ClientError::SessionLost { session, reason, .. } = &error else { return error.into() };
     let how = match reason {
         Some(EndReason::Expired) | None => "it has expired, or never existed".to_owned(),

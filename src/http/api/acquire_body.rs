@@ -8,7 +8,7 @@ use super::call::At;
 use super::fields::{
     ModeWord, absent, access, both_or_neither, drawn_uuid, lease_request, metadata, needed, number, session,
 };
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use crate::limits;
 use crate::model::{
     self, Access, Command, Extras, Fairness, Handle, Invalid, LockName, LockValue, LogTime, OnDeadlock, Owner, Parent,
@@ -203,9 +203,11 @@ impl AcquireBody {
         if limits::LOCKS_A_SET_MAX < members.len() {
             return Err(Invalid::new("locks", format!("1 to {} in one set", limits::LOCKS_A_SET_MAX), members.len()));
         }
-        for Object(MemberOfSet { lock, mode, permits, limit }) in members {
-            if locks.insert(LockName::parse(lock)?, access(*mode, *permits, *limit)?).is_some() {
-                return Err(Invalid::new("locks", "each name once in a set", format!("{lock:?} twice")));
+        for (at, Object(MemberOfSet { lock, mode, permits, limit })) in members.iter().enumerate() {
+            let lock = named(&format!("locks[{at}].lock"), LockName::parse(lock))?;
+            let access = named(&format!("locks[{at}].permits"), access(*mode, *permits, *limit))?;
+            if locks.insert(lock.clone(), access).is_some() {
+                return Err(Invalid::new("locks", "each name once in a set", format!("{:?} twice", lock.as_str())));
             }
         }
         Ok(locks)
@@ -214,7 +216,8 @@ impl AcquireBody {
     /// The choices that few callers make; `None` if none is made.
     fn extras(&self) -> Result<Option<Box<Extras>>, Invalid> {
         let parent = |Object(ParentOwner { session: id, owner }): &Object<ParentOwner>| {
-            Ok::<_, Invalid>(Parent { session: session(id)?, owner: Owner::parse(owner)? })
+            let session = named("parent.session", session(id))?;
+            Ok::<_, Invalid>(Parent { session, owner: named("parent.owner", Owner::parse(owner))? })
         };
         let extras = Extras {
             reentry: match self.reentry {

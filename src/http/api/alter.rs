@@ -9,7 +9,7 @@ use super::body::present;
 use super::call::{Answered, At, Call, OF_HOLDS};
 use super::fields::token;
 use super::holds::State;
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use super::settle::poll;
 use crate::model::{Alter, Alteration, Command, Handle, LockValue, Outcome, Reply};
 use crate::service::{self, ErrorCode, LockService};
@@ -121,7 +121,7 @@ impl Call for ResumeBody {
     type Answer = Acquired;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Acquired>, Failed> {
-        let (token, lost) = (token(&self.token)?, Handle::parse(&self.lost_handle)?);
+        let (token, lost) = (token(&self.token)?, named("lost_handle", Handle::parse(&self.lost_handle))?);
         let what = Alteration::Resume { token, handle: lost, lease_ms: self.lease_ms };
         let Self { session, handle, request, lock, .. } = &self;
         let (call, number) = Named { session, handle, request: request.as_deref(), lock }.call(at, what).await?;

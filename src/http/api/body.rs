@@ -9,11 +9,15 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::error::Category;
+use serde_path_to_error::{Path, Segment};
 use tokio::time::timeout;
 
 use super::problem::Failed;
+use crate::http::urlencoded;
 use crate::limits;
 
 /// A JSON object. serde would also read a struct from a list of its fields in order.
@@ -59,8 +63,8 @@ pub(super) async fn json<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -
     let bytes = bytes?;
     let mut reader = serde_json::Deserializer::from_slice(&bytes);
     let object: Object<T> = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|error| unreadable("body", &error.path().to_string(), &error.inner().to_string()))?;
-    reader.end().map_err(|error| unreadable("body", ".", &error.to_string()))?;
+        .map_err(|error| unreadable("body", &error, serde_json::from_slice(&bytes).ok().as_ref()))?;
+    reader.end().map_err(|error| not_json(&error))?;
     Ok(object.0)
 }
 
@@ -89,21 +93,20 @@ async fn whole(body: Body) -> Result<Vec<u8>, Failed> {
 /// A field is unknown, missing, repeated or of another type.
 pub(super) fn query<T: DeserializeOwned>(query: &str) -> Result<T, Failed> {
     let mut fields = serde_json::Map::new();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if fields.insert(name.to_string(), value.into()).is_some() {
+    for (name, value) in urlencoded::fields(query.as_bytes())? {
+        if fields.insert(name.clone(), value.into()).is_some() {
             return Err(Failed::malformed(StatusCode::BAD_REQUEST, &name, "once", "several times"));
         }
     }
-    serde_path_to_error::deserialize(serde_json::Value::Object(fields))
-        .map_err(|error| unreadable("query", &error.path().to_string(), &error.inner().to_string()))
+    let fields = Value::Object(fields);
+    serde_path_to_error::deserialize(&fields).map_err(|error| unreadable("query", &error, Some(&fields)))
 }
 
 /// For `deserialize_with`: reads a number or a truth value of a query.
-pub(super) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
-    reader: D,
-) -> Result<Option<T>, D::Error> {
+pub(super) fn from_text<'de, D: Deserializer<'de>, T: FromStr>(reader: D) -> Result<Option<T>, D::Error> {
     let text = Option::<String>::deserialize(reader)?;
-    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    let refused = |text: &str| D::Error::invalid_value(Unexpected::Str(text), &std::any::type_name::<T>());
+    text.map(|text| text.parse().map_err(|_| refused(&text))).transpose()
 }
 
 /// For `deserialize_with`: reads a field that may be null but not absent.
@@ -111,28 +114,85 @@ pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D)
     Option::deserialize(reader)
 }
 
-/// The error for a request that cannot be read. If the path names no field, the message may, in backticks.
-fn unreadable(whole: &str, path: &str, message: &str) -> Failed {
-    let field = match path {
-        "." | "?" => message.split('`').nth(1).unwrap_or(whole),
-        path => path,
+/// The error of a JSON reader, and the field at which it occurred.
+type ReadError = serde_path_to_error::Error<serde_json::Error>;
+
+/// The error for a text that is no JSON.
+fn not_json(error: &serde_json::Error) -> Failed {
+    let found = match error.classify() {
+        Category::Eof => "JSON that ends too early".to_owned(),
+        Category::Io | Category::Syntax | Category::Data => {
+            format!("text that is no JSON from line {}, column {}", error.line(), error.column())
+        }
     };
+    Failed::malformed(StatusCode::BAD_REQUEST, "body", "one JSON object", &found)
+}
+
+/// The error for a request that cannot be read, with what the caller sent.
+fn unreadable(whole: &str, error: &ReadError, sent: Option<&Value>) -> Failed {
+    if !error.inner().is_data() {
+        return not_json(error.inner());
+    }
+    let (path, message) = (error.path().to_string(), error.inner().to_string());
     let message = message.split(" at line ").next().unwrap_or_default();
-    let (bound, value) = if message.starts_with("missing field") {
-        ("needed for this call, see /v1/openapi.json", "nothing")
-    } else if let Some((value, expected)) = message.split_once(", expected ") {
-        let value = value.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
-        (expected, value)
-    } else {
-        ("as /v1/openapi.json describes it", message)
+    let named = message.split('`').nth(1);
+    let field = match (&*path, named) {
+        ("." | "?", named) => named.unwrap_or(whole).to_owned(),
+        (path, Some(missing)) if message.starts_with(MISSING) => format!("{path}.{missing}"),
+        (path, _) => path.to_owned(),
     };
-    Failed::malformed(StatusCode::BAD_REQUEST, field, bound, value)
+    let (bound, value) = if message.starts_with(MISSING) {
+        ("needed for this call, see /v1/openapi.json".to_owned(), "nothing".to_owned())
+    } else if message.starts_with("duplicate field") {
+        ("once".to_owned(), "several times".to_owned())
+    } else if message.starts_with("unknown field") {
+        let others = message.split_once(", expected ").map_or("none", |(_, others)| others);
+        (format!("absent, because the fields here are {}", others.trim_start_matches("one of ")), "a value".to_owned())
+    } else {
+        let bound = message.split_once(", expected ").map(|(_, expected)| in_words(expected));
+        let sent = sent.and_then(|sent| value_at(sent, error.path()));
+        let bound = bound.unwrap_or_else(|| "as /v1/openapi.json describes it".to_owned());
+        (bound, sent.map_or_else(|| "another value".to_owned(), |sent| shown(&field, sent)))
+    };
+    Failed::malformed(StatusCode::BAD_REQUEST, &field, &bound, &value)
+}
+
+const MISSING: &str = "missing field";
+
+/// Names a type without the words of Rust.
+fn in_words(expected: &str) -> String {
+    match expected {
+        "u64" => format!("a whole number from 0 to {}", u64::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "bool" | "a boolean" => "true or false".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// Returns the value that the caller sent for the field of this path.
+fn value_at<'a>(sent: &'a Value, path: &Path) -> Option<&'a Value> {
+    path.iter().try_fold(sent, |value, segment| match segment {
+        Segment::Seq { index } => value.get(index),
+        Segment::Map { key } => value.get(key),
+        Segment::Enum { .. } => Some(value),
+        Segment::Unknown => None,
+    })
+}
+
+/// Shows a value that was refused; of a secret only its kind.
+fn shown(field: &str, value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::Number(_) if field.ends_with("handle") => "a number".to_owned(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use axum::response::IntoResponse;
-    use serde_json::Value;
 
     use super::*;
 
@@ -142,6 +202,8 @@ mod tests {
         lock: String,
         #[serde(default)]
         count: Option<u32>,
+        #[serde(default, rename = "handle")]
+        _handle: Option<String>,
         #[serde(default)]
         parent: Option<Object<Inner>>,
     }
@@ -157,6 +219,9 @@ mod tests {
     struct Asked {
         #[serde(default, deserialize_with = "from_text")]
         rows: Option<u32>,
+        #[serde(default, deserialize_with = "from_text")]
+        #[expect(dead_code, reason = "only its errors are read")]
+        stale: Option<bool>,
     }
 
     fn headers(kind: &str) -> HeaderMap {
@@ -200,9 +265,42 @@ mod tests {
             let (status, named, detail) = refused(read(body).await).await;
             assert_eq!((status, &*named), (400, field), "{body}: {detail}");
         }
-        let (_, _, detail) = refused(read(r#"{"lock":1}"#).await).await;
-        assert_eq!(detail, "lock: a string, got integer `1`");
     }
+
+    /// The error names the bound in plain words, and the value as the caller sent it, but no secret.
+    #[tokio::test]
+    async fn an_error_shows_the_bound_and_the_value() {
+        let read = async |body: &str| json::<Sample>(&headers(JSON), Body::from(body.to_owned())).await;
+        let count = "count: a whole number from 0 to 4294967295, got";
+        for (body, expected) in [
+            (r#"{"lock":1}"#, "lock: a string, got 1".to_owned()),
+            (r#"{"lock":null}"#, "lock: a string, got null".to_owned()),
+            (r#"{"lock":["a"]}"#, "lock: a string, got a list".to_owned()),
+            (r#"{"lock":"a","count":"4"}"#, format!("{count} \"4\"")),
+            (r#"{"lock":"a","count":-1}"#, format!("{count} -1")),
+            (r#"{"lock":"a","count":1.5}"#, format!("{count} 1.5")),
+            (r#"{"lock":"a","parent":{}}"#, format!("parent.owner: {NEEDED}, got nothing")),
+            (r#"{"lock":"a","parent":{"owner":true}}"#, "parent.owner: a string, got true".to_owned()),
+            (r#"{"lock":"a","handle":7}"#, "handle: a string, got a number".to_owned()),
+            (r#"{"lock":"a","lock":"b"}"#, "lock: once, got several times".to_owned()),
+            (r#"{"lock":"a","handel":"s"}"#, format!("handel: {FIELDS}, got a value")),
+            (r#"{"lock":"a""#, "body: one JSON object, got JSON that ends too early".to_owned()),
+            (r#"{"lock":a}"#, "body: one JSON object, got text that is no JSON from line 1, column 9".to_owned()),
+            ("[]", "body: an object, got a list".to_owned()),
+        ] {
+            assert_eq!(refused(read(body).await).await.2, expected, "{body}");
+        }
+        for (text, expected) in [
+            ("rows=-1", "rows: a whole number from 0 to 4294967295, got \"-1\""),
+            ("stale=yes", "stale: true or false, got \"yes\""),
+            ("rows=%ff", "rows: in UTF-8, got %ff"),
+        ] {
+            assert_eq!(refused(query::<Asked>(text)).await.2, expected, "{text}");
+        }
+    }
+
+    const NEEDED: &str = "needed for this call, see /v1/openapi.json";
+    const FIELDS: &str = "absent, because the fields here are `lock`, `count`, `handle`, `parent`";
 
     /// Only JSON is read, and only up to the size of a request.
     #[tokio::test]

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::{OnceCell, Semaphore, watch};
 use utoipa::ToSchema;
 
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use crate::client::{Retry, repeated};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
@@ -27,7 +27,6 @@ use crate::service::{
     Call as Command, ErrorCode, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError,
     Source, who_calls,
 };
-use crate::shapes::cluster_id_text;
 
 /// A call: its fields are those of the request's body, or of the query for a `GET`. The comment on the type describes
 /// the call to its users.
@@ -150,19 +149,8 @@ impl<S: LockService> Api<S> {
     pub(super) fn retry(&self) -> Retry {
         Retry::new(Arc::clone(&self.clock), REQUEST_WAIT).of_attempts_within(self.service.answers_within())
     }
-
-    /// Adds what every answer says about the node and its cluster.
-    pub(super) fn signed(&self, mut answer: Response) -> Response {
-        let headers = answer.headers_mut();
-        headers.insert(NODE, self.info.node.into());
-        let cluster = self.info.cluster_id.borrow().map(cluster_id_text).and_then(|id| HeaderValue::try_from(id).ok());
-        cluster.and_then(|id| headers.insert(CLUSTER, id));
-        answer
-    }
 }
 
-const NODE: HeaderName = HeaderName::from_static("lockkeeper-node");
-const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
 const INDEX: HeaderName = HeaderName::from_static("lockkeeper-index");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const LOG_TIME: HeaderName = HeaderName::from_static("lockkeeper-log-time");
@@ -190,7 +178,7 @@ impl<S: LockService> At<S> {
         let service = api.service.for_caller(Source::Connection(connection.id()), connection.from, shown)?;
         let param = |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
         let namespace = param("namespace").map(Namespace::parse).transpose()?.unwrap_or_default();
-        let session = param("id").map(str::parse).transpose()?;
+        let session = named("id", param("id").map(str::parse).transpose())?;
         let last_event = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()).map(str::to_owned);
         Ok(Self { api, service, namespace, session, last_event })
     }

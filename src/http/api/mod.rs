@@ -28,7 +28,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use axum::{Extension, Router};
@@ -50,6 +50,7 @@ use self::sessions::{CloseBody, EndBody, OpenBody, RenewBody, SessionQuery, Sess
 use self::stream::{OfCalls, StreamCall};
 use self::tokens::TokensQuery;
 use self::watch::WatchQuery;
+use super::signature::signed;
 use crate::net::ConnectionInfo;
 use crate::rpc::Tasks;
 use crate::service::{LockService, ServerInfo};
@@ -97,6 +98,7 @@ fn filter(method: &Method) -> MethodFilter {
 /// A request that was not read yet.
 struct Asked {
     connection: ConnectionInfo,
+    path: String,
     params: Result<RawPathParams, RawPathParamsRejection>,
     query: Option<String>,
     headers: HeaderMap,
@@ -110,16 +112,20 @@ impl<T: Send + Sync> FromRequest<T> for Asked {
         let (mut parts, body) = request.into_parts();
         let connection = Extension::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
         let params = RawPathParams::from_request_parts(&mut parts, state).await;
-        let query = parts.uri.query().map(str::to_owned);
-        Ok(Self { connection: connection.0, params, query, headers: parts.headers, body })
+        let (path, query) = (parts.uri.path().to_owned(), parts.uri.query().map(str::to_owned));
+        Ok(Self { connection: connection.0, path, params, query, headers: parts.headers, body })
     }
 }
 
 impl Asked {
     /// Recognizes the caller, and the names in the path.
     fn caller<S: LockService>(&self, api: &Arc<Api<S>>) -> Result<At<S>, Failed> {
-        let unreadable =
-            |_: &RawPathParamsRejection| Failed::malformed(StatusCode::BAD_REQUEST, "path", "in UTF-8", "other bytes");
+        // The text of a rejection has the name of the parameter in backticks.
+        let unreadable = |rejection: &RawPathParamsRejection| {
+            let text = rejection.body_text();
+            let field = text.split('`').nth(1).unwrap_or("path");
+            Failed::malformed(StatusCode::BAD_REQUEST, field, "in UTF-8", &self.path)
+        };
         At::new(Arc::clone(api), &self.connection, self.params.as_ref().map_err(unreadable)?, &self.headers)
     }
 
@@ -142,7 +148,7 @@ async fn handle<S: LockService, C: Call>(State(api): State<Arc<Api<S>>>, asked: 
         Err(failed) => return failed.into_response(),
     };
     let answered = async { asked.read::<C>(&C::METHOD).await?.answer(&at).await };
-    api.signed(answered.await.into_response())
+    signed(&api.info, answered.await.into_response())
 }
 
 /// Answers a request with a stream.
@@ -153,7 +159,7 @@ async fn handle_stream<S: LockService, C: StreamCall>(State(api): State<Arc<Api<
     };
     let headers = asked.headers.clone();
     let begun = async { stream::begin(asked.read::<C>(&C::METHOD).await?, at, &headers).await };
-    api.signed(begun.await.into_response())
+    signed(&api.info, begun.await.into_response())
 }
 
 /// Answers a request with a stream if its caller accepts one.
@@ -171,13 +177,13 @@ async fn handle_both<S: LockService, C: Call + StreamCall>(api: State<Arc<Api<S>
 struct NoQuery {}
 
 /// Answers a request for a path that no call has.
-pub(super) async fn no_such_path() -> Failed {
-    Failed::malformed(StatusCode::NOT_FOUND, "path", "one of /v1/openapi.json", "another one")
+pub(super) async fn no_such_path(uri: Uri) -> Failed {
+    Failed::malformed(StatusCode::NOT_FOUND, "path", "one of /v1/openapi.json", uri.path())
 }
 
 /// Answers a request with a method that its path does not have.
 pub(super) async fn no_such_method(method: Method) -> Failed {
-    let bound = "one of the path, see /v1/openapi.json";
+    let bound = "one that the path has, see /v1/openapi.json";
     Failed::malformed(StatusCode::METHOD_NOT_ALLOWED, "method", bound, method.as_str())
 }
 

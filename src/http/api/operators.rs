@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::body::present;
 use super::call::{Answered, At, Call, decided, is_gone};
 use super::fields::{session, token};
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use crate::model::{BreakReport, Command, LockKey, Manage, Managing, Outcome, Query, QueryResult, Reason, Reply};
 use crate::service::{self, ErrorCode, LockService, ServiceError};
 use crate::shapes::{Asked, Broken, HandedOver, Semaphore};
@@ -114,7 +114,7 @@ impl Call for HandOverBody {
     type Answer = HandedOver;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<HandedOver>, Failed> {
-        let to = session(&self.to)?;
+        let to = named("to", session(&self.to))?;
         let what = Managing::HandOver { token: token(&self.token)?, to };
         let reply = at.managed(at.lock(&self.lock)?, what).await?;
         let Outcome::HandedOver { token, .. } = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };

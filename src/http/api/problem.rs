@@ -23,7 +23,10 @@ pub(in crate::http) enum Failed {
 
 impl From<ServiceError> for Failed {
     fn from(error: ServiceError) -> Self {
-        Failed::Service(Box::new(error), LogTime(0))
+        match error {
+            ServiceError::Invalid(invalid) => invalid.into(),
+            error => Failed::Service(Box::new(error), LogTime(0)),
+        }
     }
 }
 
@@ -66,6 +69,11 @@ impl Failed {
     pub(in crate::http) fn malformed(status: StatusCode, field: &str, bound: &str, value: &str) -> Self {
         Failed::Malformed(status, Invalid::new(field, bound, value))
     }
+}
+
+/// Gives the error of a value the name that the caller has for its field.
+pub(super) fn named<T>(field: &str, read: Result<T, Invalid>) -> Result<T, Invalid> {
+    read.map_err(|invalid| Invalid { field: field.to_owned(), ..invalid })
 }
 
 /// An error: what happened, and what the caller can do.
@@ -202,6 +210,16 @@ fn field_of_request(field: &str) -> &str {
     }
 }
 
+/// Returns the description of an error. A session that is not known may have ended long ago, or never have been open.
+fn detail(error: &ServiceError) -> String {
+    match error {
+        ServiceError::Refused(Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }) => {
+            format!("session {session} is not open: it has expired, or never existed")
+        }
+        error => error.to_string(),
+    }
+}
+
 impl Problem {
     fn new(word: ErrorCode, detail: String, more: More) -> Self {
         let row = word.row();
@@ -221,7 +239,7 @@ impl Problem {
         match failed {
             Failed::Service(error, now) => {
                 let leader = error.leader().map(LeaderNode::new);
-                Self { leader, ..Self::new(error.word(), error.to_string(), More::of(error, *now)) }
+                Self { leader, ..Self::new(error.word(), detail(error), More::of(error, *now)) }
             }
             Failed::Malformed(status, invalid) => {
                 let Invalid { field, bound, value } = invalid;

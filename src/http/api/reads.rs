@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::body::from_text;
 use super::call::{Answered, At, Call};
 use super::fields::{absent, needed, session, token};
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use super::settle::bounded;
 use crate::client;
 use crate::limits;
@@ -96,7 +96,7 @@ impl LocksQuery {
                 Some(ShowWord::Waiting) => ListShow::Waiting,
             },
             older_than_ms: self.older_than_ms.unwrap_or_default(),
-            after: self.after.map(|name| LockName::parse(&name)).transpose()?,
+            after: named("after", self.after.as_deref().map(LockName::parse).transpose())?,
             rows: self.rows.unwrap_or_default(),
         };
         let reply = at.query(Query::List(filter), self.stale).await?;
@@ -220,7 +220,7 @@ impl Call for HistoryQuery {
         let query = Query::History {
             namespace: at.namespace.clone(),
             lock: self.lock.as_deref().map(LockName::parse).transpose()?,
-            after: self.from.as_deref().map(str::parse).transpose()?,
+            after: named("from", self.from.as_deref().map(str::parse).transpose())?,
             rows: self.rows.unwrap_or_default(),
         };
         let cluster_id = at.cluster_id()?;

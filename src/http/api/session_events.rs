@@ -32,7 +32,7 @@ impl StreamCall for SessionEventsQuery {
     type Event = Happened;
 
     async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<Happened>, Failed> {
-        let session = needed("in the path", "session", at.session)?;
+        let session = needed("in the path", "id", at.session)?;
         // The subscriptions begin before the session is read, so its end is in one of them.
         let holds = at.service.hold_events(session)?;
         let subscription = Subscription { scope: Scope::SessionEnd(session), after: None, cluster_id: None };

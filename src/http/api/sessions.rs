@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::body::from_text;
 use super::call::{Answered, At, Call, decided};
 use super::fields::{Ends, instance, metadata, needed, session};
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use crate::client::default_ttl_ms;
 use crate::model::{
     Command, EndSession, Handle, OpenSession, Outcome, Query, QueryResult, Reason, Refusal, RenewalTarget,
@@ -143,7 +143,7 @@ impl Call for CloseBody {
     type Answer = ClosedSession;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<ClosedSession>, Failed> {
-        let session = needed("in the path", "session", at.session)?;
+        let session = needed("in the path", "id", at.session)?;
         let end = if self.lost == Some(true) { SessionClose::Lost } else { SessionClose::Done };
         let (command, proof) = (Command::CloseSession { session, end }, at.proof(&self.handle)?);
         let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
@@ -168,7 +168,7 @@ impl Call for EndBody {
     type Answer = EndedSession;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<EndedSession>, Failed> {
-        let session = needed("in the path", "session", at.session)?;
+        let session = needed("in the path", "id", at.session)?;
         let end = EndSession { namespace: at.namespace.clone(), session, why: Reason::parse(&self.why)? };
         let (reply, in_doubt) = at.repeated(&service::Call::new(Command::EndSession(end))).await?;
         if in_doubt && matches!(reply.outcome, Outcome::Refused(Refusal::SessionEnded { .. })) {
@@ -210,7 +210,7 @@ impl Call for SessionsQuery {
     type Answer = SessionPage;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<SessionPage>, Failed> {
-        let after = self.after.as_deref().map(session).transpose()?;
+        let after = named("after", self.after.as_deref().map(session).transpose())?;
         page(at, after, self.rows.unwrap_or_default(), self.stale).await
     }
 }
@@ -244,7 +244,7 @@ impl Call for SessionQuery {
     type Answer = Session;
 
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Session>, Failed> {
-        one(at, needed("in the path", "session", at.session)?, self.stale).await
+        one(at, needed("in the path", "id", at.session)?, self.stale).await
     }
 }
 
@@ -260,7 +260,7 @@ pub(super) async fn one<S: LockService>(
     let found = value.sessions.into_iter().find(|session| session.is(id));
     let missing = || {
         let bound = format!("an open session of namespace {}", at.namespace.as_str());
-        Failed::malformed(StatusCode::NOT_FOUND, "session", &bound, &id.to_string())
+        Failed::malformed(StatusCode::NOT_FOUND, "id", &bound, &id.to_string())
     };
     Ok(Answered { status, point, value: found.ok_or_else(missing)? })
 }

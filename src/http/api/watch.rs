@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::call::At;
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use super::stream::{Events, Sent, StreamCall, StreamEvent, broke_off};
 use crate::limits;
 use crate::model::{Position, Query};
@@ -46,7 +46,11 @@ impl StreamCall for WatchQuery {
     type Event = Happened;
 
     async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<Happened>, Failed> {
-        let from = at.last_event.as_deref().or(self.from.as_deref()).map(str::parse::<After>).transpose()?;
+        let (field, from) = match &at.last_event {
+            Some(last) => ("Last-Event-ID", Some(&**last)),
+            None => ("from", self.from.as_deref()),
+        };
+        let from = named(field, from.map(str::parse::<After>).transpose())?;
         let cluster_id = at.cluster_id()?;
         let here = cluster_id_text(cluster_id);
         let now = Position { index: at.query(Query::Totals, None).await?.index, n: u32::MAX };

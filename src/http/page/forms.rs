@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::refused::Refused;
 use super::visit::Arrival;
+use crate::http::urlencoded::fields;
 use crate::limits;
 
 /// The fields of a form.
@@ -35,7 +36,8 @@ impl Form {
             let why = format!("the form is incomplete, or larger than {} bytes", limits::FRAME_BYTES_MAX);
             return Err(Refused::new(StatusCode::BAD_REQUEST, why, "Send it again."));
         };
-        Ok(Self(form_urlencoded::parse(&bytes).into_owned().collect()))
+        let not_utf8 = |_| Refused::new(StatusCode::BAD_REQUEST, "the form is not in UTF-8", "Send it with a browser.");
+        Ok(Self(fields(&bytes).map_err(not_utf8)?))
     }
 
     /// Returns a field without blanks at its ends; empty if the form has none of this name.

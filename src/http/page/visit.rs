@@ -17,6 +17,7 @@ use super::shared::Shared;
 use super::sign_ins::SignIn;
 use super::text::Link;
 use crate::auth::Who;
+use crate::http::urlencoded::fields;
 use crate::model::{LockKey, LockName, Namespace, Query, QueryReply};
 use crate::net::ConnectionInfo;
 use crate::service::{LockService, ServiceError, Source, Status, who_calls};
@@ -55,7 +56,7 @@ impl Arrival {
         let site = parts.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         let query = parts.uri.query().unwrap_or_default();
         Ok(Self {
-            fields: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            fields: fields(query.as_bytes())?,
             cookie: cookie.map(|(_, value)| value.to_owned()).filter(|_| !connection.exposed),
             from: connection.from.map(|from| from.ip()),
             exposed: connection.exposed,
