@@ -80,7 +80,9 @@ fn locks(view: &View, chosen: &Chosen, columns: usize, most: usize) -> Vec<Strin
     let title = if chosen.prefix.is_empty() { "LOCK".to_owned() } else { format!("LOCK {}*", chosen.prefix) };
     let mut lines = vec![format!("  {:<name$}  {:<holder$}  {LOCK_COLUMNS}", cut(&title, name), "HOLDER")];
     if rows.is_empty() {
-        lines.push("  no lock is held".to_owned());
+        // The counts of the first line are those of all namespaces.
+        let which = if chosen.prefix.is_empty() { "of this namespace" } else { "with this prefix" };
+        lines.push(format!("  no lock {which} is held"));
     }
     // The chosen lock stays visible.
     let at = rows.iter().position(|row| Some(&row.lock) == chosen.lock.as_ref()).unwrap_or_default();
@@ -203,6 +205,18 @@ mod tests {
             assert_eq!(names, ["  db-m", "  long", "> a   "], "the longest wait comes first");
             assert!(lines[6].contains("db-migrate\\u{202e}") && lines[6].ends_with("2h  overdue"), "{}", lines[6]);
         }
+    }
+
+    /// A list without locks names what was looked for, because the counts are those of all namespaces.
+    #[test]
+    fn an_empty_list_says_of_what() {
+        let empty = View { locks: Vec::new(), ..view() };
+        let last = |prefix: &str| {
+            let chosen = Chosen { prefix: prefix.to_owned(), ..Chosen::default() };
+            frame(&empty, &chosen, Size { columns: 80, lines: 24 }).pop()
+        };
+        assert_eq!(last("").as_deref(), Some("  no lock of this namespace is held"));
+        assert_eq!(last("night").as_deref(), Some("  no lock with this prefix is held"));
     }
 
     /// The chosen lock stays visible in a low terminal, and the frame names that there is more.
