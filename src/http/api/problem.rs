@@ -23,10 +23,10 @@ pub(in crate::http) enum Failed {
 
 impl From<ServiceError> for Failed {
     fn from(error: ServiceError) -> Self {
-        match error {
-            ServiceError::Invalid(invalid) => invalid.into(),
-            error => Failed::Service(Box::new(error), LogTime(0)),
+        if let ServiceError::Invalid(invalid) = error {
+            return invalid.into();
         }
+        Failed::Service(Box::new(error), LogTime(0))
     }
 }
 
@@ -212,12 +212,10 @@ fn field_of_request(field: &str) -> &str {
 
 /// Returns the description of an error. A session that is not known may have ended long ago, or never have been open.
 fn detail(error: &ServiceError) -> String {
-    match error {
-        ServiceError::Refused(Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }) => {
-            format!("session {session} is not open: it has expired, or never existed")
-        }
-        error => error.to_string(),
+    if let ServiceError::Refused(Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }) = error {
+        return format!("session {session} is not open: it has expired, or never existed");
     }
+    error.to_string()
 }
 
 impl Problem {
