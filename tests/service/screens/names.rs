@@ -76,9 +76,15 @@ async fn names_are_text_on_every_screen() {
         check("/session", &session.body);
         assert!(session.body.contains(shown), "{}", session.body);
     }
-    for refused in
-        ["/lock?lock=", "/lock?lock=%00", "/?ns=%3Cb%3E", "/session?id=%3Cb%3E", "/session?id=999", "/sessions?after=x"]
-    {
+    for refused in [
+        "/lock?lock=",
+        "/lock?lock=%00",
+        "/lock?lock=%ff",
+        "/?ns=%3Cb%3E",
+        "/session?id=%3Cb%3E",
+        "/session?id=999",
+        "/sessions?after=x",
+    ] {
         let answer = port.get(refused).await;
         assert!([400, 404].contains(&answer.status), "{refused}: {}", answer.status);
         assert!(answer.body.starts_with("<!doctype html>"), "{}", answer.body);
