@@ -48,6 +48,12 @@ impl Failure {
         Self::new(ErrorCode::Invalid, detail)
     }
 
+    /// The failure of a write to standard output.
+    pub(crate) fn unwritten(error: io::Error) -> Self {
+        let detail = format!("standard output cannot be written: {error}");
+        Self { detail, names_next_step: true, ..Self::from(error) }
+    }
+
     /// The failure of a grant whose line could not be written, and which was therefore released. In this case a closed
     /// standard output is an error.
     pub(crate) fn unprinted(self) -> Self {

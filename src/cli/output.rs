@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, Stat, fcntl_getfl, fstat, stat};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -47,8 +48,7 @@ impl Output {
     /// Prints a text without escapes. It must not contain text of other clients, and may have several lines.
     pub(crate) fn as_it_is(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        writeln!(out, "{text}")?;
-        Ok(out.flush()?)
+        writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::unwritten)
     }
 
     /// Prints an answer as a JSON object.
@@ -189,6 +189,15 @@ impl Columns {
         let cells = row.iter().zip(&self.widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     }
+}
+
+/// Whether standard output was closed when the process started. Rust then opens `/dev/null` in its place, for reading
+/// and writing, while a shell opens it for writing only.
+pub(crate) fn is_closed() -> bool {
+    let out = io::stdout();
+    let read_and_write = fcntl_getfl(&out).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
+    let device = |stat: rustix::io::Result<Stat>| stat.ok().map(|stat| stat.st_rdev).filter(|device| *device != 0);
+    read_and_write && device(fstat(&out)).is_some_and(|out| Some(out) == device(stat("/dev/null")))
 }
 
 /// Waits until the reader of standard output has closed it (`watch | head`). Never returns if standard output is a

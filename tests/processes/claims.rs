@@ -11,6 +11,23 @@ use serde_json::Value;
 use crate::acting::against_a_cluster;
 use crate::lock_command::{code, count, holder, lockkeeper, object, output, release_holder, shown, signal, until};
 
+/// Without standard output, no process would learn a handle that `acquire` draws, so it requests nothing. A handle that
+/// the caller chose is enough.
+fn a_handle_is_not_lost(endpoints: &str) {
+    let closed = |more: &str| {
+        let line = format!("exec \"$0\" acquire cl/closed --for 10m {more} 1>&-");
+        let program = env!("CARGO_BIN_EXE_lockkeeper");
+        let run = Command::new("sh").args(["-c", &line, program]).env("LOCKKEEPER_ENDPOINTS", endpoints).output();
+        let run = run.unwrap();
+        (run.status.code(), String::from_utf8_lossy(&run.stderr).into_owned())
+    };
+    let (code, printed) = closed("");
+    assert_eq!((code, count(endpoints, "cl/closed", "holders")), (Some(64), 0), "{printed}");
+    assert!(printed.contains("standard output is closed") && printed.contains("--handle"), "{printed}");
+    let (code, printed) = closed("--handle mine");
+    assert_eq!((code, count(endpoints, "cl/closed", "holders")), (Some(0), 1), "{printed}");
+}
+
 /// Starts a command that waits behind a holder, closes its standard output, and releases the lock.
 fn without_a_reader(endpoints: &str, arguments: &[&str], name: &str) -> Child {
     let holder = holder(endpoints, name);
@@ -217,7 +234,11 @@ async fn a_signal_withdraws_a_lease() {
 /// error.
 #[tokio::test]
 async fn a_grant_that_cannot_be_printed_is_released() {
-    against_a_cluster(unprinted_grants_are_released).await;
+    against_a_cluster(|endpoints| {
+        unprinted_grants_are_released(endpoints);
+        a_handle_is_not_lost(endpoints);
+    })
+    .await;
 }
 
 /// `ask` reaches the holder: with a command as a line on standard error and a signal, without one as a line on standard

@@ -8,7 +8,7 @@ use crate::cli::args::{duration, given_handle, handle, lock_name};
 use crate::cli::connect::{Client, Lease};
 use crate::cli::error::{Failure, YES};
 use crate::cli::lock::signals::{self, Signals};
-use crate::cli::output::Output;
+use crate::cli::output::{Output, is_closed};
 use crate::limits::PATIENCE_MS_MAX;
 use crate::model::{Handle, LockName, Mode, Namespace};
 use crate::shapes::{Leased, milliseconds};
@@ -59,8 +59,10 @@ pub(in crate::cli) async fn run(
         LeaseMode::Shared => Mode::Shared,
     };
     let mut request = client.lease(options.name.as_str()).duration(options.duration).mode(mode);
-    if let Some(handle) = options.handle {
-        request = request.handle(given_handle(handle)?);
+    match options.handle {
+        Some(handle) => request = request.handle(given_handle(handle)?),
+        None if is_closed() => return Err(Failure::usage(NO_OUTPUT)),
+        None => {}
     }
     if let Some(why) = &options.why {
         request = request.why(why);
@@ -109,6 +111,9 @@ pub(in crate::cli) async fn run(
         }
     }
 }
+
+const NO_OUTPUT: &str = "standard output is closed or discarded, so no process would get the handle, and none could release the \
+                         lease: open it, or choose a handle with --handle";
 
 /// Releases the lease. If the cluster does not answer, the lease ends at its deadline.
 async fn give_back(lease: Lease) {
