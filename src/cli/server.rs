@@ -113,13 +113,24 @@ impl Ports {
     }
 }
 
+/// The failure of a node that did not open. It is one of the command line if another config would help.
+pub(super) fn unopened(error: OpenNodeError) -> Failure {
+    let in_config = matches!(
+        error,
+        OpenNodeError::Tls(_) | OpenNodeError::Exposed(_) | OpenNodeError::Auth(_) | OpenNodeError::Audit { .. }
+    );
+    let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
+    Failure { names_next_step: true, ..Failure::new(word, error.to_string()) }
+}
+
 impl Server {
-    /// Opens the node and serves on its ports.
+    /// Opens the node and serves on its ports. `unopened` makes the failure of a node that does not open.
     pub(super) async fn start(
         config: Config,
         ports: Ports,
         ephemeral: bool,
         instruments: &Instruments,
+        unopened: impl FnOnce(OpenNodeError) -> Failure,
     ) -> Result<Self, Failure> {
         let Ports { peer, client, http } = ports;
         let listeners = config.listeners();
@@ -127,17 +138,7 @@ impl Server {
         let hosts = config.hosts().collect();
         let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
-        let node = Node::open_with(config, options).await.map_err(|error| {
-            let in_config = matches!(
-                error,
-                OpenNodeError::Tls(_)
-                    | OpenNodeError::Exposed(_)
-                    | OpenNodeError::Auth(_)
-                    | OpenNodeError::Audit { .. }
-            );
-            let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
-            Failure { names_next_step: true, ..Failure::new(word, error.to_string()) }
-        })?;
+        let node = Node::open_with(config, options).await.map_err(unopened)?;
         let named = |port: Port, tls: &Option<PortTls>| tls.clone().map(|tls| (port.name(), tls));
         let tls: Vec<_> =
             [named(Port::Client, &client_tls), named(Port::Http, &http_tls)].into_iter().flatten().collect();

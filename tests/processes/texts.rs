@@ -1,11 +1,14 @@
 //! What the commands print: errors as objects, and names with characters that could affect a terminal.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use rustix::process::Signal;
+
 use crate::cluster::Cluster;
-use crate::lock_command::{code, lockkeeper, object, output};
+use crate::lock_command::{code, lockkeeper, object, output, signal};
 
 /// A `lockkeeper` command whose endpoint does not answer.
 fn alone(arguments: &[&str]) -> Command {
@@ -79,6 +82,36 @@ fn dev_starts_nothing_if_a_port_is_in_use() {
     assert!(text(&refused.stderr).contains("cannot listen on"), "{}", text(&refused.stderr));
     assert!(refused.stdout.is_empty() && !data.exists(), "{}", text(&refused.stdout));
     drop(taken);
+}
+
+/// `dev` refuses a directory that it cannot use, and one of a cluster with other nodes or ports, with the exit code of
+/// a wrong command line. It advises what to give instead, not to replace a node.
+#[test]
+fn dev_refuses_a_directory_that_is_not_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = 33_100 + u16::try_from(std::process::id() % 20_000).expect("small");
+    let (data, file) = (folder.path().join("data"), folder.path().join("file"));
+    std::fs::write(&file, "").expect("written");
+    let dev = |dir: &Path, base: u16, nodes: &str| {
+        alone(&["dev", "--nodes", nodes, "--port-base", &base.to_string(), "--dir", dir.to_str().unwrap()])
+    };
+    let mut first = dev(&data, base, "1").stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(first.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.into_iter().any(|line| line.contains(" leads ")), "it did not start");
+    signal(&first, Signal::TERM);
+    first.wait().unwrap();
+    let below = file.join("data");
+    for (dir, base, nodes, why) in [
+        (&data, base + 30, "1", "--port-base"),
+        (&data, base, "2", "--nodes"),
+        (&file, base, "1", "it is no directory"),
+        (&below, base, "1", "choose a directory"),
+    ] {
+        let refused = dev(dir, base, nodes).output().unwrap();
+        let printed = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(64), "{printed}");
+        assert!(printed.contains(why) && !printed.contains("member add"), "{printed}");
+    }
 }
 
 /// Metadata of a client is shown on one line with escapes, so that it cannot move a terminal's cursor. JSON contains

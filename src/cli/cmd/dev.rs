@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use rustix::fs::{Access, access};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -13,11 +14,12 @@ use super::certs;
 use crate::cli::args::port_base;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
+use crate::cli::server::{self, Instruments, Ports, Server, raise_descriptor_limit};
 use crate::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Protection, Rates, Tls, TlsMode};
 use crate::net::{Role, TlsFiles};
-use crate::node::Node;
+use crate::node::{Node, OpenNodeError};
 use crate::service::ErrorCode;
+use crate::storage::OpenError;
 
 /// Node *n* listens for clients on this port plus *n*.
 const PORT_BASE: u16 = 7600;
@@ -105,11 +107,15 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     for config in &cluster.nodes {
         ports.push(Ports::bind(&config.listen).await?);
     }
+    if !options.ephemeral {
+        usable(&options.dir)?;
+    }
     cluster.listen_on(&ports)?;
     let listens: Vec<_> = cluster.nodes.iter().map(|node| node.listen.clone()).collect();
     let mut servers = Vec::new();
     for (config, ports) in cluster.nodes.into_iter().zip(ports) {
-        servers.push(Server::start(config, ports, cluster.ephemeral, &instruments).await?);
+        let started = Server::start(config, ports, cluster.ephemeral, &instruments, |error| unopened(error, options));
+        servers.push(started.await?);
     }
     welcome(options, &listens, output)?;
     let mut watching = JoinSet::new();
@@ -147,6 +153,24 @@ impl DevCluster {
         }
         Ok(())
     }
+}
+
+/// Creates the directory, and refuses one in which this user may not write.
+fn usable(dir: &Path) -> Result<(), Failure> {
+    let made = std::fs::create_dir_all(dir).and_then(|()| Ok(access(dir, Access::WRITE_OK | Access::EXEC_OK)?));
+    made.map_err(|error| {
+        let is_file = error.kind() == io::ErrorKind::AlreadyExists;
+        let why = if is_file { "it is no directory".to_owned() } else { error.to_string() };
+        Failure::usage(format!("--dir {}: {why}; choose a directory in which you can write", dir.display()))
+    })
+}
+
+/// The failure of a node that did not open. The data of a node belongs to the addresses of all nodes.
+fn unopened(error: OpenNodeError, options: &DevOptions) -> Failure {
+    let OpenNodeError::Directory(OpenError::NotOurs { .. }) = error else { return server::unopened(error) };
+    let (dir, fix) =
+        (options.dir.display(), "give the --nodes and --port-base with which it was made, or another --dir");
+    Failure::usage(format!("--dir {dir}: it has the data of a cluster with other nodes or ports; {fix}"))
 }
 
 fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<(), Failure> {

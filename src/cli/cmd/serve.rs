@@ -8,7 +8,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::error::{Failure, YES};
-use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit};
+use crate::cli::server::{Instruments, Ports, Server, raise_descriptor_limit, unopened};
 use crate::cli::{logging, systemd};
 use crate::config::Config;
 use crate::limits::CERTIFICATE_LOOK_MS;
@@ -32,7 +32,7 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let instruments = Instruments::install()?;
     let (node, client) = (config.node, config.listen.client);
     let ports = Ports::bind(&config.listen).await?;
-    let mut server = Server::start(config, ports, false, &instruments).await?;
+    let mut server = Server::start(config, ports, false, &instruments, unopened).await?;
     tracing::info!(node, %client, "serving");
     let mut supervised = pin!(systemd::supervise(server.node.clone()));
     let mut look = tokio::time::interval(Duration::from_millis(CERTIFICATE_LOOK_MS));
