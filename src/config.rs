@@ -135,8 +135,11 @@ pub fn founders(path: &Path) -> Result<(String, BTreeMap<u64, Member>), ConfigEr
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {
     let name = path.display();
-    std::fs::read_to_string(path)
-        .map_err(|error| ConfigError::new(name, format!("cannot be read: {error}"), "check the path"))
+    let unread = |error| ConfigError::new(&name, format!("cannot be read: {error}"), "check the path");
+    String::from_utf8(std::fs::read(path).map_err(unread)?).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
+        ConfigError::new(&name, format!("line {line} is not in UTF-8"), "save the file in UTF-8")
+    })
 }
 
 impl Config {

@@ -51,6 +51,16 @@ fn refused(from: &str, to: &str, begins: &str, holds: &str) {
     assert!(error.contains(holds), "{error}");
 }
 
+/// A file in another encoding is refused with the line, and with what to do.
+#[test]
+fn a_file_in_another_encoding_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("n1.toml");
+    std::fs::write(&path, b"node = 1\ncluster = \"h\xe4fen\"\n").expect("written");
+    let error = Config::from_file(&path).expect_err("it must be refused").to_string();
+    assert!(error.ends_with("n1.toml: line 2 is not in UTF-8; save the file in UTF-8"), "{error}");
+}
+
 /// The example of the manual is accepted, and each of its values is read.
 #[test]
 fn the_example_is_read_whole() {
