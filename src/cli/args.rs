@@ -35,7 +35,7 @@ pub(super) struct Common {
     #[arg(short = 'N', long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
     pub(super) namespace: Namespace,
     /// Longest time for connecting plus one request, such as 500ms, 10s or 1m; it never bounds a wait or a child
-    #[arg(short, long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
+    #[arg(short, long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = timeout, value_name = "DURATION")]
     pub(super) timeout: Duration,
     /// Certificates of the nodes' authorities, in PEM: connects with TLS [default: plain text]
     #[arg(long, global = true, env = "LOCKKEEPER_CA", value_name = "FILE")]
@@ -104,6 +104,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("a duration needs a unit: did you mean {text}s?"));
     }
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 250ms, 10s or 5m"))
+}
+
+/// Parses the longest time of a request. Within no time none can be answered.
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration(text)?;
+    if timeout < Duration::from_millis(1) { Err("a timeout is at least 1ms".to_owned()) } else { Ok(timeout) }
 }
 
 /// Parses a lock name, so that no request with an invalid name is sent.

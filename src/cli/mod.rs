@@ -1,6 +1,7 @@
 //! The command line: options become calls of the client, answers become lines and exit codes.
 //!
-//! Knows: limits, model, codec's format number, clock, service, client, config, rpc, http, and the node that it starts.
+//! Knows: limits, model, codec's format number, the errors of storage, clock, service, client, config, rpc, http, and the
+//! node that it starts.
 //! Never: the inside of those modules.
 //!
 //! The command line is a stable interface, described in the manual. The Rust items here are not.
@@ -80,10 +81,24 @@ fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     match lock::with_dashes(&program, arguments) {
         Ok(arguments) => {
             let in_json = lock::ask_for_json(&arguments);
-            (options::parse(arguments).map_err(|error| with_tip(error, std::env::vars_os())), in_json)
+            (options::parse(arguments).map_err(|error| with_tip(proposing(error), std::env::vars_os())), in_json)
         }
         Err(error) => (Err(error), plain),
     }
+}
+
+/// Leaves out the internal commands among those that the error proposes.
+fn proposing(mut error: clap::Error) -> clap::Error {
+    let internal = |name: &str| [lock::SHIM_COMMAND, lock::GUARDIAN_COMMAND].contains(&name);
+    let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) else { return error };
+    names.retain(|name| !internal(name));
+    if !names.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+    } else if matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(tips)) if tips.is_empty()) {
+        // An empty list of tips would be printed as an empty line.
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 /// Adds the names of empty variables to an error about a value, because each counts as the value of its option.

@@ -76,6 +76,7 @@ fn values_are_checked_before_anything_is_sent() {
         &["check", "a", "-1"],
         &["watch", "--from", "12"],
         &["--namespace", "", "ls"],
+        &["--timeout", "0s", "ls"],
         &["acquire", "a", "--for", "1s", "-n", "-w", "1s"],
         &["ls", "--held", "--waiting"],
         &["dev", "--port-base", "65530"],
@@ -84,6 +85,7 @@ fn values_are_checked_before_anything_is_sent() {
         &["break", "a", "1", "--why", ""],
         &["break", "a", "--why", "x"],
         &["ask", "a", "1"],
+        &["ask", "a", "1", "please", "--why", "please"],
         &["handover", "a", "1"],
         &["handover", "a", "1", "--to", "0"],
         &["semaphore", "a"],
@@ -188,6 +190,28 @@ fn every_help_has_units_and_defaults() {
             assert!(defaults || option.is_required_set() || option.is_positional(), "{path} {name} has no default");
         }
     }
+}
+
+/// The reason of an ask stands behind the token, or in the option that `break` has.
+#[test]
+fn an_ask_gives_its_reason_like_a_break() {
+    for line in [&["ask", "a", "1", "please"][..], &["ask", "a", "1", "--why", "please"]] {
+        assert!(parsed(line).is_ok(), "{line:?}");
+    }
+}
+
+/// An error about an unknown command proposes only commands that users type.
+#[test]
+fn internal_commands_are_not_proposed() {
+    let proposed = |word: &str| {
+        let (options, _) = parse(["lockkeeper", word].map(OsString::from).to_vec());
+        options.expect_err("unknown").to_string()
+    };
+    for word in ["__chil", "_", "guardian"] {
+        assert!(!proposed(word).contains("__child") && !proposed(word).contains("__guardian"), "{}", proposed(word));
+        assert!(!proposed(word).contains("\n\n\n"), "{:?}", proposed(word));
+    }
+    assert!(proposed("acquir").contains("'acquire'"), "{}", proposed("acquir"));
 }
 
 /// Completions offer every command except the hidden ones.

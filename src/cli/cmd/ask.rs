@@ -16,8 +16,11 @@ pub(in crate::cli) struct AskOptions {
     #[command(flatten)]
     hold: HoldArgs,
     /// Reason, shown to the holder
-    #[arg(value_parser = reason, value_name = "TEXT")]
-    why: Reason,
+    #[arg(value_parser = reason, value_name = "TEXT", required_unless_present = "why")]
+    text: Option<Reason>,
+    /// Reason, as `break` takes it [default: TEXT]
+    #[arg(long, value_parser = reason, value_name = "TEXT", conflicts_with = "text")]
+    why: Option<Reason>,
 }
 
 /// Asks a holder to give up its hold.
@@ -27,7 +30,8 @@ pub(in crate::cli) async fn run(
     options: AskOptions,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let AskOptions { hold: HoldArgs { name, token }, why } = options;
+    let AskOptions { hold: HoldArgs { name, token }, text, why } = options;
+    let why = text.or(why).ok_or_else(|| Failure::usage("an ask needs a reason"))?;
     // The cluster adds only the principal. This adds the name of the asking client, unless the text would be too long.
     let named = format!("{}: {}", called(&metadata("ask")?), why.as_str());
     let why = Reason::parse(&named).unwrap_or(why);
