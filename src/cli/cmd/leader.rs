@@ -17,7 +17,7 @@ pub(in crate::cli) struct LeaderOptions {
     name: LockName,
 }
 
-/// Prints the value of the leader. Exit code 1 if there is none.
+/// Prints the value of the leader. Prints nothing if there is none; the exit code is then 1.
 pub(in crate::cli) async fn run(
     client: &Client,
     namespace: &Namespace,
@@ -30,7 +30,8 @@ pub(in crate::cli) async fn run(
     } else if let Some(leader) = &leader {
         output.line(leader.value.as_ref().map_or_else(|| called(&leader.metadata), ToString::to_string))?;
     } else {
-        output.line(format!("no session leads {}", options.name))?;
+        // A script that takes the output as the value gets none.
+        output.remark(&format!("no session leads {}", options.name));
     }
     Ok(if leader.is_some() { YES } else { NO })
 }

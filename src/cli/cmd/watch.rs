@@ -6,6 +6,7 @@ use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Output, reader_gone};
 use crate::cli::position::{after, of_this_cluster};
+use crate::cli::text::short;
 use crate::shapes::{After, Happened};
 
 #[derive(Debug, Args)]
@@ -46,16 +47,12 @@ fn text(event: &Happened) -> String {
         ("token ", event.token.clone()),
         ("session ", event.session.clone()),
         ("", event.reason.clone()),
-        ("waited=", event.waited_ms.map(milliseconds)),
-        ("held=", event.held_ms.map(milliseconds)),
-        ("gap=", event.gap_ms.map(milliseconds)),
+        ("waited=", event.waited_ms.map(short)),
+        ("held=", event.held_ms.map(short)),
+        ("gap=", event.gap_ms.map(short)),
     ];
     let facts = facts.into_iter().filter_map(|(label, fact)| fact.map(|fact| format!("  {label}{fact}")));
     format!("{}  {}  {:<13}{}", event.at, event.position, event.event, facts.collect::<String>())
-}
-
-fn milliseconds(ms: u64) -> String {
-    format!("{ms}ms")
 }
 
 #[cfg(test)]
@@ -74,7 +71,7 @@ mod tests {
     fn events_have_positions_and_dates() {
         let claim = Claim::Request(RequestId { session: SessionId::new(0, 3), number: 1 });
         let token = FencingToken::new(0, 17);
-        let kind = EventKind::Expired { reason: EndReason::Lost, held_ms: 7 };
+        let kind = EventKind::Expired { reason: EndReason::Lost, held_ms: 65_007 };
         let event = Event {
             position: Position { index: 12, n: 1 },
             at: LogTime(5),
@@ -87,11 +84,11 @@ mod tests {
         let expected = json!({
             "position": "12.1", "at": "2023-11-14T22:13:20.123Z", "event": "expired", "namespace": "default",
             "lock": "nightly", "token": "17", "session": "3", "mode": null, "permits": null, "sequence": null,
-            "reason": "lost", "by": null, "from": null, "was_session": null, "waited_ms": null, "held_ms": 7,
+            "reason": "lost", "by": null, "from": null, "was_session": null, "waited_ms": null, "held_ms": 65_007,
             "gap_ms": null, "cluster_id": "00000000000000000000000000000abc",
         });
         assert_eq!(value(&happened), expected);
         assert!(text(&happened).contains("nightly  token 17"), "{}", text(&happened));
-        assert!(text(&happened).ends_with("  lost  held=7ms"), "{}", text(&happened));
+        assert!(text(&happened).ends_with("  lost  held=1m 5s"), "{}", text(&happened));
     }
 }
