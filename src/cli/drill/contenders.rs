@@ -69,20 +69,20 @@ pub(super) fn start(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> Joi
     let shared = SHARERS.into_iter().map(|(lock, mode)| (lock, mode, 0));
     let own = (SHARED_LOCKS..).map(|lock| (lock, Mode::Exclusive, DRILL_PAUSE_BETWEEN_MS));
     for (client, (lock, mode, pause_ms)) in shared.chain(own).take(HOLDER).enumerate() {
-        let party = Party { journal: Arc::clone(journal), client, connection: connect() };
-        contenders.spawn(contend(party, lock, mode, Duration::from_millis(pause_ms)));
+        let contender = Contender { journal: Arc::clone(journal), client, connection: connect() };
+        contenders.spawn(contend(contender, lock, mode, Duration::from_millis(pause_ms)));
     }
     contenders
 }
 
 /// One client of the drill.
-pub(super) struct Party {
+pub(super) struct Contender {
     pub(super) journal: Arc<Journal>,
     pub(super) client: usize,
     pub(super) connection: Client,
 }
 
-impl Party {
+impl Contender {
     /// Opens a session, and retries until the cluster answers.
     pub(super) async fn open(&self) -> Session<RemoteService> {
         loop {
@@ -145,15 +145,15 @@ impl Party {
     }
 }
 
-async fn contend(party: Party, lock: usize, mode: Mode, pause: Duration) {
-    let info = party.journal.lock().locks[lock].clone();
+async fn contend(contender: Contender, lock: usize, mode: Mode, pause: Duration) {
+    let info = contender.journal.lock().locks[lock].clone();
     let access = Access { mode, limit: info.limit };
     loop {
-        let session = party.open().await;
+        let session = contender.open().await;
         while session.state() != HoldState::Lost {
-            let sure_us = party.sure_us(&session);
-            if let Err(error) = pair(&party, &session, (lock, &info.name), access).await {
-                party.failed(&error, sure_us);
+            let sure_us = contender.sure_us(&session);
+            if let Err(error) = pair(&contender, &session, (lock, &info.name), access).await {
+                contender.failed(&error, sure_us);
                 break;
             }
             if !pause.is_zero() {
@@ -166,23 +166,23 @@ async fn contend(party: Party, lock: usize, mode: Mode, pause: Duration) {
 /// Acquires, holds and releases once. The hold counts from the receipt of the grant until right before the release is
 /// sent, or until the client could no longer be sure of it.
 async fn pair(
-    party: &Party,
+    contender: &Contender,
     session: &Session<RemoteService>,
     (lock, name): (usize, &str),
     access: Access,
 ) -> Result<(), ClientError> {
-    let asked_us = party.journal.now();
+    let asked_us = contender.journal.now();
     let guard = session.lock(name).mode(access).acquire().await?;
     let valid_us = micros(guard.valid_for());
-    let hold = party.hold(lock, access.mode, guard.token(), asked_us);
+    let hold = contender.hold(lock, access.mode, guard.token(), asked_us);
     let until_us = hold.granted_us + valid_us;
-    let index = party.journal.granted(hold);
+    let index = contender.journal.granted(hold);
     tokio::select! {
-        lost = guard.lost() => party.lost(&lost),
+        lost = guard.lost() => contender.lost(&lost),
         () = tokio::time::sleep(Duration::from_millis(DRILL_HOLD_MS)) => {}
     }
-    let now = party.journal.now();
-    party.journal.ended(index, if guard.state() == HoldState::Lost { now.min(until_us) } else { now });
+    let now = contender.journal.now();
+    contender.journal.ended(index, if guard.state() == HoldState::Lost { now.min(until_us) } else { now });
     guard.release().await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contenders::{HOLDER, KEPT, LEASED, Party, RIVAL};
+use super::contenders::{Contender, HOLDER, KEPT, LEASED, RIVAL};
 use super::journal::{Journal, Promise};
 use crate::cli::connect::Client;
 use crate::cli::error::Failure;
@@ -15,8 +15,8 @@ use crate::rpc::RemoteService;
 
 /// A lock that one client keeps, and a rival that tries to take it.
 pub(super) struct Kept {
-    holder: Party,
-    rival: Party,
+    holder: Contender,
+    rival: Contender,
     name: String,
     held: Held,
 }
@@ -31,8 +31,8 @@ struct Held {
 
 impl Kept {
     pub(super) async fn take(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> Result<Self, Failure> {
-        let party = |client| Party { journal: Arc::clone(journal), client, connection: connect() };
-        let (holder, rival) = (party(HOLDER), party(RIVAL));
+        let contender = |client| Contender { journal: Arc::clone(journal), client, connection: connect() };
+        let (holder, rival) = (contender(HOLDER), contender(RIVAL));
         let name = journal.lock().locks[KEPT].name.clone();
         let held = Held::take(&holder, &name).await?;
         Ok(Self { holder, rival, name, held })
@@ -95,7 +95,7 @@ impl Kept {
 }
 
 impl Held {
-    async fn take(holder: &Party, name: &str) -> Result<Self, Failure> {
+    async fn take(holder: &Contender, name: &str) -> Result<Self, Failure> {
         let session = holder.open().await;
         let asked_us = holder.journal.now();
         let guard = session.lock(name).acquire().await?;

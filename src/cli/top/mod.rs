@@ -1,7 +1,7 @@
 //! `top`: the nodes and the locks, as they change.
 
 mod frame;
-mod look;
+mod reader;
 mod screen;
 mod session;
 mod view;
@@ -12,7 +12,7 @@ use clap::Args;
 use tokio::time::sleep;
 
 use self::frame::{Chosen, Size, frame};
-use self::look::Looks;
+use self::reader::Reader;
 use self::screen::Screen;
 use self::session::Session;
 use super::args::{Common, duration};
@@ -35,16 +35,16 @@ pub(super) struct TopOptions {
 
 /// Shows frames until the user ends it. Without a terminal, and with `--json`, it prints one frame after the delay.
 pub(super) async fn run(client: &Client, common: &Common, options: TopOptions, output: &Output) -> Result<u8, Failure> {
-    let mut looks = Looks::new(client, scraper(common)?);
+    let mut reader = Reader::new(client, scraper(common)?);
     let chosen = Chosen { prefix: options.prefix, ..Chosen::default() };
     let screen = if output.json { None } else { Screen::open()? };
     if let Some(screen) = screen {
-        return Session::new(client, looks, screen, chosen).run(options.delay).await.map(|()| YES);
+        return Session::new(client, reader, screen, chosen).run(options.delay).await.map(|()| YES);
     }
-    looks.look(&chosen.prefix, 0).await?;
-    // Rates are of the time between two looks.
+    reader.read(&chosen.prefix, 0).await?;
+    // Rates are of the time between two reads.
     sleep(options.delay).await;
-    let mut view = looks.look(&chosen.prefix, PRINTED.lines).await?;
+    let mut view = reader.read(&chosen.prefix, PRINTED.lines).await?;
     chosen.order.sort(&mut view.locks);
     if output.json {
         output.object(&view)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::frame::{Chosen, frame, keys, wrapped};
-use super::look::Looks;
+use super::reader::Reader;
 use super::screen::{Key, Screen};
 use super::view::View;
 use crate::cli::cmd::explain;
@@ -36,7 +36,7 @@ enum Field {
 /// A run of `top` on a terminal.
 pub(super) struct Session<'a> {
     client: &'a Client,
-    looks: Looks<'a>,
+    reader: Reader<'a>,
     screen: Screen,
     chosen: Chosen,
     view: View,
@@ -46,8 +46,8 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(client: &'a Client, looks: Looks<'a>, screen: Screen, chosen: Chosen) -> Self {
-        Self { client, looks, screen, chosen, view: View::default(), mode: Mode::Frames, note: None }
+    pub(super) fn new(client: &'a Client, reader: Reader<'a>, screen: Screen, chosen: Chosen) -> Self {
+        Self { client, reader, screen, chosen, view: View::default(), mode: Mode::Frames, note: None }
     }
 
     /// Shows a frame each `delay`, and does what the keys ask for, until the user ends it.
@@ -66,7 +66,7 @@ impl<'a> Session<'a> {
                 },
                 () = sleep_until(next) => {
                     let height = self.screen.size().lines;
-                    match self.looks.look(&self.chosen.prefix, height).await {
+                    match self.reader.read(&self.chosen.prefix, height).await {
                         Ok(view) => self.view = view,
                         Err(failure) => self.note = Some(failure.detail),
                     }

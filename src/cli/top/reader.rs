@@ -15,21 +15,21 @@ use crate::model::{ExplainedWait, Explanation, ListShow, LockSummary, LogTime, W
 use crate::service::{NodeStatus, Status};
 use crate::shapes::{behind, role_word};
 
-/// Reads one frame after the other, and what happened between them.
-pub(super) struct Looks<'a> {
+/// Reads the cluster for one frame after the other. Rates are of the time between two reads.
+pub(super) struct Reader<'a> {
     client: &'a Client,
     scraper: Scraper,
     /// The previous metrics of each node, and when they were read.
     before: BTreeMap<u64, (Instant, Scrape)>,
 }
 
-impl<'a> Looks<'a> {
+impl<'a> Reader<'a> {
     pub(super) fn new(client: &'a Client, scraper: Scraper) -> Self {
         Self { client, scraper, before: BTreeMap::new() }
     }
 
     /// Reads the cluster. At most `explained` waiting locks get the length of their longest wait.
-    pub(super) async fn look(&mut self, prefix: &str, explained: usize) -> Result<View, Failure> {
+    pub(super) async fn read(&mut self, prefix: &str, explained: usize) -> Result<View, Failure> {
         let status = self.client.status().await?;
         let mut view = View {
             cluster: status.cluster.clone(),
@@ -136,9 +136,9 @@ fn explain(row: &mut LockRow, explanation: &Explanation, now: LogTime) {
 mod tests {
     use super::*;
 
-    /// Rates are of the time between two looks; sizes are those of the last one.
+    /// Rates are of the time between two reads; sizes are those of the last one.
     #[test]
-    fn a_node_is_measured_between_two_looks() {
+    fn a_node_is_measured_between_two_reads() {
         let earlier = Scrape::parse("process_cpu_seconds_total 10\n");
         let now = "process_cpu_seconds_total 10.5\nprocess_resident_memory_bytes 1000\n\
                    lockkeeper_log_time_uncounted_seconds_total{node=\"1\"} 0.25\n";
