@@ -146,6 +146,12 @@ impl<S: LockService> Api<S> {
         Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, others, stop, description })
     }
 
+    /// Returns the service for the caller that the connection or the headers prove.
+    pub(super) fn for_caller(&self, connection: &ConnectionInfo, headers: &HeaderMap) -> Result<S, ServiceError> {
+        let shown = || who_calls(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes), Some(connection));
+        self.service.for_caller(Source::Connection(connection.id()), connection.from, shown)
+    }
+
     pub(super) fn retry(&self) -> Retry {
         Retry::new(Arc::clone(&self.clock), REQUEST_WAIT).of_attempts_within(self.service.answers_within())
     }
@@ -170,12 +176,10 @@ pub(super) struct At<S> {
 impl<S: LockService> At<S> {
     pub(super) fn new(
         api: Arc<Api<S>>,
-        connection: &ConnectionInfo,
+        service: S,
         params: &RawPathParams,
         headers: &HeaderMap,
     ) -> Result<Self, Failed> {
-        let shown = || who_calls(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes), Some(connection));
-        let service = api.service.for_caller(Source::Connection(connection.id()), connection.from, shown)?;
         let param = |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
         let namespace = param("namespace").map(Namespace::parse).transpose()?.unwrap_or_default();
         let session = named("id", param("id").map(str::parse).transpose())?;

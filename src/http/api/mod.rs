@@ -118,15 +118,18 @@ impl<T: Send + Sync> FromRequest<T> for Asked {
 }
 
 impl Asked {
-    /// Recognizes the caller, and the names in the path.
-    fn caller<S: LockService>(&self, api: &Arc<Api<S>>) -> Result<At<S>, Failed> {
+    /// Recognizes the caller, and reads the names in the path. The outer error is that of a caller that is not
+    /// recognized.
+    fn caller<S: LockService>(&self, api: &Arc<Api<S>>) -> Result<Result<At<S>, Failed>, Failed> {
+        let service = api.for_caller(&self.connection, &self.headers)?;
         // The text of a rejection has the name of the parameter in backticks.
         let unreadable = |rejection: &RawPathParamsRejection| {
             let text = rejection.body_text();
             let field = text.split('`').nth(1).unwrap_or("path");
             Failed::malformed(StatusCode::BAD_REQUEST, field, "in UTF-8", &self.path)
         };
-        At::new(Arc::clone(api), &self.connection, self.params.as_ref().map_err(unreadable)?, &self.headers)
+        let params = self.params.as_ref().map_err(unreadable);
+        Ok(params.and_then(|params| At::new(Arc::clone(api), service, params, &self.headers)))
     }
 
     /// Reads the fields of a call from the body, or for a `GET` from the query.
@@ -147,7 +150,10 @@ async fn handle<S: LockService, C: Call>(State(api): State<Arc<Api<S>>>, asked: 
         // A caller that is not recognized learns nothing about the node.
         Err(failed) => return failed.into_response(),
     };
-    let answered = async { asked.read::<C>(&C::METHOD).await?.answer(&at).await };
+    let answered = async {
+        let at = at?;
+        asked.read::<C>(&C::METHOD).await?.answer(&at).await
+    };
     signed(&api.info, answered.await.into_response())
 }
 
@@ -158,7 +164,10 @@ async fn handle_stream<S: LockService, C: StreamCall>(State(api): State<Arc<Api<
         Err(failed) => return failed.into_response(),
     };
     let headers = asked.headers.clone();
-    let begun = async { stream::begin(asked.read::<C>(&C::METHOD).await?, at, &headers).await };
+    let begun = async {
+        let at = at?;
+        stream::begin(asked.read::<C>(&C::METHOD).await?, at, &headers).await
+    };
     signed(&api.info, begun.await.into_response())
 }
 

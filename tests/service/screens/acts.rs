@@ -242,6 +242,31 @@ async fn a_get_changes_nothing() {
     assert_eq!(port.holder("nightly", &cookie).await, Some(token));
 }
 
+/// A cluster that knows its callers names its node and its id only to them, also in refusals. Without principals every
+/// answer has both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_node_is_named_to_those_that_it_knows() {
+    let (knows, open) = (Port::start(true).await, Port::start(false).await);
+    let bearer = format!("Bearer {}", super::token("ops"));
+    for (path, known, unknown) in [
+        ("/v1/status", 200, 401),
+        ("/v1/ns/Default/locks", 400, 401),
+        ("/v1/ns/%ff/locks", 400, 401),
+        ("/v1/ns/default/locks?lock=%ff", 400, 401),
+    ] {
+        let status = |answer: &super::Answer| {
+            let named = ["lockkeeper-node", "lockkeeper-cluster"].map(|name| !answer.header(name).is_empty());
+            assert_eq!(named[0], named[1], "{answer:?}");
+            (answer.status, named[0])
+        };
+        assert_eq!(status(&knows.send("GET", path, &[("Authorization", &bearer)], "").await), (known, true), "{path}");
+        assert_eq!(status(&knows.get(path).await), (unknown, false), "{path}");
+        assert_eq!(status(&open.get(path).await), (known, true), "{path}");
+    }
+    assert_eq!(knows.get("/v1/nothing").await.header("lockkeeper-node"), "");
+    assert_ne!(open.get("/v1/nothing").await.header("lockkeeper-node"), "");
+}
+
 /// Without principals in the cluster the page has no acts, also for a caller that knows their paths.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_without_principals_has_no_acts() {
