@@ -227,6 +227,21 @@ impl Hold {
         lease.into_iter().chain(self.ends.as_ref().map(|ends| ends.left(now))).min()
     }
 
+    /// Returns the newest deadlines of its lease and of its longest time, each with the log time of the entry that set
+    /// it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (LogTime, LogTime)> {
+        let of = |validity: &Validity| (validity.stamp(), validity.deadline());
+        let lease = self.lease().map(|lease| of(&lease.validity));
+        lease.into_iter().chain(self.ends.as_ref().map(of))
+    }
+
+    /// Returns the time left until the end that its request chose; `None` if it chose none.
+    #[cfg(feature = "cli")]
+    pub(crate) fn left_at_most(&self, now: Instant) -> Option<Duration> {
+        self.ends.as_ref().map(|ends| ends.left(now))
+    }
+
     /// Returns the first instant at which the hold's lease or its longest time may end.
     fn until(&self) -> Option<Instant> {
         let lease = self.lease().map(|lease| lease.validity.until());

@@ -73,6 +73,9 @@ pub const HOLD_SILENCE_PERCENT: u32 = 60;
 /// Longest delay of an event of a `hold` with which that belief is true, in percent of the TTL. Together with the
 /// silence it is less than the time for which an answered renewal proves the session.
 pub const HOLD_EVENT_LATE_PERCENT: u32 = 33;
+/// Part of the shorter one of TTL and lease that sets the pace of a `hold` with a lease, in percent. The rest is the
+/// age of the older renewal.
+pub const HOLD_LEASE_PERCENT: u32 = 66;
 /// Time after which a stream of `hold` ends, unless it names another time.
 pub const HOLD_MS_DEFAULT: u64 = 60 * 60 * 1_000;
 /// Longest time of a stream of `hold`.

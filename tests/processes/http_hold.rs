@@ -195,6 +195,44 @@ async fn another_stream_continues_a_hold() {
     one.post("hold", waits).is_problem(409, "already-open", "give_up");
 }
 
+/// The request of a hold with other fields is refused, and the stream that has the hold or its place keeps it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_with_other_fields_is_refused() {
+    let cluster = Cluster::start().await;
+    let [one, two, three] = ports(&cluster);
+    let holds = named("a", 3_000);
+    let mut waits = holds.clone();
+    waits["request"] = json!("00000000-0000-4000-8000-000000000002");
+    waits["handle"] = json!("other");
+    let mut holder = one.hold(&holds);
+    holder.until("granted");
+    let mut waiter = two.hold(&waits);
+    waiter.until("waiting");
+    let others = [
+        ("pid", json!(2)),
+        ("why", json!("other work")),
+        ("mode", json!("shared")),
+        ("lease_ms", json!(60_000)),
+        ("lock", json!("b")),
+    ];
+    for (field, value) in others {
+        for body in [&holds, &waits] {
+            let mut differs = body.clone();
+            differs[field] = value.clone();
+            three.post("hold", differs).is_problem(400, "request-reused", "give_up");
+        }
+    }
+    for stream in [&mut holder, &mut waiter] {
+        // Some events may have arrived before the refusals.
+        for _ in 0..8 {
+            assert_eq!(stream.next().expect("an event")["event"], "alive");
+        }
+    }
+    assert_eq!(one.get("locks?lock=a").body["waiters"].as_array().map(Vec::len), Some(1));
+    drop(holder);
+    waiter.until("granted");
+}
+
 /// A hold lasts while the leader is killed. A node that stops sends its holds to another node, where they keep their
 /// tokens; so does a hold whose node was killed, if its client returns in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

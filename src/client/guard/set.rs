@@ -8,6 +8,8 @@ use futures_util::future::{join_all, select_all};
 use crate::client::error::{ClientError, Lost};
 use crate::client::guard::LockGuard;
 use crate::client::hold::{HoldState, Released, RevokeRequest};
+#[cfg(feature = "cli")]
+use crate::model::LogTime;
 use crate::model::{FencingToken, LockName, SessionId};
 
 /// Guard of several locks. It keeps their session alive. Dropping it releases all of them, as a [`LockGuard`] does.
@@ -73,6 +75,20 @@ impl SetGuard {
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.guards.iter().map(LockGuard::valid_for).min().unwrap_or_default()
+    }
+
+    /// Returns the newest deadlines of the leases and longest times of its holds, each with the log time of the entry
+    /// that set it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (LogTime, LogTime)> {
+        self.guards.iter().flat_map(|guard| guard.held.hold.ends())
+    }
+
+    /// Returns the time left until the end that its request chose; `None` if it chose none.
+    #[cfg(feature = "cli")]
+    pub(crate) fn left_at_most(&self) -> Option<Duration> {
+        let left = |guard: &LockGuard| guard.held.hold.left_at_most(guard.held.session.state.clock.now());
+        self.guards.iter().filter_map(left).min()
     }
 
     /// Returns the state of the lock that is least certain to be held.

@@ -1,6 +1,7 @@
 //! Renews the lease of a hold at a third of its length.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::hold::Hold;
 use crate::client::retry::Backoff;
@@ -11,12 +12,17 @@ use crate::faults::{self, Fault};
 use crate::model::{FencingToken, Outcome, Refusal, RenewalTarget, Reply};
 use crate::service::{LockService, RenewalCall, ServiceError};
 
-/// Renews the lease of a hold each third of its length, until the hold is released or has ended.
+/// Renews the lease of a hold as often as the session is renewed in a TTL, until the hold is released or has ended. The
+/// first renewal is due this interval after the deadline was set, which for the repeated answer to an old request is
+/// long ago.
 pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>, hold: Arc<Hold>) {
-    let Some((lease_ms, interval)) = hold.lease_length() else { return };
+    let Some((lease_ms, _)) = hold.lease_length() else { return };
+    let length = Duration::from_millis(lease_ms);
+    let interval = length / session.schedule.renewals;
     let lock = session.key(&hold.name);
     let mut backoff = Backoff::new();
-    let mut due = session.clock.now().after(interval);
+    let now = session.clock.now();
+    let mut due = now.after(hold.left(now).unwrap_or(length).saturating_sub(length - interval));
     loop {
         let now = session.clock.now();
         if hold.ended(now).is_some() {

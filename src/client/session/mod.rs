@@ -89,7 +89,7 @@ impl<S: LockService> SessionBuilder<S> {
         let opened = self.send(instance, self.grace).await?;
         let validity = Validity::new(opened.answer, self.grace);
         let interval = self.grace.map_or(opened.ttl, |grace| grace.min(opened.ttl)) / RENEWALS_A_TTL as u32;
-        Ok(self.start(opened, interval, validity, None))
+        Ok(self.start(opened, (interval, RENEWALS_A_TTL as u32), validity, None))
     }
 
     /// Sends the request until it is answered.
@@ -124,11 +124,17 @@ impl<S: LockService> SessionBuilder<S> {
         Ok(Opened { session, handle, ttl: Duration::from_millis(ttl_ms), answer })
     }
 
-    /// Starts to renew the session in this interval.
-    fn start(self, opened: Opened, interval: Duration, validity: Validity, turn: Option<Turn>) -> Session<S> {
+    /// Starts to renew the session in this interval, and the leases of its holds as many times in their length.
+    fn start(
+        self,
+        opened: Opened,
+        (interval, renewals): (Duration, u32),
+        validity: Validity,
+        turn: Option<Turn>,
+    ) -> Session<S> {
         let Self { service, settings, .. } = self;
         let Opened { session, handle, ttl, .. } = opened;
-        let schedule = RenewalSchedule { begun: settings.begun, interval };
+        let schedule = RenewalSchedule { begun: settings.begun, interval, renewals };
         let (clock, namespace) = (settings.clock.clone(), settings.namespace.clone());
         let state = SessionState::new(clock, namespace, (session, handle), (ttl, schedule), validity);
         Session::start(service, settings, state, turn)

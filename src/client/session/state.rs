@@ -46,6 +46,8 @@ pub(crate) struct RenewalSchedule {
     pub(crate) begun: Instant,
     /// Time between two renewals: a third of the TTL, or of the disconnect grace if that is shorter.
     pub(crate) interval: Duration,
+    /// Renewals within a TTL, and within the lease of a hold.
+    pub(crate) renewals: u32,
 }
 
 impl RenewalSchedule {
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn sessions_renewed_within_one_step_are_next_renewed_together() {
         let (begun, interval) = (Instant::from_nanos(7_000_000_123), Duration::from_millis(3_200));
-        let schedule = RenewalSchedule { begun, interval };
+        let schedule = RenewalSchedule { begun, interval, renewals: 3 };
         let at = |ms| begun.after(Duration::from_millis(ms));
         assert_eq!(schedule.after(begun), at(3_200));
         assert_eq!([1_000, 1_042, 1_099].map(|ms| schedule.after(at(ms))), [at(4_200); 3]);

@@ -9,9 +9,12 @@ use super::state::SessionEnd;
 use super::{Opened, Session, SessionBuilder};
 use crate::client::error::ClientError;
 use crate::client::validity::{Answer, Validity};
+use crate::client::wait::query_claim;
 use crate::limits::ATTEMPTS_A_TURN_BITS;
-use crate::model::{Attach, Attachment, Command, Instance, LogTime, Outcome, Refusal};
-use crate::service::{Call, LockService, Proof};
+use crate::model::{
+    Acquire, Attach, Attachment, Claim, Command, Instance, LockKey, LogTime, Outcome, Refusal, RequestId,
+};
+use crate::service::{Call, ClaimRef, LockService, Proof};
 
 /// A session that was opened or taken over.
 pub(crate) struct TakenOver<S: LockService> {
@@ -37,18 +40,45 @@ impl<S: LockService> SessionBuilder<S> {
     /// the one after, and ends nothing. A client that another one overtakes during this call gets the refusal
     /// [`StaleAttempt`](Refusal::StaleAttempt).
     ///
+    /// `acquire` is what the client is about to request with [`acquire_in`](crate::client::acquire_in). If an earlier
+    /// client requested something else, the takeover is refused and that client keeps the session.
+    ///
     /// A session that was taken over is closed only by [`Session::close`]: if its last reference is dropped, or its
     /// deadline passes, it is left to the next client.
-    pub(crate) async fn take_over(self, takeover: Takeover) -> Result<TakenOver<S>, ClientError> {
+    pub(crate) async fn take_over(self, takeover: Takeover, acquire: &Acquire) -> Result<TakenOver<S>, ClientError> {
         let opened = self.send(takeover.instance, takeover.grace).await?;
+        self.compare(&opened, acquire).await?;
         let mut validity = Validity::new(opened.answer, None);
         let (turn, answer) = self.attach(&opened).await?;
         validity.answered(answer, self.settings.clock.now());
         let interval = opened.ttl / takeover.renewals;
-        let mut session = self.start(opened, interval, validity, Some(turn));
+        let mut session = self.start(opened, (interval, takeover.renewals), validity, Some(turn));
         // An outage does not end its requests, because the next client could still continue them.
         session.settings.request_wait = Duration::MAX;
         Ok(TakenOver { session, resumed: turn.attachment != FIRST })
+    }
+
+    /// Refuses an acquire that differs from that of the clients before. The cluster compares the two when it gets the
+    /// request again, which has no other effect; a request that it does not know yet is not sent.
+    async fn compare(&self, opened: &Opened, acquire: &Acquire) -> Result<(), ClientError> {
+        let Some(name) = acquire.locks.keys().next().cloned() else { return Ok(()) };
+        let (service, namespace) = (&self.service, self.settings.namespace.clone());
+        let request = RequestId { session: opened.session, number: FIRST_REQUEST };
+        let lock = LockKey { namespace: namespace.clone(), name };
+        let claim = ClaimRef { lock, claim: Claim::Request(request) };
+        let known = self.settings.retry().until_answered(|| query_claim(service, &claim)).await?;
+        if known.is_none() {
+            return Ok(());
+        }
+        let again = Acquire { request, answered_below: FIRST_REQUEST, ..acquire.clone() };
+        let proof = Proof::Handle { handle: opened.handle.clone(), namespace };
+        let call = Call { proof, ..Call::new(Command::Acquire(again)) };
+        let reply = self.settings.retry().until_answered(|| service.submit(call.clone())).await?;
+        match reply.outcome {
+            Outcome::Refused(refusal @ Refusal::RequestReused { .. }) => Err(refusal.into()),
+            // `acquire_in` gets this answer again, after the session's events are followed.
+            _ => Ok(()),
+        }
     }
 
     /// Attaches the session until that is answered. Returns the turn that begins.
@@ -82,6 +112,9 @@ impl<S: LockService> SessionBuilder<S> {
         }
     }
 }
+
+/// The number of the only acquire of a session that clients take over from each other.
+const FIRST_REQUEST: u64 = 1;
 
 /// The number of the first attachment of a session.
 const FIRST: Attachment = Attachment(1);

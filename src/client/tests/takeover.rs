@@ -7,7 +7,8 @@ use super::time::until;
 use crate::client::{ClientError, TakenOver, Takeover, acquire_in};
 use crate::limits::ATTEMPTS_A_TURN_BITS;
 use crate::model::{
-    Access, Acquire, Attachment, Command, Instance, LockName, Metadata, Mode, Outcome, Patience, Refusal, RequestId,
+    Access, Acquire, Attachment, Claim, Command, FencingToken, Grant, Instance, LockName, Metadata, Mode, Outcome,
+    Patience, Query, QueryResult, Refusal, RequestId, SessionId,
 };
 use crate::service::ServiceError;
 
@@ -16,7 +17,24 @@ const TTL: Duration = Duration::from_secs(10);
 
 async fn taken(fake: &Fake) -> Result<TakenOver<Fake>, ClientError> {
     let takeover = Takeover { instance: Instance(7), renewals: 5, grace: Some(SECOND) };
-    fake.client().session().ttl(TTL).take_over(takeover).await
+    fake.client().session().ttl(TTL).take_over(takeover, &acquire()).await
+}
+
+/// What each client requests.
+fn acquire() -> Acquire {
+    Acquire {
+        // The client sets the session and the number.
+        request: RequestId { session: SessionId::new(0, 1), number: 1 },
+        answered_below: 0,
+        locks: [(LockName::parse("a").expect("legal"), Access { mode: Mode::Exclusive, limit: None })]
+            .into_iter()
+            .collect(),
+        owner: None,
+        patience: Patience::For { ms: 5_000 },
+        metadata: Metadata::default(),
+        lease_ms: None,
+        extras: None,
+    }
 }
 
 /// Whether a call ends the session, or what it holds.
@@ -98,23 +116,39 @@ async fn a_wait_is_left_to_the_next_client() {
     let TakenOver { session, .. } = taken(&fake).await.expect("taken");
     let is_acquire = |asked: &Asked| matches!(asked, Asked::Submit(Command::Acquire(_)));
     fake.rule(move |asked| if is_acquire(asked) { Reaction::Silence } else { Reaction::Serve });
-    let acquire = Acquire {
-        request: RequestId { session: session.id(), number: 1 },
-        answered_below: 0,
-        locks: [(LockName::parse("a").expect("legal"), Access { mode: Mode::Exclusive, limit: None })]
-            .into_iter()
-            .collect(),
-        owner: None,
-        patience: Patience::For { ms: 5_000 },
-        metadata: Metadata::default(),
-        lease_ms: None,
-        extras: None,
-    };
-    let waiting = tokio::time::timeout(3 * TTL, acquire_in(&session, acquire, None)).await;
+    let waiting = tokio::time::timeout(3 * TTL, acquire_in(&session, acquire(), None)).await;
     assert!(waiting.is_err(), "only the cluster ends the wait");
     fake.answers(1).await;
     let withdrawn = |asked: &Asked| matches!(asked, Asked::Submit(Command::Cancel { .. }));
     assert_eq!((fake.count(is_acquire), fake.count(withdrawn), fake.count(ends)), (1, 0, 0));
+}
+
+/// A client whose acquire differs from that of the client before is refused before it attaches the session, so the
+/// client before keeps it. The same acquire takes it over.
+#[tokio::test(start_paused = true)]
+async fn another_acquire_takes_nothing_over() {
+    let fake = Fake::new();
+    let TakenOver { session, .. } = taken(&fake).await.expect("taken");
+    let granted = Outcome::Granted(Grant { token: FencingToken::new(0, 31), deadline: None, ends: None, waited_ms: 0 });
+    let claim = Claim::Request(RequestId { session: session.id(), number: 1 });
+    let compares = |answer: Outcome, known: Outcome| {
+        move |asked: &Asked| match asked {
+            Asked::Query(Query::Claim { claim: asked, .. }) if *asked == claim => {
+                Reaction::Answer(QueryResult::Claim { outcome: Some(known.clone()), recalled: vec![] })
+            }
+            Asked::Submit(Command::Acquire(_)) => Reaction::Outcome(answer.clone()),
+            _ => Reaction::Serve,
+        }
+    };
+    fake.rule(compares(Outcome::Refused(Refusal::RequestReused { claim }), granted.clone()));
+    let attaches = |asked: &Asked| attach_of(asked).is_some();
+    let before = fake.count(attaches);
+    let refused = taken(&fake).await.err();
+    assert!(matches!(refused, Some(ClientError::Refused(Refusal::RequestReused { .. }))), "{refused:?}");
+    assert_eq!((fake.count(attaches), fake.count(ends), session.is_superseded()), (before, 0, false));
+    fake.rule(compares(granted.clone(), granted));
+    taken(&fake).await.expect("the same request");
+    assert_eq!(fake.count(attaches), before + 1);
 }
 
 /// The break of a stream is reported with the attachment of the turn, after the pause, and the holds are not released.

@@ -1,8 +1,8 @@
 //! The task of a `hold`: it takes over the session, acquires the locks, and reports what happens to them.
 //!
 //! The session passes from stream to stream, so a stream that breaks leaves it open. The client believes in its hold
-//! because of the events, so an event from which it counts is sent only while the session is proven for longer than
-//! the silence that the client tolerates.
+//! because of the events, so an event from which it counts is sent only while the session and the hold are proven for
+//! longer than the silence that the client tolerates.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,12 +15,14 @@ use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
 use super::acquire::GrantedMember;
 use super::call::At;
 use super::fields::Ends;
+use super::hold_departure::{Departure, gets_nothing};
 use super::hold_events::{HoldAlive, HoldAsked, HoldEnd, HoldEnding, HoldEvent, HoldGranted, HoldMove, HoldWaiting};
+use super::hold_pace::Pace;
 use super::problem::Failed;
 use super::stream::{Events, Sent, sent};
 use crate::client::{Client, ClientError, RevokeRequest, Session, SetGuard, TakenOver, Takeover, acquire_in};
 use crate::limits;
-use crate::model::{Acquire, EndReason, Handle, Instance, LockName, LogTime, Place, Query, Reason};
+use crate::model::{Acquire, EndReason, Handle, Instance, LockName, LogTime, Place, Query};
 use crate::service::{LockService, ServiceError};
 use crate::shapes::{Holder, milliseconds};
 
@@ -44,7 +46,13 @@ pub(super) struct Hold<S> {
     at: At<S>,
     request: String,
     grace: Option<Duration>,
+    /// Length of the hold's own lease.
+    lease: Option<Duration>,
     is_set: bool,
+    pace: Pace,
+    /// When to send the next event of a hold that may end before its session. Other events follow the session's
+    /// renewals.
+    beat: Option<TokioInstant>,
     sender: mpsc::Sender<Sent<HoldEvent>>,
     /// Takes the error of a request that is refused; `None` once an event was sent.
     refusal: Option<oneshot::Sender<Failed>>,
@@ -59,37 +67,9 @@ enum Step {
     Stopping,
     SessionEnded(ClientError),
     Renewed,
+    Beat,
     Ending,
     Over,
-}
-
-/// Why the stream ends.
-enum Departure {
-    /// The client is gone, or takes no events.
-    Broken,
-    /// The node stops.
-    Stopping,
-    /// Another stream has the session.
-    Moved,
-    /// The longest time of the stream is over.
-    Over,
-    /// The request was not granted.
-    Refused(ClientError),
-    /// The session or one of the holds has ended.
-    Ended { lock: Option<LockName>, reason: Option<EndReason>, why: Option<Reason> },
-}
-
-impl Departure {
-    /// The departure after an error of a request or of the session.
-    fn after<S: LockService>(error: ClientError, session: &Session<S>) -> Self {
-        if session.is_superseded() {
-            return Self::Moved;
-        }
-        if let ClientError::SessionLost { reason, why, .. } = error {
-            return Self::Ended { lock: None, reason, why };
-        }
-        Self::Refused(error)
-    }
 }
 
 impl<S: LockService> Hold<S> {
@@ -101,9 +81,20 @@ impl<S: LockService> Hold<S> {
         let over = TokioInstant::now() + terms.max;
         let ending = over - Duration::from_millis(limits::HOLD_ENDING_MS).min(terms.max / 2);
         let tasks = at.api.tasks.clone();
-        let (request, grace, is_set) = (terms.request.clone(), terms.grace, terms.is_set);
-        let refusal = Some(refusal);
-        tasks.run(Self { at, request, grace, is_set, sender, refusal, ending: Some(ending), over }.run(terms));
+        let hold = Self {
+            at,
+            request: terms.request.clone(),
+            grace: terms.grace,
+            lease: terms.acquire.lease_ms.map(Duration::from_millis),
+            is_set: terms.is_set,
+            pace: Pace::of_session(terms.ttl),
+            beat: None,
+            sender,
+            refusal: Some(refusal),
+            ending: Some(ending),
+            over,
+        };
+        tasks.run(hold.run(terms));
         (events, refused)
     }
 
@@ -118,6 +109,8 @@ impl<S: LockService> Hold<S> {
             Ok(taken) => taken,
             Err(failed) => return self.refuse(failed),
         };
+        // A session that was taken over keeps its TTL.
+        self.pace = Pace::of_session(session.ttl());
         let departure = match self.acquire(&session, terms.acquire).await {
             Ok(guards) => self.held(&session, guards, resumed).await,
             Err(departure) => departure,
@@ -131,7 +124,7 @@ impl<S: LockService> Hold<S> {
         let client = client.metadata(terms.acquire.metadata.clone());
         let (instance, renewals, grace) = (terms.instance, limits::HOLD_RENEWALS_A_TTL, terms.grace);
         let session = client.session().handle(terms.handle.clone()).ttl(terms.ttl);
-        let taken = session.take_over(Takeover { instance, renewals, grace }).await;
+        let taken = session.take_over(Takeover { instance, renewals, grace }, &terms.acquire).await;
         taken.map_err(|error| Failed::of_client(error, &self.at.namespace, LogTime(0)))
     }
 
@@ -148,10 +141,10 @@ impl<S: LockService> Hold<S> {
                 Ok(()) = queue.changed() => None,
             };
             let departure = match step {
-                Some(step) => self.take(step, session).await,
+                Some(step) => self.take(step, session, None).await,
                 None => {
                     let place = queue.borrow_and_update().clone();
-                    self.waiting(place, session).await
+                    self.waiting(place).await
                 }
             };
             if let Some(departure) = departure {
@@ -162,29 +155,33 @@ impl<S: LockService> Hold<S> {
         }
     }
 
-    /// Reports the grant once the session is proven for long enough, and then what happens to the holds.
+    /// Reports the grant once the session and the holds are proven for long enough, and then what happens to the holds.
     async fn held(&mut self, session: &Session<S>, guards: SetGuard, resumed: bool) -> Departure {
-        if !is_fresh(session) {
+        self.follow(session, &guards);
+        if !self.is_proven(session, Some(&guards)) {
             session.renew();
         }
         let mut reported = false;
         loop {
-            let departure = if !reported && is_fresh(session) {
+            if !reported {
+                self.follow(session, &guards);
+            }
+            let departure = if !reported && self.is_proven(session, Some(&guards)) {
                 reported = true;
-                self.send(self.granted(session, &guards, resumed), session).await
+                self.send(self.granted(session, &guards, resumed)).await
             } else {
                 tokio::select! {
                     biased;
                     step = self.step(session) => {
-                        let waits = matches!(step, Step::Renewed) && !reported;
-                        if waits { None } else { self.take(step, session).await }
+                        let waits = matches!(step, Step::Renewed | Step::Beat) && !reported;
+                        if waits { None } else { self.take(step, session, Some(&guards)).await }
                     }
                     lost = guards.lost() => {
                         Some(Departure::Ended { lock: Some(lost.lock), reason: lost.reason, why: lost.why })
                     }
                     (lock, RevokeRequest { by, why }) = guards.revoke_requested(), if reported => {
                         let (lock, by, why) = (lock.to_string(), by.to_string(), why.as_str().to_owned());
-                        self.send(HoldEvent::Asked(HoldAsked { lock, by, why }), session).await
+                        self.send(HoldEvent::Asked(HoldAsked { lock, by, why })).await
                     }
                 }
             };
@@ -194,6 +191,20 @@ impl<S: LockService> Hold<S> {
                 return departure;
             }
         }
+    }
+
+    /// Sets the pace of the events by the ends of the holds.
+    fn follow(&mut self, session: &Session<S>, guards: &SetGuard) {
+        let fixed = guards.left_at_most();
+        self.pace = Pace::of_hold(session.ttl(), self.lease, fixed);
+        let has_end = self.lease.is_some() || fixed.is_some();
+        self.beat = has_end.then(|| TokioInstant::now() + self.pace.beat());
+    }
+
+    /// Whether the session and the holds are proven for as long as a client believes in them because of an event sent
+    /// now.
+    fn is_proven(&self, session: &Session<S>, guards: Option<&SetGuard>) -> bool {
+        self.pace.belief() < guards.map_or_else(|| session.valid_for(), SetGuard::valid_for)
     }
 
     async fn step(&self, session: &Session<S>) -> Step {
@@ -207,13 +218,17 @@ impl<S: LockService> Hold<S> {
             () = self.sender.closed() => Step::Gone,
             _ = self.at.stopped() => Step::Stopping,
             () = session.renewed() => Step::Renewed,
+            () = due(self.beat) => Step::Beat,
             () = due(self.ending) => Step::Ending,
             () = sleep_until(self.over) => Step::Over,
         }
     }
 
     /// Reports a step. Returns the reason if the stream ends.
-    async fn take(&mut self, step: Step, session: &Session<S>) -> Option<Departure> {
+    async fn take(&mut self, step: Step, session: &Session<S>, guards: Option<&SetGuard>) -> Option<Departure> {
+        if matches!(step, Step::Beat) {
+            self.beat = Some(TokioInstant::now() + self.pace.beat());
+        }
         match step {
             Step::Gone => Some(Departure::Broken),
             Step::Stopping => Some(Departure::Stopping),
@@ -222,28 +237,28 @@ impl<S: LockService> Hold<S> {
             Step::Ending => {
                 self.ending = None;
                 let in_ms = milliseconds(self.over.saturating_duration_since(TokioInstant::now()));
-                self.send(HoldEvent::Ending(HoldEnding { in_ms }), session).await
+                self.send(HoldEvent::Ending(HoldEnding { in_ms })).await
             }
             // Before the first event the caller is not known to wait.
-            Step::Renewed if self.refusal.is_some() => None,
+            Step::Renewed | Step::Beat if self.refusal.is_some() => None,
             // An answer that took long proves too little.
-            Step::Renewed if !is_fresh(session) => None,
-            Step::Renewed => self.send(HoldEvent::Alive(HoldAlive { ends: ends(session) }), session).await,
+            Step::Renewed | Step::Beat if !self.is_proven(session, guards) => None,
+            Step::Renewed | Step::Beat => self.send(HoldEvent::Alive(HoldAlive { ends: ends(session, guards) })).await,
         }
     }
 
     /// Sends an event. Returns the reason if the client does not take it.
-    async fn send(&mut self, event: HoldEvent, session: &Session<S>) -> Option<Departure> {
-        let taken = sent(&self.sender, Ok(event), silence(session.ttl())).await;
+    async fn send(&mut self, event: HoldEvent) -> Option<Departure> {
+        let taken = sent(&self.sender, Ok(event), self.pace.silence()).await;
         self.refusal = None;
         (!taken).then_some(Departure::Broken)
     }
 
-    async fn waiting(&mut self, place: Option<Place>, session: &Session<S>) -> Option<Departure> {
+    async fn waiting(&mut self, place: Option<Place>) -> Option<Departure> {
         let Place { place, held_by, .. } = place?;
         let now = self.now().await;
         let held_by = held_by.as_deref().map(|holder| Holder::new(holder, now));
-        self.send(HoldEvent::Waiting(HoldWaiting { place, held_by }), session).await
+        self.send(HoldEvent::Waiting(HoldWaiting { place, held_by })).await
     }
 
     /// Returns the log time of this node.
@@ -262,9 +277,9 @@ impl<S: LockService> Hold<S> {
             request: self.request.clone(),
             handle: session.handle().reveal().to_owned(),
             resumed,
-            beat_ms: milliseconds(session.ttl() / limits::HOLD_RENEWALS_A_TTL),
-            silence_ms: milliseconds(silence(session.ttl())),
-            ends: ends(session),
+            beat_ms: milliseconds(self.pace.beat()),
+            silence_ms: milliseconds(self.pace.silence()),
+            ends: ends(session, Some(guards)),
         }))
     }
 
@@ -275,7 +290,7 @@ impl<S: LockService> Hold<S> {
             Departure::Broken if self.grace.is_some() => {
                 // The kernel reports that a client is cut off when it has been silent for this long.
                 let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
-                session.leave_broken(belief(session.ttl()).saturating_sub(noticed));
+                session.leave_broken(self.pace.belief().saturating_sub(noticed));
             }
             // The last event may never arrive, so the client may believe in what it held for almost a TTL. This is also
             // why the other locks of a set that lost one are not released.
@@ -298,9 +313,9 @@ impl<S: LockService> Hold<S> {
             Departure::Over => HoldEvent::Released(HoldEnd::because("max_ms")),
             Departure::Refused(error) => {
                 let reason = error.word().row().text;
-                // If the cluster has decided the request, a stream that continues it gets the same answer. Then nothing
-                // is held, so the session is of no use. Its task closes it.
-                if !matches!(error, ClientError::Service(_)) {
+                // Then nothing is held, and a stream that continues the request gets the same answer, so the session is
+                // of no use. Its task closes it.
+                if gets_nothing(&error) {
                     drop(session.clone().close().now_or_never());
                 }
                 if self.refusal.is_some() {
@@ -324,7 +339,7 @@ impl<S: LockService> Hold<S> {
                 if reason == Some(EndReason::Released) { HoldEvent::Released(end) } else { HoldEvent::Lost(end) }
             }
         };
-        self.send(last, &session).await;
+        self.send(last).await;
     }
 
     fn refuse(self, failed: Failed) {
@@ -345,23 +360,12 @@ impl<S: LockService> Hold<S> {
     }
 }
 
-/// Returns the time without an event after which the client does not believe in its hold.
-fn silence(ttl: Duration) -> Duration {
-    ttl * limits::HOLD_SILENCE_PERCENT / 100
-}
-
-/// Returns the longest time after an event was sent for which its client believes in the hold because of it.
-fn belief(ttl: Duration) -> Duration {
-    silence(ttl) + ttl * limits::HOLD_EVENT_LATE_PERCENT / 100
-}
-
-/// Whether the session is proven for as long as a client believes in its hold because of an event sent now.
-fn is_fresh<S: LockService>(session: &Session<S>) -> bool {
-    belief(session.ttl()) < session.valid_for()
-}
-
-fn ends<S: LockService>(session: &Session<S>) -> Ends {
-    let (stamp, deadline) = session.ends();
+/// Returns the earliest deadline of the session and the holds. It counts from the newest of the entries that set them,
+/// because log time has reached that one.
+fn ends<S: LockService>(session: &Session<S>, guards: Option<&SetGuard>) -> Ends {
+    let ends = guards.into_iter().flat_map(SetGuard::ends);
+    let (stamp, deadline) =
+        ends.fold(session.ends(), |(stamp, deadline), (newer, earlier)| (stamp.max(newer), deadline.min(earlier)));
     Ends::new(stamp, deadline)
 }
 

@@ -49,7 +49,7 @@ pub(super) struct HoldBody {
     on_close: Option<OnClose>,
     /// Longest wait in the queue. Default `max_ms`; 0 does not wait.
     wait_ms: Option<u64>,
-    /// How long the hold lasts unless it is renewed, which the node does.
+    /// How long the hold lasts unless it is renewed, which the node does. It shortens `silence_ms`.
     lease_ms: Option<u64>,
     /// The line of execution within the session.
     owner: Option<String>,
@@ -67,7 +67,7 @@ pub(super) struct HoldBody {
     wait_in_cycles: Option<bool>,
     /// Minimum time between two grants.
     at_least_ms: Option<u64>,
-    /// The hold ends this long after its grant.
+    /// The hold ends this long after its grant. The client stops believing in it a little earlier.
     at_most_ms: Option<u64>,
     /// Name of the client, for display.
     who: Option<String>,

@@ -53,7 +53,7 @@ pub(super) struct HoldGranted {
     pub(super) handle: String,
     /// Whether an earlier stream had this hold or its place in the queue.
     pub(super) resumed: bool,
-    /// Time between two renewals.
+    /// Time between two events `alive`.
     pub(super) beat_ms: u64,
     /// Time without `granted` or `alive` after which the client no longer believes that it holds the lock.
     pub(super) silence_ms: u64,
@@ -61,7 +61,7 @@ pub(super) struct HoldGranted {
     pub(super) ends: Ends,
 }
 
-/// The end of a `hold` if no later renewal is answered.
+/// The earliest end of a `hold` if no later renewal is answered.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct HoldAlive {
     #[serde(flatten)]

@@ -21,7 +21,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn begin(fake: &Fake) -> Self {
+    fn begin(fake: &Fake, body: Value) -> Self {
         let info = ServerInfo {
             cluster: "harbour".to_owned(),
             cluster_id: watch::channel(Some(1)).1,
@@ -34,7 +34,7 @@ impl Stream {
         let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);
         Arc::get_mut(&mut api).expect("no other owner").clock = fake.clock.clone();
         let at = At { api, service: fake.clone(), namespace: Namespace::default(), session: None, last_event: None };
-        let body: AcquireBody = serde_json::from_value(json!({"lock": "a"})).expect("fields");
+        let body: AcquireBody = serde_json::from_value(body).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
         let terms = Terms {
             request: "7f1e0c3a-52d4-4b0e-9a55-0b3a3f6b9d11".to_owned(),
@@ -49,10 +49,15 @@ impl Stream {
         Self { events: Hold::begin(at, terms).0, _stop: stop }
     }
 
+    /// Returns the next event, if there is one within three TTLs.
+    async fn event(&mut self) -> Option<HoldEvent> {
+        let event = timeout(3 * TTL, self.events.recv()).await.ok()?;
+        Some(event.expect("the stream lasts").expect("no error"))
+    }
+
     /// Returns the name of the next event, if there is one within three TTLs.
     async fn next(&mut self) -> Option<&'static str> {
-        let event = timeout(3 * TTL, self.events.recv()).await.ok()?;
-        Some(event.expect("the stream lasts").expect("no error").word())
+        self.event().await.map(|event| event.word())
     }
 }
 
@@ -64,11 +69,11 @@ const IN_TIME: Duration = Duration::from_millis(500);
 #[tokio::test(start_paused = true)]
 async fn an_event_follows_only_a_renewal_in_time() {
     let fake = Fake::new();
-    let late = TTL - belief(TTL) + Duration::from_millis(1);
+    let late = TTL - Pace::of_session(TTL).belief() + Duration::from_millis(1);
     assert!(IN_TIME < late && late < TTL / limits::HOLD_RENEWALS_A_TTL);
     fake.acquire_takes(late);
     fake.renewal_takes(late);
-    let mut stream = Stream::begin(&fake);
+    let mut stream = Stream::begin(&fake, json!({"lock": "a"}));
     assert_eq!(stream.next().await, None, "granted, but the session is not proven for long enough");
     fake.renewal_takes(IN_TIME);
     assert_eq!((stream.next().await, stream.next().await), (Some("granted"), Some("alive")));
@@ -79,4 +84,54 @@ async fn an_event_follows_only_a_renewal_in_time() {
     assert_eq!(stream.next().await, None, "no answer is in time");
     fake.renewal_takes(IN_TIME);
     assert_eq!(stream.next().await, Some("alive"));
+}
+
+/// What the client of a hold learns from its events. `lost_after` of them, all renewals are lost.
+struct Believed {
+    granted: Value,
+    /// How many events followed the grant before the hold was lost.
+    alive: usize,
+    last: Value,
+}
+
+/// Follows a hold that may end before its session. Checks after each event that the client stops believing in the hold
+/// before another client can be granted the lock, even if the event is the last one and late.
+async fn believed(body: Value, lost_after: usize) -> Believed {
+    let fake = Fake::new();
+    fake.renewal_takes(Duration::from_millis(20));
+    let mut stream = Stream::begin(&fake, body);
+    let json = |event: HoldEvent| serde_json::to_value(event).expect("JSON");
+    let granted = json(stream.event().await.expect("a grant"));
+    let silence = Duration::from_millis(granted["silence_ms"].as_u64().expect("a time"));
+    let mut alive = 0;
+    let mut event = granted.clone();
+    while event["event"] != "lost" {
+        assert!(silence + silence / 2 < fake.left(), "{event}: believed for {silence:?} of {:?}", fake.left());
+        assert!(event["remaining_ms"].as_u64() <= Some(TTL.as_millis() as u64 / 10), "{event}");
+        if alive == lost_after {
+            fake.lose_renewals();
+        }
+        event = json(stream.event().await.expect("the hold is lost"));
+        alive += 1;
+    }
+    Believed { granted, alive: alive - 1, last: event }
+}
+
+/// A client does not believe in a hold for longer than its lease, which is shorter than the TTL. It has events as long
+/// as the lease is renewed.
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_ends_the_belief() {
+    let Believed { granted, alive, last } = believed(json!({"lock": "a", "lease_ms": 1_000}), 40).await;
+    assert_eq!([&granted["silence_ms"], &granted["beat_ms"]], [&json!(396), &json!(132)]);
+    assert!(40 < alive, "{alive} events");
+    assert_eq!([&last["lock"], &last["reason"]], [&json!("a"), &json!("deadline")]);
+}
+
+/// A client does not believe in a hold for longer than the longest time that its request chose.
+#[tokio::test(start_paused = true)]
+async fn a_longest_time_ends_the_belief() {
+    let Believed { granted, alive, last } = believed(json!({"lock": "a", "at_most_ms": 1_000}), usize::MAX).await;
+    assert!(granted["silence_ms"].as_u64() < Some(300), "{granted}");
+    assert!(3 < alive, "{alive} events");
+    assert_eq!([&last["lock"], &last["reason"]], [&json!("a"), &json!("time over")]);
 }

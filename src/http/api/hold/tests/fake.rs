@@ -7,8 +7,8 @@ use tokio::time::{Instant as TokioInstant, sleep};
 
 use crate::clock::{Clock, Instant};
 use crate::model::{
-    Attachment, Command, FencingToken, Grant, LogTime, Outcome, Query, QueryReply, QueryResult, Reply, SessionId,
-    Totals, WallTime,
+    Acquire, Attachment, Command, FencingToken, Grant, LogTime, Outcome, Query, QueryReply, QueryResult, RenewalTarget,
+    Reply, SessionId, Totals, WallTime,
 };
 use crate::service::{
     Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServiceError,
@@ -48,6 +48,10 @@ struct Inner {
     index: u64,
     acquire_takes: Duration,
     renewal_takes: Duration,
+    /// Whether renewals are lost from now on.
+    silent: bool,
+    /// When the last grant or its lease ends.
+    ends: Option<LogTime>,
     /// Keep the subscriptions.
     subscribers: Vec<EventSender>,
 }
@@ -65,6 +69,34 @@ impl Fake {
     /// Sets how long the answer to a renewal takes from now on.
     pub(super) fn renewal_takes(&self, takes: Duration) {
         self.with(|inner| inner.renewal_takes = takes);
+    }
+
+    /// Loses all renewals from now on.
+    pub(super) fn lose_renewals(&self) {
+        self.with(|inner| inner.silent = true);
+    }
+
+    /// Returns the time until another client could be granted the lock.
+    pub(super) fn left(&self) -> Duration {
+        let ends = self.with(|inner| inner.ends).expect("the grant has an end");
+        Duration::from_millis(ends.ms_since(self.stamp()))
+    }
+
+    /// Returns the grant of an acquire.
+    fn grant(&self, acquire: &Acquire) -> Grant {
+        let after = |ms| self.stamp().after_ms(ms);
+        let deadline = acquire.lease_ms.map(after);
+        let ends = acquire.extras.as_ref().and_then(|extras| extras.at_most_ms).map(after);
+        self.with(|inner| inner.ends = deadline.into_iter().chain(ends).min());
+        Grant { token: FencingToken::new(0, 31), deadline, ends, waited_ms: 0 }
+    }
+
+    /// Returns the deadline that a renewal sets.
+    fn renewed(&self, target: &RenewalTarget) -> LogTime {
+        let RenewalTarget::Hold { lease_ms, .. } = target else { return self.deadline() };
+        let deadline = self.stamp().after_ms(*lease_ms);
+        self.with(|inner| inner.ends = Some(deadline));
+        deadline
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
@@ -104,17 +136,20 @@ impl LockService for Fake {
         if let Command::Attach(_) = &call.command {
             return Ok(self.reply(Outcome::Attached { attachment: Attachment(1), deadline: self.deadline() }));
         }
-        if let Command::Acquire(_) = &call.command {
+        if let Command::Acquire(acquire) = &call.command {
             sleep(self.with(|inner| inner.acquire_takes)).await;
-            let token = FencingToken::new(0, 31);
-            return Ok(self.reply(Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 })));
+            return Ok(self.reply(Outcome::Granted(self.grant(acquire))));
         }
         Ok(self.reply(Outcome::Done))
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        if self.with(|inner| inner.silent) {
+            std::future::pending::<()>().await;
+        }
         let renewed = |renewal: RenewalCall| {
-            self.reply(Outcome::Renewed { deadline: self.deadline(), attempt: renewal.attempt, token: None })
+            let deadline = self.renewed(&renewal.target);
+            self.reply(Outcome::Renewed { deadline, attempt: renewal.attempt, token: None })
         };
         let replies = renewals.into_iter().map(renewed).collect();
         sleep(self.with(|inner| inner.renewal_takes)).await;
@@ -125,8 +160,12 @@ impl LockService for Fake {
         std::future::pending().await
     }
 
-    async fn query(&self, _: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
-        Ok(QueryReply { index: 1, now: self.stamp(), answer: QueryResult::Totals(Totals::default()) })
+    async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
+        let answer = match query {
+            Query::Claim { .. } => QueryResult::Claim { outcome: None, recalled: vec![] },
+            _ => QueryResult::Totals(Totals::default()),
+        };
+        Ok(QueryReply { index: 1, now: self.stamp(), answer })
     }
 
     async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
