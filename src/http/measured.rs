@@ -12,11 +12,13 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tokio::time::Instant as TokioInstant;
 
+use super::api::RefusedByPort;
 use crate::limits;
-use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, OpenStream};
+use crate::service::REFUSALS;
+use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, OpenStream, Series};
 
 /// The metrics of the port.
-pub(super) static NAMES: CallNames = CallNames {
+static NAMES: CallNames = CallNames {
     requests: ["lockkeeper_http_requests_total", "Answered HTTP requests, by route and status"],
     call: "route",
     duration: [
@@ -32,8 +34,22 @@ const WAITS: [&str; 3] = ["/acquire", "/wait", "/hold"];
 /// Routes of `POST` whose requests change nothing, by their ends.
 const READS: [&str; 1] = ["/check"];
 
-/// Counts a request and its time.
-pub(super) async fn measured(State(calls): State<Arc<CallMetrics>>, request: Request, next: Next) -> Response {
+/// The metrics of the port of one node.
+pub(super) struct Measures {
+    calls: CallMetrics,
+    series: Series,
+}
+
+impl Measures {
+    /// Creates the metrics of the port of this node.
+    pub(super) fn new(node: u64) -> Self {
+        Self { calls: CallMetrics::new(node, &NAMES), series: Series::new(node) }
+    }
+}
+
+/// Counts a request and its time, and the word with which the port itself refused it.
+pub(super) async fn measured(State(measures): State<Arc<Measures>>, request: Request, next: Next) -> Response {
+    let Measures { calls, series } = &*measures;
     let begun = TokioInstant::now();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or(OTHER, |path| path.as_str());
@@ -41,6 +57,10 @@ pub(super) async fn measured(State(calls): State<Arc<CallMetrics>>, request: Req
     let answer = next.run(request).await;
     calls.answered(route, answer.status().as_u16());
     calls.took(kind, begun.elapsed());
+    if let Some(RefusedByPort(word)) = answer.extensions().get() {
+        let [name, help] = REFUSALS;
+        series.counter(name, help, &[("word", word.row().text)]).increment(1);
+    }
     if !sends_events(answer.headers()) {
         return answer;
     }

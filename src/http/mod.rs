@@ -43,7 +43,6 @@ use crate::model::Query;
 use crate::net::{self, Accepted, ConnectionInfo, PortTls, arrivals, secured};
 use crate::rpc::Tasks;
 use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
-use crate::telemetry::CallMetrics;
 
 #[derive(Clone)]
 struct Port<S> {
@@ -76,7 +75,7 @@ pub async fn serve<S: LockService>(
     hosts: Hosts,
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    let (tasks, measures) = (Tasks::default(), Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
+    let (tasks, measures) = (Tasks::default(), Arc::new(measured::Measures::new(info.node)));
     let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
     let (connections, signer) = (info.connections, (service.clone(), info.clone()));
     let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());

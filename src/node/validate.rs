@@ -141,9 +141,7 @@ fn permits(Access { mode, limit }: Access) -> Result<(), ServiceError> {
 fn wait(patience: Patience) -> Result<(), ServiceError> {
     match patience {
         Patience::For { ms } if limits::PATIENCE_MS_MAX < ms => {
-            let bound =
-                format!("at most {} ms; leave it out to wait as long as the session lives", limits::PATIENCE_MS_MAX);
-            Err(Invalid::new("wait", bound, ms).into())
+            Err(Invalid::new("wait", format!("at most {} ms, a week", limits::PATIENCE_MS_MAX), ms).into())
         }
         Patience::For { .. } | Patience::Try | Patience::Session => Ok(()),
     }

@@ -99,13 +99,15 @@ pub(crate) struct CancelOnDrop<S: LockService> {
     pub(crate) service: S,
     pub(crate) tasks: Tasks,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The cancel, and the permit of the wait; `None` after the call has its answer.
-    pub(crate) open: Option<(Call, OwnedSemaphorePermit)>,
+    /// The cancel; `None` if the claim stays, because the call has its answer or its caller can repeat it.
+    pub(crate) open: Option<Call>,
+    /// The place of the call among those in progress, which it has until its claim is withdrawn or it ends.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<S: LockService> Drop for CancelOnDrop<S> {
     fn drop(&mut self) {
-        let Some((cancel, permit)) = self.open.take() else { return };
+        let (Some(cancel), permit) = (self.open.take(), self.permit.take()) else { return };
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }

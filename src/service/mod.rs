@@ -30,6 +30,7 @@ pub use call::{Call, ClaimRef, Freshness, Proof, RenewalCall, Scope, Source, Sub
 pub use caller::who_calls;
 pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
+pub(crate) use error_table::REFUSALS;
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
 pub use events::{EventSender, Events};
 pub use member_change::MemberChange;

@@ -355,6 +355,7 @@ async fn wrong_requests_get_exact_statuses() {
         (json!({"lock": "a", "session": "1", "handle": "h", "since_ms": 1}), "since_ms"),
         (json!({"lock": "a", "session": "x", "handle": "h"}), "session"),
         (json!({"lock": "a", "locks": [], "session": "1", "handle": "h"}), "lock"),
+        (json!({"locks": [], "session": "1", "handle": "h"}), "locks"),
     ] {
         let answer = port.post("acquire", asked.clone());
         answer.is_problem(400, "invalid", "give_up");

@@ -187,7 +187,13 @@ async fn what_happens_is_counted() {
         let refused = all.one("lockkeeper_refusals_total", &[("word", "not-acquired")]);
         assert_eq!(0.0 < refused, node == 1, "node {node} refused {refused}");
     }
-    let own = samples(&cluster, 1);
+    let invalid = || samples(&cluster, 1).one("lockkeeper_refusals_total", &[("word", "invalid")]);
+    let (before, own) = (invalid(), samples(&cluster, 1));
+    // The port refuses the first of these, and the service the second one.
+    for body in [json!({"lock": ""}), json!({"lock": "c", "lease_ms": 1_000, "wait_ms": u64::MAX})] {
+        assert_eq!(at("ci", "acquire", body).status, 400);
+    }
+    assert_eq!(invalid() - before, 2.0, "each is counted once");
     let route = ("route", "/v1/ns/{namespace}/acquire");
     let requests = |code| own.one("lockkeeper_http_requests_total", &[route, ("code", code)]);
     assert_eq!((requests("200"), requests("409")), (3.0, 1.0));

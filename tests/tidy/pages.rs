@@ -120,7 +120,7 @@ fn every_metric_is_documented() {
     let is_name = |name: &&str| name.split('_').count() > 1 && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let in_code: BTreeSet<String> = sources("src")
         .iter()
-        .filter(|source| ["node", "net", "http", "rpc"].contains(&source.module.as_str()))
+        .filter(|source| ["node", "net", "http", "rpc", "service"].contains(&source.module.as_str()))
         .flat_map(|source| source.text.split(begin).skip(1).map(ToOwned::to_owned).collect::<Vec<_>>())
         .filter_map(|rest| rest.split('"').next().map(|name| format!("lockkeeper_{name}")))
         .filter(|name| is_name(&name.as_str()))

@@ -200,7 +200,7 @@ impl AcquireBody {
         absent(form, "mode", self.mode.as_ref())?;
         absent(form, "permits", self.permits.as_ref())?;
         absent(form, "limit", self.limit.as_ref())?;
-        if limits::LOCKS_A_SET_MAX < members.len() {
+        if members.is_empty() || limits::LOCKS_A_SET_MAX < members.len() {
             return Err(Invalid::new("locks", format!("1 to {} in one set", limits::LOCKS_A_SET_MAX), members.len()));
         }
         for (at, Object(MemberOfSet { lock, mode, permits, limit })) in members.iter().enumerate() {

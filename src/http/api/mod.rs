@@ -45,7 +45,7 @@ use self::hold_body::HoldBody;
 use self::holds::{RefreshBody, ReleaseBody, WithdrawBody};
 use self::openapi::Description;
 use self::operators::{AskBody, BreakBody, HandOverBody, SemaphoreBody};
-pub(super) use self::problem::Failed;
+pub(super) use self::problem::{Failed, RefusedByPort};
 use self::reads::{CheckBody, ExplainQuery, HistoryQuery, LeaderQuery, LocksQuery, WaitBody};
 use self::session_events::SessionEventsQuery;
 use self::sessions::{CloseBody, EndBody, OpenBody, RenewBody, SessionQuery, SessionsQuery};

@@ -23,9 +23,6 @@ pub(in crate::http) enum Failed {
 
 impl From<ServiceError> for Failed {
     fn from(error: ServiceError) -> Self {
-        if let ServiceError::Invalid(invalid) = error {
-            return invalid.into();
-        }
         Failed::Service(Box::new(error), LogTime(0))
     }
 }
@@ -51,7 +48,7 @@ impl Failed {
             }
             ClientError::HoldEnded { lock, reason } => Self::Lost { lock: lock.to_string(), reason },
             ClientError::Service(error) => error.into(),
-            ClientError::Invalid(invalid) => invalid.into(),
+            ClientError::Invalid(invalid) => ServiceError::Invalid(invalid).into(),
         }
     }
 
@@ -215,7 +212,14 @@ fn detail(error: &ServiceError) -> String {
     if let ServiceError::Refused(Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }) = error {
         return format!("session {session} is not open: it has expired, or never existed");
     }
+    if let ServiceError::Invalid(invalid) = error {
+        return detail_of_value(invalid);
+    }
     error.to_string()
+}
+
+fn detail_of_value(Invalid { field, bound, value }: &Invalid) -> String {
+    format!("{}: {bound}, got {value}", field_of_request(field))
 }
 
 impl Problem {
@@ -240,8 +244,7 @@ impl Problem {
                 Self { leader, ..Self::new(error.word(), detail(error), More::of(error, *now)) }
             }
             Failed::Malformed(status, invalid) => {
-                let Invalid { field, bound, value } = invalid;
-                let detail = format!("{}: {bound}, got {value}", field_of_request(field));
+                let detail = detail_of_value(invalid);
                 Self { status: status.as_u16(), ..Self::new(ErrorCode::Invalid, detail, More::of_value(invalid)) }
             }
             Failed::Lost { lock, reason } => {
@@ -274,6 +277,10 @@ impl Ended {
     }
 }
 
+/// Marks the answer of a request that the port refused itself, with its word. The node counts what its service refuses.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::http) struct RefusedByPort(pub(in crate::http) ErrorCode);
+
 /// The media type of problem details.
 pub(super) const PROBLEM: &str = "application/problem+json";
 
@@ -286,6 +293,9 @@ impl IntoResponse for Failed {
         let mut answer = (status, [(header::CONTENT_TYPE, PROBLEM)], body).into_response();
         if status == StatusCode::UNAUTHORIZED {
             answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Failed::Malformed(..) = self {
+            answer.extensions_mut().insert(RefusedByPort(ErrorCode::Invalid));
         }
         if let Some(pause_ms) = pause_ms {
             answer.headers_mut().insert(header::RETRY_AFTER, pause_ms.div_ceil(1_000).into());

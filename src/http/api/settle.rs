@@ -99,7 +99,8 @@ impl<S: LockService> At<S> {
         let _poll = poll.map(|_| self.api.polls.try_acquire().map_err(overloaded)).transpose()?;
         let api = &self.api;
         let (service, tasks, clock) = (self.service.clone(), api.tasks.clone(), Arc::clone(&api.clock));
-        let mut guard = CancelOnDrop { service, tasks, clock, open: (!named).then_some((cancel, permit)) };
+        let open = (!named).then_some(cancel);
+        let mut guard = CancelOnDrop { service, tasks, clock, open, permit: Some(permit) };
         let (attempts, queued, mut ahead) = (Attempts::default(), Notify::new(), None);
         let attempt = || attempts.submit(&self.service, call);
         let stands = |place: &Place| {

@@ -15,6 +15,7 @@ use futures_util::stream::{StreamExt, unfold};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::sleep;
 use utoipa::ToSchema;
 
 use super::call::{At, Call};
@@ -33,7 +34,7 @@ pub(super) trait StreamCall: DeserializeOwned + ToSchema + Send + 'static {
     const PATH: Option<&'static str> = None;
     /// Errors that it may return before the stream begins, besides those that all calls may return.
     const ERRORS: &'static [ErrorCode] = &[];
-    /// Whether a stream without events has comments, which show that it works.
+    /// Whether a stream without events has comments, which show that it works: in lines of JSON, empty lines.
     const COMMENTS: bool = true;
     type Event: StreamEvent;
 
@@ -103,7 +104,7 @@ pub(super) async fn begin<S: LockService, C: StreamCall>(
 ) -> Result<Response, Failed> {
     let place = Arc::clone(&at.api.polls).try_acquire_owned().map_err(overloaded)?;
     let events = call.begin(at).await?;
-    let mut answer = if accepts(headers, LINES) { lines(events, place) } else { server_sent::<C>(events, place) };
+    let mut answer = if accepts(headers, LINES) { lines::<C>(events, place) } else { server_sent::<C>(events, place) };
     // A proxy that collects the answer would delay its events.
     answer.headers_mut().insert(BUFFERING, header::HeaderValue::from_static("no"));
     Ok(answer)
@@ -119,13 +120,26 @@ fn one_by_one<E: StreamEvent>(
     unfold((events, place), |(mut events, place)| async move { Some((events.recv().await?, (events, place))) })
 }
 
-fn lines<E: StreamEvent>(events: Events<E>, place: OwnedSemaphorePermit) -> Response {
-    let lines = one_by_one(events, place).map(|event| {
+fn lines<C: StreamCall>(events: Events<C::Event>, place: OwnedSemaphorePermit) -> Response {
+    let line = |event: Sent<C::Event>| {
         let object = match event {
             Ok(event) => serde_json::to_string(&event),
             Err(failed) => serde_json::to_string(&Ended::new(&failed)),
         };
-        Ok::<_, Infallible>(object.unwrap_or_default() + "\n")
+        object.unwrap_or_default() + "\n"
+    };
+    let events = Box::pin(one_by_one(events, place));
+    let lines = unfold(events, move |mut events| async move {
+        let comment = async {
+            sleep(Duration::from_millis(limits::STREAM_COMMENT_MS)).await;
+            Some("\n".to_owned())
+        };
+        let next = tokio::select! {
+            biased;
+            event = events.next() => event.map(line),
+            line = comment, if C::COMMENTS => line,
+        };
+        Some((Ok::<_, Infallible>(next?), events))
     });
     ([(header::CONTENT_TYPE, LINES)], Body::from_stream(lines)).into_response()
 }
@@ -203,29 +217,40 @@ mod tests {
     use super::*;
     use crate::http::api::watch::WatchQuery;
 
+    type WatchEvent = <WatchQuery as StreamCall>::Event;
+
     /// A stream without events has a comment from time to time, an error is its last event, and then its place is free.
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_has_comments() {
+        let last = r#"{"event":"stopping","type":"/v1/errors#stopping""#;
+        check_silent_stream(server_sent::<WatchQuery>, SSE, ":\n\n", &format!("event: stopping\ndata: {last}")).await;
+        check_silent_stream(lines::<WatchQuery>, LINES, "\n", last).await;
+    }
+
+    /// Checks a stream of this kind without events, its comment, and the begin of its last event.
+    async fn check_silent_stream(
+        stream: fn(Events<WatchEvent>, OwnedSemaphorePermit) -> Response,
+        kind: &str,
+        comment: &str,
+        last: &str,
+    ) {
         let places = Arc::new(Semaphore::new(1));
         let place = Arc::clone(&places).try_acquire_owned().expect("the only place");
         let (sender, events) = mpsc::channel(1);
-        let answer = server_sent::<WatchQuery>(events, place);
-        assert_eq!(answer.headers()[header::CONTENT_TYPE], SSE);
+        let answer = stream(events, place);
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], kind);
         let mut body = answer.into_body().into_data_stream();
         let mut next =
             async || body.next().await.map(|bytes| String::from_utf8(bytes.expect("bytes").to_vec()).expect("text"));
         let begun = tokio::time::Instant::now();
         for comments in 1..=2 {
-            assert_eq!(next().await.as_deref(), Some(":\n\n"));
+            assert_eq!(next().await.as_deref(), Some(comment));
             assert_eq!(begun.elapsed(), Duration::from_millis(comments * limits::STREAM_COMMENT_MS));
         }
         sender.send(Err(ServiceError::Stopping.into())).await.expect("sent");
         drop(sender);
-        let last = next().await.expect("an event");
-        assert!(
-            last.starts_with("event: stopping\ndata: {\"event\":\"stopping\",\"type\":\"/v1/errors#stopping\""),
-            "{last}"
-        );
+        let found = next().await.expect("an event");
+        assert!(found.starts_with(last), "{found}");
         assert_eq!((next().await, places.available_permits()), (None, 1));
     }
 

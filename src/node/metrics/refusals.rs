@@ -3,7 +3,7 @@
 use metrics::Counter;
 
 use crate::model::{Outcome, Reply};
-use crate::service::{ErrorCode, ServiceError, TABLE};
+use crate::service::{ErrorCode, REFUSALS, ServiceError, TABLE};
 use crate::telemetry::Series;
 
 /// Counters of refusals, one for each row of the table of errors.
@@ -16,8 +16,8 @@ pub(in crate::node) struct Refusals {
 impl Refusals {
     pub(super) fn new(series: &Series) -> Self {
         let word = |text| {
-            let help = "Refusals and errors in answer to commands, renewals, queries and watches of callers of this node, by word";
-            series.counter("lockkeeper_refusals_total", help, &[("word", text)])
+            let [name, help] = REFUSALS;
+            series.counter(name, help, &[("word", text)])
         };
         let failure = |reason| {
             let help = "Callers that this node refused: they proved no principal, or lacked the right";

@@ -286,7 +286,8 @@ impl<S: LockService> Calls<S> {
             service: self.service.clone(),
             tasks: self.tasks.clone(),
             clock: Arc::clone(&self.clock),
-            open: Some((cancel, permit)),
+            open: Some(cancel),
+            permit: Some(permit),
         };
         let (attempts, mut ahead) = (Attempts::default(), None);
         let attempt = || attempts.submit(&self.service, &call);
