@@ -20,6 +20,10 @@ pub const TERMINAL_RETRY_MS: u64 = 250;
 pub const GUARDIAN_ENDS_MS: u64 = 1_000;
 /// Divisor of the remaining time before the kill, applied at a second TERM.
 pub const HURRY_FACTOR: u32 = 4;
+/// Longest read of what blocks a name, after a wait for it timed out.
+pub const BLOCKER_READ_MS_MAX: u64 = 1_000;
+/// Shortest time between two frames of `top`.
+pub const TOP_DELAY_MS_MIN: u64 = 100;
 /// Interval at which progress is displayed.
 pub const PROGRESS_TICK_MS: u64 = 250;
 /// Most processors with which each worker of a server is bound to its own processor. Measured with two; with more,

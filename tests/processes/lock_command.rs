@@ -189,6 +189,11 @@ fn the_result_file_distinguishes_equal_exit_codes(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "-n", "--", "true"]), Some(75));
     assert_eq!((&read()["acquired"], &read()["child_exit"]), (&Value::from(false), &Value::Null));
     release_holder(holder);
+    assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "-c", "exit 0"]), Some(0));
+    let refused = ["lock", "lc/result", "--result", file, "--shared", "--at-least", "1s", "--", "true"];
+    assert_eq!(code(endpoints, &refused), Some(64));
+    assert_eq!((&read()["acquired"], &read()["code"]), (&Value::from(false), &Value::from(64)), "not the run before");
+    assert_eq!(code(endpoints, &["lock", "lc/result", "--result", "/dev/full", "--", "true"]), Some(70));
 }
 
 /// Several names are acquired together or not at all. The command gets all names in their order, each with its token,

@@ -101,21 +101,27 @@ pub(in crate::cli) async fn run(
 }
 
 /// Returns the status from the leader, because only the leader knows which nodes have caught up. A node that was just
-/// removed, or has just lost its leader, knows no leader; in that case another node is asked.
+/// removed, or has just lost its leader, knows no leader; in that case another node is asked, for as long as a request
+/// may take.
 async fn led_status(client: &Client) -> Result<Status, Failure> {
-    let mut tries = limits::REQUEST_MS_DEFAULT / limits::PROGRESS_TICK_MS;
-    loop {
-        let status = client.status().await?;
-        if status.leader.is_some() {
-            return Ok(status);
+    let mut asked = None;
+    let led = async {
+        loop {
+            let status = client.status().await?;
+            if status.leader.is_some() {
+                return Ok(status);
+            }
+            asked = Some(status.node);
+            tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
         }
-        tries -= 1;
-        if tries == 0 {
-            let detail = format!("node {} reaches no leader with a quorum", status.node);
-            return Err(Failure::new(ErrorCode::NoLeader, detail));
-        }
-        tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
-    }
+    };
+    tokio::time::timeout(client.settings.request_wait, led).await.unwrap_or_else(|_| {
+        let detail = match asked {
+            Some(node) => format!("node {node} reaches no leader with a quorum"),
+            None => "no node answered in time".to_owned(),
+        };
+        Err(Failure::new(ErrorCode::NoLeader, detail))
+    })
 }
 
 async fn is_member(client: &Client, node: u64) -> Result<bool, Failure> {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
+use tokio::time::{sleep, timeout};
 
 use crate::cli::args::{duration, lock_name};
 use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
+use crate::limits;
 use crate::model::{LockName, LockView, Namespace, Refusal};
 use crate::service::ErrorCode;
 use crate::shapes::Free;
@@ -33,7 +35,13 @@ pub(in crate::cli) async fn run(
 ) -> Result<u8, Failure> {
     let (client, name) = (options.retry.of(client), options.name.as_str());
     if let Some(wait) = options.wait {
-        if !client.wait_free_within(name, wait).await? {
+        let free = tokio::select! {
+            biased;
+            free = client.wait_free_within(name, wait) => free?,
+            // The first read takes longer than the wait if the cluster does not answer.
+            () = sleep(wait), if !wait.is_zero() => false,
+        };
+        if !free {
             let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };
             let detail = format!("{name} {why}{}", in_the_way(&client, name).await);
             return Err(Failure::new(ErrorCode::NotAcquired, detail));
@@ -48,10 +56,13 @@ pub(in crate::cli) async fn run(
     Ok(YES)
 }
 
-/// Describes what blocks a name: a holder, or else the closed time that ends first. Empty if the cluster does not
-/// answer.
+/// Describes what blocks a name: a holder, or else the closed time that ends first. Says so if the
+/// cluster does not answer soon.
 async fn in_the_way(client: &Client, name: &str) -> String {
-    let Ok(seen) = client.inspect(name).await else { return String::new() };
+    let longest = Duration::from_millis(limits::BLOCKER_READ_MS_MAX);
+    let Ok(Ok(seen)) = timeout(longest, client.inspect(name)).await else {
+        return ": the cluster does not answer".to_owned();
+    };
     let LockView { lock, holders, closed, .. } = seen.value;
     let holder = holders.into_iter().next().map(Box::new);
     let closed = closed.into_iter().min_by_key(|closing| closing.until).map(Box::new);

@@ -19,6 +19,7 @@ mod words;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 pub use guardian::{GUARDIAN_COMMAND, GuardianOptions, guard};
 pub use options::{ELECT_USAGE, ElectOptions, LOCK_USAGE, LockOptions};
@@ -44,37 +45,46 @@ use crate::service::{ErrorCode, LockService};
 
 /// Runs a command under locks, or only holds them. Returns the exit code.
 pub(super) async fn lock(options: LockOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
-    run(options.order(io::stdin().is_terminal())?, common, output).await
+    let file = options.run.result.clone();
+    run(options.order(io::stdin().is_terminal()), file.as_deref(), common, output).await
 }
 
 /// Runs a command while it leads under a name. Returns the exit code.
 pub(super) async fn elect(options: ElectOptions, common: &Common, output: &Output) -> Result<u8, Failure> {
-    run(options.order()?, common, output).await
+    let file = options.run.result.clone();
+    run(options.order(), file.as_deref(), common, output).await
 }
 
-/// Runs the order, and writes the result file if requested. The exit code never depends on that file.
-async fn run(order: Order, common: &Common, output: &Output) -> Result<u8, Failure> {
-    let file = order.run.result.as_deref().map(|path| {
+/// Runs the order, and writes the result file if requested, also if the order is refused: the file never has the result
+/// of an earlier run. If it cannot be written, the run fails, because its caller relies on the file.
+async fn run(
+    order: Result<Order, Failure>,
+    file: Option<&Path>,
+    common: &Common,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let file = file.map(|path| {
         ResultFile::open(path).map_err(|error| Failure::usage(format!("--result {}: {error}", path.display())))
     });
     let file = file.transpose()?;
-    let mut signals = Signals::listen()?;
     let mut result = RunResult::default();
-    let outcome = hold_and_run(&order, common, output, &mut signals, &mut result).await;
+    let outcome = match order {
+        Ok(order) => hold_and_run(&order, common, output, &mut result).await,
+        Err(refused) => Err(refused),
+    };
     result.code = outcome.as_ref().map_or_else(Failure::exit, |code| *code);
-    if let Some(Err(error)) = file.map(|file| file.write(&result)) {
-        output.failure(&Failure::stopped(format!("the result could not be written: {error}")));
+    let Some(Err(error)) = file.map(|file| file.write(&result)) else { return outcome };
+    let unwritten =
+        Failure::stopped(format!("the result with the exit code {} could not be written: {error}", result.code));
+    if outcome.is_ok() {
+        return Err(unwritten);
     }
+    output.failure(&unwritten);
     outcome
 }
 
-async fn hold_and_run(
-    order: &Order,
-    common: &Common,
-    output: &Output,
-    signals: &mut Signals,
-    result: &mut RunResult,
-) -> Result<u8, Failure> {
+async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &mut RunResult) -> Result<u8, Failure> {
+    let signals = &mut Signals::listen()?;
     let client = connect(common)?.metadata(metadata(&order.program())?);
     let owner = order.run.owner.as_ref().map_or_else(random_owner, ToString::to_string);
     let parent = ParentRun::of_this_process().parent(&common.endpoints)?;

@@ -72,7 +72,7 @@ pub struct ElectOptions {
     #[arg(long, value_parser = value, value_name = "TEXT")]
     value: LockValue,
     #[command(flatten)]
-    run: RunOptions,
+    pub(super) run: RunOptions,
 }
 
 /// Common to `lock` and `elect`.

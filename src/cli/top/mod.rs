@@ -19,6 +19,7 @@ use super::args::{Common, duration};
 use super::connect::{Client, scraper};
 use super::error::{Failure, YES};
 use super::output::Output;
+use crate::limits;
 
 /// The size of the one frame that is printed if there is no terminal.
 const PRINTED: Size = Size { columns: 120, lines: 50 };
@@ -29,8 +30,19 @@ pub(super) struct TopOptions {
     #[arg(default_value = "")]
     prefix: String,
     /// Time between two frames
-    #[arg(short, long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    #[arg(short, long, default_value = "1s", value_parser = delay, value_name = "DURATION")]
     delay: Duration,
+}
+
+fn delay(text: &str) -> Result<Duration, String> {
+    let (delay, shortest) = (duration(text)?, Duration::from_millis(limits::TOP_DELAY_MS_MIN));
+    if delay < shortest {
+        return Err(format!(
+            "at least {}: each frame reads the metrics of all nodes",
+            humantime::format_duration(shortest)
+        ));
+    }
+    Ok(delay)
 }
 
 /// Shows frames until the user ends it. Without a terminal, and with `--json`, it prints one frame after the delay.
@@ -54,4 +66,18 @@ pub(super) async fn run(client: &Client, common: &Common, options: TopOptions, o
         output.line(line.trim_end())?;
     }
     Ok(YES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A delay that would read the nodes without a pause is refused, with the bound.
+    #[test]
+    fn frames_have_a_shortest_delay() {
+        assert_eq!(delay("100ms"), Ok(Duration::from_millis(100)));
+        for short in ["0s", "99ms"] {
+            assert!(delay(short).unwrap_err().starts_with("at least 100ms"), "{short}");
+        }
+    }
 }
