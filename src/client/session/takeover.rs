@@ -74,11 +74,11 @@ impl<S: LockService> SessionBuilder<S> {
         let proof = Proof::Handle { handle: opened.handle.clone(), namespace };
         let call = Call { proof, ..Call::new(Command::Acquire(again)) };
         let reply = self.settings.retry().until_answered(|| service.submit(call.clone())).await?;
-        match reply.outcome {
-            Outcome::Refused(refusal @ Refusal::RequestReused { .. }) => Err(refusal.into()),
-            // `acquire_in` gets this answer again, after the session's events are followed.
-            _ => Ok(()),
+        if let Outcome::Refused(refusal @ Refusal::RequestReused { .. }) = reply.outcome {
+            return Err(refusal.into());
         }
+        // `acquire_in` gets any other answer again, after the session's events are followed.
+        Ok(())
     }
 
     /// Attaches the session until that is answered. Returns the turn that begins.

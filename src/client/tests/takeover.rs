@@ -137,7 +137,12 @@ async fn another_acquire_takes_nothing_over() {
                 Reaction::Answer(QueryResult::Claim { outcome: Some(known.clone()), recalled: vec![] })
             }
             Asked::Submit(Command::Acquire(_)) => Reaction::Outcome(answer.clone()),
-            _ => Reaction::Serve,
+            Asked::Submit(_)
+            | Asked::Renew(_)
+            | Asked::Settled
+            | Asked::Query(_)
+            | Asked::Subscribe
+            | Asked::Status => Reaction::Serve,
         }
     };
     fake.rule(compares(Outcome::Refused(Refusal::RequestReused { claim }), granted.clone()));

@@ -163,3 +163,35 @@ impl<S: LockService> At<S> {
         Ok(Reply { index: answered.index, stamp: answered.now, outcome, recalled })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::super::acquire_body::AcquireBody;
+    use super::super::tests::fake::{Fake, at};
+    use super::*;
+    use crate::model::{Command, Handle, RequestId, SessionId};
+    use crate::service::Proof;
+
+    /// A request has its place among the calls in progress until it is answered, also if its caller named it.
+    #[tokio::test(start_paused = true)]
+    async fn a_named_request_has_a_place_while_it_waits() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let fake = Fake::new();
+        fake.acquire_takes(2 * SECOND);
+        let (at, _stop) = at(&fake);
+        let body: AcquireBody = serde_json::from_value(serde_json::json!({"lock": "a"})).expect("fields");
+        let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
+        let proof = Proof::Handle { handle: Handle::from_random(7), namespace: at.namespace.clone() };
+        let call = Call { proof, ..Call::new(Command::Acquire(acquire)) };
+        let free = at.api.claims.available_permits();
+        for named in [false, true] {
+            let mut waits = std::pin::pin!(at.settle(&call, named, None));
+            assert!(timeout(SECOND, &mut waits).await.is_err(), "it waits");
+            assert_eq!(at.api.claims.available_permits(), free - 1, "named: {named}");
+            waits.await.expect("granted").leave();
+            assert_eq!(at.api.claims.available_permits(), free);
+        }
+    }
+}

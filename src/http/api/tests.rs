@@ -1,5 +1,7 @@
 //! The description of the calls: it is the committed one, and its examples are requests that the calls accept.
 
+pub(super) mod fake;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

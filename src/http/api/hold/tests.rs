@@ -1,18 +1,13 @@
 //! The events of a `hold` whose renewals are answered late.
 
-mod fake;
-
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use self::fake::{Fake, TTL};
 use super::super::acquire_body::AcquireBody;
-use super::super::call::Api;
 use super::super::stream::StreamEvent;
+use super::super::tests::fake::{Fake, TTL, at};
 use super::*;
-use crate::model::{Namespace, RequestId, SessionId};
-use crate::rpc::Tasks;
-use crate::service::ServerInfo;
+use crate::model::{RequestId, SessionId};
 
 /// The events of a hold of the lock `a`, at a node that runs.
 struct Stream {
@@ -22,18 +17,7 @@ struct Stream {
 
 impl Stream {
     fn begin(fake: &Fake, body: Value) -> Self {
-        let info = ServerInfo {
-            cluster: "harbour".to_owned(),
-            cluster_id: watch::channel(Some(1)).1,
-            node: 1,
-            leader: watch::channel(None).1,
-            endpoints: watch::channel(Vec::new()).1,
-            connections: crate::net::ConnectionsMax::default(),
-        };
-        let (stop, stopped) = watch::channel(false);
-        let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);
-        Arc::get_mut(&mut api).expect("no other owner").clock = fake.clock.clone();
-        let at = At { api, service: fake.clone(), namespace: Namespace::default(), session: None, last_event: None };
+        let (at, stop) = at(fake);
         let body: AcquireBody = serde_json::from_value(body).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
         let terms = Terms {

@@ -1,26 +1,30 @@
-//! A lock service for the tests of `hold`, and a clock that follows tokio's, which a test may pause.
+//! A lock service for the tests of the calls, and a clock that follows tokio's, which a test may pause.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::{Instant as TokioInstant, sleep};
 
+use super::super::call::{Api, At};
 use crate::clock::{Clock, Instant};
 use crate::model::{
-    Acquire, Attachment, Command, FencingToken, Grant, LogTime, Outcome, Query, QueryReply, QueryResult, RenewalTarget,
-    Reply, SessionId, Totals, WallTime,
+    Acquire, Attachment, Command, FencingToken, Grant, LogTime, Namespace, Outcome, Query, QueryReply, QueryResult,
+    RenewalTarget, Reply, SessionId, Totals, WallTime,
 };
+use crate::rpc::Tasks;
 use crate::service::{
-    Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServiceError,
-    Status, Subscription,
+    Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServerInfo,
+    ServiceError, Status, Subscription,
 };
 
 /// TTL of each session.
-pub(super) const TTL: Duration = Duration::from_secs(10);
+pub(in crate::http::api) const TTL: Duration = Duration::from_secs(10);
 
 /// The time of tokio's clock.
 #[derive(Debug)]
-pub(super) struct TokioClock(TokioInstant);
+pub(in crate::http::api) struct TokioClock(TokioInstant);
 
 impl Clock for TokioClock {
     fn now(&self) -> Instant {
@@ -36,10 +40,27 @@ impl Clock for TokioClock {
     }
 }
 
+/// Returns what a call gets at a node that runs, as long as the sender exists.
+pub(in crate::http::api) fn at(fake: &Fake) -> (At<Fake>, watch::Sender<bool>) {
+    let info = ServerInfo {
+        cluster: "harbour".to_owned(),
+        cluster_id: watch::channel(Some(1)).1,
+        node: 1,
+        leader: watch::channel(None).1,
+        endpoints: watch::channel(Vec::new()).1,
+        connections: crate::net::ConnectionsMax::default(),
+    };
+    let (stop, stopped) = watch::channel(false);
+    let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);
+    Arc::get_mut(&mut api).expect("no other owner").clock = fake.clock.clone();
+    let at = At { api, service: fake.clone(), namespace: Namespace::default(), session: None, last_event: None };
+    (at, stop)
+}
+
 /// A service that grants every lock at once. Clones are the same service.
 #[derive(Debug, Clone)]
-pub(super) struct Fake {
-    pub(super) clock: Arc<TokioClock>,
+pub(in crate::http::api) struct Fake {
+    pub(in crate::http::api) clock: Arc<TokioClock>,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -57,27 +78,27 @@ struct Inner {
 }
 
 impl Fake {
-    pub(super) fn new() -> Self {
+    pub(in crate::http::api) fn new() -> Self {
         Self { clock: Arc::new(TokioClock(TokioInstant::now())), inner: Arc::default() }
     }
 
     /// Sets how long the answer to an acquire takes from now on.
-    pub(super) fn acquire_takes(&self, takes: Duration) {
+    pub(in crate::http::api) fn acquire_takes(&self, takes: Duration) {
         self.with(|inner| inner.acquire_takes = takes);
     }
 
     /// Sets how long the answer to a renewal takes from now on.
-    pub(super) fn renewal_takes(&self, takes: Duration) {
+    pub(in crate::http::api) fn renewal_takes(&self, takes: Duration) {
         self.with(|inner| inner.renewal_takes = takes);
     }
 
     /// Loses all renewals from now on.
-    pub(super) fn lose_renewals(&self) {
+    pub(in crate::http::api) fn lose_renewals(&self) {
         self.with(|inner| inner.silent = true);
     }
 
     /// Returns the time until another client could be granted the lock.
-    pub(super) fn left(&self) -> Duration {
+    pub(in crate::http::api) fn left(&self) -> Duration {
         let ends = self.with(|inner| inner.ends).expect("the grant has an end");
         Duration::from_millis(ends.ms_since(self.stamp()))
     }
@@ -161,9 +182,10 @@ impl LockService for Fake {
     }
 
     async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
-        let answer = match query {
-            Query::Claim { .. } => QueryResult::Claim { outcome: None, recalled: vec![] },
-            _ => QueryResult::Totals(Totals::default()),
+        let answer = if let Query::Claim { .. } = query {
+            QueryResult::Claim { outcome: None, recalled: vec![] }
+        } else {
+            QueryResult::Totals(Totals::default())
         };
         Ok(QueryReply { index: 1, now: self.stamp(), answer })
     }
