@@ -32,6 +32,7 @@ mod who;
 
 use std::ffi::OsString;
 use std::future::Future;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -77,13 +78,21 @@ pub fn main() -> ExitCode {
 fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     let mut program = options::command();
     program.build();
-    let plain = lock::ask_for_json(&arguments);
+    let (plain, file) = (lock::ask_for_json(&arguments), lock::result_file(&arguments));
+    let refused = |error: clap::Error, file: Option<PathBuf>| {
+        if let Some(file) = file.filter(|_| error.use_stderr()) {
+            lock::write_usage_error(&file);
+        }
+        error
+    };
     match lock::with_dashes(&program, arguments) {
         Ok(arguments) => {
             let in_json = lock::ask_for_json(&arguments);
-            (options::parse(arguments).map_err(|error| with_tip(proposing(error), std::env::vars_os())), in_json)
+            let file = lock::result_file(&arguments);
+            let parsed = options::parse(arguments).map_err(|error| refused(error, file));
+            (parsed.map_err(|error| with_tip(proposing(error), std::env::vars_os())), in_json)
         }
-        Err(error) => (Err(error), plain),
+        Err(error) => (Err(refused(error, file)), plain),
     }
 }
 

@@ -193,6 +193,9 @@ fn the_result_file_distinguishes_equal_exit_codes(endpoints: &str) {
     let refused = ["lock", "lc/result", "--result", file, "--shared", "--at-least", "1s", "--", "true"];
     assert_eq!(code(endpoints, &refused), Some(64));
     assert_eq!((&read()["acquired"], &read()["code"]), (&Value::from(false), &Value::from(64)), "not the run before");
+    assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "-c", "exit 0"]), Some(0));
+    assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "--permits", "x", "true"]), Some(64));
+    assert_eq!((&read()["acquired"], &read()["code"]), (&Value::from(false), &Value::from(64)), "not the run before");
     assert_eq!(code(endpoints, &["lock", "lc/result", "--result", "/dev/full", "--", "true"]), Some(70));
 }
 

@@ -25,7 +25,7 @@ pub use guardian::{GUARDIAN_COMMAND, GuardianOptions, guard};
 pub use options::{ELECT_USAGE, ElectOptions, LOCK_USAGE, LockOptions};
 pub(super) use processes::own_program;
 pub use shim::{SHIM_COMMAND, ShimOptions, become_command};
-pub(super) use words::{ask_for_json, with_dashes};
+pub(super) use words::{ask_for_json, result_file, with_dashes};
 
 use self::acquire::{Asking, Held, NotHeld, acquire, close, kill_after};
 use self::child::{OnLost, Orders, Report};
@@ -37,7 +37,7 @@ use self::result::{ResultFile, RunResult};
 use self::signals::Signals;
 use super::args::Common;
 use super::connect::{CLUSTER_VARIABLE, connect};
-use super::error::Failure;
+use super::error::{Failure, USAGE};
 use super::output::Output;
 use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
@@ -81,6 +81,12 @@ async fn run(
     }
     output.failure(&unwritten);
     outcome
+}
+
+/// Writes the result of a command line that cannot be parsed. Without the file only its exit code remains.
+pub(super) fn write_usage_error(file: &Path) {
+    let result = RunResult { code: USAGE, ..RunResult::default() };
+    drop(ResultFile::open(file).and_then(|file| file.write(&result)));
 }
 
 async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &mut RunResult) -> Result<u8, Failure> {

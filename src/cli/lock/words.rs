@@ -2,6 +2,7 @@
 //! after `--`. The options after it belong to the command.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
@@ -71,6 +72,21 @@ fn takes_next(command: &Command, option: &str) -> bool {
         }
     }
     false
+}
+
+/// Returns the file of `--result` on a command line whose command follows `--`, for one that cannot be parsed.
+pub(in crate::cli) fn result_file(arguments: &[OsString]) -> Option<PathBuf> {
+    let mut words = arguments.iter().take_while(|argument| *argument != "--");
+    words.by_ref().find(|word| ["lock", "elect"].iter().any(|name| *word == name))?;
+    while let Some(word) = words.next() {
+        if word == "--result" {
+            return words.next().map(PathBuf::from);
+        }
+        if let Some(file) = word.to_str().and_then(|word| word.strip_prefix("--result=")) {
+            return Some(file.into());
+        }
+    }
+    None
 }
 
 /// Whether `--json` appears before the command, so that errors are JSON.
