@@ -240,8 +240,11 @@ mod tests {
         let answer = stream(events, place);
         assert_eq!(answer.headers()[header::CONTENT_TYPE], kind);
         let mut body = answer.into_body().into_data_stream();
-        let mut next =
-            async || body.next().await.map(|bytes| String::from_utf8(bytes.expect("bytes").to_vec()).expect("text"));
+        let longest = Duration::from_millis(2 * limits::STREAM_COMMENT_MS);
+        let mut next = async || {
+            let bytes = tokio::time::timeout(longest, body.next()).await.expect("a comment in time");
+            bytes.map(|bytes| String::from_utf8(bytes.expect("bytes").to_vec()).expect("text"))
+        };
         let begun = tokio::time::Instant::now();
         for comments in 1..=2 {
             assert_eq!(next().await.as_deref(), Some(comment));
