@@ -57,11 +57,13 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Submits the call once more.
+    /// Submits the call once more. An attempt that is dropped before its answer may have left a claim behind.
     pub(crate) async fn submit<S: LockService>(&self, service: &S, call: &Call) -> Result<Reply, ServiceError> {
+        let arrived_before = self.arrived.swap(true, Ordering::Relaxed);
         let answer = service.submit(call.clone()).await;
-        let arrived = answer.as_ref().map_or_else(ServiceError::leaves_doubt, |_| true);
-        self.arrived.fetch_or(arrived, Ordering::Relaxed);
+        if !answer.as_ref().map_or_else(ServiceError::leaves_doubt, |_| true) {
+            self.arrived.store(arrived_before, Ordering::Relaxed);
+        }
         let reply = answer?;
         self.first.get_or_init(|| reply.stamp);
         Ok(reply)
@@ -159,5 +161,39 @@ async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, Servic
             Err(ServiceError::EventsMissed { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+    use crate::model::{Handle, LeaseRequestId, LockName, Metadata, Mode, Namespace, Patience};
+    use crate::rpc::fake::Fake;
+
+    /// An attempt that is dropped before its answer may have left a claim behind, and so may all attempts of its call
+    /// from then on. An attempt that was not sent leaves none.
+    #[tokio::test]
+    async fn an_attempt_without_an_answer_may_have_claimed() {
+        let take = |name: &str| {
+            Call::new(Command::TakeLease(TakeLease {
+                lock: LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") },
+                take: LeaseRequestId(5),
+                handle: Handle::from_random(1),
+                access: Mode::Exclusive.into(),
+                lease_ms: 1_000,
+                patience: Patience::Try,
+                metadata: Metadata::default(),
+            }))
+        };
+        let ((service, _calls), attempts) = (Fake::new(), Attempts::default());
+        attempts.submit(&service, &take("full")).await.expect_err("overloaded");
+        assert!(!attempts.may_have_claimed());
+        let stuck = take("stuck");
+        assert!(poll!(std::pin::pin!(attempts.submit(&service, &stuck))).is_pending());
+        assert!(attempts.may_have_claimed());
+        attempts.submit(&service, &take("full")).await.expect_err("overloaded");
+        assert!(attempts.may_have_claimed());
     }
 }
