@@ -53,7 +53,8 @@ impl LogFile {
             // The node ended while it wrote this line.
             file.write_all(b"\n")?;
         }
-        let mut log = Self { path: path.to_owned(), node, file, bytes: metadata.len(), lines, hash };
+        let bytes = metadata.len() + u64::from(!ended);
+        let mut log = Self { path: path.to_owned(), node, file, bytes, lines, hash };
         let before = if log.bytes == 0 { File::open(log.older(1)) } else { Err(ErrorKind::NotFound.into()) };
         match before {
             // The node ended after the last file was full, and before this one had its first line.
@@ -77,7 +78,11 @@ impl LogFile {
         let mut text = serde_json::to_string(&line)?;
         let hash = hash(text.as_bytes());
         text.push('\n');
-        self.file.write_all(text.as_bytes())?;
+        if let Err(error) = self.file.write_all(text.as_bytes()) {
+            // The disk may be full, and the file have a part of the line: the next line must not continue it.
+            self.file.set_len(self.bytes)?;
+            return Err(error);
+        }
         self.bytes += text.len() as u64;
         (self.lines, self.hash) = (self.lines + 1, hash);
         Ok(())

@@ -282,7 +282,8 @@ impl Node {
 
     pub(super) async fn query_here(&self, judge: Option<&Judge>, query: &Query) -> Result<QueryReply, ServiceError> {
         if let Some(judge) = judge {
-            self.core.consensus.machine(|machine| judge.query(machine, query).map(drop))?;
+            let judged = self.core.consensus.machine(|machine| judge.query(machine, query).map(drop));
+            judged.map_err(|denied| self.noted("query", denied.into()))?;
         }
         self.confirm_leadership().await?;
         self.read(judge, query)
@@ -290,16 +291,17 @@ impl Node {
 
     /// Answers a query from the state of this node, as far as the caller may know the answer.
     fn read(&self, judge: Option<&Judge>, query: &Query) -> Result<QueryReply, ServiceError> {
-        self.core.consensus.machine(|machine| {
+        let answered = self.core.consensus.machine(|machine| {
             let Some(judge) = judge else { return Ok(machine.query(query)) };
-            let judged = judge.query(machine, query).map_err(|denied| self.noted("query", denied.into()))?;
-            let Some(answer) = judged else {
+            let Some(answer) = judge.query(machine, query)? else {
                 let mut reply = machine.query(query);
                 judge.redact_answer(&mut reply.answer);
                 return Ok(reply);
             };
             Ok(QueryReply { index: machine.applied(), now: machine.now(), answer })
-        })
+        });
+        // The audit log is written after the state is unlocked.
+        answered.map_err(|denied: Denied| self.noted("query", denied.into()))
     }
 
     /// Confirms by a round to a quorum that this node leads and has applied every command that was answered before.

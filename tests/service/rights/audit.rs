@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 
 use lockkeeper::audit;
-use lockkeeper::model::{EndSession, Manage, Managing, Reason};
-use lockkeeper::service::Operation;
+use lockkeeper::model::{EndSession, Manage, Managing, Query, Reason};
+use lockkeeper::service::{Freshness, Operation};
 use serde_json::Value;
 
 use super::*;
@@ -67,7 +67,10 @@ async fn refused_callers_are_audited() {
     let guarded = Guarded::start(1).await;
     let node = guarded.cluster.leader().await;
     let (service, entry) = guarded.token("other", 1);
-    guarded.reload(&rules_with(&entry));
+    let (reader, of_reader) = guarded.token("read", 3);
+    guarded.reload(&rules_with(&(entry + &of_reader)));
+    let query = Query::Inspect { lock: key("s") };
+    assert!(is_forbidden(&reader.query(query, Freshness::Linearizable).await));
     let limit = || Command::Manage(Manage { lock: key("s"), what: Managing::SetLimit { limit: 3 } });
     for _ in 0..50 {
         assert!(is_forbidden(&service.submit(Call::new(limit())).await));
@@ -81,7 +84,7 @@ async fn refused_callers_are_audited() {
     assert!(refused.iter().all(|line| line["from"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:"))));
     let by = |principal: &str| refused.iter().find(|line| line["principal"] == principal).expect("a line");
     assert!(by("other")["proof"].as_str().expect("a text").starts_with("token "), "{refused:?}");
-    assert_eq!(by("unknown")["act"], "login");
+    assert_eq!((&by("read")["act"], &by("unknown")["act"]), (&"query".into(), &"login".into()));
     assert!(by("unknown")["result"].as_str().expect("a text").ends_with("the token is not known"), "{refused:?}");
     assert!(acts(&lines).iter().all(|act| !act.ends_with("asked")), "{lines:?}");
     drop(node);
