@@ -47,7 +47,7 @@ async fn feed_watchdog(node: &Node) -> Infallible {
     }
 }
 
-/// Does `work`, and reports its begin and its end, as units of the type `notify-reload` require.
+/// Does `work`, and reports when it starts and ends, as units of the type `notify-reload` require.
 pub(super) fn reloading(work: impl FnOnce()) {
     let begun = NotifyState::monotonic_usec_now().map(|now| notify(&[NotifyState::Reloading, now]));
     work();

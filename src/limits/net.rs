@@ -80,7 +80,7 @@ pub const HOLD_LEASE_PERCENT: u32 = 66;
 pub const HOLD_MS_DEFAULT: u64 = 60 * 60 * 1_000;
 /// Longest time of a stream of `hold`.
 pub const HOLD_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
-/// Events from before the begin of a watch that wait in its stream.
+/// Events from before the start of a watch that wait in its stream.
 pub const OLD_EVENTS_WAITING_MAX: usize = 64;
 /// Time before its end at which a stream of `hold` has the event `ending`; half of its time if that is shorter.
 pub const HOLD_ENDING_MS: u64 = 60_000;

@@ -3,10 +3,10 @@
 use super::{ENTRY_BYTES_MAX, PROPOSALS_WAITING_MAX, UNARY_CLAIMS_MAX, WAL_RECORD_BYTES};
 
 /// Newest log entries kept in memory, for replication and apply.
-pub const RING_ENTRIES_MAX: usize = 16_384;
+pub const CACHED_ENTRIES_MAX: usize = 16_384;
 /// Payload bytes of these entries, which are some seconds of full load. Entries for a follower that lags further are
 /// read from disk.
-pub const RING_BYTES_MAX: usize = 16 << 20;
+pub const CACHED_ENTRY_BYTES_MAX: usize = 16 << 20;
 /// Newest entries that are also kept decoded until they are applied. A decoded entry needs several times the memory.
 pub const DECODED_ENTRIES_MAX: usize = 8;
 /// Payload bytes of one replication request, beyond its first entry.

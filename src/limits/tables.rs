@@ -16,6 +16,8 @@ pub const BACKUPS_A_MINUTE_MAX: usize = 3;
 pub const BACKUPS_APART_MS: u64 = 60_000;
 /// Pause before a retry of a backup that was refused because another one is in progress.
 pub const BACKUP_PAUSE_MS: u64 = 1_000;
+/// Longest wait until the receiver of a backup takes its next part: a receiver that stopped would refuse all others.
+pub const BACKUP_PART_MS_MAX: u64 = 60_000;
 /// Highest value of the limit of commands per second of one namespace.
 pub const COMMANDS_A_SECOND_MAX: u32 = 1_000_000;
 /// Wrong handles of one source in a second. Beyond them its handles are not compared.

@@ -149,7 +149,7 @@ impl Machine {
         self.state.index.deadlines.first().map(|(deadline, _)| deadline.after_ms(late_ms))
     }
 
-    /// Whether something is past its deadline because the sweep reached its bound and left it for the next entry.
+    /// Whether a deadline has passed that no entry has acted on yet.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let early = u64::from(faults::on(Fault::ExpiryOneEarly));

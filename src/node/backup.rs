@@ -74,9 +74,12 @@ impl Node {
     }
 }
 
-/// Sends the file in parts. Returns whether the receiver took all of them.
+/// Sends the file in parts. Returns whether the receiver took all of them, each within
+/// [`limits::BACKUP_PART_MS_MAX`].
 async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceError>>) -> bool {
     let failed = |error: std::io::Error| ServiceError::Internal(format!("the backup cannot be read: {error}"));
+    let runtime = tokio::runtime::Handle::current();
+    let longest = Duration::from_millis(limits::BACKUP_PART_MS_MAX);
     let reading = tokio::task::spawn_blocking(move || {
         let chunks = match file.chunks(limits::SNAPSHOT_CHUNK_BYTES) {
             Ok(chunks) => chunks,
@@ -88,13 +91,14 @@ async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceErro
         };
         for chunk in chunks {
             let read = chunk.is_ok();
-            if sender.blocking_send(chunk.map_err(failed)).is_err() || !read {
+            let sent = runtime.block_on(sender.send_timeout(chunk.map_err(failed), longest));
+            if sent.is_err() || !read {
                 return false;
             }
         }
         true
     });
-    // The task ends with the file, or when the receiver is gone.
+    // The task ends with the file, or when the receiver is gone or stalls.
     reading.await.unwrap_or(false)
 }
 

@@ -61,6 +61,8 @@ pub(super) struct Core {
     pub(super) watchers: Arc<Watchers>,
     /// Most connections of the ports for clients.
     pub(super) connections: ConnectionsMax,
+    /// Held during a transfer of leadership. Each transfer pauses the queue, and would end the pause of another one.
+    pub(super) transfer: tokio::sync::Mutex<()>,
     /// What the operator of this node should change, for its status.
     pub(super) warnings: Mutex<Vec<String>>,
     /// Principals and rules; `None` if all callers may do everything.

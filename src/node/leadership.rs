@@ -11,9 +11,11 @@ pub(super) async fn publish(node: Node) {
     let mut stop = node.core.stop.subscribe();
     let mut led = None;
     let mut until_named: Option<TokioInstant> = None;
+    let mut contact = Contact::default();
     loop {
         let view = views.borrow_and_update().clone();
         let leads = node.leads();
+        contact.update(&node, view.leader, leads).await;
         node.core.shared.metrics.term.set(view.term as f64);
         node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
         let now = TokioInstant::now();
@@ -23,11 +25,12 @@ pub(super) async fn publish(node: Node) {
         } else {
             until_named = None;
         }
-        if led != Some((leads, view.leader)) && until_named.is_none_or(|until| until <= now) {
-            led = Some((leads, view.leader));
+        // A leader without followers sends its clients away, and so does a follower that its leader left.
+        let itself = leads || !view.own_term_applied;
+        let leader = view.leader.filter(|leader| if *leader == node.core.id { itself } else { contact.recent });
+        if led != Some((leads, leader)) && until_named.is_none_or(|until| until <= now) {
+            led = Some((leads, leader));
             node.core.shared.claim_waiters.wake_all();
-            // A leader without followers sends its clients away.
-            let leader = view.leader.filter(|leader| *leader != node.core.id || leads || !view.own_term_applied);
             let hint = node.core.hint(leader);
             if !leads {
                 node.core.queue.reject_all(hint.clone());
@@ -49,5 +52,30 @@ pub(super) async fn publish(node: Node) {
             () = tokio::time::sleep(node.core.election_max) => {}
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
+    }
+}
+
+/// Whether the leader that this node follows sent it something recently. Raft names a leader that is gone until another
+/// one is elected, and without a quorum none is.
+#[derive(Default)]
+struct Contact {
+    leader: Option<u64>,
+    checked: Option<TokioInstant>,
+    recent: bool,
+}
+
+impl Contact {
+    /// Asks Raft again if the leader changed, or after the longest election timeout. After twice that time without a
+    /// message, the leader counts as gone.
+    async fn update(&mut self, node: &Node, leader: Option<u64>, leads: bool) {
+        let (now, election_max) = (TokioInstant::now(), node.core.election_max);
+        let due = self.checked.is_none_or(|checked| checked + election_max <= now);
+        if leads || leader.is_none() || (leader == self.leader && !due) {
+            return;
+        }
+        let recent = node.core.consensus.in_contact_within(2 * election_max);
+        // Raft does not answer while the disk stalls, and then this node knows of no leader either.
+        self.recent = tokio::time::timeout(election_max, recent).await.unwrap_or(false);
+        (self.leader, self.checked) = (leader, Some(now));
     }
 }

@@ -326,6 +326,7 @@ fn assemble(
         queue: Arc::default(),
         agreed: AgreedDigest::default(),
         split: Default::default(),
+        transfer: Default::default(),
         data: shared.has_directory().then_some(config.data),
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: WrongHandles::default(),

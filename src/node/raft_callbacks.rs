@@ -24,7 +24,7 @@ pub(super) struct RaftCallbacks {
 }
 
 impl Hooks for RaftCallbacks {
-    fn applied(&self, _index: u64, _term: u64, applied: &Applied) {
+    fn applied(&self, applied: &Applied) {
         self.shared.applied(applied);
     }
 

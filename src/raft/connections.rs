@@ -23,12 +23,12 @@ use crate::net::Connector;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
     /// Votes and transfers of leadership.
-    Pulse,
+    Vote,
     /// Log entries and heartbeats.
     Entries,
     /// Transfers of snapshot files.
     Snapshot,
-    /// Calls of the node that Raft is not concerned with.
+    /// Calls that are forwarded between nodes, outside Raft.
     Forward,
 }
 
@@ -56,25 +56,31 @@ pub(super) struct Connections {
 }
 
 /// A borrowed connection. It is dropped unless the caller reports that its call succeeded, because a call that was
-/// dropped before its end may have failed.
+/// dropped before its end may have failed. Calls that are forwarded are also dropped because their clients disconnect:
+/// only a failure drops their connection, and pings find a connection that is dead.
 pub(super) struct Borrowed {
     links: Arc<Connections>,
     key: (u64, Purpose),
     generation: u64,
     pub(super) client: PeerClient<Channel>,
-    well: bool,
+    keep: bool,
 }
 
 impl Borrowed {
     /// Reports that the call was answered. A refusal is an answer, too.
     pub(super) fn succeeded(mut self) {
-        self.well = true;
+        self.keep = true;
+    }
+
+    /// Reports that the call failed for a reason that may lie in the connection.
+    pub(super) fn failed(mut self) {
+        self.keep = false;
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        if !self.well {
+        if !self.keep {
             self.links.forget(self.key, self.generation);
         }
     }
@@ -128,7 +134,7 @@ impl Connections {
             let opened = others().into_iter().map(|(node, address)| {
                 let links = Arc::clone(&self);
                 async move {
-                    for purpose in [Purpose::Pulse, Purpose::Entries, Purpose::Forward] {
+                    for purpose in [Purpose::Vote, Purpose::Entries, Purpose::Forward] {
                         match links.borrow(node, &address, purpose).await {
                             Ok(borrowed) => borrowed.succeeded(),
                             Err(_) => return,
@@ -188,7 +194,7 @@ impl Connections {
         let client = PeerClient::new(channel)
             .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
-        Borrowed { links: Arc::clone(self), key, generation, client, well: false }
+        Borrowed { links: Arc::clone(self), key, generation, client, keep: key.1 == Purpose::Forward }
     }
 }
 

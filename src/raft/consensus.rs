@@ -245,6 +245,13 @@ impl Consensus {
         acked.is_some_and(|acked| <TokioInstant as openraft::Instant>::now() - *acked <= age)
     }
 
+    /// Whether the leader that this node follows sent it entries or a heartbeat within this time. The task that runs
+    /// Raft answers.
+    pub async fn in_contact_within(&self, time: Duration) -> bool {
+        let last = self.0.raft.with_raft_state(|state| state.vote_last_modified()).await;
+        last.ok().flatten().is_some_and(|last| <TokioInstant as openraft::Instant>::now() - last <= time)
+    }
+
     /// Watches the cluster's id: `None` until this node has applied the entry that sets it.
     #[must_use]
     pub fn cluster_id(&self) -> watch::Receiver<Option<u128>> {

@@ -39,11 +39,11 @@ pub(super) fn written(changes: Changes) -> Vec<(Bytes, Option<Bytes>)> {
 impl DirtyRecords {
     /// The digest and hashes of these records, with no pending change.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a (Bytes, Bytes)>) -> Self {
-        let mut ledger = Self::default();
+        let mut clean = Self::default();
         for (key, value) in records {
-            ledger.set(key, Some(record_hash(key, value)));
+            clean.set(key, Some(record_hash(key, value)));
         }
-        ledger
+        clean
     }
 
     /// Stores a record's hash, or removes it. Returns whether there was a record before.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::payload;
 use super::types::{RaftEntry, RaftPayload};
-use crate::limits::{DECODED_ENTRIES_MAX, RING_BYTES_MAX, RING_ENTRIES_MAX};
+use crate::limits::{CACHED_ENTRIES_MAX, CACHED_ENTRY_BYTES_MAX, DECODED_ENTRIES_MAX};
 
 /// A gapless sequence of entries that ends with the last one of the log.
 #[derive(Default)]
@@ -37,13 +37,14 @@ impl EntryCache {
         }
         self.bytes += size_bytes(&entry);
         self.entries.push_back(entry);
-        if let Some(applied) = self.entries.len().checked_sub(DECODED_ENTRIES_MAX + 1)
-            && let Some(RaftEntry { payload: RaftPayload::Normal(proposal), .. }) = self.entries.get_mut(applied)
+        if let Some(old) = self.entries.len().checked_sub(DECODED_ENTRIES_MAX + 1)
+            && let Some(RaftEntry { payload: RaftPayload::Normal(proposal), .. }) = self.entries.get_mut(old)
         {
             proposal.entry = None;
             proposal.listener = None;
         }
-        while self.entries.len() > RING_ENTRIES_MAX || (self.bytes > RING_BYTES_MAX && self.entries.len() > 1) {
+        while self.entries.len() > CACHED_ENTRIES_MAX || (self.bytes > CACHED_ENTRY_BYTES_MAX && self.entries.len() > 1)
+        {
             self.pop_front();
         }
     }

@@ -13,7 +13,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::RPCOption;
 use openraft::raft::TransferLeaderRequest;
@@ -194,11 +195,25 @@ impl FailureDetector {
             let address = membership.get_node(&voter).map(|member| member.peer.clone());
             async move { Some((voter, self.ask_voter(voter, &address?, leader).await?)) }
         });
-        let mut gone: BTreeMap<u64, Option<RaftLogId>> = join_all(asked).await.into_iter().flatten().collect();
+        let configs = membership.membership().get_joint_config();
+        let is_quorum = |gone: &BTreeMap<u64, Option<RaftLogId>>| {
+            let found = |id: &&u64| **id == self.me() || gone.contains_key(*id);
+            configs
+                .iter()
+                .all(|voters| voters.contains(&self.me()) && voters.len() < 2 * voters.iter().filter(found).count())
+        };
+        let (mut asked, mut gone) = (asked.collect::<FuturesUnordered<_>>(), BTreeMap::new());
+        loop {
+            // A quorum elects the next leader, so voters that do not answer delay it little.
+            let answered = match is_quorum(&gone) {
+                true => timeout(Duration::from_millis(PROBE_PAUSE_MS), asked.next()).await.unwrap_or(None),
+                false => asked.next().await,
+            };
+            let Some(answered) = answered else { break };
+            gone.extend(answered);
+        }
         gone.insert(self.me(), self.follows(leader).await?);
-        let quorum = membership.membership().get_joint_config().iter().all(|voters| {
-            voters.contains(&self.me()) && voters.len() < 2 * voters.iter().filter(|id| gone.contains_key(id)).count()
-        });
+        let quorum = is_quorum(&gone);
         if faults::on(Fault::EachStands) || (faults::on(Fault::OneObserver) && !quorum) {
             return gone.get(&self.me()).map(|last| (self.me(), *last));
         }
@@ -221,7 +236,7 @@ impl FailureDetector {
                 let run = |mut client: messages::peer_client::PeerClient<_>| async move {
                     client.probe_leader(message).await
                 };
-                match call(&self.network, (voter, address, Purpose::Pulse), deadline, run).await {
+                match call(&self.network, (voter, address, Purpose::Vote), deadline, run).await {
                     Ok(answer) => return answer,
                     // The connection to the voter may have ended together with that to the leader.
                     Err(_) => sleep(Duration::from_millis(PROBE_PAUSE_MS)).await,

@@ -11,8 +11,8 @@ use crate::model::Position;
 
 /// Notifications from Raft to its node. They are called on Raft's own tasks, so each must be short and must not block.
 pub trait Hooks: Send + Sync + 'static {
-    /// An entry was applied. Called once for each entry, in log order, after its proposer received the answer.
-    fn applied(&self, index: u64, term: u64, applied: &Applied);
+    /// An entry with commands was applied. Called once for each, in log order, after its proposer received the answer.
+    fn applied(&self, applied: &Applied);
     /// The whole state was replaced, at a start or by a snapshot. The events up to `newest` were not reported on this
     /// node; later ones will be.
     fn installed(&self, newest: Position);

@@ -25,16 +25,16 @@ use crate::storage::Wal;
 #[derive(Clone)]
 pub(super) struct LogStore {
     wal: Arc<dyn Wal>,
-    ring: Arc<Mutex<EntryCache>>,
+    cache: Arc<Mutex<EntryCache>>,
 }
 
 impl LogStore {
     pub(super) fn new(wal: Arc<dyn Wal>) -> Self {
-        Self { wal, ring: Arc::default() }
+        Self { wal, cache: Arc::default() }
     }
 
-    fn ring(&self) -> MutexGuard<'_, EntryCache> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, EntryCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads entries from `from` up to but not including `to`: as many as fit into one message, and at least one if the
@@ -44,15 +44,15 @@ impl LogStore {
         loop {
             let (from, to) = {
                 // The state and the cache are read under one lock, so that no truncation happens in between.
-                let ring = self.ring();
+                let cache = self.cache();
                 let state = self.wal.state();
-                let from = from.max(state.purged.map_or(ring.begins, |id| id.index + 1));
+                let from = from.max(state.purged.map_or(cache.begins, |id| id.index + 1));
                 let to = to.min(state.last.map_or(0, |id| id.index + 1));
                 if from >= to {
                     return Ok(Vec::new());
                 }
-                match ring.first() {
-                    Some(first) if first <= from => return Ok(ring.range(from, to, REPLICATION_BYTES_MAX)),
+                match cache.first() {
+                    Some(first) if first <= from => return Ok(cache.range(from, to, REPLICATION_BYTES_MAX)),
                     Some(first) => (from, to.min(first)),
                     None => (from, to),
                 }
@@ -180,9 +180,9 @@ impl RaftLogStorage<Types> for LogStore {
         let records = entries.iter().map(|entry| (to_log_id(&entry.log_id), payload::encode(&entry.payload))).collect();
         // The cache is locked during the append: a reader must never find entries that neither the cache nor the disk
         // has.
-        let mut ring = self.ring();
+        let mut cache = self.cache();
         if self.wal.state().last.is_none() {
-            ring.begins = entries.first().map_or(0, |entry| entry.log_id.index);
+            cache.begins = entries.first().map_or(0, |entry| entry.log_id.index);
         }
         if faults::on(Fault::AcknowledgedBeforeSync) {
             self.wal.append(records, Box::new(drop))?;
@@ -194,24 +194,24 @@ impl RaftLogStorage<Types> for LogStore {
             self.wal.purge(committed)?;
         }
         for entry in entries {
-            ring.push(entry);
+            cache.push(entry);
         }
         Ok(())
     }
 
     async fn truncate_after(&mut self, last: Option<RaftLogId>) -> io::Result<()> {
         let last = last.as_ref().map(to_log_id);
-        let mut ring = self.ring();
+        let mut cache = self.cache();
         self.wal.truncate_after(last)?;
-        ring.truncate_from(last.map_or(0, |id| id.index + 1));
+        cache.truncate_from(last.map_or(0, |id| id.index + 1));
         Ok(())
     }
 
     async fn purge(&mut self, upto: RaftLogId) -> io::Result<()> {
         let upto = to_log_id(&upto);
-        let mut ring = self.ring();
+        let mut cache = self.cache();
         self.wal.purge(upto)?;
-        ring.purge(upto.index);
+        cache.purge(upto.index);
         Ok(())
     }
 }

@@ -97,7 +97,7 @@ impl Peer {
             transfer: request.leadership_transfer,
         };
         let run = |mut client: messages::peer_client::PeerClient<_>| async move { client.vote(message).await };
-        let answer = call(&self.network, self.at(Purpose::Pulse), deadline, run).await.map_err(unreachable)?;
+        let answer = call(&self.network, self.at(Purpose::Vote), deadline, run).await.map_err(unreachable)?;
         let vote = messages::read_ballot(answer.vote.as_ref()).map_err(|status| unreachable(status.message()))?;
         let last = answer.last.as_ref().map(messages::read_log_id);
         if let (Some(theirs), Some(ours)) = (&last, &request.last_log_id)
@@ -224,7 +224,7 @@ impl RaftNetworkV2<Types> for Peer {
             last: request.last_log_id().map(messages::log_id),
         };
         let run = |mut client: messages::peer_client::PeerClient<_>| async move { client.transfer(message).await };
-        let answer = call(&self.network, self.at(Purpose::Pulse), option.hard_ttl(), run).await.map_err(unreachable)?;
+        let answer = call(&self.network, self.at(Purpose::Vote), option.hard_ttl(), run).await.map_err(unreachable)?;
         if answer.refused.is_empty() { Ok(Ok(())) } else { Err(unreachable(answer.refused).into()) }
     }
 

@@ -87,6 +87,8 @@ where
                 // A refusal is an answer, so the connection works.
                 if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
                     borrowed.succeeded();
+                } else {
+                    borrowed.failed();
                 }
                 Err(io::Error::other(format!("node {target} at {address}: {}", status.message())))
             }

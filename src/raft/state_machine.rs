@@ -20,7 +20,7 @@ use super::messages::SelfIdentity;
 use super::payload::{self, Origin};
 use super::types::{
     Proposal, RaftEntry, RaftLogId, RaftPayload, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, Types,
-    from_log_id, to_log_id,
+    from_log_id,
 };
 use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS};
 use crate::machine::Applied;
@@ -175,7 +175,6 @@ impl RaftStateMachine<Types> for StateMachine {
     {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
-            let id = to_log_id(&entry.log_id);
             let entry = decoded(entry);
             if announces(&entry) {
                 // The record that this entry is committed is still in the log's buffer. Once it is durable, this node
@@ -188,7 +187,7 @@ impl RaftStateMachine<Types> for StateMachine {
                 responder.send(applied.clone());
             }
             if let Some(applied) = applied {
-                self.0.hooks.applied(id.index, id.term, &applied);
+                self.0.hooks.applied(&applied);
             }
         }
         Ok(())

@@ -44,7 +44,7 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
-/// The begin of the warning that some voters have other states than others, although they applied the same log.
+/// The first words of the warning about voters whose states differ although they applied the same log.
 pub const STATES_DIFFER: &str = "the states of the voters differ";
 
 /// One member of the cluster, as the leader sees it.

@@ -201,6 +201,18 @@ async fn what_happens_is_counted() {
     assert_eq!(own.one("lockkeeper_http_request_duration_seconds_count", &[("kind", "command")]), 2.0);
 }
 
+/// A follower whose leader and whose other peer are gone shows that it knows no leader, as the alert on it needs.
+#[tokio::test]
+async fn a_follower_that_is_left_alone_shows_no_leader() {
+    let mut cluster = Cluster::start().await;
+    let left = cluster.a_follower().await;
+    await_samples(&cluster, left, "a leader", |samples| samples.with("lockkeeper_raft_has_leader", &[]).eq([1.0]))
+        .await;
+    (1..=3).filter(|node| *node != left).for_each(|node| cluster.kill(node));
+    await_samples(&cluster, left, "no leader", |samples| samples.with("lockkeeper_raft_has_leader", &[]).eq([0.0]))
+        .await;
+}
+
 /// The calls and streams of the port for clients are counted while they last and after they have ended.
 #[tokio::test]
 async fn calls_and_streams_are_counted() {

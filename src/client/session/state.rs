@@ -201,7 +201,7 @@ impl SessionState {
         self.holds.close();
     }
 
-    /// Updates until when cached holds may be taken, after an answered renewal or the begin of an attach.
+    /// Updates until when cached holds may be taken, after an answered renewal or the start of an attach.
     pub(crate) fn refresh_cached(&self, renewed: Option<Instant>) {
         let until = self.validity().until();
         self.holds.renewed(renewed.map(|sent| sent.after(self.ttl / 2).min(until)));

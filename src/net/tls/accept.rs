@@ -121,7 +121,7 @@ impl PortTls {
     }
 
     /// Returns the connection after its handshake; `None` if the port refuses it or the other side ends it. The
-    /// handshake and the begin of the first request have one deadline.
+    /// handshake and the start of the first request have one deadline.
     async fn accept(self, accepted: Accepted<TcpStream>) -> Option<Connection> {
         let (stream, mut admission) = accepted.into_parts();
         let from = stream.peer_addr().ok();

@@ -96,27 +96,27 @@ impl Node {
         join_all(members.keys().map(|id| self.update_announcement(*id))).await;
     }
 
-    async fn update_announcement(&self, voter: u64) {
-        let Some(announced) = self.announcement_of(voter).await else { return };
-        let known = self.core.consensus.machine(|machine| machine.announced(voter).cloned());
+    async fn update_announcement(&self, member: u64) {
+        let Some(announced) = self.announcement_of(member).await else { return };
+        let known = self.core.consensus.machine(|machine| machine.announced(member).cloned());
         if known.as_ref() != Some(&announced) {
-            tracing::info!(node = voter, version = announced.version, features = announced.features, "announced");
+            tracing::info!(node = member, version = announced.version, features = announced.features, "announced");
             self.core.submit_internal(Command::Announce(announced));
         }
     }
 
-    async fn announcement_of(&self, voter: u64) -> Option<Announcement> {
-        if voter == self.core.id {
+    async fn announcement_of(&self, member: u64) -> Option<Announcement> {
+        if member == self.core.id {
             return Some(self.announcement());
         }
         let (wait, asked) = (Duration::from_millis(limits::ANNOUNCE_WAIT_MS), self.core.clock.now());
-        let bytes = self.core.consensus.forward(voter, Forward::Hello.encode(), wait).await.ok()?;
-        self.core.shared.metrics.peers.answered(voter, self.core.clock.now().since(asked));
+        let bytes = self.core.consensus.forward(member, Forward::Hello.encode(), wait).await.ok()?;
+        self.core.shared.metrics.peers.answered(member, self.core.clock.now().since(asked));
         let Ok(Forwarded::Hello(announced)) = Forwarded::decode(&bytes) else { return None };
         match announced.checked() {
-            Ok(announced) => (announced.node == voter).then_some(announced),
+            Ok(announced) => (announced.node == member).then_some(announced),
             Err(invalid) => {
-                tracing::warn!(node = voter, %invalid, "its announcement is refused");
+                tracing::warn!(node = member, %invalid, "its announcement is refused");
                 None
             }
         }

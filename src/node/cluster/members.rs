@@ -49,6 +49,10 @@ impl Node {
         let Plan::Make(planned) = plan else { return self.finish_change(&view).await };
         if leaves(&planned) == Some(self.core.id) {
             self.hand_over().await;
+            if self.leads() {
+                let why = format!("node {} leads, and no other node could take over; try again", self.core.id);
+                return Err(unfit(why).into());
+            }
             return self.ask_next_leader(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");

@@ -46,7 +46,9 @@ impl Node {
         }
         match self.transfer_to_one_of(&others).await {
             Ok(handed) => {
-                if let Err(error) = handed {
+                if let Err(error) = handed
+                    && self.leads()
+                {
                     tracing::warn!(node = self.core.id, %error, "the transfer of leadership failed");
                 }
                 // A node other than the chosen one may have become the leader.
@@ -66,8 +68,12 @@ impl Node {
     }
 
     /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the
-    /// whole log, and transfers leadership to it.
+    /// whole log, and transfers leadership to it. Refused if another transfer has ended this node's leadership.
     async fn transfer_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
+        let _alone = self.core.transfer.lock().await;
+        if !self.leads() {
+            return Ok(Err(self.not_sent(NotSent::NotLeader)));
+        }
         // A node that has just restarted needs a while to connect, and callers are served meanwhile. A distant node may
         // never have the newest entries while they are, so in the end any node that answers will do.
         if self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX).await.is_err() {

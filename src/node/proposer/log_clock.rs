@@ -1,4 +1,4 @@
-//! The leader's log clock: how log time advances, and when it stops (the rules of A4 in the manual's page on time).
+//! The leader's log clock: how log time advances, and when it stops (see the manual's page on time).
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -41,3 +41,32 @@ async fn a_connection_attempt_outlives_its_caller() {
     second.await.expect("the connection of the first call");
     assert_eq!(dials.load(SeqCst), 1);
 }
+
+/// A client that gives up a forwarded call does not end the connection, which all forwarded calls share. Any other call
+/// that is dropped may have failed, so the next one dials again, as does a forwarded call after a failure.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_call_keeps_the_connection_of_the_others() {
+    let dials = Arc::new(AtomicU32::new(0));
+    let (begun, others): (_, Arc<Mutex<Vec<DuplexStream>>>) = (Arc::clone(&dials), Arc::default());
+    let connector = Connector::new(move |_| {
+        begun.fetch_add(1, SeqCst);
+        let (near, far) = duplex(1 << 16);
+        others.lock().expect("whole").push(far);
+        Box::pin(async move { Ok(Connection::new(near)) })
+    });
+    let links = Arc::new(Connections::new(connector));
+    let borrow = async |purpose| {
+        // There is a pause between two dials.
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        links.borrow(2, "other:1", purpose).await.expect("a connection")
+    };
+    drop(borrow(Purpose::Forward).await);
+    drop(borrow(Purpose::Forward).await);
+    assert_eq!(dials.load(SeqCst), 1);
+    borrow(Purpose::Forward).await.failed();
+    drop(borrow(Purpose::Forward).await);
+    assert_eq!(dials.load(SeqCst), 2);
+    drop(borrow(Purpose::Entries).await);
+    drop(borrow(Purpose::Entries).await);
+    assert_eq!(dials.load(SeqCst), 4);
+}

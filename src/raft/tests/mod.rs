@@ -35,7 +35,7 @@ use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
 struct Deaf;
 
 impl Hooks for Deaf {
-    fn applied(&self, _: u64, _: u64, _: &Applied) {}
+    fn applied(&self, _: &Applied) {}
     fn installed(&self, _: Position) {}
     fn checkpointed(&self, _: Duration) {}
     fn stopped(&self, _: &str) {}
