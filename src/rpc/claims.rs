@@ -169,31 +169,32 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
-    use crate::model::{Handle, LeaseRequestId, LockName, Metadata, Mode, Namespace, Patience};
+    use crate::model::{Access, Acquire, LockName, Metadata, Patience, RequestId, SessionId};
     use crate::rpc::fake::Fake;
 
     /// An attempt that is dropped before its answer may have left a claim behind, and so may all attempts of its call
     /// from then on. An attempt that was not sent leaves none.
     #[tokio::test]
     async fn an_attempt_without_an_answer_may_have_claimed() {
-        let take = |name: &str| {
-            Call::new(Command::TakeLease(TakeLease {
-                lock: LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") },
-                take: LeaseRequestId(5),
-                handle: Handle::from_random(1),
-                access: Mode::Exclusive.into(),
-                lease_ms: 1_000,
+        let acquire = |name: &str| {
+            Call::new(Command::Acquire(Acquire {
+                request: RequestId { session: SessionId::new(0, 7), number: 1 },
+                answered_below: 1,
+                locks: (LockName::parse(name).expect("legal"), Access::permits(2, 3)).into(),
+                owner: None,
                 patience: Patience::Try,
                 metadata: Metadata::default(),
+                lease_ms: None,
+                extras: None,
             }))
         };
         let ((service, _calls), attempts) = (Fake::new(), Attempts::default());
-        attempts.submit(&service, &take("full")).await.expect_err("overloaded");
+        attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
         assert!(!attempts.may_have_claimed());
-        let stuck = take("stuck");
+        let stuck = acquire("stuck");
         assert!(poll!(std::pin::pin!(attempts.submit(&service, &stuck))).is_pending());
         assert!(attempts.may_have_claimed());
-        attempts.submit(&service, &take("full")).await.expect_err("overloaded");
+        attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
         assert!(attempts.may_have_claimed());
     }
 }

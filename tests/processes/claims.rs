@@ -1,11 +1,13 @@
 //! A command that is interrupted, or cannot print its result, leaves nothing behind in the cluster. The file also tests
 //! how `lock` and `acquire` read handles and command lines.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::Signal;
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::Value;
 
 use crate::acting::against_a_cluster;
@@ -81,6 +83,31 @@ fn line(reader: &mut impl BufRead) -> String {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     line
+}
+
+/// A command fills a standard error that nothing reads. A notice of another client waits for the reader, but not the
+/// end of the command after a loss.
+fn a_full_standard_error_delays_no_loss(endpoints: &str) {
+    let (name, folder) = ("cl/full", tempfile::tempdir().expect("a folder"));
+    let path = folder.path().join("pid");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec yes >&2", path.display());
+    let mut child = lockkeeper(endpoints, &["lock", name, "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = child.stderr.take().unwrap();
+    until("the command", || path.exists());
+    let pid = fs::read_to_string(&path).unwrap().trim().parse().unwrap();
+    let runs = || test_kill_process(Pid::from_raw(pid).unwrap()).is_ok();
+    let before = Cell::new(0);
+    until("a full pipe", || {
+        let unread = ioctl_fionread(&errors).unwrap();
+        before.replace(unread) == unread && 0 < unread
+    });
+    let token = shown(endpoints, name)["holders"][0]["token"].as_str().unwrap().to_owned();
+    assert_eq!(code(endpoints, &["ask", name, &token, "please finish"]), Some(0));
+    assert!(runs());
+    assert_eq!(code(endpoints, &["break", name, &token, "--why", "it hangs"]), Some(0));
+    until("the end of the command", || !runs());
+    errors.read_to_end(&mut Vec::new()).unwrap();
+    assert!(!child.wait().unwrap().success());
 }
 
 fn requests_reach_the_holder(endpoints: &str) {
@@ -246,6 +273,12 @@ async fn a_grant_that_cannot_be_printed_is_released() {
 #[tokio::test]
 async fn a_request_reaches_the_holder() {
     against_a_cluster(requests_reach_the_holder).await;
+}
+
+/// A reader of standard error that stops delays no end of a command whose lock is lost.
+#[tokio::test]
+async fn a_loss_ends_a_command_whose_output_is_not_read() {
+    against_a_cluster(a_full_standard_error_delays_no_loss).await;
 }
 
 /// If the `lock` process is killed, no process that its command started is running when the next holder starts: no
