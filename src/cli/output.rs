@@ -98,21 +98,13 @@ impl Output {
     }
 
     /// Prints an important event on standard error: the object with `--json`, or else the text.
-    pub(crate) fn notice(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
-        self.complain(&self.notice_line(value, text));
-    }
-
-    /// Prints a notice like [`notice`](Self::notice), and never waits for the reader of standard error: the caller has
-    /// a command to end in time. Two such notices may change places.
-    pub(crate) fn notice_without_wait(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
-        let (output, line) = (*self, self.notice_line(value, text));
-        // Without a thread for it, the notice is lost; the command matters more.
-        std::thread::Builder::new().spawn(move || output.complain(&line)).ok();
-    }
-
-    fn notice_line(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> String {
+    /// Never waits for the reader of standard error, because the caller has a command to end in time. Two notices may
+    /// change places.
+    pub(crate) fn notice(self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let json = self.json.then(|| serde_json::to_string(value).ok()).flatten();
-        json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text())))
+        let line = json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text())));
+        // Without a thread for it, the notice is lost; the command matters more.
+        std::thread::Builder::new().spawn(move || self.complain(&line)).ok();
     }
 
     /// Prints a warning on standard error, as an object with `--json`.

@@ -78,13 +78,13 @@ impl Hold for Notified<'_> {
     async fn asked(&self) {
         let (name, asked) = self.guard.revoke_requested().await;
         let line = self.asked_for(&name, &asked);
-        self.output.notice_without_wait(&line, || format!("{} asks for {name}: {}", line.by, line.why));
+        self.output.notice(&line, || format!("{} asks for {name}: {}", line.by, line.why));
     }
 
     fn waits_for(&self, processes: &[(u32, String)]) {
         let named = |(pid, name): &(u32, String)| LeftProcess { pid: *pid, name: name.clone() };
         let left = LeftBehind { event: "left-behind", processes: processes.iter().map(named).collect() };
-        self.output.notice_without_wait(&left, || {
+        self.output.notice(&left, || {
             let names: Vec<_> = processes.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
             let names = if names.is_empty() { "its process group".to_owned() } else { names.join(", ") };
             format!("the command has ended; the lock is held until these have ended, too: {names}")
