@@ -78,27 +78,23 @@ impl Node {
 /// [`limits::BACKUP_PART_MS_MAX`].
 async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceError>>) -> bool {
     let failed = |error: std::io::Error| ServiceError::Internal(format!("the backup cannot be read: {error}"));
-    let runtime = tokio::runtime::Handle::current();
     let longest = Duration::from_millis(limits::BACKUP_PART_MS_MAX);
+    let (read, mut parts) = mpsc::channel(1);
     let reading = tokio::task::spawn_blocking(move || {
         let chunks = match file.chunks(limits::SNAPSHOT_CHUNK_BYTES) {
             Ok(chunks) => chunks,
-            Err(error) => {
-                // The receiver may be gone.
-                sender.blocking_send(Err(failed(error))).ok();
-                return false;
-            }
+            Err(error) => return read.blocking_send(Err(error)).is_ok(),
         };
-        for chunk in chunks {
-            let read = chunk.is_ok();
-            let sent = runtime.block_on(sender.send_timeout(chunk.map_err(failed), longest));
-            if sent.is_err() || !read {
-                return false;
-            }
-        }
-        true
+        // The task ends with the file, or when its parts are not taken any more.
+        chunks.into_iter().all(|chunk| read.blocking_send(chunk).is_ok())
     });
-    // The task ends with the file, or when the receiver is gone or stalls.
+    while let Some(part) = parts.recv().await {
+        let unread = part.is_err();
+        let sent = sender.send_timeout(part.map_err(failed), longest).await;
+        if unread || sent.is_err() {
+            return false;
+        }
+    }
     reading.await.unwrap_or(false)
 }
 

@@ -13,9 +13,10 @@ pub(super) async fn publish(node: Node) {
     let mut until_named: Option<TokioInstant> = None;
     let mut contact = Contact::default();
     loop {
+        // The view is read after this wait, or it would be old.
+        contact.update(&node).await;
         let view = views.borrow_and_update().clone();
         let leads = node.leads();
-        contact.update(&node, view.leader, leads).await;
         node.core.shared.metrics.term.set(view.term as f64);
         node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
         let now = TokioInstant::now();
@@ -27,7 +28,8 @@ pub(super) async fn publish(node: Node) {
         }
         // A leader without followers sends its clients away, and so does a follower that its leader left.
         let itself = leads || !view.own_term_applied;
-        let leader = view.leader.filter(|leader| if *leader == node.core.id { itself } else { contact.recent });
+        let leader =
+            view.leader.filter(|leader| if *leader == node.core.id { itself } else { contact.is_recent(*leader) });
         if led != Some((leads, leader)) && until_named.is_none_or(|until| until <= now) {
             led = Some((leads, leader));
             node.core.shared.claim_waiters.wake_all();
@@ -67,15 +69,21 @@ struct Contact {
 impl Contact {
     /// Asks Raft again if the leader changed, or after the longest election timeout. After twice that time without a
     /// message, the leader counts as gone.
-    async fn update(&mut self, node: &Node, leader: Option<u64>, leads: bool) {
+    async fn update(&mut self, node: &Node) {
+        let leader = node.core.consensus.watch().borrow().leader;
         let (now, election_max) = (TokioInstant::now(), node.core.election_max);
         let due = self.checked.is_none_or(|checked| checked + election_max <= now);
-        if leads || leader.is_none() || (leader == self.leader && !due) {
+        if leader.is_none() || leader == Some(node.core.id) || (leader == self.leader && !due) {
             return;
         }
         let recent = node.core.consensus.in_contact_within(2 * election_max);
         // Raft does not answer while the disk stalls, and then this node knows of no leader either.
         self.recent = tokio::time::timeout(election_max, recent).await.unwrap_or(false);
         (self.leader, self.checked) = (leader, Some(now));
+    }
+
+    /// Whether this leader sent something recently. A leader that was named only now did.
+    fn is_recent(&self, leader: u64) -> bool {
+        self.leader != Some(leader) || self.recent
     }
 }

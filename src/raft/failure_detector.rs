@@ -13,8 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::join_all;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::RPCOption;
 use openraft::raft::TransferLeaderRequest;
@@ -195,25 +194,11 @@ impl FailureDetector {
             let address = membership.get_node(&voter).map(|member| member.peer.clone());
             async move { Some((voter, self.ask_voter(voter, &address?, leader).await?)) }
         });
-        let configs = membership.membership().get_joint_config();
-        let is_quorum = |gone: &BTreeMap<u64, Option<RaftLogId>>| {
-            let found = |id: &&u64| **id == self.me() || gone.contains_key(*id);
-            configs
-                .iter()
-                .all(|voters| voters.contains(&self.me()) && voters.len() < 2 * voters.iter().filter(found).count())
-        };
-        let (mut asked, mut gone) = (asked.collect::<FuturesUnordered<_>>(), BTreeMap::new());
-        loop {
-            // A quorum elects the next leader, so voters that do not answer delay it little.
-            let answered = match is_quorum(&gone) {
-                true => timeout(Duration::from_millis(PROBE_PAUSE_MS), asked.next()).await.unwrap_or(None),
-                false => asked.next().await,
-            };
-            let Some(answered) = answered else { break };
-            gone.extend(answered);
-        }
+        let mut gone: BTreeMap<u64, Option<RaftLogId>> = join_all(asked).await.into_iter().flatten().collect();
         gone.insert(self.me(), self.follows(leader).await?);
-        let quorum = is_quorum(&gone);
+        let quorum = membership.membership().get_joint_config().iter().all(|voters| {
+            voters.contains(&self.me()) && voters.len() < 2 * voters.iter().filter(|id| gone.contains_key(id)).count()
+        });
         if faults::on(Fault::EachStands) || (faults::on(Fault::OneObserver) && !quorum) {
             return gone.get(&self.me()).map(|last| (self.me(), *last));
         }
