@@ -28,7 +28,9 @@ impl Client<RemoteService> {
                 answered => Ok(answered),
             }
         };
-        Retry::new(Arc::new(SystemClock::monotonic()), wait).until_answered(founded).await??;
+        // The service itself ends each attempt in time, with an error that names every endpoint.
+        let retry = Retry::new(Arc::new(SystemClock::monotonic()), wait);
+        retry.of_attempts_within(service.answers_within()).until_read(founded).await??;
         Ok(Client::new(service).request_wait(wait))
     }
 }

@@ -66,7 +66,7 @@ impl<S: LockService> SessionBuilder<S> {
         let request = RequestId { session: opened.session, number: FIRST_REQUEST };
         let lock = LockKey { namespace: namespace.clone(), name };
         let claim = ClaimRef { lock, claim: Claim::Request(request) };
-        let known = self.settings.retry().until_answered(|| query_claim(service, &claim)).await?;
+        let known = self.settings.retry().until_read(|| query_claim(service, &claim)).await?;
         if known.is_none() {
             return Ok(());
         }

@@ -135,7 +135,8 @@ fn unreadable(whole: &str, error: &ReadError, sent: Option<&Value>) -> Failed {
     }
     let (path, message) = (error.path().to_string(), error.inner().to_string());
     let message = message.split(" at line ").next().unwrap_or_default();
-    let named = message.split('`').nth(1);
+    let about_a_field = [MISSING, "duplicate field", "unknown field"].iter().any(|words| message.starts_with(words));
+    let named = message.split('`').nth(1).filter(|_| about_a_field);
     let field = match (&*path, named) {
         ("." | "?", named) => named.unwrap_or(whole).to_owned(),
         (path, Some(missing)) if message.starts_with(MISSING) => format!("{path}.{missing}"),
@@ -287,6 +288,8 @@ mod tests {
             (r#"{"lock":"a""#, "body: one JSON object, got JSON that ends too early".to_owned()),
             (r#"{"lock":a}"#, "body: one JSON object, got text that is no JSON from line 1, column 9".to_owned()),
             ("[]", "body: an object, got a list".to_owned()),
+            ("1", "body: an object, got 1".to_owned()),
+            ("true", "body: an object, got true".to_owned()),
         ] {
             assert_eq!(refused(read(body).await).await.2, expected, "{body}");
         }

@@ -213,7 +213,7 @@ impl<S: LockService> At<S> {
     /// Answers a query; with the state of this node if `stale`.
     pub(super) async fn query(&self, query: Query, stale: Option<bool>) -> Result<QueryReply, Failed> {
         let freshness = if stale == Some(true) { Freshness::Stale } else { Freshness::Linearizable };
-        Ok(self.api.retry().until_answered(|| self.service.query(query.clone(), freshness)).await?)
+        Ok(self.api.retry().until_read(|| self.service.query(query.clone(), freshness)).await?)
     }
 
     /// The id of the cluster. A cluster that is being founded has none yet.

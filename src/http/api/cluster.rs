@@ -56,7 +56,7 @@ impl Call for MembersQuery {
             // Only the leader knows which members have caught up.
             status.leader.map(|_| status).ok_or_else(|| ServiceError::not_sent(NotSent::NoLeader))
         };
-        let status = at.api.retry().until_answered(led).await?;
+        let status = at.api.retry().until_read(led).await?;
         let members = status.nodes.iter().map(|node| Member::new(&status, node)).collect();
         Ok(by(&status, Members { members }))
     }

@@ -227,7 +227,7 @@ mod tests {
         check_silent_stream(lines::<WatchQuery>, LINES, "\n", last).await;
     }
 
-    /// Checks a stream of this kind without events, its comment, and the begin of its last event.
+    /// Checks a stream of this kind without events, its comment, and the start of its last event.
     async fn check_silent_stream(
         stream: fn(Events<WatchEvent>, OwnedSemaphorePermit) -> Response,
         kind: &str,

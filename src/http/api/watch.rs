@@ -61,7 +61,7 @@ impl StreamCall for WatchQuery {
         let after = from.map_or(now, |from| from.position);
         let scope = Scope::Namespace { namespace: at.namespace.clone(), prefix: self.prefix.unwrap_or_default() };
         let subscription = Subscription { scope, after: Some(after), cluster_id: Some(cluster_id) };
-        let events = at.api.retry().until_answered(|| at.service.subscribe(subscription.clone())).await?;
+        let events = at.api.retry().until_read(|| at.service.subscribe(subscription.clone())).await?;
         let (queue, waiting) = Queue::new(after);
         let tasks = at.api.tasks.clone();
         tasks.run(Follow { at, events, queue, cluster_id, begun: now }.run());

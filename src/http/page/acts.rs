@@ -143,7 +143,7 @@ async fn form<S: LockService>(visit: Visit<S>, breaks: bool) -> Result<Response,
 async fn would_break<S: LockService>(visit: &Visit<S>, act: &Act) -> Result<Report, Refused> {
     let query = Query::WouldBreak { lock: act.lock.clone(), token: act.token };
     let attempt = || visit.service.query(query.clone(), Freshness::Linearizable);
-    let reply = retry(visit).until_answered(attempt).await?;
+    let reply = retry(visit).until_read(attempt).await?;
     let QueryResult::WouldBreak(outcome) = reply.answer else { return Err(unexpected().into()) };
     if let Outcome::Refused(refusal) = outcome {
         return Err(gone(act, refusal));

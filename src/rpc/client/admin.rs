@@ -35,7 +35,7 @@ impl RemoteService {
         self.shared.endpoints.ask(Effect::Reads, (), ask).await
     }
 
-    /// Downloads a file at the speed of its reader, without a time limit.
+    /// Downloads a file at the speed of its reader. The node ends it if the reader takes no part of it for too long.
     pub(super) async fn download(&self) -> Result<Download, ServiceError> {
         let begin = |(), at| async move {
             let begun = endpoints::admin(at).backup(pb::BackupRequest {}).await;

@@ -181,7 +181,8 @@ impl Endpoints {
                 }
                 Step::Next { why, error, leader } => {
                     failures.push(if why.starts_with(&address) { why } else { format!("{address}: {why}") });
-                    last = error.or(last);
+                    // An attempt after a refused token shows that the refusal was about an older one.
+                    last = error.or(last.filter(|last| !matches!(last, ServiceError::Unauthenticated { .. })));
                     if let Some(leader) = leader
                         && first_try
                     {
