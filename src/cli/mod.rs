@@ -78,7 +78,7 @@ pub fn main() -> ExitCode {
 fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     let mut program = options::command();
     program.build();
-    let (plain, file) = (lock::ask_for_json(&arguments), lock::result_file(&arguments));
+    let (plain, file) = (lock::ask_for_json(&arguments), lock::result_file(&program, &arguments));
     let refused = |error: clap::Error, file: Option<PathBuf>| {
         if let Some(file) = file.filter(|_| error.use_stderr()) {
             lock::write_usage_error(&file);
@@ -88,7 +88,7 @@ fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     match lock::with_dashes(&program, arguments) {
         Ok(arguments) => {
             let in_json = lock::ask_for_json(&arguments);
-            let file = lock::result_file(&arguments);
+            let file = lock::result_file(&program, &arguments);
             let parsed = options::parse(arguments).map_err(|error| refused(error, file));
             (parsed.map_err(|error| with_tip(proposing(error), std::env::vars_os())), in_json)
         }

@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, Stat, fcntl_getfl, fstat, stat};
@@ -9,8 +12,32 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::error::Failure;
+use crate::limits::{NOTICES_MS_MAX, NOTICES_WAITING_MAX};
 use crate::model::DeadlockLink;
 use crate::shapes::{CycleLink, LeaderNode};
+
+/// The thread that prints notices, from the first notice on.
+static NOTICES: Mutex<Option<Notices>> = Mutex::new(None);
+
+/// Where the thread that prints notices gets them, and how it shows that it has ended.
+struct Notices {
+    lines: SyncSender<String>,
+    ended: Receiver<()>,
+}
+
+impl Notices {
+    fn start(output: Output) -> Self {
+        let (lines, printed) = sync_channel::<String>(NOTICES_WAITING_MAX);
+        let (ending, ended) = sync_channel(0);
+        let print = move || {
+            printed.iter().for_each(|line| output.complain(&line));
+            drop(ending);
+        };
+        // Without the thread, the notices are lost; the command matters more.
+        std::thread::Builder::new().spawn(print).ok();
+        Self { lines, ended }
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
@@ -98,13 +125,23 @@ impl Output {
     }
 
     /// Prints an important event on standard error: the object with `--json`, or else the text.
-    /// Never waits for the reader of standard error, because the caller has a command to end in time. Two notices may
-    /// change places.
+    /// Never waits for the reader of standard error, because the caller has a command to end in time: a thread prints
+    /// the notices. If the reader stops, notices are lost.
     pub(crate) fn notice(self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let json = self.json.then(|| serde_json::to_string(value).ok()).flatten();
         let line = json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text())));
-        // Without a thread for it, the notice is lost; the command matters more.
-        std::thread::Builder::new().spawn(move || self.complain(&line)).ok();
+        let mut notices = NOTICES.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.get_or_insert_with(|| Notices::start(self)).lines.try_send(line).ok();
+    }
+
+    /// Waits until the notices are printed, but not for a reader that stopped.
+    pub(crate) fn finish_notices() {
+        let notices = NOTICES.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Notices { lines, ended }) = notices {
+            drop(lines);
+            // The thread sends nothing. The wait ends with the thread, or after this time.
+            ended.recv_timeout(Duration::from_millis(NOTICES_MS_MAX)).ok();
+        }
     }
 
     /// Prints a warning on standard error, as an object with `--json`.
@@ -196,7 +233,7 @@ impl Columns {
 }
 
 /// Whether standard output was closed when the process started. Rust then opens `/dev/null` in its place, for reading
-/// and writing, while a shell opens it for writing only.
+/// and writing, while a shell opens it for writing only. A caller that opens it as Rust does counts, too.
 pub(crate) fn is_closed() -> bool {
     let out = io::stdout();
     let read_and_write = fcntl_getfl(&out).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);

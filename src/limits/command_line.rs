@@ -20,6 +20,10 @@ pub const TERMINAL_RETRY_MS: u64 = 250;
 pub const GUARDIAN_ENDS_MS: u64 = 1_000;
 /// Divisor of the remaining time before the kill, applied at a second TERM.
 pub const HURRY_FACTOR: u32 = 4;
+/// Notices that wait for the reader of standard error; further ones are lost.
+pub const NOTICES_WAITING_MAX: usize = 16;
+/// Longest wait for notices that are not printed at the end of a run.
+pub const NOTICES_MS_MAX: u64 = 1_000;
 /// Longest read of what blocks a name, after a wait for it timed out.
 pub const BLOCKER_READ_MS_MAX: u64 = 1_000;
 /// Shortest time between two frames of `top`.

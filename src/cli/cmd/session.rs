@@ -37,8 +37,8 @@ pub(in crate::cli) async fn run(client: &Client, command: SessionCommand, output
     Ok(YES)
 }
 
-/// The failure for a session that is not open. Of a session that never existed, the cluster says that it expired.
-/// The failure of a command that names a session, which may be one that never existed.
+/// The failure of a command that names a session which is not open. Of a session that never existed, the cluster says
+/// that it expired.
 pub(super) fn not_open(error: ClientError) -> Failure {
     let ClientError::SessionLost { session, reason, .. } = &error else { return error.into() };
     let how = match reason {

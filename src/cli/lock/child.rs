@@ -178,8 +178,6 @@ impl<H: Hold> Wrapper<'_, H> {
             OnLost::Kill => self.signal(Signal::KILL),
             OnLost::Ignore => {}
         }
-        // The log line comes after the signals: it waits for the reader of standard error.
-        tracing::warn!(on_lost = ?self.orders.on_lost, "the lock is lost while the command runs");
     }
 
     /// Passes a signal on to the group. After TERM, the group is killed only with `--stop-after`, because the hold is

@@ -72,6 +72,7 @@ async fn run(
         Ok(order) => hold_and_run(&order, common, output, &mut result).await,
         Err(refused) => Err(refused),
     };
+    Output::finish_notices();
     result.code = outcome.as_ref().map_or_else(Failure::exit, |code| *code);
     let Some(Err(error)) = file.map(|file| file.write(&result)) else { return outcome };
     let unwritten =

@@ -74,10 +74,12 @@ fn takes_next(command: &Command, option: &str) -> bool {
     false
 }
 
-/// Returns the file of `--result` on a command line whose command follows `--`, for one that cannot be parsed.
-pub(in crate::cli) fn result_file(arguments: &[OsString]) -> Option<PathBuf> {
-    let mut words = arguments.iter().take_while(|argument| *argument != "--");
-    words.by_ref().find(|word| ["lock", "elect"].iter().any(|name| *word == name))?;
+/// Returns the file of `--result` on a command line of `lock` or `elect` whose command follows `--`, for one that
+/// cannot be parsed.
+pub(in crate::cli) fn result_file(program: &Command, arguments: &[OsString]) -> Option<PathBuf> {
+    let first = next_word(program, arguments, 1)?;
+    ["lock", "elect"].iter().find(|name| arguments[first] == **name)?;
+    let mut words = arguments[first..].iter().take_while(|argument| *argument != "--");
     while let Some(word) = words.next() {
         if word == "--result" {
             return words.next().map(PathBuf::from);
