@@ -12,7 +12,7 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::TokensOfThisProcess, "mixed", 1..6),
     (Fault::RetriesRunAgain, "mixed", 22..32),
     (Fault::EarlyExpiry, "mixed", 1..6),
-    (Fault::LogTimeOfThisProcess, "mixed", 20..32),
+    (Fault::LogTimeOfThisProcess, "mixed", 42..72),
     (Fault::AcknowledgedBeforeSync, "power_cut_of_all", 1..4),
     (Fault::RenewalDeduplicated, "mass_expiry", 1..3),
     (Fault::DeadWaiterLeft, "mass_expiry", 1..4),
