@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::port::{ConnectionsMax, Port};
+#[cfg(feature = "cli")]
+use super::port::ConnectionsMax;
+use super::port::Port;
 
 /// Open connections of each kind of port in this process. It may run several nodes, which share its descriptors.
 static OPEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
