@@ -194,8 +194,8 @@ impl Hold {
         self.lease.as_ref().map(|lease| lease.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the length of the hold's lease in milliseconds, and the time between two renewals; `None` without a
-    /// lease.
+    /// Returns the length of the hold's lease in milliseconds, and the longest time between two renewals; `None`
+    /// without a lease.
     pub(crate) fn lease_length(&self) -> Option<(u64, Duration)> {
         let length_ms = self.lease()?.length_ms;
         Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))

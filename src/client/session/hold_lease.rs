@@ -1,4 +1,4 @@
-//! Renews the lease of a hold at a third of its length.
+//! Renews the lease of a hold as often in its length as its session is renewed in a TTL.
 
 use std::sync::Arc;
 use std::time::Duration;
