@@ -14,6 +14,7 @@ mod doctor;
 mod drill;
 mod error;
 mod exposition;
+mod files;
 mod listen;
 pub mod lock;
 mod logging;

@@ -1,9 +1,7 @@
 //! `auth`: makes a file of rules, adds and removes tokens, and says what a principal may do.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
 use std::num::NonZeroU32;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +11,7 @@ use serde::Serialize;
 use crate::auth::{Access, AuthError, On, PrincipalView, Right, TokenHash, new_token, principal_name};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
+use crate::cli::files::{PRIVATE, create, failed, replace};
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::limits::{TOKEN_DAYS, TOKEN_DAYS_MAX};
@@ -161,7 +160,7 @@ fn init(InitOptions { file, admin }: &InitOptions, output: &Output) -> Result<u8
          [[principal]]\nname = \"{admin}\"\nroles = [\"admin\"]\ncertificate = true\n"
     );
     let access = checked(file, &text)?;
-    create(file, &text).map_err(failed("make", file))?;
+    create(file, &text, PRIVATE).map_err(failed("make", file))?;
     if output.json {
         list_json(&access, output)?;
     }
@@ -184,9 +183,9 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
     checked(file, &text)?;
     if let Some(out) = out {
         // The secret is kept before the file names its hash: a token that is lost would have to be revoked.
-        create(out, &format!("{secret}\n")).map_err(failed("make", out))?;
+        create(out, &format!("{secret}\n"), PRIVATE).map_err(failed("make", out))?;
     }
-    replace(file, &text).map_err(failed("write", file))?;
+    replace(file, &text, PRIVATE)?;
     let shown = out.is_none().then_some(secret.as_str());
     if output.json {
         output.object(&TokenLine { principal: principal.as_str(), id: hash.id(), expires, token: shown })?;
@@ -213,7 +212,7 @@ fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result
         let name = file.display();
         return Err(Failure::usage(format!("{name}: the [[token]] {id} is not written in lines; remove it by hand")));
     }
-    replace(file, &text).map_err(failed("write", file))?;
+    replace(file, &text, PRIVATE)?;
     if output.json {
         output.object(&serde_json::json!({ "id": hash.id(), "revoked": true }))?;
     }
@@ -318,30 +317,6 @@ fn text_of(file: &Path) -> Result<String, Failure> {
 /// Checks a text before it is written, so that no command leaves a file that nodes refuse.
 fn checked(file: &Path, text: &str) -> Result<Access, Failure> {
     Ok(Access::from_toml(&file.display().to_string(), text)?)
-}
-
-/// Writes a new file that only its owner can read.
-fn create(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
-}
-
-/// Replaces a file at once: a node that reads it meanwhile gets the old text or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let next = path.with_extension("next");
-    // An interrupted run may have left this file.
-    let _ = fs::remove_file(&next);
-    create(&next, text)?;
-    fs::set_permissions(&next, fs::metadata(path)?.permissions())?;
-    fs::rename(&next, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
-}
-
-fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
-    let path = path.display().to_string();
-    move |error| Failure::usage(format!("cannot {doing} {path}: {error}; check the path and its owner"))
 }
 
 impl From<AuthError> for Failure {

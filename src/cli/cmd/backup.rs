@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
+use crate::cli::files::{parent, sync_parent};
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::node::backup::{BackupView, examine};
@@ -48,7 +49,7 @@ pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output
     opened.sync_all().map_err(failed("sync", &partial.0))?;
     let view = examine(&partial.0)?;
     named(&partial.0, file)?;
-    sync_parent(file)?;
+    sync_parent(file).map_err(failed("sync", parent(file)))?;
     let line = BackupLine {
         file: file.display().to_string(),
         cluster: &view.cluster,
@@ -96,7 +97,7 @@ impl Partial {
         name.push(format!(".{:08x}.partial", SystemClock::new().random_below(1 << 32)));
         let path = file.with_file_name(name);
         let opened = File::create_new(&path).map_err(|error| {
-            let directory = parent_of(file).display();
+            let directory = parent(file).display();
             let detail = format!(
                 "cannot write into {directory}: {error}; make that directory writable, or name a file elsewhere"
             );
@@ -145,15 +146,6 @@ async fn fetch(client: &Client, path: &Path, to: &mut impl Write, output: &Outpu
     bar.finish_and_clear();
     to.flush().map_err(failed("write", path))?;
     Ok(bar.position())
-}
-
-fn parent_of(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-fn sync_parent(file: &Path) -> Result<(), Failure> {
-    let parent = parent_of(file);
-    File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed("sync", parent))
 }
 
 #[cfg(test)]

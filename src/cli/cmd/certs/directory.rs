@@ -1,17 +1,20 @@
 //! The directory of certificates: `NAME.pem` and `NAME.key` of the authority `ca`, of nodes and of clients.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::certs::{Authority, Described, Issued, describe};
 use crate::cli::error::Failure;
+use crate::cli::files::{PRIVATE, failed, replace};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::RENEWED_BELOW_PERCENT;
 use crate::net::Role;
 
 const AUTHORITY: &str = "ca";
+/// The mode of a file that every user may read.
+const PUBLIC: u32 = 0o644;
 /// The list of refused certificates.
 const REFUSED: &str = "refused.txt";
 /// The digests of certificates that were replaced by newer ones, and may not have expired yet.
@@ -138,7 +141,7 @@ impl CertsDir {
         }
         let text = self.text(AUTHORITY, "pem")?;
         let newest = text.split_inclusive("-----END CERTIFICATE-----").next().unwrap_or_default();
-        self.replace_file(&self.file(AUTHORITY, "pem"), &format!("{}\n", newest.trim()), 0o644)
+        replace(&self.file(AUTHORITY, "pem"), &format!("{}\n", newest.trim()), PUBLIC)
     }
 
     /// Returns what to renew: the named certificate, all, or without a name those that expire soon or are not from the
@@ -172,7 +175,7 @@ impl CertsDir {
         let name = file_name(role);
         if let Some((.., before)) = self.found.iter().find(|(found, ..)| *found == name) {
             let line = format!("sha256:{}  {name}\n", before.digest);
-            self.replace_file(&self.path.join(REPLACED), &(self.digests(REPLACED)? + &line), 0o644)?;
+            replace(&self.path.join(REPLACED), &(self.digests(REPLACED)? + &line), PUBLIC)?;
         }
         self.replace(&name, issued)
     }
@@ -193,7 +196,7 @@ impl CertsDir {
         if path.exists() {
             return Ok(());
         }
-        self.replace_file(&path, "# Certificates that no node accepts: sha256:DIGEST, then a comment\n", 0o644)
+        replace(&path, "# Certificates that no node accepts: sha256:DIGEST, then a comment\n", PUBLIC)
     }
 
     /// Adds certificates to the list of refused ones, with those of the same name that were replaced.
@@ -212,7 +215,7 @@ impl CertsDir {
                 }
             }
         }
-        self.replace_file(&path, &text, 0o644)
+        replace(&path, &text, PUBLIC)
     }
 
     fn unknown(&self, name: &str) -> Failure {
@@ -223,24 +226,10 @@ impl CertsDir {
     /// Writes the key first: a node that reads both files in between finds that they do not belong together, and keeps
     /// what it has.
     fn replace(&mut self, name: &str, issued: &Issued) -> Result<(), Failure> {
-        self.replace_file(&self.file(name, "key"), &issued.key, 0o600)?;
-        self.replace_file(&self.file(name, "pem"), &issued.cert, 0o644)?;
+        replace(&self.file(name, "key"), &issued.key, PRIVATE)?;
+        replace(&self.file(name, "pem"), &issued.cert, PUBLIC)?;
         self.made.push(name.to_owned());
         Ok(())
-    }
-
-    fn replace_file(&self, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-        let next = path.with_extension("next");
-        let written = || -> io::Result<()> {
-            // A file that an interrupted run left has another mode, perhaps.
-            let _ = fs::remove_file(&next);
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&next)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&next, path)?;
-            File::open(&self.path)?.sync_all()
-        };
-        written().map_err(failed("write", path))
     }
 
     /// Returns all certificates, the authorities first.
@@ -263,9 +252,4 @@ impl CertsDir {
         let others = self.found.iter().map(|(name, _, one)| listed(name, made(name), one));
         Ok(authorities.chain(others).collect())
     }
-}
-
-fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
-    let path = path.display().to_string();
-    move |error| Failure::usage(format!("cannot {doing} {path}: {error}; check the directory and its owner"))
 }
