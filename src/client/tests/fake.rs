@@ -2,23 +2,22 @@
 //!
 //! The service's log time equals the client's time, so that a deadline is known to the millisecond.
 
+mod service;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::time::{HOUR_MS, TICK, TokioClock, until};
+use super::time::{TICK, TokioClock, until};
 use crate::client::Client;
 use crate::clock::{Clock, Instant};
 use crate::model::{
     Attachment, Checked, Command, Event, EventKind, FencingToken, Grant, LockKey, LockName, LockView, LogTime,
-    Namespace, Outcome, Position, Principal, Query, QueryReply, QueryResult, RenewalTarget, Reply, SessionId,
-    TokenState, Totals, ValidTokens, WallTime,
+    Namespace, Outcome, Position, Principal, Query, QueryResult, RenewalTarget, Reply, SessionId, TokenState, Totals,
+    ValidTokens, WallTime,
 };
-use crate::service::{
-    Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServiceError,
-    Status, Subscription,
-};
+use crate::service::{EventSender, RenewalCall, ServiceError};
 
 /// A call that the service received.
 #[derive(Debug, Clone)]
@@ -335,115 +334,6 @@ pub(super) fn is_check(asked: &Asked) -> bool {
 /// Returns the only session that the service opens.
 pub(super) fn session() -> SessionId {
     SessionId::new(0, 7)
-}
-
-/// Counts a query while its caller waits.
-struct UnderWay(Fake);
-
-impl UnderWay {
-    fn new(fake: &Fake) -> Self {
-        let mut inner = fake.inner();
-        inner.questions.0 += 1;
-        inner.questions.1 = inner.questions.1.max(inner.questions.0);
-        Self(fake.clone())
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.inner().questions.0 -= 1;
-    }
-}
-
-impl LockService for Fake {
-    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
-        let reaction = self.reach(Asked::Submit(call.command.clone())).await?;
-        let outcome = if let Reaction::Outcome(outcome) = reaction { outcome } else { self.done(&call.command) };
-        Ok(self.reply(outcome).await)
-    }
-
-    fn attachment(&self, _: SessionId) -> watch::Receiver<bool> {
-        self.inner().attached.subscribe()
-    }
-
-    async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let [renewal] = &renewals[..] else { unreachable!("clients renew one at a time") };
-        let reaction = self.reach(Asked::Renew(renewal.clone())).await?;
-        let outcome = if let Reaction::Outcome(outcome) = reaction { outcome } else { self.renewed(renewal) };
-        let recalled = self.inner().recalled.clone();
-        Ok(vec![Reply { recalled, ..self.reply(outcome).await }])
-    }
-
-    async fn wait_outcome(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
-        let Reaction::Outcome(outcome) = self.reach(Asked::Settled).await? else { return std::future::pending().await };
-        Ok(self.reply(outcome).await)
-    }
-
-    async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
-        let _under_way = UnderWay::new(self);
-        let reaction = self.reach(Asked::Query(query.clone())).await?;
-        let answer = if let Reaction::Answer(answer) = reaction { answer } else { self.answer(&query) };
-        let now = self.stamp();
-        let (index, (_, back)) = {
-            let inner = self.inner();
-            (inner.index, inner.ways)
-        };
-        tokio::time::sleep(back).await;
-        Ok(QueryReply { index, now, answer })
-    }
-
-    async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        self.reach(Asked::Subscribe).await?;
-        let mut inner = self.inner();
-        if subscription.cluster_id.is_some_and(|id| id != inner.cluster_id) {
-            return Err(crate::model::Invalid::new("position", "of this cluster", "another one").into());
-        }
-        let (sender, events) = Events::channel(4_096);
-        if !inner.end_subscriptions_at_once {
-            inner.subscribers.push(sender);
-        }
-        Ok(events)
-    }
-
-    fn hold_events(&self, _: SessionId) -> Result<Events, ServiceError> {
-        let mut inner = self.inner();
-        inner.asked.push((self.clock.now(), Asked::Subscribe));
-        let (sender, events) = Events::channel(4_096);
-        if !inner.end_subscriptions_at_once {
-            inner.subscribers.push(sender);
-        }
-        Ok(events)
-    }
-
-    async fn status(&self) -> Result<Status, ServiceError> {
-        self.reach(Asked::Status).await?;
-        Ok(Status {
-            cluster: String::new(),
-            cluster_id: Some(self.inner().cluster_id),
-            peers_id: 1,
-            node: 1,
-            leader: Some(1),
-            term: 1,
-            log_time: self.stamp(),
-            applied: 1,
-            nodes: Vec::new(),
-            totals: Totals::default(),
-            ttl_ms_min: 1_000,
-            ttl_ms_max: HOUR_MS,
-            features: 1,
-            timing_ms: [1; 3],
-            closed_ms: 0,
-            warnings: Vec::new(),
-        })
-    }
-
-    async fn operate(&self, _: Operation) -> Result<(), ServiceError> {
-        Ok(())
-    }
-
-    async fn backup(&self) -> Result<Download, ServiceError> {
-        Err(ServiceError::Stopping)
-    }
 }
 
 /// Returns a view of the lock `a`: the service's session holds it with this token until this deadline.

@@ -1,5 +1,7 @@
 //! TLS over loopback: which certificates each port accepts, and what both sides report about the others.
 
+mod ends;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,6 @@ use tonic::codegen::Service;
 
 use super::*;
 use crate::certs::{Authority, Issued};
-use crate::limits::CERTIFICATE_BACKDATED_MS;
 use crate::net::{CoalescingConnector, Connection, ConnectionsMax, Port, Protocol, Target, arrivals};
 
 /// The name that a connection has proven.
@@ -316,95 +317,6 @@ fn unusable_files_are_refused_by_name() {
     let old = certs.write("old", &certs.authority.expired(Role::Node(1), &[]));
     let old = refused(&old, 1);
     assert!(old.contains("old.pem expired on 20"), "{old}");
-}
-
-/// Adds the certificate in this file to the list of refused ones.
-fn refuse(certs: &Certs, files: &TlsFiles) {
-    let identity = files.read().expect("files").identity().expect("read").expect("a certificate");
-    fs::write(certs.path("refused.txt"), format!("sha256:{} lost\n", digest(&identity.cert[0]))).expect("written");
-}
-
-/// Waits until the node ends a connection, after the byte that it sent at first.
-async fn ended(connection: &mut Connection) {
-    let mut read = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(10), connection.read_to_end(&mut read)).await;
-    // A reset is an end, too.
-    let _ = read.expect("the connection ends");
-}
-
-/// a refused certificate opens no connection to a port, and open ones end. Other clients stay connected.
-#[tokio::test]
-async fn a_refused_certificate_ends_its_connections() {
-    let certs = Certs::new();
-    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", true, false).expect("files");
-    let (address, _names) = port(Port::Client, tls.clone()).await;
-    let (lost, kept) = (certs.client("lost"), certs.client("kept"));
-    let mut open = dialled(&address, &lost).await.expect("accepted");
-    let mut other = dialled(&address, &kept).await.expect("accepted");
-    assert_eq!(other.read_u8().await.expect("the port's byte"), b's');
-    refuse(&certs, &lost);
-    tls.reload().expect("files");
-    ended(&mut open).await;
-    let again = text(dialled(&address, &lost).await);
-    assert!(again.ends_with("it was revoked"), "{again}");
-    let nothing = tokio::time::timeout(Duration::from_millis(50), other.read_u8()).await;
-    assert!(nothing.is_err(), "the other client lost its connection: {nothing:?}");
-}
-
-/// A connection ends when its certificate expires, and when its authority is dropped.
-#[tokio::test]
-async fn a_connection_ends_with_its_certificate() {
-    let certs = Certs::new();
-    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", true, false).expect("files");
-    let (address, _names) = port(Port::Client, tls.clone()).await;
-    let lifetime = Duration::from_millis(CERTIFICATE_BACKDATED_MS) + Duration::from_secs(2);
-    let short = certs.authority.lasting(Role::Client("short".to_owned()), &[], lifetime);
-    let mut expiring = dialled(&address, &certs.write("short", &short)).await.expect("accepted");
-    let mut staying = dialled(&address, &certs.client("ci")).await.expect("accepted");
-    ended(&mut expiring).await;
-    assert_eq!(staying.read_u8().await.expect("the port's byte"), b's');
-    let (_, other) = authority("harbour");
-    fs::write(certs.path("ca.pem"), &other.cert).expect("written");
-    tls.reload().expect("files");
-    ended(&mut staying).await;
-}
-
-/// A node ends the connections that it has dialed to a node whose certificate is refused, and those that it has
-/// accepted from it.
-#[tokio::test]
-async fn a_refused_node_loses_its_connections() {
-    let certs = Certs::new();
-    let (first, second) = (certs.node(1), certs.node(2));
-    let (one, two) =
-        [(&first, 1), (&second, 2)].map(|(files, id)| PeerTls::new(files, "harbour", id).expect("files")).into();
-    let (one_port, two_port) = (one.port(false).expect("files"), two.port(false).expect("files"));
-    let (at_one, _names) = port(Port::Peer, one_port.clone()).await;
-    let (at_two, _other_names) = port(Port::Peer, two_port).await;
-    let mut dialed = dialled_node(&one, &at_two, 2).await.expect("accepted");
-    let mut accepted = dialled_node(&two, &at_one, 1).await.expect("accepted");
-    refuse(&certs, &second);
-    one.reload().expect("files");
-    one_port.reload().expect("files");
-    ended(&mut dialed).await;
-    ended(&mut accepted).await;
-    let again = text(dialled_node(&one, &at_two, 2).await);
-    assert_eq!(again, "the certificate of node 2 is on the refuse list");
-}
-
-/// Files that cannot be used change nothing; unchanged files change nothing either.
-#[tokio::test]
-async fn unusable_files_stay_unused() {
-    let certs = Certs::new();
-    let files = certs.node(1);
-    let tls = PortTls::for_clients(Port::Client, &files, "harbour", true, false).expect("files");
-    let (address, _names) = port(Port::Client, tls.clone()).await;
-    fs::write(certs.path("refused.txt"), "sha256:12\n").expect("written");
-    let refused = tls.reload().expect_err("no digest").to_string();
-    assert!(refused.contains("refused.txt:1 names no certificate; write sha256: and 64"), "{refused}");
-    dialled(&address, &certs.client("ci")).await.expect("accepted as before");
-    fs::remove_file(certs.path("refused.txt")).expect("removed");
-    let refused = tls.reload().expect_err("no list").to_string();
-    assert!(refused.contains("refused.txt cannot be read: ") && refused.contains("create it, or"), "{refused}");
 }
 
 /// A certificate warns when it has less than 30 days, less than 7, and none.
