@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::error::Failure;
 use crate::limits::HANDLE_BYTES_MAX;
-use crate::model::{FencingToken, Handle, Invalid, LockName, LockValue, Namespace, Owner, Reason, SessionId};
+use crate::model::{FencingToken, Handle, LockName, Namespace};
 
 /// Common to all commands.
 #[derive(Debug, Clone, Args)]
@@ -32,7 +32,7 @@ pub(super) struct Common {
     #[arg(long, global = true, value_name = "ID")]
     pub(super) cluster: Option<String>,
     /// Namespace of the locks
-    #[arg(short = 'N', long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = namespace)]
+    #[arg(short = 'N', long, global = true, env = "LOCKKEEPER_NAMESPACE", default_value = "default", value_parser = Namespace::parse)]
     pub(super) namespace: Namespace,
     /// Longest time for connecting plus one request, such as 500ms, 10s or 1m; it never bounds a wait or a child
     #[arg(short, long, global = true, env = "LOCKKEEPER_TIMEOUT", default_value = "5s", value_parser = timeout, value_name = "DURATION")]
@@ -61,10 +61,9 @@ pub(super) struct Common {
 #[derive(Debug, Args)]
 pub(super) struct HoldArgs {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     pub(super) name: LockName,
     /// Fencing token of the hold
-    #[arg(value_parser = token)]
     pub(super) token: FencingToken,
 }
 
@@ -73,7 +72,7 @@ pub(super) struct HoldArgs {
 pub(super) struct HandleOption {
     /// Secret of the lease, as `acquire` printed it; `-` reads it from standard input. Other users of this machine can
     /// see arguments, but neither the variable nor standard input
-    #[arg(value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true)]
+    #[arg(value_parser = Handle::parse, env = "LOCKKEEPER_HANDLE", hide_env_values = true)]
     handle: Handle,
 }
 
@@ -110,39 +109,6 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = duration(text)?;
     if timeout < Duration::from_millis(1) { Err("a timeout is at least 1ms".to_owned()) } else { Ok(timeout) }
-}
-
-/// Parses a lock name, so that no request with an invalid name is sent.
-pub(super) fn lock_name(text: &str) -> Result<LockName, String> {
-    LockName::parse(text).map_err(|invalid| invalid.to_string())
-}
-
-pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
-    Namespace::parse(text).map_err(|invalid| invalid.to_string())
-}
-
-pub(super) fn handle(text: &str) -> Result<Handle, String> {
-    Handle::parse(text).map_err(|invalid| invalid.to_string())
-}
-
-pub(super) fn owner(text: &str) -> Result<Owner, String> {
-    Owner::parse(text).map_err(|invalid| invalid.to_string())
-}
-
-pub(super) fn token(text: &str) -> Result<FencingToken, String> {
-    text.parse().map_err(|invalid: Invalid| invalid.to_string())
-}
-
-pub(super) fn session(text: &str) -> Result<SessionId, String> {
-    text.parse().map_err(|invalid: Invalid| invalid.to_string())
-}
-
-pub(super) fn reason(text: &str) -> Result<Reason, String> {
-    Reason::parse(text).map_err(|invalid| invalid.to_string())
-}
-
-pub(super) fn value(text: &str) -> Result<LockValue, String> {
-    LockValue::parse(text).map_err(|invalid| invalid.to_string())
 }
 
 /// A signal by its name, with or without SIG.

@@ -158,7 +158,7 @@ impl From<io::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::TABLE;
+    use crate::service::{NotSent, TABLE};
 
     /// Every error of the table has a next step and the exit code of its row.
     #[test]
@@ -169,6 +169,15 @@ mod tests {
             let says_it_itself = row.word == ErrorCode::Invalid;
             assert_eq!(failure.next_step().is_none_or(str::is_empty), says_it_itself, "{}", row.text);
         }
+    }
+
+    /// An error with a pause says when to try again, so no other next step is printed.
+    #[test]
+    fn a_pause_is_the_next_step() {
+        let limit = NotSent::LimitReached { limit: "3 backups".to_owned(), pause_ms: 30_000 };
+        let failure = Failure::from(ServiceError::not_sent(limit));
+        assert!(failure.names_next_step && failure.detail.contains("try again in 30s"), "{failure:?}");
+        assert_eq!(failure.exit(), 69);
     }
 
     /// A closed standard output (`ls | head`) is not a failure.

@@ -1,12 +1,12 @@
 //! Listens on a port, and finds the process that uses a port. The process can be found only on Linux.
 
+use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use tokio::net::TcpListener;
 
+use super::sockets::process_at;
 use crate::limits::{LISTEN_PAUSE_MS, LISTEN_WAIT_MS};
 
 /// Listens on this address. If the address is in use but no process is visible there, it may become free soon, so this
@@ -32,47 +32,23 @@ pub(super) async fn listen(
 
 /// Returns the process that listens on this address, as `NAME (process PID)`, if this user may see it.
 pub(super) fn holder(address: SocketAddr) -> Option<String> {
-    let table = fs::read_to_string("/proc/net/tcp").ok()?;
-    let inode = listening_inode(&table, address.port())?;
-    let socket = format!("socket:[{inode}]");
-    let is_process = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
-    for process in fs::read_dir("/proc").ok()?.flatten().filter(is_process) {
-        let path = process.path();
-        if has_descriptor(&path, &socket) {
-            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            return Some(format!("{} (process {})", name.trim(), process.file_name().to_string_lossy()));
-        }
-    }
-    None
-}
-
-fn has_descriptor(process: &Path, socket: &str) -> bool {
-    let Ok(descriptors) = fs::read_dir(process.join("fd")) else { return false };
-    descriptors.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == socket))
-}
-
-/// The inode of the socket that listens on this port, in the table of `/proc/net/tcp`.
-fn listening_inode(table: &str, port: u16) -> Option<&str> {
-    const LISTENING: &str = "0A";
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-        let found = u16::from_str_radix(local.split(':').nth(1)?, 16).ok()?;
-        (found == port && *state == LISTENING).then_some(*inode)
-    })
+    process_at(address).map(|(name, pid)| format!("{name} (process {pid})"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The process that listens on a port is found. A free port has none.
+    /// The process that listens on a port is found, also if the other listener wants all addresses. A free port has
+    /// none.
     #[test]
     fn the_process_that_listens_is_named() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let found = holder(address).expect("this process listens");
-        assert!(found.ends_with(&format!("(process {})", std::process::id())), "{found}");
+        for wanted in [address, (std::net::Ipv4Addr::UNSPECIFIED, address.port()).into()] {
+            let found = holder(wanted).expect("this process listens");
+            assert!(found.ends_with(&format!("(process {})", std::process::id())), "{found}");
+        }
         drop(listener);
         assert_eq!(holder(address), None);
     }

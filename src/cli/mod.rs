@@ -164,7 +164,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Child(shim) => Ok(lock::become_command(&shim, common.json)),
         Command::Guardian(guardian) => Ok(lock::guard(&guardian, common.json)),
         Command::Dev(options) => on_runtime(runtime::spread()?, cmd::dev::run(&options, output)),
-        Command::Drill(options) => on_runtime(runtime::anywhere()?, cmd::drill::run(&options, output)),
+        Command::Drill(options) => on_runtime(runtime::anywhere()?, drill::run(&options, output)),
         Command::Serve(options) => on_runtime(runtime::spread()?, cmd::serve::run(&options)),
         Command::Bench(options) => on_runtime(runtime::spread()?, bench::bench(common, &options, output)),
         Command::Lock(options) => on_runtime(runtime::anywhere()?, lock::lock(options, common, output)),

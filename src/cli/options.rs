@@ -17,7 +17,6 @@ use super::cmd::check::CheckOptions;
 use super::cmd::completions::CompletionsOptions;
 use super::cmd::config::ConfigCommand;
 use super::cmd::dev::DevOptions;
-use super::cmd::drill::DrillOptions;
 use super::cmd::explain::ExplainOptions;
 use super::cmd::features::FeaturesOptions;
 use super::cmd::handover::HandOverOptions;
@@ -38,6 +37,7 @@ use super::cmd::verify::VerifyOptions;
 use super::cmd::wait::WaitOptions;
 use super::cmd::watch::WatchOptions;
 use super::doctor::DoctorOptions;
+use super::drill::DrillOptions;
 use super::lock::{
     ELECT_USAGE, ElectOptions, GUARDIAN_COMMAND, GuardianOptions, LOCK_USAGE, LockOptions, SHIM_COMMAND, ShimOptions,
 };

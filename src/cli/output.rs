@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, Stat, fcntl_getfl, fstat, stat};
 use rustix::io::Errno;
@@ -122,6 +123,16 @@ impl Output {
         if self.watched && !self.json {
             self.complain(&plain(text));
         }
+    }
+
+    /// Returns a progress line on standard error. It is hidden with `--json` and without a terminal.
+    pub(crate) fn progress(&self, template: &str) -> ProgressBar {
+        let bar = if self.watched && !self.json { ProgressBar::no_length() } else { ProgressBar::hidden() };
+        // A template that cannot be parsed leaves the usual style.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar
     }
 
     /// Prints an important event on standard error: the object with `--json`, or else the text.

@@ -6,10 +6,6 @@ use crate::model::{Invalid, Position};
 use crate::service::ServiceError;
 use crate::shapes::{After, cluster_id_text};
 
-pub(super) fn after(text: &str) -> Result<After, String> {
-    text.parse().map_err(|invalid: Invalid| invalid.to_string())
-}
-
 /// Returns the id of the cluster, and the position after which to continue. Refuses a position of another cluster: in
 /// this one it names another event, so events would be missed without notice.
 pub(super) async fn of_this_cluster(

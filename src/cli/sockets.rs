@@ -13,13 +13,21 @@ pub(super) fn listening_at(address: &str) -> Option<u64> {
     sockets.find(|(at, _)| answers(*at)).map(|(_, inode)| inode)
 }
 
+/// The name and the id of the process that listens at this address, if this user may see it.
+pub(super) fn process_at(address: SocketAddr) -> Option<(String, u32)> {
+    let socket = listening_at(&address.to_string())?;
+    let pid = owners_of(&BTreeSet::from([socket])).remove(&socket)?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some((name.trim().to_owned(), pid))
+}
+
 /// Only an address of this machine can be bound here.
 fn is_own(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
 fn covers(listens: IpAddr, wanted: IpAddr) -> bool {
-    listens.is_unspecified() || listens.to_canonical() == wanted.to_canonical()
+    listens.is_unspecified() || wanted.is_unspecified() || listens.to_canonical() == wanted.to_canonical()
 }
 
 /// The address and the inode in a line of the kernel's table; `None` if the socket does not listen.

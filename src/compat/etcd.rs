@@ -13,8 +13,9 @@
 
 use std::time::Duration;
 
+use super::gone_is_false;
 use crate::client::{self, Client, ClientError, HoldState, Leader, LockGuard, Observer};
-use crate::model::{FencingToken, Refusal, SessionId};
+use crate::model::{FencingToken, SessionId};
 use crate::service::LockService;
 
 /// Why a call failed.
@@ -116,13 +117,7 @@ impl<S: LockService> Mutex<S> {
     /// Releases the mutex. Fails with [`LockReleased`](EtcdError::LockReleased) if it is not held, or was lost.
     pub async fn unlock(&mut self) -> Result<(), EtcdError> {
         let Some(guard) = self.guard.take() else { return Err(EtcdError::LockReleased) };
-        match guard.release().await {
-            Ok(_) => Ok(()),
-            Err(ClientError::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. })) => {
-                Err(EtcdError::LockReleased)
-            }
-            Err(error) => Err(error.into()),
-        }
+        if gone_is_false(guard.release().await)? { Ok(()) } else { Err(EtcdError::LockReleased) }
     }
 
     /// Returns a unique name of this hold; `None` while the mutex is not held.
@@ -170,24 +165,14 @@ impl<S: LockService> Election<S> {
         let Some(guard) = self.guard.as_ref().filter(|_| self.rev().is_some()) else {
             return Err(EtcdError::NotLeader);
         };
-        match guard.set_value(Some(value)).await {
-            Ok(()) => Ok(()),
-            Err(ClientError::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. })) => {
-                Err(EtcdError::NotLeader)
-            }
-            Err(error) => Err(error.into()),
-        }
+        if gone_is_false(guard.set_value(Some(value)).await)? { Ok(()) } else { Err(EtcdError::NotLeader) }
     }
 
     /// Resigns, so that the next candidate leads. Does nothing if this candidate does not lead.
     pub async fn resign(&mut self) -> Result<(), EtcdError> {
         let Some(guard) = self.guard.take() else { return Ok(()) };
-        match guard.release().await {
-            Ok(_)
-            | Err(
-                ClientError::SessionLost { .. }
-                | ClientError::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }),
-            ) => Ok(()),
+        match gone_is_false(guard.release().await) {
+            Ok(_) | Err(ClientError::SessionLost { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

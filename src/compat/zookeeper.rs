@@ -13,8 +13,8 @@
 
 use std::time::Duration;
 
-use super::Participant;
 use super::participant::participants;
+use super::{Participant, held_is_none};
 use crate::client::{ClientError, HoldState, LockGuard, LockRequest, Session};
 use crate::model::FencingToken;
 use crate::service::LockService;
@@ -63,13 +63,13 @@ impl<S: LockService> WriteLock<S> {
     /// in the queue.
     pub async fn lock_within(&mut self, wait: Duration) -> Result<Option<FencingToken>, ClientError> {
         let request = self.request().wait(wait);
-        in_time(self.enter(request).await)
+        held_is_none(self.enter(request).await)
     }
 
     /// Like [`lock`](Self::lock), but returns `None` if the lock is not free now.
     pub async fn try_lock(&mut self) -> Result<Option<FencingToken>, ClientError> {
         let request = self.request().try_once();
-        in_time(self.enter(request).await)
+        held_is_none(self.enter(request).await)
     }
 
     /// Releases the lock. Returns false if it was not held through this value.
@@ -119,13 +119,5 @@ impl<S: LockService> WriteLock<S> {
         let token = node.token();
         self.node = Some(node);
         Ok(token)
-    }
-}
-
-fn in_time(entered: Result<FencingToken, ClientError>) -> Result<Option<FencingToken>, ClientError> {
-    match entered {
-        Ok(token) => Ok(Some(token)),
-        Err(ClientError::NotAcquired { .. }) => Ok(None),
-        Err(error) => Err(error),
     }
 }

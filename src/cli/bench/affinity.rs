@@ -74,7 +74,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let of = |tally: &Tally| UseFigures::new(tally.uses, &tally.latencies, length * BENCH_TURNS, tally.log_entries);
     let affinity = AffinityFigures::new(options.foreign, [of(&cached), of(&uncached)], violations);
     let figures = Figures { affinity: Some(affinity), ..Figures::default() };
-    Ok(Report::new(options, figures, usage, &bench.servers).besides(lost_sessions, errors))
+    Ok(Report::new(bench, figures, usage, lost_sessions, errors))
 }
 
 /// Lets all clients use locks in one way.

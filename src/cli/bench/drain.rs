@@ -64,8 +64,8 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let figures = summed(bench, options.clients, &rounds);
     let lost_sessions = sessions::lost(&waiters);
     sessions::close(waiters.into_iter().chain(holder).collect()).await;
-    Ok(Report::new(options, Figures { drain: Some(figures), ..Figures::default() }, usage, &bench.servers)
-        .besides(lost_sessions, Errors::default()))
+    let figures = Figures { drain: Some(figures), ..Figures::default() };
+    Ok(Report::new(bench, figures, usage, lost_sessions, Errors::default()))
 }
 
 async fn one_round<S: LockService>(

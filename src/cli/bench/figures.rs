@@ -84,7 +84,8 @@ impl PairFigures {
     }
 }
 
-fn a_second(count: u64, length: Duration) -> u64 {
+/// Returns how many that is a second.
+pub(super) fn a_second(count: u64, length: Duration) -> u64 {
     count.saturating_mul(1_000_000) / micros(length).max(1)
 }
 

@@ -8,12 +8,12 @@ use tokio::task::JoinSet;
 
 use super::context::Bench;
 use super::counters::Latencies;
-use super::figures::HeldFigures;
+use super::figures::{HeldFigures, a_second};
 use super::report::{Figures, Report};
 use super::sessions;
 use crate::cli::error::Failure;
 use crate::client::{ClientError, LockGuard, Session};
-use crate::clock::{Clock, SystemClock, micros};
+use crate::clock::{Clock, SystemClock};
 use crate::service::{ErrorCode, LockService};
 
 /// Takes the locks, makes pairs meanwhile, and releases the locks by closing the sessions.
@@ -32,17 +32,16 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     errors.add(sessions::close(sessions).await);
     // The guards are no longer valid, because their sessions are closed.
     drop(guards);
-    let rate = |took: Duration| u64::from(options.held).saturating_mul(1_000_000) / micros(took).max(1);
     let held = HeldFigures {
         held: options.held,
-        taken_per_second: rate(taking),
+        taken_per_second: a_second(options.held.into(), taking),
         take_p50_us: latencies.us(50.0),
         take_p99_us: latencies.us(99.0),
         memory_a_lock_bytes: grown.grown_for_each(u64::from(options.held)),
-        released_per_second: rate(clock.now().since(began)),
+        released_per_second: a_second(options.held.into(), clock.now().since(began)),
     };
     let figures = Figures { pairs: Some(ran.pairs), held: Some(held), ..Figures::default() };
-    Ok(Report::new(options, figures, ran.usage, &bench.servers).besides(lost_sessions, errors))
+    Ok(Report::new(bench, figures, ran.usage, lost_sessions, errors))
 }
 
 async fn take<S: LockService>(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::Bench;
-use super::figures::SessionFigures;
+use super::figures::{SessionFigures, a_second};
 use super::pace::Span;
 use super::report::{Figures, Report};
 use super::sessions;
@@ -25,14 +25,13 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let began = clock.now();
     let errors = sessions::close(sessions).await;
     let closing = clock.now().since(began);
-    let rate = |took: Duration| u64::from(options.clients).saturating_mul(1_000_000) / micros(took).max(1);
     let figures = SessionFigures {
         ttl_ms: micros(ttl) / 1000,
-        opened_per_second: rate(opening),
-        closed_per_second: rate(closing),
+        opened_per_second: a_second(options.clients.into(), opening),
+        closed_per_second: a_second(options.clients.into(), closing),
         memory_a_session_bytes: grown.grown_for_each(u64::from(options.clients)),
     };
     let usage = bench.servers.between(&first, &last);
-    Ok(Report::new(options, Figures { sessions: Some(figures), ..Figures::default() }, usage, &bench.servers)
-        .besides(lost_sessions, errors))
+    let figures = Figures { sessions: Some(figures), ..Figures::default() };
+    Ok(Report::new(bench, figures, usage, lost_sessions, errors))
 }

@@ -63,7 +63,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
     let lost_sessions = sessions::lost(&sessions);
     sessions::close(sessions).await;
     let figures = figures(options, &ran);
-    Ok(Report::new(options, figures, ran.usage, &bench.servers).besides(lost_sessions, ran.sample.errors))
+    Ok(Report::new(bench, figures, ran.usage, lost_sessions, ran.sample.errors))
 }
 
 fn figures(options: &BenchOptions, ran: &Ran) -> Figures {

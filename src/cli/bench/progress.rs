@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::context::Bench;
 use super::pace::Span;
@@ -15,7 +15,9 @@ impl<S: LockService> Bench<'_, S> {
     /// Shows the progress until the end of the span. Returns the usage of the servers when counting began, and at the
     /// end.
     pub(super) async fn watch(&self, span: Span, progress: impl Fn() -> String) -> (Look, Look) {
-        let bar = self.bar(span.end.since(span.began));
+        let bar =
+            self.output.progress("{prefix} [{bar:40}] {elapsed}  {msg}").with_prefix(self.options.workload.name());
+        bar.set_length(span.end.since(span.began).as_millis().try_into().unwrap_or(u64::MAX));
         self.draw_until(span.counted, span, &bar, &progress).await;
         let first = self.look().await;
         self.draw_until(span.end, span, &bar, &progress).await;
@@ -43,15 +45,5 @@ impl<S: LockService> Bench<'_, S> {
             let tick = Duration::from_millis(limits::PROGRESS_TICK_MS);
             tokio::time::sleep(until.since(now).min(tick)).await;
         }
-    }
-
-    fn bar(&self, length: Duration) -> ProgressBar {
-        if !self.output.watched || self.output.json {
-            return ProgressBar::hidden();
-        }
-        let style = ProgressStyle::with_template("{prefix} [{bar:40}] {elapsed}  {msg}");
-        ProgressBar::new(length.as_millis().try_into().unwrap_or(u64::MAX))
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-            .with_prefix(self.options.workload.name())
     }
 }

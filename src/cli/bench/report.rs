@@ -2,16 +2,17 @@
 
 use serde::Serialize;
 
+use super::context::Bench;
 use super::counters::Errors;
 use super::figures::{
     AffinityFigures, Cell, DrainFigures, FailoverFigures, HandoffFigures, HeldFigures, OutageFigures, PairFigures,
     SessionFigures,
 };
-use super::options::BenchOptions;
-use super::usage::{Servers, Usage};
+use super::usage::Usage;
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::clock::micros;
+use crate::service::LockService;
 
 /// The figures of a run.
 #[derive(Debug, Serialize)]
@@ -53,8 +54,14 @@ pub(super) struct Figures {
 }
 
 impl Report {
-    /// Creates the report of a run without errors and losses.
-    pub(super) fn new(options: &BenchOptions, figures: Figures, usage: Usage, servers: &Servers) -> Self {
+    pub(super) fn new<S: LockService>(
+        bench: &Bench<'_, S>,
+        figures: Figures,
+        usage: Usage,
+        lost_sessions: u64,
+        errors: Errors,
+    ) -> Self {
+        let options = bench.options;
         Self {
             profile: env!("LOCKKEEPER_PROFILE"),
             workload: options.workload.name(),
@@ -63,16 +70,11 @@ impl Report {
             elapsed_ms: u64::from(options.secs) * 1000,
             warm_up_ms: micros(options.warm_up) / 1000,
             figures,
-            errors: Errors::default(),
-            lost_sessions: 0,
+            errors,
+            lost_sessions,
             usage,
-            unknown_nodes: servers.unknown.clone(),
+            unknown_nodes: bench.servers.unknown.clone(),
         }
-    }
-
-    pub(super) fn besides(mut self, lost_sessions: u64, errors: Errors) -> Self {
-        (self.lost_sessions, self.errors) = (lost_sessions, errors);
-        self
     }
 
     /// Number of operations that were measured.

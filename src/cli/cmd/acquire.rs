@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::args::{duration, given_handle, handle, lock_name};
+use crate::cli::args::{duration, given_handle};
 use crate::cli::connect::{Client, Lease};
 use crate::cli::error::{Failure, YES};
 use crate::cli::lock::signals::{self, Signals};
@@ -16,13 +16,13 @@ use crate::shapes::{Leased, milliseconds};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AcquireOptions {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
     /// Length of the lease, such as 30s; at most the setting ttl_max of the cluster, which is 10m by default
     #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
     duration: Duration,
     /// Secret that refreshes and releases the lease; `-` reads it from standard input [default: random]
-    #[arg(long, value_parser = handle, env = "LOCKKEEPER_HANDLE", hide_env_values = true, value_name = "HANDLE")]
+    #[arg(long, value_parser = Handle::parse, env = "LOCKKEEPER_HANDLE", hide_env_values = true, value_name = "HANDLE")]
     handle: Option<Handle>,
     /// Do not wait
     #[arg(short = 'n', long = "try", conflicts_with = "wait")]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::args::{HoldArgs, reason};
+use crate::cli::args::HoldArgs;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -16,10 +16,10 @@ pub(in crate::cli) struct AskOptions {
     #[command(flatten)]
     hold: HoldArgs,
     /// Reason, shown to the holder
-    #[arg(value_parser = reason, value_name = "TEXT", required_unless_present = "why")]
+    #[arg(value_parser = Reason::parse, value_name = "TEXT", required_unless_present = "why")]
     text: Option<Reason>,
     /// Reason, as `break` takes it [default: TEXT]
-    #[arg(long, value_parser = reason, value_name = "TEXT", conflicts_with = "text")]
+    #[arg(long, value_parser = Reason::parse, value_name = "TEXT", conflicts_with = "text")]
     why: Option<Reason>,
 }
 

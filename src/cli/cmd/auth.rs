@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::auth::{Access, AuthError, On, PrincipalView, Right, TokenHash, new_token, principal_name};
@@ -43,7 +43,7 @@ pub(in crate::cli) struct InitOptions {
     /// Path of the new file
     file: PathBuf,
     /// Name of the principal that may do everything
-    #[arg(long, value_parser = principal, value_name = "NAME")]
+    #[arg(long, value_parser = principal_name, value_name = "NAME")]
     admin: Principal,
 }
 
@@ -52,7 +52,7 @@ pub(in crate::cli) struct TokenOptions {
     /// Path of the file
     file: PathBuf,
     /// Name of the principal
-    #[arg(value_parser = principal)]
+    #[arg(value_parser = principal_name)]
     principal: Principal,
     /// Days until the token expires
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TOKEN_DAYS_MAX), default_value_t = TOKEN_DAYS, value_name = "DAYS")]
@@ -77,14 +77,6 @@ pub(in crate::cli) struct CheckOptions {
     /// Ask whether a principal has a right on a name, and which rule gives it [default: none]
     #[arg(long, num_args = 3, value_names = ["PRINCIPAL", "RIGHT", "NAMESPACE/NAME"])]
     can: Vec<String>,
-}
-
-/// The words of rights on the command line.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RightWord {
-    Read,
-    Lock,
-    Admin,
 }
 
 /// The JSON line of a new token.
@@ -129,10 +121,6 @@ struct Answer {
     may: bool,
     /// The rule that gives the right.
     rule: Option<String>,
-}
-
-fn principal(text: &str) -> Result<Principal, String> {
-    principal_name(text)
 }
 
 /// Asks a node for the principal of this client.
@@ -283,11 +271,11 @@ fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8,
     let principal = access.principals().find(|view| view.name.as_str() == name).map(|view| view.name);
     let absent = || Failure::usage(format!("{} has no principal {name:?}", file.display()));
     let principal = principal.ok_or_else(absent)?;
-    let right = match RightWord::from_str(right, false) {
-        Ok(RightWord::Read) => Right::Read,
-        Ok(RightWord::Lock) => Right::Lock,
-        Ok(RightWord::Admin) => Right::Admin,
-        Err(_) => return Err(Failure::usage(format!("there is no right {right:?}; use read, lock or admin"))),
+    let right = match right.as_str() {
+        "read" => Right::Read,
+        "lock" => Right::Lock,
+        "admin" => Right::Admin,
+        _ => return Err(Failure::usage(format!("there is no right {right:?}; use read, lock or admin"))),
     };
     let (namespace, lock) = key.split_once('/').unwrap_or((key, ""));
     let namespace = Namespace::parse(namespace)?;
@@ -339,7 +327,7 @@ mod tests {
     /// Makes a file with the principal `ops` and a token of it. Returns the file and the secret.
     fn made(folder: &Path) -> (PathBuf, String) {
         let (file, out) = (folder.join("auth.toml"), folder.join("ops.token"));
-        let admin = principal("ops").expect("a name");
+        let admin = principal_name("ops").expect("a name");
         run(&FileCommand::Init(InitOptions { file: file.clone(), admin: admin.clone() }), &output()).expect("made");
         let options = TokenOptions { file: file.clone(), principal: admin, expires: 7, out: Some(out.clone()) };
         run(&FileCommand::Token(options), &output()).expect("added");
@@ -367,7 +355,7 @@ mod tests {
         let text = fs::read_to_string(&file).expect("the file");
         assert!(!text.contains(&hash.to_string()) && text.contains("# for the pipeline"), "{text}");
         assert!(revoked(hash.id()).is_err());
-        let again = InitOptions { file, admin: principal("ops").expect("a name") };
+        let again = InitOptions { file, admin: principal_name("ops").expect("a name") };
         assert!(run(&FileCommand::Init(again), &output()).is_err(), "it would replace a file");
     }
 

@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::cli::connect::Client;
@@ -135,10 +134,7 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
 
 async fn fetch(client: &Client, path: &Path, to: &mut impl Write, output: &Output) -> Result<u64, Failure> {
     let mut download = client.service().backup().await?;
-    let bar = if output.watched && !output.json { ProgressBar::no_length() } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} ({bytes_per_sec})") {
-        bar.set_style(style);
-    }
+    let bar = output.progress("{spinner} {bytes} ({bytes_per_sec})");
     while let Some(bytes) = download.next().await? {
         to.write_all(&bytes).map_err(failed("write", path))?;
         bar.inc(bytes.len() as u64);

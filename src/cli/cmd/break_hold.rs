@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::args::{HoldArgs, reason};
+use crate::cli::args::HoldArgs;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -15,7 +15,7 @@ pub(in crate::cli) struct BreakOptions {
     #[command(flatten)]
     hold: HoldArgs,
     /// Reason, shown with the lock and in its history
-    #[arg(long, value_parser = reason, value_name = "TEXT")]
+    #[arg(long, value_parser = Reason::parse, value_name = "TEXT")]
     why: Reason,
     /// Only print what would happen
     #[arg(long)]

@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use crate::cli::args::{lock_name, token};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
 use crate::cli::output::Output;
@@ -12,10 +11,9 @@ use crate::shapes::{Checked, state_word};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CheckOptions {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
     /// Fencing token to check
-    #[arg(value_parser = token)]
     token: FencingToken,
 }
 

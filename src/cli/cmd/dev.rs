@@ -79,24 +79,15 @@ const HTTP_PORTS: u16 = 20;
 /// Log level of the nodes without `-v`: the command prints its own lines.
 const LOG_LEVEL: &str = "warn";
 
-/// The nodes that `dev` runs, and whether their data is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct DevCluster {
-    /// The config of each node.
-    nodes: Vec<Config>,
-    /// Whether nothing is written; the data directories are then only names.
-    ephemeral: bool,
-}
-
 /// Runs the cluster until it is interrupted. A restart with the same directory finds all data again.
 pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
     if options.port_base == 0 && !options.ephemeral {
         let detail = "--port-base 0 needs --ephemeral: the data of a node belongs to its addresses";
         return Err(Failure::usage(detail));
     }
-    let mut cluster = plan(options);
+    let mut nodes = plan(options);
     if options.tls {
-        protect(&mut cluster, &options.dir.join(CERTS))?;
+        protect(&mut nodes, &options.dir.join(CERTS))?;
     }
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     raise_descriptor_limit();
@@ -104,17 +95,17 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     // Binds all ports before it starts the first node, so that a port in use does not leave a part of a cluster
     // running.
     let mut ports = Vec::new();
-    for config in &cluster.nodes {
+    for config in &nodes {
         ports.push(Ports::bind(&config.listen).await?);
     }
     if !options.ephemeral {
         usable(&options.dir)?;
     }
-    cluster.listen_on(&ports)?;
-    let listens: Vec<_> = cluster.nodes.iter().map(|node| node.listen.clone()).collect();
+    listen_on(&mut nodes, &ports)?;
+    let listens: Vec<_> = nodes.iter().map(|node| node.listen.clone()).collect();
     let mut servers = Vec::new();
-    for (config, ports) in cluster.nodes.into_iter().zip(ports) {
-        let started = Server::start(config, ports, cluster.ephemeral, &instruments, |error| unopened(error, options));
+    for (config, ports) in nodes.into_iter().zip(ports) {
+        let started = Server::start(config, ports, options.ephemeral, &instruments, |error| unopened(error, options));
         servers.push(started.await?);
     }
     welcome(options, &listens, output)?;
@@ -137,22 +128,20 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     ended
 }
 
-impl DevCluster {
-    /// Sets the addresses of the nodes to those of the listeners, which differ if they have free ports.
-    fn listen_on(&mut self, ports: &[Ports]) -> io::Result<()> {
-        for (node, ports) in self.nodes.iter_mut().zip(ports) {
-            node.listen = ports.addresses()?;
-        }
-        let member = |node: &Config| {
-            let (client, peer) = (node.listen.client.to_string(), node.listen.peer.to_string());
-            (node.node, Member { client, peer })
-        };
-        let members: BTreeMap<_, _> = self.nodes.iter().map(member).collect();
-        for node in &mut self.nodes {
-            node.members.clone_from(&members);
-        }
-        Ok(())
+/// Makes the nodes members at the addresses of their listeners, which differ from the planned ones if ports are free.
+fn listen_on(nodes: &mut [Config], ports: &[Ports]) -> io::Result<()> {
+    for (node, ports) in nodes.iter_mut().zip(ports) {
+        node.listen = ports.addresses()?;
     }
+    let member = |node: &Config| {
+        let (client, peer) = (node.listen.client.to_string(), node.listen.peer.to_string());
+        (node.node, Member { client, peer })
+    };
+    let members: BTreeMap<_, _> = nodes.iter().map(member).collect();
+    for node in nodes {
+        node.members.clone_from(&members);
+    }
+    Ok(())
 }
 
 /// Creates the directory, and refuses one in which this user may not write.
@@ -236,32 +225,21 @@ fn news(printed: Option<&str>, line: String) -> Option<String> {
 }
 
 async fn any_failed(servers: &mut [Server]) -> String {
-    let mut failing: Vec<_> = servers
-        .iter_mut()
-        .map(|server| {
-            let id = server.node.id();
-            Box::pin(async move { format!("node {id} stopped: {}", server.failed().await) })
-        })
-        .collect();
-    std::future::poll_fn(|context| {
-        for failed in &mut failing {
-            if let std::task::Poll::Ready(why) = failed.as_mut().poll(context) {
-                return std::task::Poll::Ready(why);
-            }
-        }
-        std::task::Poll::Pending
-    })
-    .await
+    let failing = servers.iter_mut().map(|server| {
+        let id = server.node.id();
+        Box::pin(async move { format!("node {id} stopped: {}", server.failed().await) })
+    });
+    futures_util::future::select_all(failing).await.0
 }
 
 /// Makes the missing certificates, and sets TLS for every port of each node.
-fn protect(cluster: &mut DevCluster, dir: &Path) -> Result<(), Failure> {
+fn protect(nodes: &mut [Config], dir: &Path) -> Result<(), Failure> {
     let hosts = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
-    let nodes = cluster.nodes.iter().map(|config| (Role::Node(config.node), hosts.clone()));
-    let roles = nodes.chain([(Role::Client(CLUSTER.to_owned()), Vec::new())]);
+    let of_nodes = nodes.iter().map(|config| (Role::Node(config.node), hosts.clone()));
+    let roles = of_nodes.chain([(Role::Client(CLUSTER.to_owned()), Vec::new())]);
     certs::make_missing(dir, CLUSTER, roles.collect())?;
     let dir = std::path::absolute(dir)?;
-    for config in &mut cluster.nodes {
+    for config in nodes {
         let file = |extension: &str| Some(dir.join(format!("node-{}.{extension}", config.node)));
         let files = TlsFiles { ca: Some(dir.join("ca.pem")), cert: file("pem"), key: file("key"), refuse: None };
         let on = || Protection::Tls { mode: TlsMode::Require, files: files.clone(), client_cert_required: false };
@@ -277,18 +255,14 @@ fn client_files(dir: &Path) -> [PathBuf; 3] {
     [dir.join("ca.pem"), dir.join(format!("{client}.pem")), dir.join(format!("{client}.key"))]
 }
 
-fn plan(options: &DevOptions) -> DevCluster {
+/// Returns the config of each node, still without its members.
+fn plan(options: &DevOptions) -> Vec<Config> {
     let port = |id: u64, above: u16| {
         let id = u16::try_from(id).unwrap_or(0);
         // Port 0 is replaced by a free port when the node listens.
         let port = if options.port_base == 0 { 0 } else { options.port_base.saturating_add(above).saturating_add(id) };
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };
-    let ids = 1..=u64::from(options.nodes);
-    let members: BTreeMap<u64, Member> = ids
-        .clone()
-        .map(|id| (id, Member { client: port(id, 0).to_string(), peer: port(id, PEER_PORTS).to_string() }))
-        .collect();
     let node = |id: u64| Config {
         log_level: LOG_LEVEL.to_owned(),
         peers_id: None,
@@ -303,10 +277,10 @@ fn plan(options: &DevOptions) -> DevCluster {
         node: id,
         data: Path::new(&options.dir).join(format!("n{id}")),
         listen: Listen { client: port(id, 0), peer: port(id, PEER_PORTS), http: Some(port(id, HTTP_PORTS)) },
-        members: members.clone(),
+        members: BTreeMap::new(),
         timing: Profile::from(options.profile).timing(),
     };
-    DevCluster { nodes: ids.map(node).collect(), ephemeral: options.ephemeral }
+    (1..=u64::from(options.nodes)).map(node).collect()
 }
 
 #[cfg(test)]
@@ -321,22 +295,20 @@ mod tests {
         options: DevOptions,
     }
 
-    fn planned(arguments: &[&str]) -> DevCluster {
+    fn planned(arguments: &[&str]) -> Vec<Config> {
         plan(&Line::try_parse_from(["dev"].iter().chain(arguments)).unwrap().options)
     }
 
-    /// Three nodes listen on the documented ports, and each knows all of them.
+    /// Three nodes listen on the documented ports.
     #[test]
     fn dev_nodes_listen_on_the_documented_ports() {
-        let cluster = planned(&[]);
-        assert_eq!((cluster.nodes.len(), cluster.ephemeral), (3, false));
-        let second = &cluster.nodes[1];
+        let nodes = planned(&[]);
+        assert_eq!(nodes.len(), 3);
+        let second = &nodes[1];
         assert_eq!(second.listen.client.to_string(), "127.0.0.1:7602");
         assert_eq!(second.listen.peer.to_string(), "127.0.0.1:7612");
         assert_eq!(second.listen.http.unwrap().to_string(), "127.0.0.1:7622");
         assert_eq!(second.data, Path::new(".lockkeeper/n2"));
-        assert_eq!(second.members.len(), 3);
-        assert_eq!(second.members[&3].peer, "127.0.0.1:7613");
     }
 
     /// The first line about leadership names a leader, because a cluster that starts has none yet. A later loss of the
@@ -354,13 +326,13 @@ mod tests {
     /// With port base 0 the nodes have the ports that their listeners got, and each knows those of the others.
     #[tokio::test]
     async fn free_ports_are_known_to_every_node() {
-        let mut cluster = planned(&["--nodes", "2", "--port-base", "0", "--ephemeral"]);
+        let mut nodes = planned(&["--nodes", "2", "--port-base", "0", "--ephemeral"]);
         let mut ports = Vec::new();
-        for node in &cluster.nodes {
+        for node in &nodes {
             ports.push(Ports::bind(&node.listen).await.unwrap());
         }
-        cluster.listen_on(&ports).unwrap();
-        let [first, second] = &cluster.nodes[..] else { panic!("two nodes") };
+        listen_on(&mut nodes, &ports).unwrap();
+        let [first, second] = &nodes[..] else { panic!("two nodes") };
         assert_ne!(first.listen.client.port(), 0);
         assert_eq!(first.members, second.members);
         assert_eq!(first.members[&2].peer, second.listen.peer.to_string());
@@ -370,9 +342,8 @@ mod tests {
     /// The port base moves every port. A single node is a cluster, too.
     #[test]
     fn the_port_base_moves_all_ports() {
-        let cluster = planned(&["--nodes", "1", "--port-base", "9000", "--profile", "fast", "--ephemeral"]);
-        assert_eq!(cluster.nodes[0].listen.http.unwrap().port(), 9021);
-        assert_eq!(cluster.nodes[0].timing, Profile::Fast.timing());
-        assert!(cluster.ephemeral);
+        let nodes = planned(&["--nodes", "1", "--port-base", "9000", "--profile", "fast", "--ephemeral"]);
+        assert_eq!(nodes[0].listen.http.unwrap().port(), 9021);
+        assert_eq!(nodes[0].timing, Profile::Fast.timing());
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 
-use crate::cli::args::{lock_name, session};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -19,10 +18,10 @@ use crate::shapes::Explained;
 #[group(required = true, multiple = false)]
 pub(in crate::cli) struct ExplainOptions {
     /// Name of the lock; needed without --session
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: Option<LockName>,
     /// Explain what this session waits for instead of a lock [default: none]
-    #[arg(long, value_parser = session, value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
 }
 

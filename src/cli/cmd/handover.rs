@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::session::not_open;
-use crate::cli::args::{HoldArgs, session};
+use crate::cli::args::HoldArgs;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -15,7 +15,7 @@ pub(in crate::cli) struct HandOverOptions {
     #[command(flatten)]
     hold: HoldArgs,
     /// Id of the new holder: a session that waits for the lock, or one that accepts hand-overs
-    #[arg(long, value_parser = session, value_name = "SESSION")]
+    #[arg(long, value_name = "SESSION")]
     to: SessionId,
 }
 

@@ -2,11 +2,10 @@
 
 use clap::Args;
 
-use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Columns, Output};
-use crate::cli::position::{after, of_this_cluster};
+use crate::cli::position::of_this_cluster;
 use crate::model::{LockName, Position};
 use crate::shapes::After;
 use crate::shapes::history::HistoryLine;
@@ -14,11 +13,11 @@ use crate::shapes::history::HistoryLine;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HistoryOptions {
     /// Name of the lock [default: all of the namespace]
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: Option<LockName>,
     /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: all that is
     /// kept]
-    #[arg(long, value_parser = after, value_name = "INDEX.N[@CLUSTER]")]
+    #[arg(long, value_name = "INDEX.N[@CLUSTER]")]
     from: Option<After>,
 }
 

@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
 use crate::cli::output::Output;
@@ -13,7 +12,7 @@ use crate::shapes::Leader;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LeaderOptions {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
 }
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::cli::args::{Common, duration};
@@ -204,10 +203,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
 
 /// Shows the progress of the node until it has nearly all entries. The cluster refuses a node that is not a member.
 async fn caught_up(client: &Client, node: u64, output: &Output) -> Result<(), Failure> {
-    let bar = if output.watched && !output.json { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} log entries ({elapsed})") {
-        bar.set_style(style);
-    }
+    let bar = output.progress("{msg} {wide_bar} {pos}/{len} log entries ({elapsed})");
     bar.set_message(format!("node {node}"));
     loop {
         let status = led_status(client).await?;

@@ -11,7 +11,6 @@ pub(super) mod check;
 pub(super) mod completions;
 pub(super) mod config;
 pub(super) mod dev;
-pub(super) mod drill;
 pub(super) mod explain;
 pub(super) mod features;
 pub(super) mod handover;

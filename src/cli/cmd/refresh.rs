@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::args::{HandleOption, duration, lock_name};
+use crate::cli::args::{HandleOption, duration};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -14,7 +14,7 @@ use crate::shapes::{Leased, milliseconds};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RefreshOptions {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
     #[command(flatten)]
     handle: HandleOption,

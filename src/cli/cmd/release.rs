@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::args::{HandleOption, lock_name};
+use crate::cli::args::HandleOption;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -14,7 +14,7 @@ use crate::service::ErrorCode;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReleaseOptions {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
     #[command(flatten)]
     handle: HandleOption,

@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -13,7 +12,7 @@ use crate::shapes::Semaphore;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SemaphoreOptions {
     /// Name of the semaphore
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
     /// Number of permits, kept even while none is used [default: none, with --remove]
     #[arg(long, required_unless_present = "remove", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(PERMITS_MAX)))]

@@ -2,7 +2,6 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::{reason, session};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -19,10 +18,10 @@ pub(in crate::cli) enum SessionCommand {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EndOptions {
     /// Public id of the session, as `sessions` shows it
-    #[arg(value_parser = session, value_name = "ID")]
+    #[arg(value_name = "ID")]
     id: SessionId,
     /// Reason, shown to the session's client and in the history of its locks
-    #[arg(long, value_parser = reason, value_name = "TEXT")]
+    #[arg(long, value_parser = Reason::parse, value_name = "TEXT")]
     why: Reason,
 }
 

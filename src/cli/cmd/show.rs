@@ -2,7 +2,6 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::args::lock_name;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Output, plain};
@@ -15,7 +14,7 @@ use crate::shapes::{Lock, mode_word};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShowOptions {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
     /// Format of the output
     #[arg(long, value_enum, default_value = "text")]

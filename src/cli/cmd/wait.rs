@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::{sleep, timeout};
 
-use crate::cli::args::{duration, lock_name};
+use crate::cli::args::duration;
 use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
@@ -17,7 +17,7 @@ use crate::shapes::Free;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct WaitOptions {
     /// Name of the lock
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = LockName::parse)]
     name: LockName,
     /// Longest wait, from the start of the command; 0s checks once [default: no end]
     #[arg(short, long, value_parser = duration, value_name = "DURATION")]

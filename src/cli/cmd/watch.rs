@@ -5,7 +5,7 @@ use clap::Args;
 use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Output, reader_gone};
-use crate::cli::position::{after, of_this_cluster};
+use crate::cli::position::of_this_cluster;
 use crate::cli::text::short;
 use crate::shapes::{After, Happened};
 
@@ -15,7 +15,7 @@ pub(in crate::cli) struct WatchOptions {
     #[arg(default_value = "")]
     prefix: String,
     /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: from now on]
-    #[arg(long, value_parser = after, value_name = "INDEX.N[@CLUSTER]")]
+    #[arg(long, value_name = "INDEX.N[@CLUSTER]")]
     from: Option<After>,
     #[command(flatten)]
     retry: RetryOption,

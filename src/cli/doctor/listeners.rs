@@ -1,13 +1,11 @@
 //! Checks of a node's listeners: the processes that have their ports, the machines that can reach them, and their
 //! certificates.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::net::{SocketAddr, TcpListener};
 
 use super::finding::Finding;
 use crate::cli::server::check_certificates;
-use crate::cli::sockets::{listening_at, owners_of};
+use crate::cli::sockets::process_at;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Protection};
 use crate::limits::{CERTIFICATE_DAY_MS, DOCTOR_CERTIFICATE_DAYS_MIN, DOCTOR_CERTIFICATE_DAYS_WARN};
@@ -41,11 +39,10 @@ fn is_taken(address: SocketAddr) -> bool {
 
 /// Names the process that listens at an address.
 fn user_of(address: SocketAddr) -> String {
-    let socket = listening_at(&address.to_string());
-    let pid = socket.and_then(|socket| owners_of(&BTreeSet::from([socket])).remove(&socket));
-    let Some(pid) = pid else { return "is used by a process of another user".to_owned() };
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("is used by {} (pid {pid})", name.trim())
+    process_at(address).map_or_else(
+        || "is used by a process of another user".to_owned(),
+        |(name, pid)| format!("is used by {name} (pid {pid})"),
+    )
 }
 
 /// Checks which listeners other machines can reach.

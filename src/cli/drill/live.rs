@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -28,7 +28,7 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) fn start(rounds: u32, journal: &Arc<Journal>, client: &Client, output: &Output) -> Self {
-        let bar = bar(output);
+        let bar = output.progress("{msg}");
         let mut looks = JoinSet::new();
         looks.spawn(look(rounds, Arc::clone(journal), client.clone(), bar.clone()));
         Self { journal: Arc::clone(journal), bar, output: *output, rounds, _looks: looks }
@@ -48,14 +48,6 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
-}
-
-fn bar(output: &Output) -> ProgressBar {
-    if !output.watched || output.json {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new_spinner().with_style(style)
 }
 
 /// Observes the leader and draws the view.

@@ -16,8 +16,10 @@ mod verdict;
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use clap::Args;
 
 use super::error::{Failure, NO, YES};
 use super::lock::signals::{self, Signals};
@@ -27,22 +29,31 @@ use crate::service::ErrorCode;
 use self::journal::Journal;
 use self::nodes::Nodes;
 use self::report::Report;
-pub(super) use self::schedule::{Plan, Victim};
+use self::schedule::Plan;
+
+#[derive(Debug, Args)]
+pub(super) struct DrillOptions {
+    #[command(flatten)]
+    plan: Plan,
+    /// Also write the report to this file, as a page for a browser [default: none]
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+}
 
 /// Runs a drill and prints its report. The exit code is 1 if a promise was broken. The calling thread must last as long
 /// as the process, because the nodes end with it.
-pub(super) async fn run(plan: Plan, file: Option<&Path>, output: &Output) -> Result<u8, Failure> {
+pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, Failure> {
     // A file that cannot be written is reported before the drill, not after it.
-    let file =
-        file.map(|path| File::create(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display()))));
-    let file = file.transpose()?;
+    let created =
+        |path: &PathBuf| File::create(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
+    let file = options.report.as_ref().map(created).transpose()?;
     let mut signals = Signals::listen()?;
     let mut nodes = Nodes::create()?;
     let journal = Arc::new(Journal::new(contenders::timeline()));
     let ran = tokio::select! {
         biased;
         signal = signals.next_ending() => Err(signal),
-        ran = schedule::run(plan, &mut nodes, &journal, output) => Ok(ran),
+        ran = schedule::run(options.plan, &mut nodes, &journal, output) => Ok(ran),
     };
     let timeline = journal.finish();
     let ran = match ran {

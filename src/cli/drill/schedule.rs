@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
 
@@ -16,12 +16,14 @@ use crate::cli::connect::{Client, connect_to};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
-use crate::limits::{DRILL_ANSWER_MS, DRILL_LOOK_MS, DRILL_PAUSE_MS, DRILL_RECOVERY_MS, DRILL_RENEWED_MS};
+use crate::limits::{
+    DRILL_ANSWER_MS, DRILL_LOOK_MS, DRILL_PAUSE_MS, DRILL_RECOVERY_MS, DRILL_RENEWED_MS, DRILL_ROUNDS_MAX,
+};
 use crate::service::{ErrorCode, LockService, Operation, Status};
 
 /// Which node is hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Victim {
+pub(super) enum Victim {
     /// The node that leads.
     Leader,
     /// A node that does not lead.
@@ -31,15 +33,24 @@ pub(in crate::cli) enum Victim {
 }
 
 /// What a drill does.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::cli) struct Plan {
-    pub(in crate::cli) victim: Victim,
-    pub(in crate::cli) rounds: u32,
-    /// Whether nodes are paused instead of killed.
-    pub(in crate::cli) pause: bool,
-    /// Whether all nodes are hit at once.
-    pub(in crate::cli) all: bool,
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Plan {
+    /// The node that is killed and stopped
+    #[arg(long = "kill", default_value = "leader", value_enum, value_name = "NODE")]
+    victim: Victim,
+    /// Number of rounds. Each has a kill, an orderly stop and a transfer of leadership
+    #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..=i64::from(DRILL_ROUNDS_MAX)), value_name = "COUNT")]
+    rounds: u32,
+    /// Pause the node instead of killing it, and continue it later
+    #[arg(long)]
+    pause: bool,
+    /// Kill or pause all nodes at once
+    #[arg(long)]
+    all: bool,
 }
+
+/// Rounds without the option.
+const ROUNDS: u32 = 5;
 
 impl Plan {
     /// The faults of one round.

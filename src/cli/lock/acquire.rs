@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use indicatif::ProgressBar;
 use rustix::process::Signal;
 
 use super::options::{Order, RunOptions};
@@ -101,14 +102,14 @@ pub(super) async fn acquire<S: LockService>(
         close(session, asking.timeout).await;
         return Err(Failure::usage(detail).into());
     }
-    let progress = Progress::new(output);
+    let progress = output.progress("{msg} ({elapsed})");
     let acquired = tokio::select! {
         signal = signals.next_ending() => Err(NotHeld::Withdrawn(signal)),
         guard = ask(&session, asking, wait(), &progress) => {
             guard.map_err(|error| NotHeld::Failed(unreached(error)))
         }
     };
-    progress.end();
+    progress.finish_and_clear();
     match acquired {
         Ok(guard) => Ok(Held { session, guard }),
         Err(why) => {
@@ -122,7 +123,7 @@ async fn ask<S: LockService>(
     session: &Session<S>,
     asking: &Asking<'_>,
     wait: Option<Duration>,
-    progress: &Progress,
+    progress: &ProgressBar,
 ) -> Result<SetGuard, ClientError> {
     let (shown, Order { names, access, run, .. }) = (progress.clone(), asking.order);
     if let [name] = names.as_slice() {
@@ -130,10 +131,10 @@ async fn ask<S: LockService>(
         if run.unfair {
             request = request.unfair();
         }
-        return request.on_queued(move |place| shown.queued(place)).acquire().await.map(SetGuard::from);
+        return request.on_queued(move |place| show_place(&shown, place)).acquire().await.map(SetGuard::from);
     }
     let members = names.iter().map(|name| (name.as_str(), *access));
-    as_asked!(session.locks(members), asking, wait).on_queued(move |place| shown.queued(place)).acquire().await
+    as_asked!(session.locks(members), asking, wait).on_queued(move |place| show_place(&shown, place)).acquire().await
 }
 
 /// The time that the command gets to end after TERM. The default is a quarter of the longest validity of the hold: a
@@ -196,34 +197,11 @@ fn left(clock: &SystemClock, deadline: Instant) -> Duration {
     deadline.since(clock.now())
 }
 
-/// The progress line on a terminal.
-#[derive(Debug, Clone)]
-struct Progress {
-    bar: indicatif::ProgressBar,
-}
-
-impl Progress {
-    fn new(output: &Output) -> Self {
-        let bar = if output.watched && !output.json {
-            let style = indicatif::ProgressStyle::with_template("{msg} ({elapsed})");
-            indicatif::ProgressBar::new_spinner()
-                .with_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_spinner()))
-        } else {
-            indicatif::ProgressBar::hidden()
-        };
-        Self { bar }
-    }
-
-    fn queued(&self, place: &Place) {
-        let message = waiting(place);
-        tracing::info!("{message}");
-        self.bar.set_message(plain(&message).into_owned());
-        self.bar.enable_steady_tick(Duration::from_millis(crate::limits::PROGRESS_TICK_MS));
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
+fn show_place(bar: &ProgressBar, place: &Place) {
+    let message = waiting(place);
+    tracing::info!("{message}");
+    bar.set_message(plain(&message).into_owned());
+    bar.enable_steady_tick(Duration::from_millis(crate::limits::PROGRESS_TICK_MS));
 }
 
 fn waiting(place: &Place) -> String {

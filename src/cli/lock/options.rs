@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 
 use super::orders::OnLost;
-use crate::cli::args::{at_least, at_most, delay, duration, lock_name, owner, signal, value};
+use crate::cli::args::{at_least, at_most, delay, duration, signal};
 use crate::cli::error::Failure;
 use crate::model::{Access, LockName, LockValue, Mode, Owner};
 
@@ -24,10 +24,10 @@ pub const ELECT_USAGE: &str = "lockkeeper elect [OPTIONS] NAME --value TEXT [--]
 #[derive(Debug, Args)]
 struct Named {
     /// Name of the lock. The next word begins the command
-    #[arg(value_parser = lock_name, value_name = "NAME", required_unless_present = "named")]
+    #[arg(value_parser = LockName::parse, value_name = "NAME", required_unless_present = "named")]
     name: Option<LockName>,
     /// Name of the lock, where it begins with a dash [default: the first word]
-    #[arg(long = "name", id = "named", value_parser = lock_name, value_name = "NAME", conflicts_with = "name")]
+    #[arg(long = "name", id = "named", value_parser = LockName::parse, value_name = "NAME", conflicts_with = "name")]
     named: Option<LockName>,
 }
 
@@ -37,7 +37,7 @@ pub struct LockOptions {
     #[command(flatten)]
     named: Named,
     /// Another lock of a set, which is held together or not at all [default: one lock]
-    #[arg(long = "and", value_parser = lock_name, value_name = "NAME")]
+    #[arg(long = "and", value_parser = LockName::parse, value_name = "NAME")]
     and: Vec<LockName>,
     /// Hold the lock alone (default)
     #[arg(short = 'x', long, conflicts_with_all = ["shared", "permits"])]
@@ -52,7 +52,7 @@ pub struct LockOptions {
     #[arg(long, value_name = "PERMITS", requires = "permits", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::limits::PERMITS_MAX)))]
     limit: Option<u32>,
     /// Text kept with the lock while it is held, and shown with it [default: none]
-    #[arg(long, value_parser = value, value_name = "TEXT")]
+    #[arg(long, value_parser = LockValue::parse, value_name = "TEXT")]
     value: Option<LockValue>,
     /// Run no command: print the grant, and hold until standard input is closed or a signal comes. A pipe or file at
     /// its end (cron, systemd) ends the hold at once, with 0. Without this, and without a command, standard input has
@@ -69,7 +69,7 @@ pub struct ElectOptions {
     #[command(flatten)]
     named: Named,
     /// Text that the leader shows, such as its address; `leader NAME` prints it
-    #[arg(long, value_parser = value, value_name = "TEXT")]
+    #[arg(long, value_parser = LockValue::parse, value_name = "TEXT")]
     value: LockValue,
     #[command(flatten)]
     pub(super) run: RunOptions,
@@ -105,7 +105,7 @@ pub(super) struct RunOptions {
     #[arg(long, value_parser = at_most, value_name = "DURATION")]
     pub(super) at_most: Option<Duration>,
     /// Owner name for the detection of deadlocks [default: random, or that of the enclosing run]
-    #[arg(long, value_parser = owner, env = "LOCKKEEPER_OWNER", hide_env_values = true, value_name = "TEXT")]
+    #[arg(long, value_parser = Owner::parse, env = "LOCKKEEPER_OWNER", hide_env_values = true, value_name = "TEXT")]
     pub(super) owner: Option<Owner>,
     /// Purpose, shown with the lock [default: none]
     #[arg(long, value_name = "TEXT")]
