@@ -8,6 +8,7 @@
 
 mod ends;
 mod killed;
+mod screen;
 mod terminal;
 
 use std::ffi::OsString;
@@ -174,7 +175,7 @@ fn shown(path: &Path) -> String {
 }
 
 fn pid(child: &Child) -> Pid {
-    Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
+    Pid::from_child(child)
 }
 
 fn is_gone(process: Pid) -> bool {

@@ -73,11 +73,7 @@ pub(crate) async fn kills_with(mut cluster: Cluster, count: usize) -> (Vec<Durat
         last.extend(all.first.iter().flatten().max().map(|got| *got - killed));
         drop(all);
         cluster.spawn(leader);
-        let started = Instant::now();
-        while cluster.status_of(leader).await.is_none_or(|status| status.leader.is_none()) {
-            assert!(started.elapsed() < PATIENCE, "node {leader} does not come back\n{}", cluster.log(leader));
-            sleep(Duration::from_millis(20)).await;
-        }
+        cluster.status_when(leader, |status| status.leader.is_some()).await;
     }
     clients.shutdown().await;
     (next, last)

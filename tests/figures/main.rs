@@ -13,6 +13,8 @@ mod http;
 mod ports;
 #[path = "../sim/random.rs"]
 mod random;
+#[path = "../processes/wait.rs"]
+mod wait;
 
 mod clients;
 mod false_alarms;

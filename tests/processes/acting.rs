@@ -4,14 +4,14 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::cluster::Cluster;
-use crate::lock_command::{code, count, holder, lockkeeper, object, output, release_holder, shown, until};
+use crate::lock_command::{cluster_tests, code, count, holder, lockkeeper, object, output, release_holder, shown};
+use crate::wait::block_until;
 
-/// Runs a blocking test function against its own cluster.
-pub(crate) async fn against_a_cluster(test: fn(&str)) {
-    let cluster = Cluster::start().await;
-    let endpoints = cluster.endpoints().join(",");
-    tokio::task::spawn_blocking(move || test(&endpoints)).await.expect("the test passes");
+cluster_tests! {
+    others_locks_are_broken
+    others_locks_are_handed_over
+    a_leader_is_elected
+    a_session_is_ended
 }
 
 fn token(endpoints: &str, name: &str) -> String {
@@ -27,7 +27,7 @@ fn printed(output: &std::process::Output) -> String {
 fn others_locks_are_broken(endpoints: &str) {
     let command = ["lock", "ac/break", "--value", "v1", "--delay", "30s", "--", "sleep", "1000"];
     let mut held = lockkeeper(endpoints, &command).spawn().unwrap();
-    until("a holder", || count(endpoints, "ac/break", "holders") == 1);
+    block_until("a holder", || count(endpoints, "ac/break", "holders") == 1);
     assert_eq!(shown(endpoints, "ac/break")["value"], Value::from("v1"));
     let token = token(endpoints, "ac/break");
     let listed = object(&output(endpoints, &["ls", "ac/break", "--json"]).stdout);
@@ -54,7 +54,7 @@ fn others_locks_are_broken(endpoints: &str) {
 fn others_locks_are_handed_over(endpoints: &str) {
     let mut first = holder(endpoints, "ac/hand");
     let mut successor = lockkeeper(endpoints, &["lock", "--hold", "ac/hand"]).stdin(Stdio::piped()).spawn().unwrap();
-    until("a waiter", || count(endpoints, "ac/hand", "waiters") == 1);
+    block_until("a waiter", || count(endpoints, "ac/hand", "waiters") == 1);
     let session = shown(endpoints, "ac/hand")["waiters"][0]["session"].as_str().unwrap().to_owned();
     let before = shown(endpoints, "ac/hand")["holders"][0].clone();
     let (own, old) = (before["session"].as_str().unwrap(), token(endpoints, "ac/hand"));
@@ -84,13 +84,13 @@ fn a_leader_is_elected(endpoints: &str) {
     assert_eq!((vacant.status.code(), &object(&vacant.stdout)["token"]), (Some(1), &Value::Null));
     let command = ["elect", "ac/office", "--value", "n1:80", "-c", "cat >/dev/null; exit 7"];
     let mut leads = lockkeeper(endpoints, &command).stdin(Stdio::piped()).spawn().unwrap();
-    until("a leader", || code(endpoints, &["leader", "ac/office"]) == Some(0));
+    block_until("a leader", || code(endpoints, &["leader", "ac/office"]) == Some(0));
     assert_eq!(printed(&output(endpoints, &["leader", "ac/office"])), "n1:80\n");
     let second = ["elect", "ac/office", "--value", "n2:80", "-w", "200ms", "--", "true"];
     assert_eq!(code(endpoints, &second), Some(75));
     drop(leads.stdin.take());
     assert_eq!(leads.wait().unwrap().code(), Some(7));
-    assert_eq!(code(endpoints, &second), Some(0));
+    assert_eq!(code(endpoints, &["elect", "ac/office", "--value", "n2:80", "--", "true"]), Some(0));
     assert_eq!(code(endpoints, &["leader", "ac/office"]), Some(1));
 }
 
@@ -99,7 +99,7 @@ fn a_leader_is_elected(endpoints: &str) {
 fn a_session_is_ended(endpoints: &str) {
     let command = ["lock", "ac/end", "--delay", "30s", "--", "sleep", "1000"];
     let held = lockkeeper(endpoints, &command).spawn().unwrap();
-    until("a holder", || count(endpoints, "ac/end", "holders") == 1);
+    block_until("a holder", || count(endpoints, "ac/end", "holders") == 1);
     let id = shown(endpoints, "ac/end")["holders"][0]["session"].as_str().unwrap().to_owned();
     assert_eq!(code(endpoints, &["session", "end", &id]), Some(64), "the reason is required");
     let ended = output(endpoints, &["session", "end", &id, "--why", "host replaced", "--json"]);
@@ -111,28 +111,4 @@ fn a_session_is_ended(endpoints: &str) {
     assert_eq!(shown(endpoints, "ac/end")["kind"], Value::Null, "no lock-delay");
     let again = output(endpoints, &["session", "end", &id, "--why", "host replaced", "--json"]);
     assert_eq!((again.status.code(), &object(&again.stderr)["error"]), (Some(65), &Value::from("session-ended")));
-}
-
-/// Ends a session by command, see [`a_session_is_ended`].
-#[tokio::test]
-async fn an_operator_ends_a_session() {
-    against_a_cluster(a_session_is_ended).await;
-}
-
-/// Breaks locks by command, see [`others_locks_are_broken`].
-#[tokio::test]
-async fn a_break_ends_the_holders_command() {
-    against_a_cluster(others_locks_are_broken).await;
-}
-
-/// Hands locks over by command, see [`others_locks_are_handed_over`].
-#[tokio::test]
-async fn a_hand_over_names_the_successor() {
-    against_a_cluster(others_locks_are_handed_over).await;
-}
-
-/// Elects a leader by command, see [`a_leader_is_elected`].
-#[tokio::test]
-async fn an_election_has_one_leader() {
-    against_a_cluster(a_leader_is_elected).await;
 }

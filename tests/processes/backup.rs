@@ -18,13 +18,6 @@ fn run(cluster: &Cluster, arguments: &[&str]) -> Output {
     cluster.command(arguments).output().expect("ran")
 }
 
-/// Runs a command with `--json`, which must succeed. Returns the object that it prints.
-fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
-    let output = run(cluster, &[arguments, &["--json"]].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("an object")
-}
-
 /// Runs `backup -`, whose output is the backup and nothing else, also with `--json`.
 fn piped_backup(cluster: &Cluster) -> Vec<u8> {
     let output = run(cluster, &["backup", "-", "--json"]);
@@ -52,7 +45,7 @@ fn restored(cluster: &Cluster, backup: &str, name: &str, options: &[&str]) -> (S
     let data = cluster.folder().join(name);
     let [client, peer] = free_addresses();
     let place = ["restore", backup, "--data", data.to_str().unwrap(), "--client", &client, "--peer", &peer];
-    let printed = answer(cluster, &[&place, options].concat());
+    let printed = cluster.answer(&[&place, options].concat());
     (
         SingleNode::start(cluster.folder(), &format!("{name}-node"), printed["config"].as_str().unwrap(), &client),
         printed,
@@ -88,7 +81,7 @@ async fn restored_clusters_never_repeat_a_token() {
     let held = session.lock("held").acquire().await.expect("free");
     let file = cluster.folder().join("harbour.backup");
     let file = file.to_str().unwrap();
-    let made = answer(&cluster, &["backup", file]);
+    let made = cluster.answer(&["backup", file]);
     assert_eq!((&made["cluster"], &made["sessions"]), (&"test".into(), &1.into()));
     assert!(refused(&cluster, &["backup", file]).contains("exists already"));
     let mut old = tokens(&client).await;
@@ -125,7 +118,7 @@ async fn an_unusable_backup_is_refused_by_name() {
     cluster.client().lock("a").acquire().await.expect("free").release().await.expect("released");
     let file = cluster.folder().join("harbour.backup");
     let (backup, bad, data) = (file.to_str().unwrap(), cluster.folder().join("bad"), cluster.folder().join("new"));
-    answer(&cluster, &["backup", backup]);
+    cluster.answer(&["backup", backup]);
     let (bad_name, data_name) = (bad.to_str().unwrap(), data.to_str().unwrap());
     flipped(&file, &bad);
     let stderr = failed(&cluster, 65, &["restore", bad_name, "--data", data_name]);
@@ -146,19 +139,4 @@ async fn an_unusable_backup_is_refused_by_name() {
     assert!(!data.exists());
     let in_use = cluster.folder().join("n1");
     assert!(refused(&cluster, &["restore", backup, "--data", in_use.to_str().unwrap()]).contains("is not empty"));
-}
-
-/// A node that has made three backups in the last minute refuses the next one. The command says why, how long to wait,
-/// and what else to do.
-#[tokio::test]
-async fn a_node_makes_few_backups_in_a_minute() {
-    let cluster = Cluster::start().await;
-    cluster.client().lock("a").acquire().await.expect("free").release().await.expect("released");
-    let endpoint = cluster.endpoints().swap_remove(0);
-    let backup = || run(&cluster, &["backup", "-", "--endpoints", &endpoint]);
-    let refused = (0..4).map(|_| backup()).find(|made| !made.status.success()).expect("one of four is refused");
-    let stderr = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(69), "{stderr}");
-    let why = "the node has made 3 backups in the last minute, its limit; name another node with --endpoints; ";
-    assert!(stderr.contains(why) && stderr.contains("try again in ") && !stderr.contains("later"), "{stderr}");
 }

@@ -9,8 +9,22 @@ use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::Value;
 
-use crate::acting::against_a_cluster;
-use crate::lock_command::{code, count, holder, lockkeeper, object, output, release_holder, shown, signal, until};
+use crate::lock_command::{
+    cluster_tests, code, count, holder, lockkeeper, object, output, release_holder, shown, signal,
+};
+use crate::wait::block_until;
+
+cluster_tests! {
+    a_handle_is_not_lost
+    signals_withdraw_a_lease
+    unprinted_grants_are_released
+    a_full_standard_error_delays_no_loss
+    requests_reach_the_holder
+    nothing_runs_with_the_next_holder
+    a_background_job_holds
+    command_lines_are_read_as_written
+    handles_come_from_outside_the_command_line
+}
 
 /// Without standard output, no process would learn a handle that `acquire` draws, so it requests nothing. A handle that
 /// the caller chose is enough.
@@ -33,17 +47,19 @@ fn a_handle_is_not_lost(endpoints: &str) {
 fn without_a_reader(endpoints: &str, arguments: &[&str], name: &str) -> Child {
     let holder = holder(endpoints, name);
     let mut child = lockkeeper(endpoints, arguments).stdin(Stdio::piped()).spawn().unwrap();
-    until("a waiter", || count(endpoints, name, "waiters") == 1);
+    block_until("a waiter", || count(endpoints, name, "waiters") == 1);
     drop(child.stdout.take());
     release_holder(holder);
     child
 }
 
+/// If `acquire` receives INT, TERM or HUP while it waits, it leaves no waiter and exits with 128 and the number of the
+/// signal.
 fn signals_withdraw_a_lease(endpoints: &str) {
     let holder = holder(endpoints, "cl/signal");
     for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let mut waiting = lockkeeper(endpoints, &["acquire", "cl/signal", "--for", "10m"]).spawn().unwrap();
-        until("a waiter", || count(endpoints, "cl/signal", "waiters") == 1);
+        block_until("a waiter", || count(endpoints, "cl/signal", "waiters") == 1);
         signal(&waiting, sent);
         assert_eq!(waiting.wait().unwrap().code(), Some(code));
         assert_eq!(count(endpoints, "cl/signal", "waiters"), 0, "after {sent:?}");
@@ -64,6 +80,8 @@ fn releases_its_grant(endpoints: &str, mut child: Child, name: &str) {
     drop(input);
 }
 
+/// A grant that cannot be printed, because the disk is full or the pipe is closed, is released, and the exit code is an
+/// error.
 fn unprinted_grants_are_released(endpoints: &str) {
     let name = "cl/print";
     let lines: [&[&str]; 3] =
@@ -95,19 +113,21 @@ fn a_full_standard_error_delays_no_loss(endpoints: &str) {
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec yes >&2", path.display());
     let mut child = lockkeeper(endpoints, &["lock", name, "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = child.stderr.take().unwrap();
-    until("the command", || path.exists());
+    block_until("the command", || path.exists());
     let pid = fs::read_to_string(&path).unwrap().trim().parse().unwrap();
     let runs = || test_kill_process(Pid::from_raw(pid).unwrap()).is_ok();
-    until("a full pipe", || PIPE_BYTES - 4_096 < ioctl_fionread(&errors).unwrap());
+    block_until("a full pipe", || PIPE_BYTES - 4_096 < ioctl_fionread(&errors).unwrap());
     let token = shown(endpoints, name)["holders"][0]["token"].as_str().unwrap().to_owned();
     assert_eq!(code(endpoints, &["ask", name, &token, "please finish"]), Some(0));
     assert!(runs());
     assert_eq!(code(endpoints, &["break", name, &token, "--why", "it hangs"]), Some(0));
-    until("the end of the command", || !runs());
+    block_until("the end of the command", || !runs());
     errors.read_to_end(&mut Vec::new()).unwrap();
     assert!(!child.wait().unwrap().success());
 }
 
+/// `ask` reaches the holder: with a command as a line on standard error and a signal, without one as a line on standard
+/// output. The line names the user that asks.
 fn requests_reach_the_holder(endpoints: &str) {
     let token = || shown(endpoints, "cl/ask")["holders"][0]["token"].as_str().unwrap().to_owned();
     let ask = || {
@@ -119,7 +139,7 @@ fn requests_reach_the_holder(endpoints: &str) {
     let script = "trap 'exit 7' USR1; while :; do sleep 0.05; done";
     let command = ["lock", "cl/ask", "--on-ask", "USR1", "-c", script];
     let mut child = lockkeeper(endpoints, &command).spawn().unwrap();
-    until("a holder", || count(endpoints, "cl/ask", "holders") == 1);
+    block_until("a holder", || count(endpoints, "cl/ask", "holders") == 1);
     ask();
     let mut printed = String::new();
     child.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
@@ -149,8 +169,8 @@ fn requests_reach_the_holder(endpoints: &str) {
     }
 }
 
-/// Kills a `lock` process whose command has started several processes. None of them runs any more when the next holder
-/// checks.
+/// If the `lock` process is killed, no process that its command started is running when the next holder starts: no
+/// background process, no part of a pipeline, and no process in another session.
 fn nothing_runs_with_the_next_holder(endpoints: &str) {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
@@ -160,7 +180,7 @@ fn nothing_runs_with_the_next_holder(endpoints: &str) {
          setsid sh -c '{note}; exec sleep 1000' & {note}; sleep 1000"
     );
     let mut first = lockkeeper(endpoints, &["lock", "cl/killed", "--ttl", "3s", "-c", &script]).spawn().unwrap();
-    until("four processes", || fs::read_to_string(&pids).unwrap_or_default().lines().count() == 4);
+    block_until("four processes", || fs::read_to_string(&pids).unwrap_or_default().lines().count() == 4);
     signal(&first, Signal::KILL);
     first.wait().unwrap();
     let look = format!("for pid in $(cat {}); do kill -0 $pid 2> /dev/null && echo $pid; done; true", pids.display());
@@ -176,18 +196,20 @@ fn state_of_reader(process: &str) -> Option<char> {
     reader.rsplit_once(") ")?.1.chars().next()
 }
 
+/// `lock NAME &` in a shell holds its lock: it does not read the terminal in the background, because that would stop
+/// the process.
 fn a_background_job_holds(endpoints: &str) {
     let program = env!("CARGO_BIN_EXE_lockkeeper");
     let script = format!("set -m; {program} lock cl/job & read line; kill %1; wait %1; echo code $?");
     let mut shell = Command::new("script");
     shell.args(["-qec", &format!("bash --norc -c '{script}'"), "/dev/null"]).env("LOCKKEEPER_ENDPOINTS", endpoints);
     let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    until("a holder", || count(endpoints, "cl/job", "holders") == 1);
+    block_until("a holder", || count(endpoints, "cl/job", "holders") == 1);
     let who = shown(endpoints, "cl/job")["holders"][0]["who"].as_str().unwrap().to_owned();
     assert!(who.contains('@') && who.ends_with(" lockkeeper"), "user, host and command: {who}");
     let process = shown(endpoints, "cl/job")["holders"][0]["pid"].to_string();
     let mut state = None;
-    until("the reader to sleep", || {
+    block_until("the reader to sleep", || {
         state = state_of_reader(&process);
         matches!(state, Some('S' | 'T'))
     });
@@ -201,6 +223,8 @@ fn a_background_job_holds(endpoints: &str) {
     assert_eq!(count(endpoints, "cl/job", "holders"), 0);
 }
 
+/// The first word after the lock's name starts the command. A command line without a command, or with an invalid
+/// option, is refused before any request is sent.
 fn command_lines_are_read_as_written(endpoints: &str) {
     let plain = output(endpoints, &["lock", "cl/line", "echo", "only", "-n", "--json"]);
     assert_eq!((plain.status.code(), String::from_utf8_lossy(&plain.stdout).as_ref()), (Some(0), "only -n --json\n"));
@@ -221,6 +245,7 @@ fn command_lines_are_read_as_written(endpoints: &str) {
     assert!(printed.contains("the result with the exit code 0 could not be written"), "{printed}");
 }
 
+/// A handle can be read from the environment or from standard input, which other users of the machine cannot see.
 fn handles_come_from_outside_the_command_line(endpoints: &str) {
     let with_variable = |arguments: &[&str]| {
         let mut command = lockkeeper(endpoints, arguments);
@@ -232,68 +257,11 @@ fn handles_come_from_outside_the_command_line(endpoints: &str) {
         child.wait().unwrap().code()
     };
     assert_eq!(from_input(&["acquire", "cl/proof", "--for", "1m", "--handle", "-"]), Some(0));
+    assert_eq!(code(endpoints, &["refresh", "cl/proof", "--for", "1m"]), Some(64), "no handle at all");
     assert_eq!(with_variable(&["refresh", "cl/proof", "--for", "1m"]), Some(0));
     assert_eq!(from_input(&["refresh", "cl/proof", "-", "--for", "1m"]), Some(0));
     assert_eq!(with_variable(&["release", "cl/proof", "another"]), Some(65), "the argument takes precedence");
     assert_eq!(with_variable(&["release", "cl/proof"]), Some(0));
     assert_eq!(with_variable(&["acquire", "cl/proof", "--for", "1m"]), Some(0));
     assert_eq!(from_input(&["release", "cl/proof", "-"]), Some(0));
-}
-
-/// A handle can be read from the environment or from standard input, which other users of the machine cannot see.
-#[tokio::test]
-async fn a_handle_need_not_be_on_the_command_line() {
-    against_a_cluster(handles_come_from_outside_the_command_line).await;
-}
-
-/// If `acquire` receives INT, TERM or HUP while it waits, it leaves no waiter and exits with 128 and the number of the
-/// signal.
-#[tokio::test]
-async fn a_signal_withdraws_a_lease() {
-    against_a_cluster(signals_withdraw_a_lease).await;
-}
-
-/// A grant that cannot be printed, because the disk is full or the pipe is closed, is released, and the exit code is an
-/// error.
-#[tokio::test]
-async fn a_grant_that_cannot_be_printed_is_released() {
-    against_a_cluster(|endpoints| {
-        unprinted_grants_are_released(endpoints);
-        a_handle_is_not_lost(endpoints);
-    })
-    .await;
-}
-
-/// `ask` reaches the holder: with a command as a line on standard error and a signal, without one as a line on standard
-/// output. The line names the user that asks.
-#[tokio::test]
-async fn a_request_reaches_the_holder() {
-    against_a_cluster(requests_reach_the_holder).await;
-}
-
-/// A reader of standard error that stops delays no end of a command whose lock is lost.
-#[tokio::test]
-async fn a_loss_ends_a_command_whose_output_is_not_read() {
-    against_a_cluster(a_full_standard_error_delays_no_loss).await;
-}
-
-/// If the `lock` process is killed, no process that its command started is running when the next holder starts: no
-/// background process, no part of a pipeline, and no process in another session.
-#[tokio::test]
-async fn a_killed_wrapper_leaves_nothing_running() {
-    against_a_cluster(nothing_runs_with_the_next_holder).await;
-}
-
-/// `lock NAME &` in a shell holds its lock: it does not read the terminal in the background, because that would stop
-/// the process.
-#[tokio::test]
-async fn a_hold_in_the_background_is_not_stopped() {
-    against_a_cluster(a_background_job_holds).await;
-}
-
-/// The first word after the lock's name starts the command. A command line without a command, or with an invalid
-/// option, is refused before any request is sent.
-#[tokio::test]
-async fn the_command_line_is_read_as_it_is_written() {
-    against_a_cluster(command_lines_are_read_as_written).await;
 }

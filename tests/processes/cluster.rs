@@ -11,8 +11,10 @@ use lockkeeper::net::TlsFiles;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{LockService, Status};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::ports::free_ports;
+use crate::wait::wait_for;
 
 /// How long a test waits for an expected event before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -219,8 +221,7 @@ impl Cluster {
     /// Sends a signal to a node.
     pub(crate) fn signal(&self, node: usize, signal: Signal) {
         let child = self.nodes[node - 1].as_ref().expect("a node that runs");
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid")).expect("a pid");
-        kill_process(pid, signal).expect("a signal");
+        kill_process(Pid::from_child(child), signal).expect("a signal");
     }
 
     /// Stops a node with SIGSTOP and waits until none of its threads runs. A thread in a system call ends that call and
@@ -255,13 +256,15 @@ impl Cluster {
     /// Sends SIGTERM and waits until the node has ended. Returns its exit code.
     pub(crate) fn stop(&mut self, node: usize) -> Option<i32> {
         self.signal(node, Signal::TERM);
-        self.await_end(node)
+        let mut child = self.nodes[node - 1].take().expect("a node that runs");
+        child.wait().expect("ended").code()
     }
 
     /// Waits until a node has ended. Returns its exit code.
-    pub(crate) fn await_end(&mut self, node: usize) -> Option<i32> {
-        let mut child = self.nodes[node - 1].take().expect("a node that runs");
-        child.wait().expect("ended").code()
+    pub(crate) async fn await_end(&mut self, node: usize) -> Option<i32> {
+        let ended = wait_for(format_args!("node {node} ends"), async || self.ended(node).ok_or("it runs")).await;
+        self.nodes[node - 1] = None;
+        ended.code()
     }
 
     /// The exit status of a node that has ended, or `None` while it runs.
@@ -310,6 +313,13 @@ impl Cluster {
         command
     }
 
+    /// Runs a command with `--json`, which must succeed. Returns the object that it prints.
+    pub(crate) fn answer(&self, arguments: &[&str]) -> Value {
+        let output = self.command(&[arguments, &["--json"]].concat()).output().expect("ran");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("an object")
+    }
+
     /// The status as one node reports it, or `None` if the node does not answer within two seconds.
     pub(crate) async fn status_of(&self, node: usize) -> Option<Status> {
         let endpoint = self.endpoints().swap_remove(node - 1);
@@ -318,30 +328,33 @@ impl Cluster {
         answered.ok()?.ok().filter(|status| status.node == node as u64)
     }
 
+    /// Waits until the status that this node reports meets a condition. Returns that status.
+    pub(crate) async fn status_when(&self, node: usize, is_met: impl Fn(&Status) -> bool) -> Status {
+        wait_for(format_args!("the status of node {node}"), async || match self.status_of(node).await {
+            Some(status) if is_met(&status) => Ok(status),
+            other => Err(other),
+        })
+        .await
+    }
+
     /// Waits until this node answers clients.
     pub(crate) async fn await_answer(&self, node: usize) {
-        let started = Instant::now();
-        while self.status_of(node).await.is_none() {
-            assert!(started.elapsed() < PATIENCE, "node {node} does not answer: {}", self.log(node));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        self.status_when(node, |_| true).await;
     }
 
     /// Waits until a leader can commit. Returns its id.
     pub(crate) async fn await_leader(&self) -> usize {
         let client = self.client();
-        let started = Instant::now();
-        loop {
-            if client.totals().await.is_ok() {
-                for node in (1..=3).filter(|node| self.runs(*node)) {
-                    if let Some(leader) = self.status_of(node).await.and_then(|status| status.leader) {
-                        return usize::try_from(leader).expect("a small id");
-                    }
+        wait_for("a leader", async || {
+            client.totals().await.map_err(|error| error.to_string())?;
+            for node in (1..=3).filter(|node| self.runs(*node)) {
+                if let Some(leader) = self.status_of(node).await.and_then(|status| status.leader) {
+                    return Ok(usize::try_from(leader).expect("a small id"));
                 }
             }
-            assert!(started.elapsed() < PATIENCE, "no leader: {}\n{}\n{}", self.log(1), self.log(2), self.log(3));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            Err("no node names one".to_owned())
+        })
+        .await
     }
 
     /// Waits for a leader. Returns the id of another node that runs.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, PATIENCE};
 use crate::ports::free_ports;
-use crate::single_node::SingleNode;
+use crate::single_node::{SingleNode, config_of_one};
 
 /// A cluster of one process.
 struct One {
@@ -22,11 +22,7 @@ struct One {
 impl One {
     async fn start(name: &str, folder: &std::path::Path) -> Self {
         let [client, peer, http] = free_ports().map(|port| format!("127.0.0.1:{port}"));
-        let config = format!(
-            "cluster = {name:?}\nnode = 1\ndata = {:?}\n[listen]\nclient = {client:?}\npeer = {peer:?}\nhttp = {http:?}\n\
-             [[member]]\nid = 1\nclient = {client:?}\npeer = {peer:?}\n[timing]\nprofile = \"fast\"\n",
-            folder.join(name)
-        );
+        let config = config_of_one(name, &folder.join(name), &client, &peer) + &format!("[listen]\nhttp = {http:?}\n");
         let node = SingleNode::start(folder, &format!("{name}-node"), &config, &client);
         let status = node.status_when(|status| status.leader.is_some() && status.cluster_id.is_some()).await;
         Self { node, others: [http, peer], cluster_id: format!("{:032x}", status.cluster_id.expect("founded")) }

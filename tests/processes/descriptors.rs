@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
@@ -16,7 +15,8 @@ use lockkeeper::limits;
 use crate::cluster::PATIENCE;
 use crate::http::get;
 use crate::ports::free_ports;
-use crate::single_node::SingleNode;
+use crate::single_node::{SingleNode, config_of_one, program_after};
+use crate::wait::wait_until;
 
 /// The hard limit of descriptors in this test: enough for the files of a node.
 const DESCRIPTORS: usize = 256;
@@ -25,14 +25,9 @@ const DESCRIPTORS: usize = 256;
 /// the addresses of its ports: for clients, other nodes and HTTP.
 fn limited(folder: &std::path::Path, descriptors: usize) -> (SingleNode, [String; 3]) {
     let ports @ [client, peer, http] = &free_ports().map(|port| format!("127.0.0.1:{port}"));
-    let config = format!(
-        "cluster = \"few\"\nnode = 1\ndata = {:?}\n[listen]\nclient = \"{client}\"\npeer = \"{peer}\"\nhttp = \"{http}\"\n\
-         [[member]]\nid = 1\nclient = \"{client}\"\npeer = \"{peer}\"\n[timing]\nprofile = \"fast\"\n",
-        folder.join("data")
-    );
-    let mut shell = Command::new("sh");
-    let script = format!("ulimit -n {descriptors}; ulimit -Sn {}; exec \"$0\" \"$@\"", descriptors / 4);
-    shell.args(["-c", &script, env!("CARGO_BIN_EXE_lockkeeper")]).env("LOCKKEEPER_LOG", "lockkeeper=debug");
+    let config = config_of_one("few", &folder.join("data"), client, peer) + &format!("[listen]\nhttp = {http:?}\n");
+    let mut shell = program_after(&format!("ulimit -n {descriptors}; ulimit -Sn {}", descriptors / 4));
+    shell.env("LOCKKEEPER_LOG", "lockkeeper=debug");
     (SingleNode::start_by(shell, folder, "few", &config, client), ports.clone())
 }
 
@@ -118,11 +113,7 @@ async fn no_spin_without_descriptors() {
     let (node, ports) = limited(folder.path(), few);
     node.leads().await;
     let idle = IdleSockets::open(&ports, few);
-    let begun = Instant::now();
-    while descriptors(node.process()) < few {
-        assert!(begun.elapsed() < PATIENCE, "{} descriptors of {few} are open", descriptors(node.process()));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    wait_until("no descriptor is left", async || few <= descriptors(node.process())).await;
     let (before, time) = (cpu_time(node.process()), Duration::from_secs(2));
     tokio::time::sleep(time).await;
     let used = cpu_time(node.process()) - before;
@@ -146,10 +137,7 @@ async fn a_node_without_descriptors_keeps_serving() {
     // More than the client port accepts, and few enough for the kernel's queue, which would drop further ones silently.
     let silent: Vec<_> =
         (0..DESCRIPTORS * 3 / 4).map(|_| TcpStream::connect(&node.client).expect("in the kernel's queue")).collect();
-    while !node.log().contains("cannot accept connections") {
-        assert!(begun.elapsed() < PATIENCE, "descriptors are left:\n{}", node.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    node.logs("cannot accept connections", 1).await;
     let open = descriptors(node.process());
     assert!(open + DESCRIPTORS / 16 <= DESCRIPTORS, "{open} of {DESCRIPTORS} are open: none is left for its files");
     known.lock("a").acquire().await.expect("an open connection works").release().await.expect("released");

@@ -6,17 +6,11 @@ use lockkeeper::faults::Fault;
 use lockkeeper::service::{LockService, Operation};
 
 use crate::cluster::{Cluster, PATIENCE};
-
-const POLL: Duration = Duration::from_millis(20);
+use crate::wait::wait_until;
 
 /// Waits until the node has stopped, and checks the last line of its log.
 async fn await_stop(cluster: &mut Cluster, node: usize) {
-    let started = Instant::now();
-    while cluster.ended(node).is_none() {
-        assert!(started.elapsed() < PATIENCE, "the node with a different state still runs\n{}", cluster.log(node));
-        tokio::time::sleep(POLL).await;
-    }
-    assert_eq!(cluster.await_end(node), Some(70));
+    assert_eq!(cluster.await_end(node).await, Some(70));
     let log = cluster.log(node);
     let line = log.lines().rev().find(|line| line.contains(&format!("node {node} stopped"))).expect("a last line");
     assert!(line.contains("the state here differs from that of most voters after log entry"), "{line}");
@@ -43,12 +37,11 @@ async fn the_node_whose_state_differs_stops_and_the_others_serve() {
     let wrong = cluster.await_leader().await;
     assert_eq!(cluster.stop(wrong), Some(0));
     cluster.spawn_faulty(wrong, Fault::OtherState);
-    let started = Instant::now();
     // The node may stop before it leads.
-    while cluster.ended(wrong).is_none() && client.service().operate(Operation::Transfer(wrong as u64)).await.is_err() {
-        assert!(started.elapsed() < PATIENCE, "the node neither leads nor stops");
-        tokio::time::sleep(POLL).await;
-    }
+    wait_until("the node leads or stops", async || {
+        cluster.ended(wrong).is_some() || client.service().operate(Operation::Transfer(wrong as u64)).await.is_ok()
+    })
+    .await;
     await_stop(&mut cluster, wrong).await;
     client.lock("on").acquire().await.expect("the others serve").release().await.expect("released");
     let view = client.inspect("held").await.expect("inspected").value;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper::client::{Client, HoldState};
 use lockkeeper::model::TokenState;
@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::cluster::{Cluster, PATIENCE};
+use crate::wait::wait_until;
 
-const POLL: Duration = Duration::from_millis(20);
 /// Far longer than any wait in these tests, so that nothing here ends because of the TTL.
 const TTL: Duration = Duration::from_secs(120);
 
@@ -26,11 +26,7 @@ async fn a_killed_holder_with_a_grace_frees_the_lock_within_it() {
     let ttl = humantime::format_duration(TTL).to_string();
     let arguments = ["lock", "fragile", "--ttl", &ttl, "--disconnect-grace", "2s", "--", "sh", "-c", &script];
     let mut holder = cluster.command(&arguments).stdin(Stdio::null()).spawn().expect("a holder");
-    let started = Instant::now();
-    while !fs::read_to_string(&ready).is_ok_and(|text| text == "ready\n") {
-        assert!(started.elapsed() < PATIENCE, "the command of the holder does not start");
-        tokio::time::sleep(POLL).await;
-    }
+    wait_until("the command starts", async || fs::read_to_string(&ready).is_ok_and(|text| text == "ready\n")).await;
     let client = cluster.client();
     let token = client.inspect("fragile").await.expect("inspected").value.holders[0].token;
     holder.kill().expect("killed");
@@ -76,7 +72,7 @@ impl Proxy {
 /// grace, as [`a_killed_holder_with_a_grace_frees_the_lock_within_it`] shows.
 #[tokio::test]
 async fn a_broken_stream_attaches_again_and_keeps_the_lock() {
-    let grace = Duration::from_secs(5);
+    let grace = Duration::from_secs(3);
     let cluster = Cluster::start().await;
     let leader = cluster.await_leader().await;
     let proxy = Proxy::to(cluster.endpoints().swap_remove(leader - 1)).await;
@@ -87,11 +83,8 @@ async fn a_broken_stream_attaches_again_and_keeps_the_lock() {
     proxy.open.send_replace(false);
     let observer = cluster.client();
     let broken = observer.totals().await.expect("totals").now;
-    let started = Instant::now();
-    while observer.totals().await.expect("totals").now < broken.after_ms(2 * grace.as_millis() as u64) {
-        assert!(started.elapsed() < PATIENCE, "log time does not pass the grace");
-        tokio::time::sleep(POLL).await;
-    }
+    let after = broken.after_ms(2 * grace.as_millis() as u64);
+    wait_until("log time passes the grace", async || after <= observer.totals().await.expect("totals").now).await;
     let sessions = observer.all_sessions().await.expect("listed").value;
     let [session] = &sessions[..] else { panic!("one session, not {sessions:?}") };
     assert!(!session.disconnected);

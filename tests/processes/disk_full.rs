@@ -1,11 +1,10 @@
 //! A node whose disk is full stops with one line that states what failed, which file, and what to do.
 
-use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::limits::REASON_BYTES_MAX;
 
-use crate::single_node::{SingleNode, free_addresses};
+use crate::single_node::{SingleNode, config_of_one, free_addresses, program_after};
 
 /// How long one acquire may take before the test checks whether the node has ended.
 const POLL: Duration = Duration::from_secs(1);
@@ -16,13 +15,9 @@ const POLL: Duration = Duration::from_secs(1);
 async fn a_node_on_a_full_disk_says_so_and_loses_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let [client, peer] = free_addresses();
-    let config = format!(
-        "cluster = \"full\"\nnode = 1\ndata = {:?}\n[[member]]\nid = 1\nclient = \"{client}\"\npeer = \"{peer}\"\n",
-        folder.path().join("n1")
-    );
+    let config = config_of_one("full", &folder.path().join("n1"), &client, &peer);
     // A limit on the size of files simulates a full disk. With its signal ignored the write itself fails.
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 1600; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lockkeeper")]);
+    let limited = program_after("trap '' XFSZ; ulimit -f 1600");
     let mut node = SingleNode::start_by(limited, folder.path(), "n1", &config, &client);
     let session = node.leads().await.session().ttl(Duration::from_secs(60)).open().await.expect("a session");
     let why = "x".repeat(REASON_BYTES_MAX);
@@ -36,6 +31,7 @@ async fn a_node_on_a_full_disk_says_so_and_loses_nothing() {
     assert_eq!(node.ended().and_then(|ended| ended.code()), Some(70), "{}", node.log());
     let log = node.log();
     let last = log.lines().last().expect("a last line");
+    assert_eq!(log.matches("node 1 stopped: ").count(), 1, "one line states why the node stopped:\n{log}");
     assert!(last.contains("node 1 stopped: ") && last.contains("cannot ") && last.contains("free space"), "{last}");
     assert!(last.contains(folder.path().to_str().unwrap()), "{last}");
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
-use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, PATIENCE, Place};
+use crate::cluster::{Cluster, Place};
 use crate::crash::faults::clocks;
+use crate::wait::{wait_for, wait_until};
 
 /// The worst level of each check, the exit code, and the whole output.
 struct Examined {
@@ -47,6 +47,11 @@ fn doctor_with(cluster: &Cluster, node: usize, options: &[&str]) -> Examined {
     Examined { levels, code: status.code(), text }
 }
 
+/// Returns a frame of `top`, with further options.
+pub(crate) fn top(cluster: &Cluster, options: &[&str]) -> Value {
+    cluster.answer(&[&["top", "--delay", "200ms"], options].concat())
+}
+
 /// A healthy cluster passes. A dead node is a failure of the quorum, and a directory of another node, one that others
 /// can read, and a port that another process has are named.
 #[tokio::test]
@@ -62,10 +67,8 @@ async fn what_is_broken_is_named() {
     assert!(examined.text.contains("in use while the node runs"), "{}", examined.text);
 
     cluster.kill(3);
-    let started = Instant::now();
-    while doctor(&cluster, 1).level("quorum") != "fail" {
-        assert!(started.elapsed() < PATIENCE, "a cluster of two nodes survives no failure");
-    }
+    // A cluster of two nodes survives no failure.
+    wait_until("the quorum fails", async || doctor(&cluster, 1).level("quorum") == "fail").await;
     assert_eq!(doctor(&cluster, 1).code, Some(1));
 
     // The node that does not run: its port has another process, and other users can read its directory.
@@ -100,18 +103,12 @@ async fn what_is_broken_is_named() {
 #[tokio::test]
 async fn certificates_are_checked() {
     let cluster = Cluster::start_tls("fast").await;
-    let until = |check: &str, level: &str| {
-        let started = Instant::now();
-        loop {
-            let examined = doctor(&cluster, 1);
-            if examined.level(check) == level {
-                return examined;
-            }
-            assert!(started.elapsed() < PATIENCE, "{check} is not {level:?}: {}", examined.text);
-        }
-    };
     // A busy node may answer one request for its metrics too late.
-    let examined = until("metrics", "");
+    let examined = wait_for("the metrics are read", async || {
+        let examined = doctor(&cluster, 1);
+        if examined.level("metrics").is_empty() { Ok(examined) } else { Err(examined.text) }
+    })
+    .await;
     assert_eq!([examined.level("certificates"), examined.level("exposure")], ["ok"; 2], "{}", examined.text);
     assert!(!examined.level("last hours").is_empty(), "{}", examined.text);
     for (days, level) in [("20", "warn"), ("5", "fail")] {
@@ -158,24 +155,17 @@ async fn metrics_need_their_right() {
     }
     let examined = doctor(&cluster, 1);
     assert_eq!([examined.level("metrics"), examined.level("last hours")], ["warn", ""], "{}", examined.text);
-    let top = |options: &[&str]| {
-        let words = [&["top", "--json", "--delay", "200ms"], options].concat();
-        let shown = cluster.command(&words).output().expect("ran");
-        serde_json::from_slice::<Value>(&shown.stdout).expect("a frame")
-    };
-    let notes = top(&[])["notes"].to_string();
+    let notes = top(&cluster, &[])["notes"].to_string();
     assert!(notes.contains("403 Forbidden") && notes.contains("metrics"), "{notes}");
     let proof = ["--auth-token-file", &token];
-    let started = Instant::now();
-    loop {
-        let (examined, frame) = (doctor_with(&cluster, 1, &proof), top(&proof));
-        let complete = |node: &Value| node["memory_bytes"].is_u64();
-        if examined.level("metrics").is_empty() && frame["nodes"].as_array().expect("nodes").iter().all(complete) {
-            assert!(!examined.level("last hours").is_empty(), "{}", examined.text);
-            break;
-        }
-        assert!(started.elapsed() < PATIENCE, "{}\n{frame}", examined.text);
-    }
+    let examined = wait_for("the metrics are read", async || {
+        let (examined, frame) = (doctor_with(&cluster, 1, &proof), top(&cluster, &proof));
+        let is_complete = |node: &Value| node["memory_bytes"].is_u64();
+        let all = frame["nodes"].as_array().expect("nodes").iter().all(is_complete);
+        if examined.level("metrics").is_empty() && all { Ok(examined) } else { Err((examined.text, frame)) }
+    })
+    .await;
+    assert!(!examined.level("last hours").is_empty(), "{}", examined.text);
 }
 
 /// `doctor` and `top` name a node whose wall clock is wrong. It is no failure, because no lock depends on it.
@@ -190,19 +180,15 @@ async fn a_wrong_wall_clock_is_named() {
     let mut places: [Place; 3] = Default::default();
     places[2].environment = clocks::environment(folder.path(), 3);
     let cluster = Cluster::start_at(places, "fast", None).await;
-    let started = Instant::now();
-    loop {
+    // A busy node may answer one request for its metrics too late.
+    let texts = wait_for("both name the clock", async || {
         let examined = doctor(&cluster, 1);
-        let shown = cluster.command(&["top", "--json", "--delay", "200ms"]).output().expect("ran");
-        let frame: Value = serde_json::from_slice(&shown.stdout).expect("a frame");
-        let notes = frame["notes"].to_string();
-        // A busy node may answer one request for its metrics too late.
-        if examined.level("wall clock") == "warn" && notes.contains("wall clock") {
-            for text in [&examined.text, &notes] {
-                assert!(text.contains("ahead of that of node 3") && text.contains("run NTP on both"), "{text}");
-            }
-            break;
-        }
-        assert!(started.elapsed() < PATIENCE, "{}\n{notes}", examined.text);
+        let notes = top(&cluster, &[])["notes"].to_string();
+        let are_named = examined.level("wall clock") == "warn" && notes.contains("wall clock");
+        if are_named { Ok([examined.text, notes]) } else { Err([examined.text, notes]) }
+    })
+    .await;
+    for text in texts {
+        assert!(text.contains("ahead of that of node 3") && text.contains("run NTP on both"), "{text}");
     }
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use lockkeeper::faults::{self, Fault};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{PATIENCE, TURN};
+use crate::cluster::TURN;
 use crate::lock_command::signal;
+use crate::wait::block_until;
 
 /// A drill whose nodes have their directory in `folder`.
 fn drill(folder: &Path, arguments: &[&str]) -> Command {
@@ -41,14 +41,6 @@ fn processes_in(folder: &Path) -> usize {
     let named = folder.to_str().expect("a path").as_bytes();
     let lines = fs::read_dir("/proc").expect("processes").flatten().map(|entry| fs::read(entry.path().join("cmdline")));
     lines.flatten().filter(|line| line.windows(named.len()).any(|part| part == named)).count()
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// One round of each kind of fault: all promises are kept, the gaps are reported, and nothing remains on the disk.
@@ -103,7 +95,7 @@ fn each_planted_bug_is_found() {
 
 fn begun(folder: &Path) -> Child {
     let child = drill(folder, &["--rounds", "100"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    until("three nodes", || processes_in(folder) == 3);
+    block_until("three nodes", || processes_in(folder) == 3);
     child
 }
 
@@ -118,5 +110,5 @@ fn no_node_outlives_its_drill() {
     let mut killed = begun(folder.path());
     killed.kill().unwrap();
     killed.wait().unwrap();
-    until("the nodes end", || processes_in(folder.path()) == 0);
+    block_until("the nodes end", || processes_in(folder.path()) == 0);
 }

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, PATIENCE};
+use crate::wait::block_until;
 
 /// The HTTP port of a node, for calls under `/v1/ns/default`.
 #[derive(Clone)]
@@ -14,6 +15,11 @@ pub(crate) struct HttpPort {
     host: String,
     /// One more line of the header.
     header: Option<String>,
+}
+
+/// The HTTP ports of all nodes.
+pub(crate) fn ports(cluster: &Cluster) -> [HttpPort; 3] {
+    [1, 2, 3].map(|node| HttpPort::new(&cluster.http(node)))
 }
 
 /// The answer to a request.
@@ -44,6 +50,16 @@ impl HttpPort {
     pub(crate) fn post(&self, call: &str, body: Value) -> Answer {
         let body = body.to_string();
         self.at("POST", &format!("/v1/ns/default/{call}"), Some(("application/json", &body)))
+    }
+
+    /// Number of `holders` or `waiters` of a lock.
+    pub(crate) fn count(&self, lock: &str, list: &str) -> usize {
+        self.get(&format!("locks?lock={lock}")).body[list].as_array().expect("a list").len()
+    }
+
+    /// Waits until a lock has this number of `holders` or `waiters`.
+    pub(crate) fn await_count(&self, lock: &str, list: &str, count: usize) {
+        block_until(format_args!("{count} {list} of {lock}"), || self.count(lock, list) == count);
     }
 
     /// Sends a request, and does not read the answer.
@@ -195,10 +211,6 @@ async fn health_and_readiness_describe_the_node() {
         cluster.kill(node);
     }
     // A probe may still get the answer of the one before.
-    let killed = std::time::Instant::now();
-    while !get(&address, "/readyz").starts_with("HTTP/1.1 503") {
-        assert!(killed.elapsed() < PATIENCE, "ready without a quorum");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    block_until("it is not ready without a quorum", || get(&address, "/readyz").starts_with("HTTP/1.1 503"));
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"), "the process itself is healthy");
 }

@@ -130,25 +130,18 @@ async fn a_broken_connection_keeps_only_a_place_that_has_an_owner() {
     let (_cluster, port) = at_a_follower().await;
     port.post("acquire", json!({"lock": "a", "lease_ms": 60_000}));
     let named = json!({"lock": "a", "lease_ms": 1_000, "wait_ms": 60_000, "request": UUID, "handle": "h"});
-    let waits = |count: usize| {
-        let begun = std::time::Instant::now();
-        while port.get("locks?lock=a").body["waiters"].as_array().map(Vec::len) != Some(count) {
-            assert!(begun.elapsed() < crate::cluster::PATIENCE, "not {count} waiters");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    };
     let broken = [
         port.begin("acquire", &named),
         port.begin("acquire", &json!({"lock": "a", "lease_ms": 1_000, "wait_ms": 60_000})),
     ];
-    waits(2);
+    port.await_count("a", "waiters", 2);
     drop(broken);
-    waits(1);
+    port.await_count("a", "waiters", 1);
     std::thread::sleep(std::time::Duration::from_millis(300));
-    waits(1);
+    port.await_count("a", "waiters", 1);
     let withdrawn = port.post("withdraw", json!({"lock": "a", "request": UUID, "handle": "h"}));
     assert_eq!((withdrawn.status, withdrawn.body), (200, json!({"state": "withdrawn"})));
-    waits(0);
+    port.await_count("a", "waiters", 0);
 }
 
 /// A session is opened, renewed, holds locks and sets, changes its holds, and is closed.

@@ -55,18 +55,13 @@ async fn a_client_that_is_cut_off_loses_its_hold() {
     let node = cluster.a_follower().await;
     let port = HttpPort::new(&cluster.http(node));
     let url = format!("http://{}/v1/ns/default/hold", cluster.http(node));
-    let holders = |lock: &str| port.get(&format!("locks?lock={lock}")).body["holders"].as_array().map(Vec::len);
     let mut clients = Vec::new();
     for (lock, on_close) in [("a", "expire"), ("b", "release")] {
         let body = json!({"lock": lock, "ttl_ms": 3_000, "on_close": on_close}).to_string();
         let mut curl = Command::new("ip");
         curl.args(["netns", "exec", "c", "curl", "-sSN", "-H", "content-type: application/json", "-d", &body, &url]);
         clients.push(curl.stdout(Stdio::null()).spawn().expect("curl"));
-        let begun = Instant::now();
-        while holders(lock) != Some(1) {
-            assert!(begun.elapsed() < PATIENCE, "{lock} is not granted");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        port.await_count(lock, "holders", 1);
     }
     shell("ip -n c link set eth0 down");
     let cut = Instant::now();
@@ -74,7 +69,7 @@ async fn a_client_that_is_cut_off_loses_its_hold() {
     while free.contains(&None) {
         assert!(cut.elapsed() < 2 * PATIENCE, "free after {free:?}");
         for (free, lock) in free.iter_mut().zip(["a", "b"]) {
-            if holders(lock) == Some(0) {
+            if port.count(lock, "holders") == 0 {
                 free.get_or_insert(cut.elapsed());
             }
         }

@@ -10,27 +10,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, PATIENCE};
-use crate::http::{EventReader, HttpPort};
-
-fn ports(cluster: &Cluster) -> [HttpPort; 3] {
-    [1, 2, 3].map(|node| HttpPort::new(&cluster.http(node)))
-}
+use crate::http::{EventReader, HttpPort, ports};
 
 /// The body of a hold that can be continued.
 fn named(lock: &str, ttl_ms: u64) -> Value {
     json!({"lock": lock, "ttl_ms": ttl_ms, "request": "00000000-0000-4000-8000-000000000001", "handle": "mine"})
-}
-
-fn holders(port: &HttpPort, lock: &str) -> usize {
-    port.get(&format!("locks?lock={lock}")).body["holders"].as_array().expect("holders").len()
-}
-
-fn await_free(port: &HttpPort, lock: &str) {
-    let begun = Instant::now();
-    while holders(port, lock) != 0 {
-        assert!(begun.elapsed() < PATIENCE, "{lock} stays held");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A hold is granted, refused to others, waited for, asked for, and reported as lost when it is broken. Its successor
@@ -104,22 +88,22 @@ async fn a_break_ends_a_hold_as_it_was_asked_for() {
     drop(waits);
     drop(expires);
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(holders(&two, "a"), 1, "it stays held until its deadline");
+    assert_eq!(two.count("a", "holders"), 1, "it stays held until its deadline");
     let begun = Instant::now();
     drop(short);
-    await_free(&two, "c");
+    two.await_count("c", "holders", 0);
     assert!(begun.elapsed() < Duration::from_secs(5), "free after {:?}", begun.elapsed());
-    await_free(&two, "a");
+    two.await_count("a", "holders", 0);
     // A client that is cut off from its proxy may believe in a hold for longer than the kernel needs to notice.
     drop(long);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(2_500) {
-        assert_eq!(holders(&two, "d"), 1, "free after {:?}", begun.elapsed());
+        assert_eq!(two.count("d", "holders"), 1, "free after {:?}", begun.elapsed());
         std::thread::sleep(Duration::from_millis(20));
     }
-    await_free(&two, "d");
-    assert_eq!(two.get("locks?lock=b").body["waiters"].as_array().map(Vec::len), Some(0), "no waiter is left");
-    assert_eq!(holders(&two, "b"), 1);
+    two.await_count("d", "holders", 0);
+    assert_eq!(two.count("b", "waiters"), 0, "no waiter is left");
+    assert_eq!(two.count("b", "holders"), 1);
 }
 
 /// A set whose stream reports that one lock was lost keeps the others until its deadline, because the report may never
@@ -131,7 +115,7 @@ async fn a_set_that_lost_a_lock_keeps_the_others_until_the_deadline() {
     let lost = |name: &str, on_close: &str| {
         let (broken, kept) = (format!("{name}-broken"), format!("{name}-kept"));
         let locks = json!([{"lock": broken}, {"lock": kept}]);
-        let mut stream = one.hold(&json!({"locks": locks, "ttl_ms": 15_000, "on_close": on_close}));
+        let mut stream = one.hold(&json!({"locks": locks, "ttl_ms": 8_000, "on_close": on_close}));
         let granted = stream.until("granted");
         two.post("break", json!({"lock": broken, "token": granted["locks"][0]["token"], "why": "dead host"}));
         let last = stream.rest().pop().expect("a last event");
@@ -141,17 +125,17 @@ async fn a_set_that_lost_a_lock_keeps_the_others_until_the_deadline() {
     let (granted, kept) = lost("c", "release");
     let session = granted["session"].as_str().expect("an id");
     assert_eq!(two.post(&format!("sessions/{session}/close"), json!({"handle": granted["handle"]})).status, 200);
-    assert_eq!(holders(&two, &kept), 0, "the client gave it back");
+    assert_eq!(two.count(&kept, "holders"), 0, "the client gave it back");
     let [(_, expires), (_, released)] = [lost("a", "expire"), lost("b", "release")];
     let ends = Instant::now() + Duration::from_secs(2);
     while Instant::now() < ends {
         for kept in [&expires, &released] {
-            assert_eq!(holders(&two, kept), 1, "{kept}: a client without the report believes in it");
+            assert_eq!(two.count(kept, "holders"), 1, "{kept}: a client without the report believes in it");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    await_free(&two, &expires);
-    await_free(&two, &released);
+    two.await_count(&expires, "holders", 0);
+    two.await_count(&released, "holders", 0);
 }
 
 /// The same body at another node continues a hold with its token, and a place in the queue. The older stream ends with
@@ -160,7 +144,7 @@ async fn a_set_that_lost_a_lock_keeps_the_others_until_the_deadline() {
 async fn another_stream_continues_a_hold() {
     let cluster = Cluster::start().await;
     let [one, two, three] = ports(&cluster);
-    let mut body = named("a", 3_000);
+    let mut body = named("a", 2_000);
     body["on_close"] = json!("release");
     let mut first = one.hold(&body);
     let granted = first.until("granted");
@@ -176,11 +160,11 @@ async fn another_stream_continues_a_hold() {
     let mut last = two.hold(&body);
     drop(first);
     last.until("granted");
-    let ends = Instant::now() + Duration::from_secs(6);
+    let ends = Instant::now() + Duration::from_secs(4);
     while Instant::now() < ends {
         assert_eq!(last.next().expect("an event")["event"], "alive");
     }
-    let mut waits = named("a", 3_000);
+    let mut waits = named("a", 2_000);
     waits["request"] = json!("00000000-0000-4000-8000-000000000002");
     waits["handle"] = json!("other");
     let mut first = one.hold(&waits);
@@ -252,11 +236,7 @@ async fn holds_survive_their_nodes() {
     cluster.spawn(leader);
     cluster.await_answer(leader).await;
     // A restarted node announces its HTTP address a moment after it answers.
-    let begun = Instant::now();
-    while !cluster.status_of(node).await.is_some_and(|status| status.nodes.iter().all(|node| !node.http.is_empty())) {
-        assert!(begun.elapsed() < PATIENCE, "a node announces no HTTP address");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    cluster.status_when(node, |status| status.nodes.iter().all(|node| !node.http.is_empty())).await;
     let ending = std::thread::spawn(move || stream.rest().pop().expect("a last event"));
     assert_eq!(cluster.stop(node), Some(0));
     let last = ending.join().expect("read");
@@ -317,16 +297,12 @@ async fn a_stopped_client_holds_until_the_longest_time() {
         &url,
     ]);
     let curl = curl.stdout(std::process::Stdio::piped()).spawn().expect("curl");
-    let begun = Instant::now();
-    while holders(&one, "a") == 0 {
-        assert!(begun.elapsed() < PATIENCE, "no grant");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    one.await_count("a", "holders", 1);
     let pid = rustix::process::Pid::from_child(&curl);
     rustix::process::kill_process(pid, Signal::STOP).expect("stopped");
     std::thread::sleep(Duration::from_millis(3_500));
-    assert_eq!(holders(&two, "a"), 1, "longer than its TTL");
-    await_free(&two, "a");
+    assert_eq!(two.count("a", "holders"), 1, "longer than its TTL");
+    two.await_count("a", "holders", 0);
     rustix::process::kill_process(pid, Signal::CONT).expect("continued");
     let output = curl.wait_with_output().expect("ended");
     let text = String::from_utf8(output.stdout).expect("a text");

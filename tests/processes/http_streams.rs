@@ -8,11 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, PATIENCE};
-use crate::http::{EventReader, HttpPort};
-
-fn ports(cluster: &Cluster) -> [HttpPort; 3] {
-    [1, 2, 3].map(|node| HttpPort::new(&cluster.http(node)))
-}
+use crate::http::{EventReader, HttpPort, ports};
 
 /// Takes a lease of each lock, and returns the tokens.
 fn take(port: &HttpPort, locks: &[&str]) -> Vec<Value> {
@@ -24,14 +20,6 @@ fn take(port: &HttpPort, locks: &[&str]) -> Vec<Value> {
         )
     });
     taken.map(|answer| answer.body["token"].clone()).collect()
-}
-
-fn await_waiters(port: &HttpPort, lock: &str, count: usize) {
-    let begun = Instant::now();
-    while port.get(&format!("locks?lock={lock}")).body["waiters"].as_array().map(Vec::len) != Some(count) {
-        assert!(begun.elapsed() < PATIENCE, "not {count} waiters");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A watch continues at another node after the last event that its caller has received, without loss or repetition. A
@@ -224,9 +212,9 @@ async fn a_thousand_broken_polls_leave_nothing() {
     let poll = json!({"lock": "a", "lease_ms": 60_000, "wait_ms": 600_000, "poll_ms": 600_000});
     for _ in 0..5 {
         let polls: Vec<_> = (0..200).map(|_| port.begin("acquire", &poll)).collect();
-        await_waiters(&port, "a", polls.len());
+        port.await_count("a", "waiters", polls.len());
         drop(polls);
-        await_waiters(&port, "a", 0);
+        port.await_count("a", "waiters", 0);
     }
     port.post("release", json!({"lock": "a", "handle": "h"}));
     let free = port.post("wait", json!({"lock": "a", "poll_ms": 0}));

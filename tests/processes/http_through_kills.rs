@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, PATIENCE};
 use crate::http::{Answer, HttpPort};
+use crate::wait::wait_until;
 
 /// What all programs of the test see.
 #[derive(Default)]
@@ -100,23 +101,20 @@ async fn requests_survive_the_kill_of_the_leader() {
         .map(|number| Program { number, ports: ports.clone(), at: number % 3, seen: Arc::clone(&seen) })
         .map(|program| tokio::task::spawn_blocking(move || program.run()))
         .collect();
+    let grants = || seen.grants.load(Ordering::Relaxed);
+    let more_grants = async || {
+        let before = grants();
+        wait_until("twenty more grants", async || before + 20 <= grants()).await;
+    };
     for _ in 0..2 {
-        let (before, begun) = (seen.grants.load(Ordering::Relaxed), Instant::now());
-        while seen.grants.load(Ordering::Relaxed) < before + 20 {
-            assert!(begun.elapsed() < PATIENCE, "no grants");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        more_grants().await;
         let leader = cluster.await_leader().await;
         cluster.kill(leader);
         cluster.await_leader().await;
         cluster.spawn(leader);
         cluster.await_answer(leader).await;
     }
-    let (before, begun) = (seen.grants.load(Ordering::Relaxed), Instant::now());
-    while seen.grants.load(Ordering::Relaxed) < before + 20 {
-        assert!(begun.elapsed() < PATIENCE, "no grants");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    more_grants().await;
     seen.stop.store(true, Ordering::Relaxed);
     for program in programs {
         program.await.expect("no program failed");
@@ -154,11 +152,7 @@ async fn a_stop_ends_waits_and_keeps_places() {
     });
     let asked = body.clone();
     let waiting = tokio::task::spawn_blocking(move || port.post("acquire", asked));
-    let begun = Instant::now();
-    while leader.get("locks?lock=a").body["waiters"][0]["place"] != 1 {
-        assert!(begun.elapsed() < PATIENCE, "it does not wait");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    leader.await_count("a", "waiters", 1);
     let begun = Instant::now();
     assert_eq!(cluster.stop(follower), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(2), "stopped after {:?}", begun.elapsed());

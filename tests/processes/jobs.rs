@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
+use crate::wait::wait_until;
 
 const JOBS: usize = 20;
 
@@ -24,19 +24,15 @@ async fn twenty_jobs_run_one_by_one_in_order_through_leader_kills() {
     for job in 0..JOBS {
         let mut command = cluster.command(&["lock", "nightly", "--", "sh", "-c", &script, &job.to_string()]);
         jobs.push(command.stdin(Stdio::null()).spawn().expect("a job"));
-        let started = Instant::now();
-        while client.inspect("nightly").await.expect("inspect").value.waiters.len() <= job {
-            assert!(started.elapsed() < PATIENCE, "job {job} does not queue");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        wait_until(format_args!("job {job} queues"), async || {
+            job < client.inspect("nightly").await.expect("inspect").value.waiters.len()
+        })
+        .await;
     }
     gate.release().await.expect("the gate is released");
     for round in 1..=2 {
-        let started = Instant::now();
-        while fs::read_to_string(&journal).unwrap_or_default().lines().count() < round * 10 {
-            assert!(started.elapsed() < PATIENCE, "the jobs make no progress");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let lines = || fs::read_to_string(&journal).unwrap_or_default().lines().count();
+        wait_until("the jobs make progress", async || round * 10 <= lines()).await;
         let leader = cluster.await_leader().await;
         cluster.kill(leader);
         cluster.await_leader().await;

@@ -2,14 +2,13 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longer than any step takes on a slow machine. A step may include the expiry of a TTL.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wait::block_until;
 
+/// Makes a test of each function of these names, which takes the endpoints of a cluster and blocks its thread.
 macro_rules! cluster_tests {
     ($($name:ident)*) => { mod against_three_processes { $(
         /// Runs the function of this name against its own cluster.
@@ -22,6 +21,7 @@ macro_rules! cluster_tests {
         }
     )* } };
 }
+pub(crate) use cluster_tests;
 
 cluster_tests! {
     exit_codes_are_the_commands
@@ -69,26 +69,18 @@ pub(crate) fn shown(endpoints: &str, name: &str) -> Value {
     object(&output(endpoints, &["show", name, "--json"]).stdout)
 }
 
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < PATIENCE, "timed out: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 pub(crate) fn count(endpoints: &str, name: &str, list: &str) -> usize {
     shown(endpoints, name)[list].as_array().map_or(0, Vec::len)
 }
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// Starts a process that holds the lock until its standard input is closed.
 pub(crate) fn holder(endpoints: &str, name: &str) -> Child {
     let child = lockkeeper(endpoints, &["lock", "--hold", name]).stdin(Stdio::piped()).spawn().unwrap();
-    until("a holder", || count(endpoints, name, "holders") == 1);
+    block_until("a holder", || count(endpoints, name, "holders") == 1);
     child
 }
 
@@ -140,7 +132,7 @@ fn a_wait_ends_in_time(endpoints: &str) {
 fn a_signal_withdraws_from_the_queue(endpoints: &str) {
     let holder = holder(endpoints, "lc/withdraw");
     let mut waiting = lockkeeper(endpoints, &["lock", "lc/withdraw", "--", "true"]).spawn().unwrap();
-    until("a waiter", || count(endpoints, "lc/withdraw", "waiters") == 1);
+    block_until("a waiter", || count(endpoints, "lc/withdraw", "waiters") == 1);
     signal(&waiting, Signal::TERM);
     assert_eq!(waiting.wait().unwrap().code(), Some(143));
     assert_eq!(count(endpoints, "lc/withdraw", "waiters"), 0);
@@ -151,7 +143,7 @@ fn a_signal_withdraws_from_the_queue(endpoints: &str) {
 fn a_killed_wrapper_frees_the_lock_within_its_ttl(endpoints: &str) {
     let mut first =
         lockkeeper(endpoints, &["lock", "lc/killed", "--ttl", "3s", "--", "sleep", "1000"]).spawn().unwrap();
-    until("a holder", || count(endpoints, "lc/killed", "holders") == 1);
+    block_until("a holder", || count(endpoints, "lc/killed", "holders") == 1);
     let before = shown(endpoints, "lc/killed")["holders"][0]["token"].as_str().unwrap().parse::<u64>().unwrap();
     signal(&first, Signal::KILL);
     first.wait().unwrap();
@@ -165,7 +157,7 @@ fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
     let mut holder =
         lockkeeper(endpoints, &["lock", "lc/input", "--hold", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = holder.stdin.take().unwrap();
-    until("a holder", || count(endpoints, "lc/input", "holders") == 1);
+    block_until("a holder", || count(endpoints, "lc/input", "holders") == 1);
     input.write_all(b"not the end\n").unwrap();
     assert_eq!(count(endpoints, "lc/input", "holders"), 1);
     drop(input);
@@ -220,10 +212,12 @@ fn several_names_are_one_set(endpoints: &str) {
     );
     let mut waits = lockkeeper(endpoints, &["lock", "--hold", "lc/one", "--and", "lc/two"]);
     let mut waits = waits.stdin(Stdio::piped()).spawn().unwrap();
-    until("a waiter", || count(endpoints, "lc/one", "waiters") == 1);
+    block_until("a waiter", || count(endpoints, "lc/one", "waiters") == 1);
     assert_eq!(count(endpoints, "lc/one", "holders"), 0, "the waiting set holds no lock");
     release_holder(holder);
-    until("a holder", || count(endpoints, "lc/one", "holders") == 1 && count(endpoints, "lc/two", "holders") == 1);
+    block_until("a holder", || {
+        count(endpoints, "lc/one", "holders") == 1 && count(endpoints, "lc/two", "holders") == 1
+    });
     drop(waits.stdin.take());
     let printed = waits.wait_with_output().unwrap();
     assert_eq!(printed.status.code(), Some(0));
@@ -271,14 +265,14 @@ fn opposite_orders_are_refused_as_a_deadlock(endpoints: &str) {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        until("a holder", || count(endpoints, first, "holders") == 1);
+        block_until("a holder", || count(endpoints, first, "holders") == 1);
         let input = run.stdin.take().unwrap();
         (run, input)
     };
     let (mut one, mut go_one) = run("lc/a", "lc/b");
     let (two, mut go_two) = run("lc/b", "lc/a");
     go_one.write_all(b"go\n").unwrap();
-    until("a waiter", || count(endpoints, "lc/b", "waiters") == 1);
+    block_until("a waiter", || count(endpoints, "lc/b", "waiters") == 1);
     go_two.write_all(b"go\n").unwrap();
     let refused = two.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -298,7 +292,8 @@ fn leases_need_only_their_handle(endpoints: &str) {
     let refreshed = object(&output(endpoints, &["refresh", "lc/lease", handle, "--for", "2m", "--json"]).stdout);
     assert_eq!(refreshed["token"].as_str(), Some(token));
     assert_eq!(code(endpoints, &["release", "lc/lease", "not the handle"]), Some(65));
-    assert_eq!(code(endpoints, &["release", "lc/lease", handle]), Some(0));
+    let released = object(&output(endpoints, &["release", "lc/lease", handle, "--json"]).stdout);
+    assert_eq!(released["released"], true, "{released}");
     assert_eq!(code(endpoints, &["check", "lc/lease", token]), Some(1));
     assert_eq!(code(endpoints, &["wait", "lc/lease"]), Some(0));
 }

@@ -5,27 +5,18 @@ use std::fs;
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use lockkeeper::client::Client;
 use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::Role;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 use crate::single_node::{SingleNode, free_addresses};
-
-const POLL: Duration = Duration::from_millis(20);
+use crate::wait::wait_until;
 
 fn run(cluster: &Cluster, arguments: &[&str]) -> Output {
     cluster.command(&[arguments, &["--json"]].concat()).output().expect("ran")
-}
-
-/// Runs a command that must succeed. Returns the object that it prints.
-fn answer(cluster: &Cluster, arguments: &[&str]) -> Value {
-    let output = run(cluster, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("an object")
 }
 
 /// Runs a membership change that must be refused. Returns the reason.
@@ -41,7 +32,7 @@ fn added(cluster: &Cluster) -> SingleNode {
     let [client, peer] = free_addresses();
     let data = cluster.folder().join("n4");
     let place = ["--client", &client, "--peer", &peer, "--data", data.to_str().unwrap()];
-    let printed = answer(cluster, &[&["member", "add", "4"], &place[..]].concat());
+    let printed = cluster.answer(&[&["member", "add", "4"], &place[..]].concat());
     SingleNode::start(cluster.folder(), "n4", printed["config"].as_str().expect("a config"), &client)
 }
 
@@ -92,11 +83,8 @@ impl Workers {
 
     /// Waits until the workers have completed twenty more pairs.
     async fn make_progress(&self) {
-        let (before, started) = (self.pairs.load(Ordering::Relaxed), Instant::now());
-        while self.pairs.load(Ordering::Relaxed) < before + 20 {
-            assert!(started.elapsed() < PATIENCE, "the workers make no progress");
-            tokio::time::sleep(POLL).await;
-        }
+        let enough = self.pairs.load(Ordering::Relaxed) + 20;
+        wait_until("the workers make progress", async || enough <= self.pairs.load(Ordering::Relaxed)).await;
     }
 
     async fn end(self) {
@@ -119,7 +107,7 @@ async fn a_damaged_node_is_replaced_while_clients_work() {
     cluster.kill(damaged);
     damage_log(&cluster, damaged);
     cluster.spawn(damaged);
-    assert_eq!(cluster.await_end(damaged), Some(70), "{}", cluster.log(damaged));
+    assert_eq!(cluster.await_end(damaged).await, Some(70), "{}", cluster.log(damaged));
     let log = cluster.log(damaged);
     let last = log.lines().rev().find(|line| line.contains("is damaged at offset")).expect("a line");
     assert!(last.contains("wal") && last.contains("lockkeeper member add"), "{last}");
@@ -127,10 +115,10 @@ async fn a_damaged_node_is_replaced_while_clients_work() {
     let node = added(&cluster);
     assert_eq!(members(&cluster), (vec![1, 2, 3], vec![4]));
     let damaged_id = damaged.to_string();
-    let printed = answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]);
+    let printed = cluster.answer(&["member", "promote", "4", "--instead-of", &damaged_id]);
     let survivors: Vec<u64> = (1..=4).filter(|id| *id != damaged as u64).collect();
     assert_eq!(printed["voters"], serde_json::to_value(&survivors).unwrap());
-    assert_eq!(answer(&cluster, &["member", "promote", "4", "--instead-of", &damaged_id]), printed, "once more");
+    assert_eq!(cluster.answer(&["member", "promote", "4", "--instead-of", &damaged_id]), printed, "once more");
     workers.make_progress().await;
     workers.end().await;
 
@@ -160,21 +148,16 @@ async fn a_removed_leader_stops_and_unsafe_changes_are_refused() {
     assert_eq!(early.status.code(), Some(64), "{}", String::from_utf8_lossy(&early.stderr));
 
     let _node = added(&cluster);
-    answer(&cluster, &["member", "promote", "4"]);
+    cluster.answer(&["member", "promote", "4"]);
     assert_eq!(members(&cluster), (vec![1, 2, 3, 4], vec![]));
-    answer(&cluster, &["member", "remove", &id]);
+    cluster.answer(&["member", "remove", &id]);
     let rest: Vec<u64> = (1..=4).filter(|node| *node != leader as u64).collect();
     assert_eq!(members(&cluster), (rest, vec![]));
     for start in 0..2 {
         if start == 1 {
             cluster.spawn(leader);
         }
-        let started = Instant::now();
-        while cluster.ended(leader).is_none() {
-            assert!(started.elapsed() < PATIENCE, "the removed node still runs");
-            tokio::time::sleep(POLL).await;
-        }
-        assert_eq!(cluster.await_end(leader), Some(70));
+        assert_eq!(cluster.await_end(leader).await, Some(70));
         let line = format!("node {leader} stopped: node {leader} was removed from this cluster");
         assert_eq!(cluster.log(leader).matches(&line).count(), start + 1, "{}", cluster.log(leader));
     }

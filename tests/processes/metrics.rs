@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
 
 use lockkeeper::client::Client;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 use crate::http::{HttpPort, get};
+use crate::wait::wait_for;
 
 /// Metrics that a node without TLS does not have.
 const WITH_TLS: [&str; 2] = ["lockkeeper_tls_certificate_expiry_timestamp_seconds", "lockkeeper_tls_refused_total"];
@@ -136,15 +136,7 @@ async fn what_the_manual_the_alerts_and_the_dashboard_name_exists() {
 
 /// Waits until the metrics of a node satisfy a condition: some are measured once a second.
 async fn await_samples(cluster: &Cluster, node: usize, what: &str, holds: impl Fn(&Samples) -> bool) -> Samples {
-    let begun = Instant::now();
-    loop {
-        let samples = samples(cluster, node);
-        if holds(&samples) {
-            return samples;
-        }
-        assert!(begun.elapsed() < PATIENCE, "not yet: {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    wait_for(what, async || Some(samples(cluster, node)).filter(&holds).ok_or("not measured")).await
 }
 
 /// What happens in a namespace is counted there on every node, by its reason. What callers of a node are refused is

@@ -5,13 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::single_node::{SingleNode, free_addresses};
+use crate::single_node::{SingleNode, config_of_one, free_addresses, program_after};
 
 /// The program under the usual umask, with which new files can be read by every user.
 fn program() -> Command {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "umask 022; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lockkeeper")]);
-    shell
+    program_after("umask 022")
 }
 
 /// The paths below `path` and the path itself to which other users than the owner have access.
@@ -36,10 +34,7 @@ async fn data_is_private() {
     let in_folder = |name: &str| folder.path().join(name);
     let [client, peer] = free_addresses();
     let (data, backup, restored) = (in_folder("data"), in_folder("file.backup"), in_folder("restored"));
-    let config = format!(
-        "cluster = \"private\"\nnode = 1\ndata = {data:?}\n[[member]]\nid = 1\nclient = \"{client}\"\n\
-         peer = \"{peer}\"\n[timing]\nprofile = \"fast\"\n"
-    );
+    let config = config_of_one("private", &data, &client, &peer);
     let start = || SingleNode::start_by(program(), folder.path(), "private", &config, &client);
     let node = start();
     let holder = node.leads().await;

@@ -10,10 +10,11 @@ use lockkeeper::model::{FencingToken, LockView, Mode, SessionId};
 use lockkeeper::rpc::RemoteService;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::checker::{Belief, History, check};
 use crate::cluster::{Cluster, PATIENCE, TURN};
+use crate::wait::{wait_for, wait_until};
 
 /// How long the load runs by default. With `LOCKKEEPER_FULL`, it runs for the minute that R-ALL-04 requires.
 const LOAD: Duration = Duration::from_secs(12);
@@ -21,7 +22,6 @@ const LOAD_FULL: Duration = Duration::from_secs(60);
 const QUEUE: usize = 100;
 const CONTENDERS: usize = 256;
 const NAMES: usize = 16;
-const POLL: Duration = Duration::from_millis(10);
 
 async fn view(client: &Client<RemoteService>, name: &str) -> LockView {
     client.inspect(name).await.expect("inspected").value
@@ -56,11 +56,7 @@ async fn r_zkf_05_a_full_queue_survives_the_leader() {
         });
     }
     drop(grants);
-    let started = Instant::now();
-    while queue(&client, "a").await.len() < QUEUE {
-        assert!(started.elapsed() < PATIENCE, "not all sessions queue");
-        sleep(POLL).await;
-    }
+    wait_until("all sessions queue", async || queue(&client, "a").await.len() == QUEUE).await;
     let before = queue(&client, "a").await;
     let leader = cluster.await_leader().await;
     cluster.kill(leader);
@@ -160,16 +156,12 @@ async fn contend(load: Arc<Load>, client: Client<RemoteService>, contender: usiz
 }
 
 /// Waits until there are no holders and no waiters.
-async fn drains(client: &Client<RemoteService>) {
-    let started = Instant::now();
-    loop {
+pub(crate) async fn drains(client: &Client<RemoteService>) {
+    wait_for("no holder and no waiter is left", async || {
         let totals = client.totals().await.expect("totals").value;
-        if totals.holders == 0 && totals.waiters == 0 {
-            return;
-        }
-        assert!(started.elapsed() < PATIENCE, "holders or waiters are left: {totals:?}");
-        sleep(POLL).await;
-    }
+        if totals.holders == 0 && totals.waiters == 0 { Ok(()) } else { Err(totals) }
+    })
+    .await;
 }
 
 async fn judge(load: &Load, killed: Duration) {

@@ -9,31 +9,21 @@ use lockkeeper::rpc::RemoteService;
 use lockkeeper::service::{LockService, Operation};
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
+use crate::wait::wait_for;
 
 const POLL: Duration = Duration::from_millis(20);
 
 async fn seen(client: &Client<RemoteService>, name: &str) -> LockView {
-    let started = Instant::now();
-    loop {
-        match client.inspect(name).await {
-            Ok(seen) => return seen.value,
-            Err(error) => assert!(started.elapsed() < PATIENCE, "{name} cannot be inspected: {error}"),
-        }
-        tokio::time::sleep(POLL).await;
-    }
+    wait_for(format_args!("{name} can be inspected"), async || client.inspect(name).await).await.value
 }
 
 async fn await_waiters(client: &Client<RemoteService>, name: &str, waiters: usize) -> Vec<u64> {
-    let started = Instant::now();
-    loop {
-        let view = seen(client, name).await;
-        if view.waiters.len() == waiters {
-            return view.waiters.iter().map(|waiter| waiter.sequence).collect();
-        }
-        assert!(started.elapsed() < PATIENCE, "{} wait for {name}, not {waiters}", view.waiters.len());
-        tokio::time::sleep(POLL).await;
-    }
+    wait_for(format_args!("{waiters} waiters of {name}"), async || {
+        let places: Vec<_> = seen(client, name).await.waiters.iter().map(|waiter| waiter.sequence).collect();
+        if places.len() == waiters { Ok(places) } else { Err(places) }
+    })
+    .await
 }
 
 /// First the leader is killed, then two nodes, then all three. The holder keeps its lock under the same token, waiters
@@ -204,7 +194,7 @@ async fn a_damaged_mirror_is_rebuilt_and_a_damaged_log_is_refused() {
     bytes[early] ^= 1;
     fs::write(&log, bytes).expect("damaged");
     cluster.spawn(node);
-    assert_eq!(cluster.await_end(node), Some(70), "{}", cluster.log(node));
+    assert_eq!(cluster.await_end(node).await, Some(70), "{}", cluster.log(node));
     let stderr = cluster.log(node);
     assert!(stderr.contains("wal"), "{stderr}");
     client.lock("on").acquire().await.expect("the others serve").release().await.expect("released");

@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
+use crate::wait::wait_until;
 
-const POLL: Duration = Duration::from_millis(20);
 /// The loop of a scheduler: it acquires a lease, works while its refreshes succeed, and ends when the stop flag exists.
 const LOOP: &str = r#"
 round=0
@@ -42,14 +41,6 @@ fn journal(path: &Path) -> Vec<(String, u64)> {
     text.lines().map(entry).collect()
 }
 
-async fn until(what: &str, met: impl AsyncFn() -> bool) {
-    let started = Instant::now();
-    while !met().await {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(POLL).await;
-    }
-}
-
 /// R-TOK-12: the active scheduler is killed with SIGKILL. The other one takes over after the lease expires, under a
 /// larger token, and the two never work at the same time. The stop flag ends it, and nothing is held afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,16 +49,16 @@ async fn r_tok_12_the_other_scheduler_takes_over() {
     let (client, path) = (cluster.client(), cluster.folder().join("journal"));
     let worked = |name: &str| journal(&path).iter().filter(|(who, _)| who == name).count();
     let mut active = scheduler(&cluster, "a");
-    until("the first one works", async || 3 <= worked("a")).await;
+    wait_until("the first one works", async || 3 <= worked("a")).await;
     let mut standby = scheduler(&cluster, "b");
-    until("the second one waits", async || {
+    wait_until("the second one waits", async || {
         !client.inspect("scheduler").await.expect("inspected").value.waiters.is_empty()
     })
     .await;
     assert_eq!(worked("b"), 0, "the first scheduler holds the lease");
     active.kill().expect("killed");
     active.wait().expect("ended");
-    until("the second one works", async || 3 <= worked("b")).await;
+    wait_until("the second one works", async || 3 <= worked("b")).await;
     fs::write(cluster.folder().join("stop"), "").expect("a flag");
     assert!(standby.wait().expect("ended").success());
     let lines = journal(&path);

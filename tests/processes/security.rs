@@ -11,6 +11,7 @@ use lockkeeper::client::Client;
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, PATIENCE, TURN};
+use crate::wait::wait_until;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -69,11 +70,7 @@ async fn plain_text_gets_no_answer() {
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{address}: {}", text(&answer));
     }
-    let began = Instant::now();
-    while !cluster.log(1).contains("sent plain text; this port requires TLS") {
-        assert!(began.elapsed() < PATIENCE, "no log line");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("a log line", async || cluster.log(1).contains("sent plain text; this port requires TLS")).await;
     let audit = std::fs::read_to_string(cluster.folder().join("audit-1.jsonl")).expect("an audit log");
     let refused: Vec<_> =
         audit.lines().filter(|line| line.contains("\"act\":\"connect\",\"phase\":\"refused\"")).collect();
@@ -134,11 +131,7 @@ async fn a_refused_client_loses_its_sessions_by_time_only() {
     let mut holding = lost(&["lock", "--ttl", "4s", "contended", "--", "sleep", "60"]).spawn().expect("a command");
     let client = cluster.client();
     let session = client.session().ttl(Duration::from_secs(5)).open().await.expect("a session");
-    let began = Instant::now();
-    while session.lock("contended").try_once().acquire().await.is_ok() {
-        assert!(began.elapsed() < PATIENCE, "the command takes no lock");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("the command holds", async || session.lock("contended").try_once().acquire().await.is_err()).await;
     cluster.certs(&["--refuse", "client-lost"]);
     let refused = Instant::now();
     (1..=3).for_each(|node| cluster.signal(node, Signal::HUP));
@@ -152,15 +145,8 @@ async fn a_refused_client_loses_its_sessions_by_time_only() {
 
     std::fs::write(cluster.folder().join("certs/node-1.key"), "no key").expect("written");
     cluster.signal(1, Signal::HUP);
-    let began = Instant::now();
-    loop {
-        let warnings = cluster.status_of(1).await.map(|status| status.warnings).unwrap_or_default();
-        if warnings.iter().any(|text| text.starts_with("the changed certificates are not in use: ")) {
-            break;
-        }
-        assert!(began.elapsed() < PATIENCE, "no warning: {warnings:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let warning = "the changed certificates are not in use: ";
+    cluster.status_when(1, |status| status.warnings.iter().any(|text| text.starts_with(warning))).await;
 }
 
 /// H-20 `rebinding_reads_nothing`: a name that an attacker points to the node reads nothing, and neither does a page of

@@ -7,27 +7,12 @@ use lockkeeper::limits::{FEATURE_LEVEL, FEATURE_LEVEL_MIN};
 use lockkeeper::service::Status;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, PATIENCE};
-
-const POLL: Duration = Duration::from_millis(20);
+use crate::cluster::Cluster;
 
 /// Runs `status` against this node alone.
 fn run_status(cluster: &Cluster, node: usize, arguments: &[&str]) -> Output {
     let endpoint = cluster.endpoints().swap_remove(node - 1);
     cluster.command(&[&["status", "--endpoints", &endpoint], arguments].concat()).output().expect("ran")
-}
-
-/// Waits until the status of this node meets a condition. Returns that status.
-async fn status_when(cluster: &Cluster, node: usize, met: impl Fn(&Status) -> bool) -> Status {
-    let started = Instant::now();
-    loop {
-        let status = cluster.status_of(node).await;
-        if let Some(status) = status.as_ref().filter(|status| met(status)) {
-            return status.clone();
-        }
-        assert!(started.elapsed() < PATIENCE, "node {node} reports {status:?}");
-        tokio::time::sleep(POLL).await;
-    }
 }
 
 fn health(status: &Status, node: usize) -> Option<bool> {
@@ -44,15 +29,15 @@ async fn status_is_the_leaders_and_unknown_without_one() {
         panic!("three nodes")
     };
     let all_well = |status: &Status| status.nodes.iter().all(|node| node.healthy == Some(true));
-    status_when(&cluster, queried, all_well).await;
+    cluster.status_when(queried, all_well).await;
 
     cluster.kill(dead);
-    let status = status_when(&cluster, queried, |status| health(status, dead) == Some(false)).await;
+    let status = cluster.status_when(queried, |status| health(status, dead) == Some(false)).await;
     assert_eq!((status.node, status.leader), (queried as u64, Some(leader as u64)));
     assert_eq!((health(&status, queried), health(&status, leader)), (Some(true), Some(true)));
 
     cluster.kill(leader);
-    let status = status_when(&cluster, queried, |status| status.leader.is_none()).await;
+    let status = cluster.status_when(queried, |status| status.leader.is_none()).await;
     assert_eq!((health(&status, queried), health(&status, leader), health(&status, dead)), (Some(true), None, None));
 
     let shown = run_status(&cluster, queried, &[]);
@@ -83,7 +68,7 @@ async fn status_is_the_leaders_and_unknown_without_one() {
 async fn nodes_announce_themselves_and_bound_the_feature_level() {
     let cluster = Cluster::start().await;
     let follower = cluster.a_follower().await;
-    let status = status_when(&cluster, follower, |status| status.nodes.iter().all(|node| node.version.is_some())).await;
+    let status = cluster.status_when(follower, |status| status.nodes.iter().all(|node| node.version.is_some())).await;
     for (node, shown) in (1..).zip(&status.nodes) {
         assert_eq!((&shown.http, shown.features), (&cluster.http(node), Some(FEATURE_LEVEL)));
         assert_eq!(shown.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));

@@ -7,11 +7,10 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::cluster::PATIENCE;
-use crate::ports::free_ports;
-use crate::single_node::SingleNode;
+use crate::single_node::{SingleNode, config_of_one, free_addresses};
 
 /// The watchdog's time. The node reports twice in it.
 const WATCHDOG_MS: u64 = 200;
@@ -48,20 +47,17 @@ impl Supervised {
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
-        let ports: [u16; 6] = free_ports();
-        let member = |id: u16| {
-            let [client, peer] = [0, 1].map(|of| ports[usize::from(2 * (id - 1) + of)]);
-            format!("[[member]]\nid = {id}\nclient = \"127.0.0.1:{client}\"\npeer = \"127.0.0.1:{peer}\"\n")
-        };
-        let mut config = format!("cluster = \"test\"\nnode = 1\ndata = {:?}\n", folder.path().join("data"));
-        config.extend((1..=members).map(member));
-        config += "[timing]\nprofile = \"fast\"\n";
+        let [client, peer] = free_addresses();
+        let mut config = config_of_one("test", &folder.path().join("data"), &client, &peer);
+        config.extend((2..=members).map(|id| {
+            let [client, peer] = free_addresses();
+            format!("[[member]]\nid = {id}\nclient = {client:?}\npeer = {peer:?}\n")
+        }));
         let mut program = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         program.env("NOTIFY_SOCKET", &path);
         if watchdog {
             program.env("WATCHDOG_USEC", (1_000 * WATCHDOG_MS).to_string());
         }
-        let client = format!("127.0.0.1:{}", ports[0]);
         let node = SingleNode::start_by(program, folder.path(), "node", &config, &client);
         Self { folder, socket, node }
     }
@@ -90,22 +86,6 @@ impl Supervised {
         self.socket.set_nonblocking(true).expect("a mode");
         while self.socket.recv(&mut [0; 1024]).is_ok() {}
         self.socket.set_nonblocking(false).expect("a mode");
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.node.process()).expect("a pid")).expect("a pid");
-        kill_process(pid, signal).expect("a signal");
-    }
-
-    fn exit_code(&mut self) -> Option<i32> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.node.ended() {
-                return status.code();
-            }
-            assert!(begun.elapsed() < PATIENCE, "it still runs: {}", self.node.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
     }
 }
 
@@ -139,31 +119,31 @@ impl Drop for Stopped {
 }
 
 /// A node reports that it is ready, then that it leads; the begin and the end of a reload; and that it stops.
-#[test]
-fn a_node_reports_what_it_does() {
+#[tokio::test]
+async fn a_node_reports_what_it_does() {
     let mut supervised = Supervised::start(1, false);
     let first = supervised.report();
     assert!(first.contains("READY=1\n") && first.contains("STATUS=node 1 "), "{first}");
     if !first.contains("STATUS=node 1 leads\n") {
         supervised.report_with("STATUS=node 1 leads\n");
     }
-    supervised.signal(Signal::HUP);
+    supervised.node.signal(Signal::HUP);
     supervised.report_with("RELOADING=1\nMONOTONIC_USEC=");
     assert_eq!(supervised.report(), "READY=1\n");
-    supervised.signal(Signal::TERM);
+    supervised.node.signal(Signal::TERM);
     supervised.report_with("STOPPING=1\nSTATUS=stopping\n");
-    assert_eq!(supervised.exit_code(), Some(0));
+    assert_eq!(supervised.node.await_end().await, Some(0));
 }
 
 /// A node that waits for other nodes is ready, and reports that it waits.
-#[test]
-fn a_node_without_a_quorum_is_ready() {
+#[tokio::test]
+async fn a_node_without_a_quorum_is_ready() {
     let mut supervised = Supervised::start(3, false);
     let first = supervised.report();
     assert_eq!(first, "READY=1\nSTATUS=node 1 waits for other nodes: there is no leader with a quorum\n");
-    supervised.signal(Signal::TERM);
+    supervised.node.signal(Signal::TERM);
     supervised.report_with("STOPPING=1\nSTATUS=stopping\n");
-    assert_eq!(supervised.exit_code(), Some(0));
+    assert_eq!(supervised.node.await_end().await, Some(0));
 }
 
 /// The watchdog is fed while the threads of Raft run, and not while only the other threads of the node do.
@@ -186,13 +166,13 @@ fn the_watchdog_is_fed_by_raft() {
 }
 
 /// A socket that does not exist is a warning, and the node serves.
-#[test]
-fn a_missing_socket_is_a_warning() {
+#[tokio::test]
+async fn a_missing_socket_is_a_warning() {
     let mut supervised = Supervised::start(1, false);
     supervised.report();
     fs::remove_file(supervised.folder.path().join("notify")).expect("removed");
     supervised.forget();
-    supervised.signal(Signal::TERM);
-    assert_eq!(supervised.exit_code(), Some(0));
+    supervised.node.signal(Signal::TERM);
+    assert_eq!(supervised.node.await_end().await, Some(0));
     assert!(supervised.node.log().contains("check NOTIFY_SOCKET"), "{}", supervised.node.log());
 }

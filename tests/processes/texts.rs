@@ -1,6 +1,6 @@
 //! What the commands print: errors as objects, and names with characters that could affect a terminal.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -134,23 +134,6 @@ fn names_are_shown_with_escapes(endpoints: &str) {
     }
 }
 
-/// The handle of a lease can come from the environment or standard input instead of an argument, which other users can
-/// see.
-fn secrets_stay_off_the_command_line(endpoints: &str) {
-    let handle = ["acquire", "tx/secret", "--for", "1m", "--handle", "open-sesame"];
-    assert_eq!(code(endpoints, &handle), Some(0));
-    let none = output(endpoints, &["refresh", "tx/secret", "--for", "1m"]);
-    assert_eq!(none.status.code(), Some(64), "no handle at all");
-    let mut by_variable = lockkeeper(endpoints, &["refresh", "tx/secret", "--for", "1m", "--json"]);
-    let refreshed = by_variable.env("LOCKKEEPER_HANDLE", "open-sesame").output().unwrap();
-    assert_eq!(object(&refreshed.stdout)["lock"], "tx/secret");
-    let mut by_input = lockkeeper(endpoints, &["release", "tx/secret", "-", "--json"]);
-    let mut child = by_input.stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"open-sesame\n").unwrap();
-    let released = child.wait_with_output().unwrap();
-    assert_eq!(object(&released.stdout)["released"], true, "{}", text(&released.stderr));
-}
-
 /// A token above every grant is reported as unknown, not as stale. A token whose hold has ended is stale, and the
 /// holder's token is valid.
 fn tokens_above_every_grant_are_unknown(endpoints: &str) {
@@ -202,7 +185,6 @@ async fn texts_and_objects_of_a_cluster() {
     let endpoints = cluster.endpoints().join(",");
     let tests = move || {
         names_are_shown_with_escapes(&endpoints);
-        secrets_stay_off_the_command_line(&endpoints);
         tokens_above_every_grant_are_unknown(&endpoints);
         settings_are_listed_and_changed(&endpoints);
     };

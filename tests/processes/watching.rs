@@ -9,7 +9,8 @@ use lockkeeper::service::{Call, LockService, Proof};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::lock_command::{code, holder, lockkeeper, object, output, release_holder, until};
+use crate::lock_command::{cluster_tests, code, holder, lockkeeper, object, output, release_holder};
+use crate::wait::block_until;
 
 /// A `watch` process whose events a test reads one by one.
 struct Watcher {
@@ -104,12 +105,14 @@ async fn a_watch_continues_through_outages() {
     assert_eq!(seen, expected, "after the outage of all nodes");
 }
 
+cluster_tests! { a_watch_and_a_wait_end }
+
 /// A watch exits with 0 as soon as its reader closes the pipe, even without an event. A wait that times out exits with
 /// 75; a wait for a name that becomes free exits with 0.
-fn ends(endpoints: &str) {
+fn a_watch_and_a_wait_end(endpoints: &str) {
     let mut watch = lockkeeper(endpoints, &["watch"]).spawn().unwrap();
     drop(watch.stdout.take());
-    until("the watch to end", || watch.try_wait().unwrap().is_some());
+    block_until("the watch to end", || watch.try_wait().unwrap().is_some());
     assert_eq!(watch.wait().unwrap().code(), Some(0));
 
     let holder = holder(endpoints, "wa/it");
@@ -152,14 +155,6 @@ async fn a_wait_with_a_limit_says_whether_the_name_is_free() {
         let (code, answer) = free("wa/never", longest);
         assert_eq!((code, &answer["free"]), (Some(0), &true.into()), "{answer}");
     }
-}
-
-/// Checks exit codes at the end, see [`ends`].
-#[tokio::test]
-async fn a_watch_and_a_wait_end() {
-    let cluster = Cluster::start().await;
-    let endpoints = cluster.endpoints().join(",");
-    tokio::task::spawn_blocking(move || ends(&endpoints)).await.expect("the test passes");
 }
 
 /// A wait continues after the leader dies, and returns once the name is free.

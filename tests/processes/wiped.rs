@@ -3,34 +3,25 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper::client::Client;
 use lockkeeper::model::Query;
-use lockkeeper::service::{Freshness, LockService};
+use lockkeeper::service::{Freshness, LockService, Status};
 
-use crate::cluster::{Cluster, PATIENCE};
-
-const POLL: Duration = Duration::from_millis(20);
+use crate::cluster::Cluster;
+use crate::wait::wait_until;
 
 /// Waits until every node has applied the announcements of all nodes.
 async fn await_announcements(cluster: &Cluster) {
-    let started = Instant::now();
     let leader = cluster.await_leader().await;
-    let announced = loop {
-        let status = cluster.status_of(leader).await;
-        if let Some(status) = status.as_ref().filter(|status| status.nodes.iter().all(|node| node.version.is_some())) {
-            break status.applied;
-        }
-        assert!(started.elapsed() < PATIENCE, "not announced: {status:?}");
-        tokio::time::sleep(POLL).await;
-    };
+    let all_announced = |status: &Status| status.nodes.iter().all(|node| node.version.is_some());
+    let announced = cluster.status_when(leader, all_announced).await.applied;
     for endpoint in cluster.endpoints() {
         let client = Client::connect([endpoint]).await.expect("connected");
-        while client.service().query(Query::Totals, Freshness::Stale).await.expect("a stale read").index < announced {
-            assert!(started.elapsed() < PATIENCE, "a node does not catch up");
-            tokio::time::sleep(POLL).await;
-        }
+        let applied =
+            async || client.service().query(Query::Totals, Freshness::Stale).await.expect("a stale read").index;
+        wait_until("the node catches up", async || announced <= applied().await).await;
     }
 }
 
@@ -44,16 +35,9 @@ fn wipe(cluster: &Cluster, node: usize) -> PathBuf {
 
 /// Waits until the wiped node has stopped, with a line that states why and what to do.
 async fn await_refusal(cluster: &mut Cluster, node: usize) {
-    let started = Instant::now();
-    let ended = loop {
-        if let Some(ended) = cluster.ended(node) {
-            break ended;
-        }
-        assert!(started.elapsed() < PATIENCE, "the wiped node {node} still runs");
-        tokio::time::sleep(POLL).await;
-    };
+    let code = cluster.await_end(node).await;
     let log = cluster.log(node);
-    assert_eq!(ended.code(), Some(70), "{log}");
+    assert_eq!(code, Some(70), "{log}");
     assert!(log.contains(&format!("node {node} stopped: node {node} has another disk")), "{log}");
     assert!(log.contains("give the new disk a new node id"), "{log}");
 }
@@ -80,14 +64,9 @@ async fn a_wiped_follower_stops_and_the_others_serve() {
     let home = cluster.folder().join(format!("n{follower}"));
     fs::remove_dir_all(&home).expect("the new directory");
     fs::rename(away, home).expect("restored");
-    cluster.await_end(follower);
     cluster.spawn(follower);
-    let started = Instant::now();
     let leader = cluster.await_leader().await;
-    while cluster.status_of(leader).await.is_none_or(|status| status.nodes[follower - 1].healthy != Some(true)) {
-        assert!(started.elapsed() < PATIENCE, "{}", cluster.log(follower));
-        tokio::time::sleep(POLL).await;
-    }
+    cluster.status_when(leader, |status| status.nodes[follower - 1].healthy == Some(true)).await;
 }
 
 /// A node that lacks an acknowledged entry asks a wiped voter, which lost that entry, for its vote. It must not get the
@@ -111,7 +90,6 @@ async fn a_wiped_voter_elects_no_node_without_acknowledged_entries() {
     cluster.spawn(behind);
     cluster.spawn(wiped);
     await_refusal(&mut cluster, wiped).await;
-    cluster.await_end(wiped);
 
     cluster.spawn(leader);
     cluster.await_leader().await;

@@ -15,6 +15,8 @@ use super::clients::{contend, inspect_locks, watch_node};
 use crate::checker::{EventLog, History, Rule, Violation, check};
 use crate::cluster::{Cluster, PATIENCE};
 use crate::random::Random;
+use crate::recipes::drains;
+use crate::wait::wait_for;
 
 const CLIENTS: usize = 8;
 
@@ -111,16 +113,11 @@ impl Workload {
 
     /// Waits until the clients have been granted this many locks in total.
     pub(super) async fn granted(&self, grants: usize) {
-        let started = Instant::now();
-        while self.run.history().beliefs.len() < grants {
-            assert!(
-                started.elapsed() < PATIENCE,
-                "seed {}: only {} grants",
-                self.seed,
-                self.run.history().beliefs.len()
-            );
-            sleep(Duration::from_millis(20)).await;
-        }
+        wait_for(format_args!("{grants} grants with seed {}", self.seed), async || {
+            let granted = self.run.history().beliefs.len();
+            if grants <= granted { Ok(()) } else { Err(granted) }
+        })
+        .await;
     }
 
     /// Returns a violation of this rule in the history so far, if any.
@@ -146,15 +143,7 @@ impl Workload {
         cluster.await_leader().await;
         joined(&mut self.clients, "a client does not end").await;
         let client = connect(cluster.endpoints());
-        let started = Instant::now();
-        loop {
-            let totals = client.totals().await.expect("totals").value;
-            if totals.holders == 0 && totals.waiters == 0 {
-                break;
-            }
-            assert!(started.elapsed() < PATIENCE, "holders or waiters are left: {totals:?}");
-            sleep(Duration::from_millis(20)).await;
-        }
+        drains(&client).await;
         let last = client.session().open().await.expect("a last session");
         *lock(&self.run.marker) = Some(last.id());
         last.close().await.expect("closed");

@@ -8,14 +8,13 @@ pub(super) mod links;
 pub(super) mod starve;
 pub(super) mod syncs;
 
-use std::time::{Duration, Instant};
-
 use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::sandbox::{self, Sandbox};
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 use crate::random::Random;
+use crate::wait::wait_until;
 
 /// What is done to the victims of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -275,13 +274,12 @@ async fn cut_for(cuts: Vec<links::Cut>, cluster: &Cluster, random: &mut Random) 
 
 /// Repeats a fault until the node has stopped with 70 and a last line that contains `what`.
 async fn await_stop(cluster: &mut Cluster, node: usize, what: &str, fault: impl Fn()) {
-    let began = Instant::now();
-    while cluster.ended(node).is_none() {
+    wait_until(format_args!("node {node} stops"), async || {
         fault();
-        assert!(began.elapsed() < PATIENCE, "node {node} still runs\n{}", cluster.log(node));
-        sleep(Duration::from_millis(20)).await;
-    }
-    let code = cluster.await_end(node);
+        cluster.ended(node).is_some()
+    })
+    .await;
+    let code = cluster.await_end(node).await;
     let log = cluster.log(node);
     let last = log.lines().last().unwrap_or_default();
     assert!(code == Some(70) && last.contains(what), "node {node} ended with {code:?} and printed {last:?}");
