@@ -13,7 +13,7 @@ use lockkeeper::model::{
 use lockkeeper::service::{Call, LockService};
 use lockkeeper::testing::{Cluster, ClusterOptions};
 
-use crate::suite::{PATIENT, POLL};
+use crate::suite::until;
 
 /// A leader that was paused for more than two seconds of a minute, while sessions or leases were due to end, transfers
 /// leadership. Sessions lose nothing: the pause advances log time at most by its cap.
@@ -27,12 +27,7 @@ async fn a_leader_that_loses_time_transfers_leadership() {
     let session = client.session().open().await.expect("opened");
     let before = client.status().await.expect("a status").log_time;
     clock.advance(Duration::from_secs(5));
-    let transfers = async {
-        while cluster.leader().await.id() == leader.id() {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(PATIENT, transfers).await.expect("another node leads");
+    until("another node leads", async || cluster.leader().await.id() != leader.id()).await;
     let after = client.status().await.expect("a status").log_time;
     assert!(after.ms_since(before) <= 1_000, "{before:?} to {after:?}");
     assert!(client.all_sessions().await.expect("listed").value.iter().any(|row| row.session == session.id()));

@@ -8,7 +8,7 @@ use lockkeeper::model::{About, Access, EndReason, Health, Mode, OnDeadlock, Refu
 use lockkeeper::service::{ErrorCode, LockService};
 
 use crate::faulty::Faulty;
-use crate::suite::{LONG, POLL, SHORT, client, in_use, session};
+use crate::suite::{LONG, POLL, SHORT, client, in_use, session, until};
 
 fn names(guard: &SetGuard) -> Vec<String> {
     guard.tokens().keys().map(ToString::to_string).collect()
@@ -115,9 +115,7 @@ pub(crate) async fn a_retried_set_gets_the_same_answer<S: LockService>(service: 
     faults.answers_lost.store(1, SeqCst);
     faults.waits_broken.store(3, SeqCst);
     let (next, released) = tokio::join!(session.locks(["b", "c"]).wait(LONG).acquire(), async {
-        while faults.waits_broken.load(SeqCst) > 0 {
-            tokio::time::sleep(POLL).await;
-        }
+        until("the waits break", async || faults.waits_broken.load(SeqCst) == 0).await;
         guard.release().await
     });
     released.expect("the first answer");

@@ -11,7 +11,7 @@ use lockkeeper::node::Node;
 use lockkeeper::service::{Call, Freshness, LockService, NotSent, Proof, RenewalCall, ServiceError, Source};
 use lockkeeper::testing::Cluster;
 
-use crate::suite::{LONG, POLL};
+use crate::suite::{LONG, until};
 
 fn key(name: &str) -> LockKey {
     LockKey { namespace: Namespace::default(), name: LockName::parse(name).expect("legal") }
@@ -82,9 +82,7 @@ async fn guessing_is_slow() {
         Call { proof, ..Call::new(Command::CloseSession { session: session.id(), end: SessionClose::Done }) }
     };
     let opened = applied(&leader, Freshness::Linearizable).await;
-    while applied(&follower, Freshness::Stale).await < opened {
-        tokio::time::sleep(POLL).await;
-    }
+    until("the follower has it", async || opened <= applied(&follower, Freshness::Stale).await).await;
     for (connection, node) in [(1, leader), (2, follower)] {
         let guesser = of(&node, connection);
         let (mut wrong, mut slowed) = (0, 0);

@@ -57,6 +57,16 @@ pub(crate) async fn short_session<S: LockService>(service: S, namespace: &str) -
     client.session().ttl(ttl).open().await.expect("opened")
 }
 
+/// Waits until a condition is met.
+pub(crate) async fn until(what: &str, mut is_met: impl AsyncFnMut() -> bool) {
+    let met = async {
+        while !is_met().await {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENT, met).await.is_ok(), "not in time: {what}");
+}
+
 /// Waits until the lock has this many holders and waiters.
 pub(crate) async fn in_use<S: LockService>(client: &Client<S>, name: &str, holders: usize, waiters: usize) {
     let met = async {

@@ -6,7 +6,7 @@ use lockkeeper::client::Client;
 use lockkeeper::service::{ErrorCode, LockService, Operation};
 use lockkeeper::testing::Cluster;
 
-use crate::suite::{PATIENT, POLL};
+use crate::suite::until;
 
 /// A leader serves its callers while it waits for a node that does not answer to be ready for a transfer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -17,16 +17,11 @@ async fn callers_are_served_while_a_transfer_waits_for_its_target() {
     let target = cluster.follower().await;
     target.close().await;
     let service = leader.service();
-    let noticed = async {
-        loop {
-            let nodes = service.status().await.expect("a status").nodes;
-            if nodes.iter().any(|node| node.id == target.id() && node.healthy == Some(false)) {
-                return;
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(PATIENT, noticed).await.expect("the leader notices that the node has stopped");
+    until("the leader notices that the node has stopped", async || {
+        let nodes = service.status().await.expect("a status").nodes;
+        nodes.iter().any(|node| node.id == target.id() && node.healthy == Some(false))
+    })
+    .await;
 
     // A transfer that pauses the queue at once serves no call before it ends. A busy machine may delay a few calls.
     let mut served_meanwhile = false;

@@ -29,6 +29,8 @@ const ROUNDS: usize = 10;
 const ROUNDS_FULL: usize = 1_000;
 /// The time after which a cluster without an answer counts as unreachable.
 pub(super) const OUTAGE: Duration = Duration::from_secs(2);
+/// The TTL of a session that is ended from outside: its client notices the end at the next renewal.
+pub(super) const ENDED_TTL: Duration = Duration::from_secs(3);
 
 recipe_tests! {
     r_all_01_zookeeper_gives_four_answers
@@ -86,7 +88,7 @@ async fn r_all_01_zookeeper_gives_four_answers<S: LockService>(service: S) {
     for lock in [WriteLock::fair, WriteLock::unfair] {
         let (faulty, faults) = Faulty::new(service.clone());
         let client = client(faulty, "all-01-zk").request_wait(OUTAGE);
-        let session = client.session().open().await.expect("opened");
+        let session = client.session().ttl(ENDED_TTL).open().await.expect("opened");
         let _held = client.lock("held").acquire().await.expect("free");
         let _kind = client.lock("kind").permits(1, 1).acquire().await.expect("free");
         let (mut held, mut kind) = (lock(&session, "held"), lock(&session, "kind"));
@@ -105,7 +107,9 @@ async fn r_all_01_zookeeper_gives_four_answers<S: LockService>(service: S) {
 /// A connection whose calls time out early, and its faults.
 async fn framework<S: LockService>(service: S, name: &str) -> (CuratorFramework<Faulty<S>>, Arc<Faults>) {
     let (faulty, faults) = Faulty::new(service);
+    // Its sessions outlast an outage, and notice their end at the next renewal.
     let builder = CuratorFramework::builder(faulty, namespace(name)).connection_timeout(OUTAGE);
+    let builder = builder.session_timeout(3 * OUTAGE);
     (builder.start().await.expect("started"), faults)
 }
 

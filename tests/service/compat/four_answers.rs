@@ -17,7 +17,7 @@ use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
 use lockkeeper::model::ProcessId;
 use lockkeeper::service::LockService;
 
-use super::all::{Answer, FOUR, OUTAGE, answer_of, cut};
+use super::all::{Answer, ENDED_TTL, FOUR, OUTAGE, answer_of, cut};
 use super::ended;
 use crate::changes::lose;
 use crate::faulty::{Faults, Faulty};
@@ -139,7 +139,7 @@ async fn r_all_01_simple_locks_give_four_answers<S: LockService>(service: S) {
 /// R-ALL-01 for the flag lock, which ends with its session.
 async fn r_all_01_flags_give_four_answers<S: LockService>(service: S) {
     let Setup { client, faults, _others } = setup(service, "all-01-flag").await;
-    let session = client.session().open().await.expect("opened");
+    let session = client.session().ttl(ENDED_TTL).open().await.expect("opened");
     let flags = FlagLock::new(session.clone());
     let mut seen = vec![answer_to_try(flags.lock("held").await), answer_to_try(flags.lock("kind").await)];
     assert!(flags.lock("own").await.expect("answered"));

@@ -7,6 +7,7 @@
 mod all;
 mod config_legacy;
 mod config_locks;
+mod config_takeover;
 mod counter_lock;
 mod curator;
 mod edges;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use lockkeeper::client::Client;
 use lockkeeper::service::LockService;
 
-use crate::suite::{PATIENT, POLL, in_use};
+use crate::suite::{in_use, until};
 
 /// Waits until the lock has no holder and no waiter.
 async fn ended<S: LockService>(client: &Client<S>, name: &str) {
@@ -34,11 +35,6 @@ async fn ended<S: LockService>(client: &Client<S>, name: &str) {
 /// Waits until the cluster's log time has advanced by at least this much.
 async fn passes<S: LockService>(client: &Client<S>, time: Duration) {
     let now = async || client.status().await.expect("a status").log_time;
-    let until = now().await.after_ms(u64::try_from(time.as_millis()).expect("a short time"));
-    let passed = async {
-        while now().await < until {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(PATIENT, passed).await.expect("log time advances");
+    let end = now().await.after_ms(u64::try_from(time.as_millis()).expect("a short time"));
+    until("log time advances", async || end <= now().await).await;
 }

@@ -10,7 +10,7 @@ use lockkeeper::service::{ErrorCode, LockService};
 
 use super::probe::Probe;
 use super::{ended, passes};
-use crate::suite::{LONG, POLL, SHORT, client, session, short_session};
+use crate::suite::{LONG, POLL, SHORT, client, session, short_session, until};
 
 /// A model of the documents of the originals: name, `locked`, and `expireAt`.
 #[derive(Default)]
@@ -245,14 +245,9 @@ async fn w_lease_04_no_renewal_after_the_release<S: LockService>(service: S) {
     let client = client(probe, "lease-w4");
     let period = SHORT * 10;
     let lock = LeaseLock::new(client.clone(), period);
-    let renewed = async {
-        let guard = lock.take("k").await.expect("answered").expect("free");
-        while guard.renewals().is_empty() {
-            tokio::time::sleep(POLL).await;
-        }
-        assert!(guard.release().await.expect("held"));
-    };
-    tokio::time::timeout(LONG, renewed).await.expect("its timer runs");
+    let guard = lock.take("k").await.expect("answered").expect("free");
+    until("its timer runs", async || !guard.renewals().is_empty()).await;
+    assert!(guard.release().await.expect("held"));
     let before = seen.renewals.load(SeqCst);
     assert!(0 < before);
     passes(&client, period * 2).await;

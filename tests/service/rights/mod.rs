@@ -17,7 +17,7 @@ use lockkeeper::model::{
 };
 use lockkeeper::node::Node;
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
-use lockkeeper::service::{Call, LockService, Proof, ServiceError, Source};
+use lockkeeper::service::{Call, LockService, NotSent, Proof, ServiceError, Source};
 use lockkeeper::testing::{Cluster, ClusterOptions};
 
 use crate::suite::POLL;
@@ -134,7 +134,8 @@ async fn submit(node: &Node, handle: &Handle, command: Command) -> Result<Outcom
 async fn sent<T, F: Future<Output = Result<T, ServiceError>>>(call: impl Fn() -> F) -> Result<T, ServiceError> {
     loop {
         match call().await {
-            Err(ServiceError::NotSent { .. } | ServiceError::Unknown { .. }) => tokio::time::sleep(POLL).await,
+            Err(ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader, .. })
+            | Err(ServiceError::Unknown { .. }) => tokio::time::sleep(POLL).await,
             answered => return answered,
         }
     }

@@ -8,8 +8,7 @@ use lockkeeper::model::{
 use lockkeeper::node::Node;
 use lockkeeper::service::{Call, LockService, NotSent, Proof, RenewalCall, ServiceError};
 
-use super::{Guarded, key, named, namespace, open, rules_with, submit};
-use crate::suite::POLL;
+use super::{Guarded, key, named, namespace, open, rules_with, sent, submit};
 
 /// The rules with these rates of the principal `lock-all`.
 fn rules(rates: &str) -> String {
@@ -39,17 +38,6 @@ async fn renewed(node: &Node, session: SessionId, handle: &Handle) -> Result<(),
     let proof = Proof::Handle { handle: handle.clone(), namespace: namespace() };
     let target = RenewalTarget::Session(session);
     node.renew(vec![RenewalCall { target, proof, attempt: 1 }]).await.map(drop)
-}
-
-/// Makes a call. Repeats it while no node leads, as it may happen on a slow machine.
-async fn sent<T, F: Future<Output = Result<T, ServiceError>>>(call: impl Fn() -> F) -> Result<T, ServiceError> {
-    loop {
-        match call().await {
-            Err(ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader, .. })
-            | Err(ServiceError::Unknown { .. }) => tokio::time::sleep(POLL).await,
-            answered => return answered,
-        }
-    }
 }
 
 /// Takes a hundred leases at once, with numbers from this one on.

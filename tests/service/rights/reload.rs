@@ -8,7 +8,7 @@ use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{ErrorCode, Freshness, LockService, Operation, Scope, ServiceError, Subscription};
 
 use super::{Guarded, key, named, namespace, rules_with};
-use crate::suite::{PATIENT, POLL};
+use crate::suite::until;
 
 fn client(service: RemoteService) -> Client<RemoteService> {
     Client::new(service).namespace(namespace())
@@ -58,12 +58,7 @@ async fn a_replaced_token_keeps_sessions() {
     client.inspect("a/1").await.expect("permitted");
 
     let revoked = deadline().await;
-    let renewed = async {
-        while deadline().await == revoked {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(PATIENT, renewed).await.expect("renewed with the new token");
+    until("a renewal with the new token", async || deadline().await != revoked).await;
     guard.release().await.expect("held until now");
 }
 
@@ -93,9 +88,7 @@ async fn a_revoked_token_is_refused_and_its_session_ends_in_time() {
         let client = client(service.clone());
         tokio::spawn(async move { client.wait_free("a/1").await })
     };
-    while holders_and_waiters(&other).await != (1, 1) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("a holder and a waiter", async || holders_and_waiters(&other).await == (1, 1)).await;
 
     let revoked = Instant::now();
     guarded.reload(&rules_with(""));
@@ -186,25 +179,20 @@ async fn differing_rules_show() {
         let status = nodes[0].status().await.expect("a status");
         status.nodes.iter().map(|node| node.rules).collect::<Vec<_>>()
     };
-    let until = async |wanted: [usize; 3]| {
-        let looking = async {
-            // A node that has announced nothing yet differs from no other.
-            while differing() != wanted || digests().await.contains(&None) {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        assert!(tokio::time::timeout(PATIENT, looking).await.is_ok(), "{:?}", differing());
+    // A node that has announced nothing yet differs from no other.
+    let differ = async |wanted: [usize; 3]| {
+        until("the numbers of other rules", async || differing() == wanted && !digests().await.contains(&None)).await;
     };
-    until([0; 3]).await;
+    differ([0; 3]).await;
     let same = digests().await;
     assert!(same.iter().all(|digest| digest.is_some() && *digest == same[0]), "{same:?}");
     super::write(&guarded.file(), &rules_with("# another line"));
     nodes[2].reload_auth().expect("good rules");
-    until([1, 1, 2]).await;
+    differ([1, 1, 2]).await;
     let now = digests().await;
     assert!(now[..2] == same[..2] && now[2] != same[2], "{now:?}");
     let warning = nodes[0].differing_rules().concat();
     assert!(warning.starts_with("the rules of node 3 differ from this node's ("), "{warning}");
     guarded.reload(&rules_with("# another line"));
-    until([0; 3]).await;
+    differ([0; 3]).await;
 }

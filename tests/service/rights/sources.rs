@@ -7,7 +7,7 @@ use lockkeeper::node::Node;
 use lockkeeper::service::{Call, Events, LockService, NotSent, Proof, Scope, ServiceError, Source, Subscription};
 
 use super::{Guarded, namespace, open};
-use crate::suite::POLL;
+use crate::suite::until;
 
 /// Returns a handle for the calls of a principal on one connection.
 fn on(node: &Node, connection: u64, principal: &str) -> Node {
@@ -79,7 +79,5 @@ async fn a_principal_has_few_watches() {
     assert!(named.starts_with("principal \"read-all\" has 1024 watches on this node, its limit; "), "{named}");
     watch(&on(&leader, 9_999, "lock-all")).await.expect("another principal");
     open.pop();
-    while watch(&one_more).await.is_err() {
-        tokio::time::sleep(POLL).await;
-    }
+    until("there is room for one more", async || watch(&one_more).await.is_ok()).await;
 }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use lockkeeper::client::{ClientError, HoldState, Session};
 use lockkeeper::service::{ErrorCode, LockService};
 
-use super::{LONG, PATIENT, POLL, client, in_use, session, short_session};
+use super::{LONG, PATIENT, client, in_use, session, short_session, until};
 use crate::faulty::Faulty;
 
 async fn use_once<S: LockService>(session: &Session<S>, name: &str) -> lockkeeper::model::FencingToken {
@@ -83,12 +83,10 @@ pub(crate) async fn n_cac_34_a_try_waits_only_briefly<S: LockService>(service: S
     let guard = session.lock("a").cached().acquire().await.expect("free");
     let refused = other.lock("a").try_once().acquire().await.expect_err("used");
     assert_eq!(refused.word(), ErrorCode::NotAcquired);
-    let recalled = async {
-        while !other.inspect("a").await.expect("answered").value.holders.iter().any(|holder| holder.recalled) {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(LONG, recalled).await.expect("recalled");
+    until("the hold is recalled", async || {
+        other.inspect("a").await.expect("answered").value.holders.iter().any(|holder| holder.recalled)
+    })
+    .await;
     guard.release().await.expect("released");
     in_use(&other, "a", 0, 0).await;
 }
@@ -147,18 +145,13 @@ pub(crate) async fn n_cac_37_caching_continues_after_an_attach<S: LockService>(s
     let session = session(faulty, "cac-37").await;
     use_once(&session, "a").await;
     faults.detach();
-    let again = async {
-        loop {
-            use_once(&session, "a").await;
-            let before = faults.commands.load(SeqCst);
-            use_once(&session, "a").await;
-            if faults.commands.load(SeqCst) == before {
-                return;
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(PATIENT, again).await.expect("cached again");
+    until("the hold is cached again", async || {
+        use_once(&session, "a").await;
+        let before = faults.commands.load(SeqCst);
+        use_once(&session, "a").await;
+        faults.commands.load(SeqCst) == before
+    })
+    .await;
 }
 
 /// N-CAC-38: A broken hold is not taken again, and its session can acquire the lock again.

@@ -7,7 +7,7 @@ use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EventKind, Position};
 use lockkeeper::service::{ErrorCode, LockService, ServiceError};
 
-use super::{LONG, PATIENT, POLL, SHORT, client, in_use, session, short_session};
+use super::{LONG, PATIENT, SHORT, client, in_use, session, short_session, until};
 use crate::faulty::Faulty;
 
 /// When renewals are no longer answered, work under a guard is cancelled before the lock can be granted to another
@@ -43,9 +43,7 @@ pub(crate) async fn a_retried_request_gets_the_same_answer<S: LockService>(servi
     faults.answers_lost.store(1, SeqCst);
     faults.waits_broken.store(3, SeqCst);
     let (next, released) = tokio::join!(session.lock("a").wait(LONG).acquire(), async {
-        while faults.waits_broken.load(SeqCst) > 0 {
-            tokio::time::sleep(POLL).await;
-        }
+        until("the waits break", async || faults.waits_broken.load(SeqCst) == 0).await;
         faults.answers_lost.store(1, SeqCst);
         guard.release().await
     });
@@ -81,9 +79,7 @@ pub(crate) async fn a_resumed_wait_sends_no_command<S: LockService>(service: S) 
     let before = faults.acquires.load(SeqCst);
     faults.waits_broken.store(4, SeqCst);
     let (next, released) = tokio::join!(client.lock("a").wait(LONG).acquire(), async {
-        while faults.waits_broken.load(SeqCst) > 0 {
-            tokio::time::sleep(POLL).await;
-        }
+        until("the waits break", async || faults.waits_broken.load(SeqCst) == 0).await;
         guard.release().await
     });
     released.expect("released");
@@ -219,12 +215,7 @@ pub(crate) async fn an_idle_session_without_a_stream_is_attached<S: LockService>
     let session = short_session(faulty, "idle").await;
     let guard = session.lock("a").acquire().await.expect("free");
     faults.cut_stream();
-    let attached = async {
-        while !faults.has_stream() {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(LONG, attached).await.expect("attached");
+    until("the session is attached", async || faults.has_stream()).await;
     assert_eq!((faults.attaches.load(SeqCst), guard.state()), (1, HoldState::Held));
     guard.release().await.expect("released");
 }

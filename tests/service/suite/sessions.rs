@@ -6,7 +6,7 @@ use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EndReason, EventKind, Setting};
 use lockkeeper::service::{ErrorCode, LockService};
 
-use super::{LONG, POLL, client, in_use, short_session};
+use super::{LONG, client, in_use, short_session, until};
 
 /// Dropping the last reference to a session closes it and frees all its locks.
 pub(crate) async fn dropping_the_last_handle_closes_the_session<S: LockService>(service: S) {
@@ -17,12 +17,7 @@ pub(crate) async fn dropping_the_last_handle_closes_the_session<S: LockService>(
     assert_eq!(client.all_sessions().await.expect("listed").value.len(), 1, "the guard keeps the session alive");
     drop(guard);
     in_use(&client, "a", 0, 0).await;
-    let gone = async {
-        while !client.all_sessions().await.expect("listed").value.is_empty() {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(LONG, gone).await.expect("the session is closed");
+    until("the session is closed", async || client.all_sessions().await.expect("listed").value.is_empty()).await;
 }
 
 /// Closing a session frees its locks for the next waiters, and its guards are lost.

@@ -9,7 +9,7 @@ use lockkeeper::service::{ErrorCode, LockService};
 
 use super::{curator, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
-use crate::suite::{LONG, POLL, SHORT, in_use};
+use crate::suite::{LONG, SHORT, in_use, until};
 
 recipe_tests! {
     r_ns_01_namespaces_are_separate
@@ -97,12 +97,7 @@ async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
     drop(curator);
     assert_eq!(observer.list("").all().await.expect("listed").value.len(), 20);
     drop(mutexes);
-    let gone = async {
-        while sessions().await != 0 {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(LONG, gone).await.expect("the session is closed");
+    until("the session is closed", async || sessions().await == 0).await;
     assert!(observer.list("").all().await.expect("listed").value.is_empty());
 }
 
