@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ const LASTING: &[&str] = &["lockkeeper dev", "cargo run --release -- dev", "lock
 const JOBS: &[&str] = &["rebuild-index", "backup", "migrate", "call-the-api", "serve"];
 /// Longest time for the commands of one page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(120);
+/// Pages whose commands run at the same time. Most of a page's time is that of sleeps and of nodes that start.
+const PAGES_AT_ONCE: usize = 3;
 
 /// A command of a page.
 struct Line {
@@ -252,7 +255,7 @@ fn is_there(tool: &str) -> bool {
 #[test]
 fn the_commands_of_the_pages_run() {
     let mut used: BTreeSet<&(&str, &str, &str)> = BTreeSet::new();
-    let (mut broken, mut count) = (Vec::new(), 0);
+    let mut tested = Vec::new();
     for path in pages() {
         let page = path.file_name().expect("a name").to_string_lossy().into_owned();
         let mut lines = commands(&fs::read_to_string(&path).expect("a page"));
@@ -266,12 +269,19 @@ fn the_commands_of_the_pages_run() {
             eprintln!("SKIPPED: the requests of {page}, for there is no curl");
             lines.retain(|line| !["curl ", "p "].iter().any(|begin| line.command.starts_with(begin)));
         }
-        if lines.is_empty() {
-            continue;
-        }
-        count += lines.len();
-        broken.extend(run(&page, &lines).err());
+        tested.push((page, lines));
     }
+    let count = tested.iter().map(|(_, lines)| lines.len()).sum::<usize>();
+    tested.retain(|(_, lines)| !lines.is_empty());
+    let next = Mutex::new(tested.into_iter());
+    let broken = std::thread::scope(|scope| {
+        let work = || {
+            let pages = std::iter::from_fn(|| next.lock().expect("a page").next());
+            pages.filter_map(|(page, lines)| run(&page, &lines).err()).collect::<Vec<_>>()
+        };
+        let workers = [(); PAGES_AT_ONCE].map(|()| scope.spawn(work));
+        workers.map(|worker| worker.join().expect("a worker")).concat()
+    });
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert!(count > 50, "only {count} commands were found");
     let unused: Vec<_> = EXCEPTIONS.iter().filter(|exception| !used.contains(exception)).collect();

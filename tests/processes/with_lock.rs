@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 use crate::http::HttpPort;
+use crate::wait::block_until;
 
 /// How the script is run in one shell.
 struct Script<'a> {
@@ -36,11 +36,7 @@ impl Script<'_> {
         let script =
             format!("echo $LOCKKEEPER_LOCK $LOCKKEEPER_TOKEN > {0}.new; mv {0}.new {0}; {script}", file.display());
         let child = self.command(&[lock, "sh", "-c", &script]).stderr(Stdio::null()).spawn().expect("a shell");
-        let begun = Instant::now();
-        while !file.exists() {
-            assert!(begun.elapsed() < PATIENCE, "the command does not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        block_until("the command starts", || file.exists());
         (child, file)
     }
 }
@@ -52,14 +48,8 @@ fn is_there(program: &str) -> bool {
 }
 
 fn ended(mut child: Child) -> Option<i32> {
-    let begun = Instant::now();
-    loop {
-        match child.try_wait().expect("a child") {
-            Some(status) => return status.code(),
-            None => assert!(begun.elapsed() < PATIENCE, "the script does not end"),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    block_until("the script ends", || child.try_wait().expect("a child").is_some());
+    child.wait().expect("ended").code()
 }
 
 /// The command runs with the lock and gets its token; its exit code is that of the script, and the lock is free at
@@ -71,6 +61,10 @@ async fn a_script_holds_a_lock_with_curl() {
     for shell in ["dash", "bash"].into_iter().filter(|shell| is_there(shell) && is_there("curl")) {
         let script = Script { cluster: &cluster, shell };
         let port = HttpPort::new(&cluster.http(2));
+        // The script repeats its request for seconds, and the other cases need not wait for it.
+        let mut nowhere = script.command(&["a", "true"]);
+        nowhere.env("LOCKKEEPER_HTTP", "http://127.0.0.1:1").stderr(Stdio::null());
+        let nowhere = nowhere.spawn().expect("a shell");
         assert_eq!(script.code(&["only-a-lock"]), Some(64));
         assert_eq!(script.code(&["na\"me", "sh", "-c", "exit 7"]), Some(7), "{shell}");
         let free = port.post("wait", json!({"lock": "na\"me", "poll_ms": 0}));
@@ -79,21 +73,19 @@ async fn a_script_holds_a_lock_with_curl() {
         let holder = port.get("locks?lock=a").body["holders"][0].clone();
         let expected = format!("a {}\n", holder["token"].as_str().expect("a token"));
         assert_eq!(fs::read_to_string(file).expect("its variables"), expected);
-        let busy = script.command(&["a", "true"]).env("LOCKKEEPER_WAIT_MS", "0").stderr(Stdio::null()).status();
-        assert_eq!(busy.expect("a shell").code(), Some(75), "{shell}");
-        let busy = script.command(&["a", "true"]).env("LOCKKEEPER_WAIT_MS", "300").stderr(Stdio::null()).status();
-        assert_eq!(busy.expect("a shell").code(), Some(75), "{shell}");
+        for wait_ms in ["0", "300"] {
+            let busy = script.command(&["a", "true"]).env("LOCKKEEPER_WAIT_MS", wait_ms).stderr(Stdio::null()).status();
+            assert_eq!(busy.expect("a shell").code(), Some(75), "{shell}");
+        }
         port.post("break", json!({"lock": "a", "token": holder["token"], "why": "a test"}));
         assert_eq!(ended(running), Some(76), "{shell}");
-        let nowhere =
-            script.command(&["a", "true"]).env("LOCKKEEPER_HTTP", "http://127.0.0.1:1").stderr(Stdio::null()).status();
-        assert_eq!(nowhere.expect("a shell").code(), Some(69), "{shell}");
-        // The first node has the stream.
+        // The first node has the stream. The command lasts for two TTLs.
         let (running, _) = script.start("b", "sleep 6; exit 5");
         assert_eq!(cluster.stop(1), Some(0));
         cluster.spawn(1);
         cluster.await_answer(1).await;
         assert_eq!(ended(running), Some(5), "{shell}: the hold continues at another node");
+        assert_eq!(ended(nowhere), Some(69), "{shell}");
     }
 }
 
