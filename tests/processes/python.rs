@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cluster::{Cluster, TURN};
+use crate::cluster::Cluster;
 use crate::venv;
 
 /// The pages whose samples of Python use the client.
@@ -76,7 +76,6 @@ async fn the_python_programs_of_the_pages_run() {
 /// The tests of the client pass at real nodes, except the long ones: `scripts/judge-python.sh` runs all.
 #[test]
 fn the_short_tests_of_the_client_pass() {
-    let _turn = TURN.blocking_lock();
     if !is_there() {
         return;
     }

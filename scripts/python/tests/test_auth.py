@@ -87,7 +87,7 @@ def test_a_rotated_token_is_read_again(guarded: Nodes, tmp_path: Path) -> None:
     file = tmp_path / "ci.token"
     old = _token(guarded, file)
     with (
-        Client(guarded.http, token_file=file, ttl=10) as lk,
+        Client(guarded.http, token_file=file, ttl=4) as lk,
         Client(guarded.http, token=file.read_text().strip()) as late,
     ):
         await_true(lambda: _works(lk), "the first token is known")
