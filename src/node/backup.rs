@@ -216,7 +216,7 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
     let restored = backup
         .restored(restoring, (node, address))
         .map_err(|error| BackupError::Damaged { path: restore.file.clone(), what: error.to_string() })?;
-    let identity = Identity::new(view.cluster.clone(), cluster_id, 0, node, clock.random_u128());
+    let identity = Identity::new(view.cluster.clone(), cluster_id, node, clock.random_u128());
     storage::lay_out(&restore.data, &identity, restored.head, restored.records)?;
     let (epoch, closed_ms) = (restored.epoch, restored.closed_ms);
     Ok(Restored { backup: view, cluster_id, node, member, epoch, closed_ms })

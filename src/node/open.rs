@@ -291,9 +291,9 @@ async fn open_directory(
     disk: u128,
 ) -> Result<storage::Opened, OpenNodeError> {
     let (dir, cluster, node) = (config.data.clone(), config.cluster.clone(), config.node);
-    let (peers_id, group_id) = (settings.peers_id, settings.group_id);
-    let claim = Claim { cluster: cluster.clone(), node, peers_id: Some(peers_id), group_id: Some(group_id) };
-    let identity = move || Identity::new(cluster, peers_id, group_id, node, disk);
+    let peers_id = settings.peers_id;
+    let claim = Claim { cluster: cluster.clone(), node, peers_id: Some(peers_id) };
+    let identity = move || Identity::new(cluster, peers_id, node, disk);
     let opening = move || storage::open(&dir, &claim, identity, &storage::Options::default());
     Ok(result_of(tokio::task::spawn_blocking(opening)).await??)
 }

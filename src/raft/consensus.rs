@@ -101,9 +101,9 @@ impl Consensus {
         connector: Connector,
     ) -> Result<Self, StartError> {
         let config = Arc::new(settings.config()?);
-        let RaftSettings { peers_id, group_id, node, disk, process, .. } = settings;
+        let RaftSettings { peers_id, node, disk, process, .. } = settings;
         let origin = Origin { cluster: settings.cluster.clone(), peers_id };
-        let me = SelfIdentity { peers_id, group_id, node, disk, process };
+        let me = SelfIdentity { peers_id, node, disk, process };
         let shared = Shared::new(me, origin, recovered, store, Arc::clone(&wal), hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
         let (links, acknowledged) = (Arc::new(Connections::new(connector)), Arc::default());

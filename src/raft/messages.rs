@@ -33,7 +33,6 @@ pub(super) const VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SelfIdentity {
     pub(super) peers_id: u128,
-    pub(super) group_id: u64,
     pub(super) node: u64,
     pub(super) disk: u128,
     /// Random id of this process.
@@ -57,7 +56,6 @@ impl SelfIdentity {
         Header {
             version: VERSION,
             peers_id: bytes_of(self.peers_id),
-            group_id: self.group_id,
             sender: self.node,
             target,
             disk: bytes_of(self.disk),
@@ -90,10 +88,10 @@ impl SelfIdentity {
         let Some(peers_id) = read_u128(&header.peers_id) else {
             return Err(format!("a peers_id of {} bytes", header.peers_id.len()));
         };
-        if (peers_id, header.group_id) != (self.peers_id, self.group_id) {
+        if peers_id != self.peers_id {
             return Err(format!(
-                "node {} belongs to another cluster (peers_id {peers_id:032x}, group {}); this is {:032x}, group {}",
-                header.sender, header.group_id, self.peers_id, self.group_id
+                "node {} belongs to another cluster (peers_id {peers_id:032x}); this is {:032x}",
+                header.sender, self.peers_id
             ));
         }
         if header.target != self.node {
@@ -214,7 +212,7 @@ mod tests {
     use crate::model::{Announcement, Command, Entry, LogTime, Principal, Submission, WallTime};
 
     fn me(node: u64, disk: u128) -> SelfIdentity {
-        SelfIdentity { peers_id: 42, group_id: 0, node, disk, process: 0 }
+        SelfIdentity { peers_id: 42, node, disk, process: 0 }
     }
 
     /// The disk ids known to a node that has applied the announcements of nodes 1 and 2, whose disk ids are 11 and 22.

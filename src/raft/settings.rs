@@ -35,8 +35,6 @@ pub struct RaftSettings {
     pub cluster: String,
     /// The id by which the cluster's nodes recognize each other: calls with another id are refused.
     pub peers_id: u128,
-    /// The Raft group within the cluster.
-    pub group_id: u64,
     /// The founding members.
     pub members: BTreeMap<u64, Member>,
     /// The heartbeat and election times.
@@ -59,7 +57,6 @@ impl RaftSettings {
             process: 0,
             cluster,
             peers_id,
-            group_id: 0,
             members,
             timing,
             checkpoint_ms: limits::CHECKPOINT_MS,

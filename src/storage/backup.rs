@@ -123,8 +123,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("deep").join("n1");
         let (head, records) = state();
-        lay_out(&dir, &Identity::new("harbour".into(), 7, 0, 1, 9), head.clone(), records.clone()).unwrap();
-        let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: Some(7), group_id: Some(0) };
+        lay_out(&dir, &Identity::new("harbour".into(), 7, 1, 9), head.clone(), records.clone()).unwrap();
+        let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: Some(7) };
         let other = Claim { peers_id: Some(8), ..claim.clone() };
         let refused = open(&dir, &other, || panic!("there is an identity"), &Options::default()).err().unwrap();
         assert!(refused.to_string().contains("belongs to node 1"), "{refused}");
@@ -139,7 +139,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("notes"), "mine").unwrap();
         let (head, records) = state();
-        let refused = lay_out(folder.path(), &Identity::new("h".into(), 7, 0, 1, 9), head, records).unwrap_err();
+        let refused = lay_out(folder.path(), &Identity::new("h".into(), 7, 1, 9), head, records).unwrap_err();
         assert!(refused.to_string().contains("is not empty"), "{refused}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -21,8 +21,6 @@ pub struct Identity {
     /// The id by which the cluster's nodes recognize each other, see
     /// [`Config::peers_id`](crate::config::Config::peers_id).
     pub peers_id: u128,
-    /// The Raft group.
-    pub group_id: u64,
     /// Id of the node.
     pub node: u64,
     /// Random id of this directory. The cluster recognizes the node by it, and detects a node that lost its directory.
@@ -38,25 +36,23 @@ pub struct Claim {
     pub node: u64,
     /// The id by which the cluster's nodes recognize each other, if known.
     pub peers_id: Option<u128>,
-    /// The Raft group, if known.
-    pub group_id: Option<u64>,
 }
 
 impl Identity {
     /// Creates the identity of a new directory.
-    pub fn new(cluster: String, peers_id: u128, group_id: u64, node: u64, disk: u128) -> Self {
-        Self { format: FORMAT, cluster, peers_id, group_id, node, disk }
+    pub fn new(cluster: String, peers_id: u128, node: u64, disk: u128) -> Self {
+        Self { format: FORMAT, cluster, peers_id, node, disk }
     }
 
     fn shown(&self) -> String {
-        let Self { cluster, peers_id, group_id, node, .. } = self;
-        format!("node {node} of cluster {cluster} (peers_id {peers_id:032x}, group {group_id})")
+        let Self { cluster, peers_id, node, .. } = self;
+        format!("node {node} of cluster {cluster} (peers_id {peers_id:032x})")
     }
 
     fn text(&self) -> String {
         let mut text = format!(
-            "lockkeeper {}\ncluster {}\npeers_id {:032x}\ngroup_id {}\nnode {}\ndisk {:032x}\n",
-            self.format, self.cluster, self.peers_id, self.group_id, self.node, self.disk
+            "lockkeeper {}\ncluster {}\npeers_id {:032x}\nnode {}\ndisk {:032x}\n",
+            self.format, self.cluster, self.peers_id, self.node, self.disk
         );
         let checksum = crc32fast::hash(text.as_bytes());
         // Writing to a string cannot fail.
@@ -71,7 +67,6 @@ impl Identity {
             format: field("lockkeeper")?.parse().ok()?,
             cluster: field("cluster")?,
             peers_id: u128::from_str_radix(&field("peers_id")?, 16).ok()?,
-            group_id: field("group_id")?.parse().ok()?,
             node: field("node")?.parse().ok()?,
             disk: u128::from_str_radix(&field("disk")?, 16).ok()?,
         })
@@ -115,7 +110,6 @@ impl Claim {
         self.cluster == identity.cluster
             && self.node == identity.node
             && self.peers_id.is_none_or(|id| id == identity.peers_id)
-            && self.group_id.is_none_or(|id| id == identity.group_id)
     }
 
     fn shown(&self) -> String {

@@ -13,8 +13,8 @@ use super::words::COMMANDS;
 /// Measures entries of 50 commands, one after the other: each is appended, written, synced and reported.
 pub(crate) fn append_and_sync(timer: &Timer) {
     let directory = tempfile::tempdir().expect("a folder");
-    let claim = Claim { cluster: "bench".to_owned(), node: 1, peers_id: None, group_id: None };
-    let identity = || Identity::new("bench".to_owned(), 1, 1, 1, 1);
+    let claim = Claim { cluster: "bench".to_owned(), node: 1, peers_id: None };
+    let identity = || Identity::new("bench".to_owned(), 1, 1, 1);
     let opened = open(directory.path(), &claim, identity, &Options::default()).expect("an empty directory opens");
     let bytes = encode_entry(&full());
     let mut index = 0;

@@ -78,7 +78,7 @@ struct Alone {
 impl Alone {
     fn new() -> Self {
         let (wal, state) = (MemoryWal::default(), MemoryState::default());
-        let me = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11, process: 0 };
+        let me = SelfIdentity { peers_id: 7, node: 1, disk: 11, process: 0 };
         let origin = Origin { cluster: "alone".to_owned(), peers_id: 7 };
         let (any_state, any_wal) = (Arc::new(state.clone()), Arc::new(wal.clone()));
         let shared = Shared::new(me, origin, &nothing(), any_state, any_wal, Arc::new(Deaf)).unwrap();
@@ -149,8 +149,8 @@ fn a_long_range_is_read_in_parts() {
 #[test]
 fn the_disk_is_read_on_a_separate_thread() {
     let dir = tempfile::tempdir().unwrap();
-    let claim = Claim { cluster: "alone".to_owned(), node: 1, peers_id: None, group_id: None };
-    let identity = || Identity::new("alone".to_owned(), 7, 0, 1, 11);
+    let claim = Claim { cluster: "alone".to_owned(), node: 1, peers_id: None };
+    let identity = || Identity::new("alone".to_owned(), 7, 1, 11);
     let opened = storage::open(dir.path(), &claim, identity, &Options::default()).unwrap();
     let entries = (0..10).map(|index| (LogId::new(1, 1, index), BLANK)).collect();
     opened.wal.append(entries, Box::new(drop)).unwrap();

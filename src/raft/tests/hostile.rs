@@ -17,8 +17,8 @@ use crate::codec::{decode_entry, encode_entry};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, REPLICATION_ENTRIES_MAX};
 use crate::protobuf;
 
-const SENDER: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 2, disk: 22, process: 0 };
-const ME: SelfIdentity = SelfIdentity { peers_id: 7, group_id: 0, node: 1, disk: 11, process: 0 };
+const SENDER: SelfIdentity = SelfIdentity { peers_id: 7, node: 2, disk: 22, process: 0 };
+const ME: SelfIdentity = SelfIdentity { peers_id: 7, node: 1, disk: 11, process: 0 };
 
 fn log_id(index: u64) -> Option<messages::LogId> {
     Some(messages::LogId { term: 3, node: 2, index })

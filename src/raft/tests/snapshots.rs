@@ -117,7 +117,7 @@ async fn a_second_snapshot_at_a_time_is_refused() {
     cluster.propose(1).await;
     let address = format!("http://{}", cluster.settings.members[&1].peer);
     let client = messages::peer_client::PeerClient::connect(address).await.unwrap();
-    let sender = SelfIdentity { peers_id: 42, group_id: 0, node: 2, disk: 2, process: 0 };
+    let sender = SelfIdentity { peers_id: 42, node: 2, disk: 2, process: 0 };
     let vote = from_vote(Vote { term: 1, node: 2, committed: true });
     let call = || {
         let announcement = messages::announcement(sender.header(1, None), &vote, &Head::default(), 1_000);

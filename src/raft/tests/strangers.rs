@@ -53,8 +53,8 @@ impl Attacked {
 
     /// The header of a message that names the sender, correct in every other respect.
     fn header(&self, sender: u64, target_disk: Option<u128>) -> Option<messages::Header> {
-        let RaftSettings { peers_id, group_id, .. } = self.cluster.settings;
-        let me = SelfIdentity { peers_id, group_id, node: sender, disk: u128::from(sender), process: 99 };
+        let RaftSettings { peers_id, .. } = self.cluster.settings;
+        let me = SelfIdentity { peers_id, node: sender, disk: u128::from(sender), process: 99 };
         Some(me.header(self.target(), target_disk))
     }
 

@@ -23,11 +23,11 @@ fn id(index: u64) -> LogId {
 }
 
 fn claim() -> Claim {
-    Claim { cluster: "harbour".to_string(), node: 1, peers_id: None, group_id: None }
+    Claim { cluster: "harbour".to_string(), node: 1, peers_id: None }
 }
 
 fn try_open(dir: &Path, options: &Options) -> Result<Opened, OpenError> {
-    open(dir, &claim(), || Identity::new("harbour".to_string(), 7, 0, 1, 11), options)
+    open(dir, &claim(), || Identity::new("harbour".to_string(), 7, 1, 11), options)
 }
 
 fn reopen(dir: &Path) -> Opened {
@@ -287,7 +287,7 @@ fn a_directory_is_refused_to_others() {
     let dir = tempfile::tempdir().unwrap();
     prepared(dir.path());
     let refused = |claim: Claim| {
-        let create = || Identity::new("x".to_string(), 1, 1, 1, 1);
+        let create = || Identity::new("x".to_string(), 1, 1, 1);
         open(dir.path(), &claim, create, &Options::default()).err().unwrap().to_string()
     };
     assert!(refused(Claim { node: 2, ..claim() }).contains("belongs to node 1 of cluster harbour"));
