@@ -19,8 +19,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::model::Invalid;
-
+pub use crate::model::Member;
 pub use limits::Limits;
 pub use metrics::{LockClass, MetricsLabels};
 pub use quota::Rates;
@@ -75,35 +74,6 @@ pub struct Listen {
     pub peer: SocketAddr,
     /// Listener for health and metrics over HTTP; `None` opens no such port.
     pub http: Option<SocketAddr>,
-}
-
-/// The addresses of a member, as `host:port`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// Address for clients.
-    pub client: String,
-    /// Address for the other nodes.
-    pub peer: String,
-}
-
-impl Member {
-    /// Checks the addresses, and refuses those to which no client or node could connect.
-    ///
-    /// # Errors
-    /// The error names the field, `client` or `peer`.
-    pub fn checked(&self) -> Result<(), Invalid> {
-        for (field, address) in [("client", &self.client), ("peer", &self.peer)] {
-            let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-            let port = port.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port != 0);
-            if port.is_none() || address.contains('/') || crate::limits::ADDRESS_BYTES_MAX < address.len() {
-                return Err(Invalid::new(field, "HOST:PORT", format!("{address:?}")));
-            }
-        }
-        if self.client == self.peer {
-            return Err(Invalid::new("peer", "another address than for clients", format!("{:?}", self.peer)));
-        }
-        Ok(())
-    }
 }
 
 /// Why settings were refused.

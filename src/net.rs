@@ -4,6 +4,7 @@
 //! Knows: limits, and how a connection of HTTP begins. Never: what is sent on it.
 
 mod arrivals;
+mod causes;
 mod closed_first;
 mod connection_count;
 mod connection_info;
@@ -29,6 +30,7 @@ use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
 pub use arrivals::arrivals;
+pub(crate) use causes::{causes, with_causes};
 pub(crate) use closed_first::closed_first;
 pub use connection_info::ConnectionInfo;
 #[cfg(feature = "cli")]

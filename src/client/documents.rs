@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use super::lease::lease_call;
+use super::retry::repeated;
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
     Outcome, Page, ProcessId, ProcessPing, Query, Refusal, Reply, WallTime, WhichDocuments, WhichPings,
 };
-use crate::service::{LockService, ServiceError};
+use crate::service::{Call, LockService, ServiceError};
 
 /// The grant of a document that a process now holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +106,8 @@ impl<S: LockService> Client<S> {
     ) -> Result<(), ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let swap = DocumentCommand::SwapValue { lock, handle: handle.clone(), seen, value };
-        let (reply, in_doubt) = self.repeated(Command::Document(swap)).await?;
+        let call = Call::new(Command::Document(swap));
+        let (reply, in_doubt) = repeated(&self.service, &call, &mut self.retry()).await?;
         if in_doubt && matches!(reply.outcome, Outcome::Refused(Refusal::Changed { .. })) {
             let why = "the text is another one, by an attempt of this call or by another caller with this handle";
             return Err(ServiceError::unknown(why).into());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 
 use super::error::ClientError;
 use super::validity::{Answer, Validity};
@@ -56,8 +56,8 @@ pub struct RevokeRequest {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
-    /// Semaphore of one permit, which a [`ChangeGuard`] holds.
-    changes: Semaphore,
+    /// Locked by a [`ChangeGuard`].
+    changes: Arc<AsyncMutex<()>>,
     status: watch::Sender<HoldStatus>,
     end: FirstEnd<HoldEnd>,
     /// The reason that an operator gave for breaking the hold.
@@ -97,14 +97,7 @@ struct HoldLease {
 }
 
 /// Exclusive right to change a hold, from the first attempt of a change to the last.
-#[derive(Debug)]
-pub(crate) struct ChangeGuard(Arc<Hold>);
-
-impl Drop for ChangeGuard {
-    fn drop(&mut self) {
-        self.0.changes.add_permits(1);
-    }
-}
+pub(crate) type ChangeGuard = OwnedMutexGuard<()>;
 
 impl Hold {
     /// Creates the state of a granted hold. `lease` is the length of its separate lease in milliseconds with its
@@ -112,7 +105,7 @@ impl Hold {
     pub(crate) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, ends: Option<Validity>) -> Self {
         Self {
             name,
-            changes: Semaphore::new(1),
+            changes: Arc::default(),
             status: watch::Sender::new(HoldStatus { token: grant.token, revoke: None }),
             end: FirstEnd::new(),
             why: OnceLock::new(),
@@ -130,12 +123,8 @@ impl Hold {
     }
 
     /// Waits until no other change of the hold, including its release, is in progress.
-    pub(crate) async fn change(self: Arc<Self>) -> ChangeGuard {
-        // The semaphore is never closed.
-        if let Ok(permit) = self.changes.acquire().await {
-            permit.forget();
-        }
-        ChangeGuard(self)
+    pub(crate) async fn change(&self) -> ChangeGuard {
+        Arc::clone(&self.changes).lock_owned().await
     }
 
     /// Returns the current token, which an upgrade replaces.

@@ -62,7 +62,7 @@ pub use watch::Watch;
 pub(crate) use request::pending::acquire_in;
 pub(crate) use retry::Retry;
 #[cfg(feature = "cli")]
-pub(crate) use retry::repeated;
+pub(crate) use retry::{operated, repeated};
 pub(crate) use session::default_ttl_ms;
 #[cfg(feature = "cli")]
 pub(crate) use session::takeover::{TakenOver, Takeover};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Instant};
 use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
-use crate::model::Reply;
+use crate::model::{Command, Manage, Managing, Outcome, Refusal, Reply};
 use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, ServiceError};
 
 /// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds. Each is shortened at random by up to a
@@ -165,6 +165,25 @@ pub(crate) async fn repeated<S: LockService>(
         }
         ServiceError::unknown(format!("an attempt had no answer, and a later one ended with: {error}"))
     })
+}
+
+/// Repeats the command of an operator until it is answered. If what it ends is gone after an attempt without an answer,
+/// that attempt may have ended it, or another client: the result is the error *unknown*.
+pub(crate) async fn operated<S: LockService>(
+    service: &S,
+    command: Command,
+    retry: &mut Retry,
+) -> Result<Reply, ServiceError> {
+    let ends_session = matches!(command, Command::EndSession(_));
+    let ends_hold =
+        matches!(command, Command::Manage(Manage { what: Managing::BreakHold { .. } | Managing::HandOver { .. }, .. }));
+    let (reply, in_doubt) = repeated(service, &Call::new(command), retry).await?;
+    let session_ended = ends_session && matches!(reply.outcome, Outcome::Refused(Refusal::SessionEnded { .. }));
+    if in_doubt && (session_ended || (ends_hold && reply.outcome.hold_is_gone())) {
+        let what = if session_ended { "the session has ended" } else { "the hold is gone" };
+        return Err(ServiceError::unknown(format!("{what}, by an attempt of this call or otherwise")));
+    }
+    Ok(reply)
 }
 
 async fn within<T>(

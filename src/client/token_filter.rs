@@ -1,7 +1,6 @@
 //! Checks fencing tokens at the resource: a filter follows one lock and judges tokens without a request for each.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -26,7 +25,7 @@ pub struct TokenFilter<S: LockService> {
     lock: LockName,
     valid: watch::Receiver<ValidTokens>,
     /// The task that follows the events. It is aborted when the filter is dropped.
-    follower: Mutex<JoinSet<()>>,
+    follower: JoinSet<()>,
 }
 
 impl<S: LockService> Client<S> {
@@ -38,7 +37,7 @@ impl<S: LockService> Client<S> {
         let (sender, valid) = watch::channel(valid);
         let mut follower = JoinSet::new();
         follower.spawn(follow(client.clone(), lock.clone(), watch, sender));
-        Ok(TokenFilter { client, lock, valid, follower: Mutex::new(follower) })
+        Ok(TokenFilter { client, lock, valid, follower })
     }
 
     /// Reads the valid tokens of a lock and subscribes to its events. The subscription starts first, so an event may be
@@ -139,7 +138,7 @@ impl<S: LockService> TokenFilter<S> {
 
 impl<S: LockService> fmt::Debug for TokenFilter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let running = self.follower.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let running = self.follower.len();
         f.debug_struct("TokenFilter").field("valid", &*self.valid.borrow()).field("running", &running).finish()
     }
 }

@@ -41,7 +41,7 @@ use crate::auth::ClusterRight;
 use crate::limits;
 use crate::model::Query;
 use crate::net::{self, Accepted, ConnectionInfo, PortTls, arrivals, secured};
-use crate::rpc::Tasks;
+use crate::rpc::{Tasks, stopped};
 use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
 
 #[derive(Clone)]
@@ -95,12 +95,6 @@ pub async fn serve<S: LockService>(
     serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;
     tasks.ended().await;
     Ok(())
-}
-
-/// Waits until the node stops.
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    // If the sender is dropped, the port ends, too.
-    drop(stop.wait_for(|stopped| *stopped).await);
 }
 
 async fn serve_routes(

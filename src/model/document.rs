@@ -81,11 +81,7 @@ pub struct ProcessId(#[serde(deserialize_with = "text::shared")] Arc<str>);
 impl ProcessId {
     /// Refuses a text that is empty, longer than 255 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        if text.is_empty() || limits::PROCESS_BYTES_MAX < text.len() || text.chars().any(char::is_control) {
-            let bound = format!("1 to {} bytes, no control characters", limits::PROCESS_BYTES_MAX);
-            return Err(Invalid::new("process", bound, format!("{} bytes: {text:?}", text.len())));
-        }
-        Ok(Self(text.into()))
+        text::bounded("process", text, limits::PROCESS_BYTES_MAX).map(Self)
     }
 
     /// Returns the name as text.

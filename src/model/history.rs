@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Fairness, Invalid, Mode, Owner, Position, Principal};
+use super::{Event, Fairness, Invalid, Mode, Owner, Position, Principal, parse_hex};
 
 /// A hash of the chain: the first 16 bytes of a SHA-256. All bytes are zero before the first record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -33,9 +33,7 @@ impl FromStr for ChainHash {
     type Err = Invalid;
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let refused = || Invalid::new("hash", "32 lower-case hex digits", format!("{text:?}"));
-        let digits =
-            text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-        let number = u128::from_str_radix(text, 16).ok().filter(|_| digits);
+        let number = parse_hex("hash", text).ok().filter(|_| !text.bytes().any(|byte| byte.is_ascii_uppercase()));
         Ok(Self(number.ok_or_else(refused)?.to_be_bytes()))
     }
 }

@@ -17,11 +17,8 @@ impl Handle {
     /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character. The error shows
     /// only the length of the text.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        if text.is_empty() || text.len() > limits::HANDLE_BYTES_MAX || text.chars().any(char::is_control) {
-            let bound = format!("1 to {} bytes, no control characters", limits::HANDLE_BYTES_MAX);
-            return Err(Invalid::new("handle", bound, format!("{} bytes", text.len())));
-        }
-        Ok(Self(text.into()))
+        let handle = text::bounded("handle", text, limits::HANDLE_BYTES_MAX).map(Self);
+        handle.map_err(|invalid| Invalid { value: format!("{} bytes", text.len()), ..invalid })
     }
 
     /// A handle of 128 random bits, written as 32 hexadecimal digits.
@@ -50,9 +47,29 @@ impl fmt::Debug for Handle {
 
 /// Parses a cluster's id from its 32 hexadecimal digits, as `status` shows it.
 pub fn parse_cluster_id(text: &str) -> Result<u128, Invalid> {
+    parse_hex("cluster_id", text)
+}
+
+/// Parses a 128-bit number of 32 hexadecimal digits.
+pub(crate) fn parse_hex(field: &str, text: &str) -> Result<u128, Invalid> {
     let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
-    number.ok_or_else(|| Invalid::new("cluster_id", "32 hexadecimal digits", format!("{text:?}")))
+    number.ok_or_else(|| Invalid::new(field, "32 hexadecimal digits", format!("{text:?}")))
+}
+
+/// Parses a 128-bit number of 32 hexadecimal digits, which hyphens may divide as in a UUID.
+pub(crate) fn parse_uuid(field: &str, text: &str) -> Result<u128, Invalid> {
+    let hyphens = text.match_indices('-').map(|(at, _)| at);
+    let divided = text.len() == 36 && hyphens.eq([8, 13, 18, 23]);
+    let number = if divided { parse_hex(field, &text.replace('-', "")) } else { parse_hex(field, text) };
+    number.map_err(|_| Invalid::new(field, "a UUID", format!("{text:?}")))
+}
+
+/// Parses the number of a session's request. The numbers above belong to the requests of the cluster itself.
+pub(crate) fn parse_request_number(text: &str) -> Result<u64, Invalid> {
+    let number = text.parse().ok().filter(|number| (1..limits::OWN_REQUESTS_MIN).contains(number));
+    let bound = || format!("a decimal number from 1 to {}", limits::OWN_REQUESTS_MIN - 1);
+    number.ok_or_else(|| Invalid::new("request", bound(), text))
 }
 
 /// One run of a client, identified by a random number. A client with the same handle and another instance is refused,

@@ -59,11 +59,7 @@ pub struct Reason(#[serde(deserialize_with = "text::shared")] Arc<str>);
 impl Reason {
     /// Refuses a text that is empty, longer than 512 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        if text.is_empty() || limits::REASON_BYTES_MAX < text.len() || text.chars().any(char::is_control) {
-            let bound = format!("1 to {} bytes, no control characters", limits::REASON_BYTES_MAX);
-            return Err(Invalid::new("why", bound, format!("{} bytes: {text:?}", text.len())));
-        }
-        Ok(Self(text.into()))
+        text::bounded("why", text, limits::REASON_BYTES_MAX).map(Self)
     }
 
     /// Returns the reason as text.

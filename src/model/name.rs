@@ -135,7 +135,7 @@ pub struct Owner(#[serde(deserialize_with = "text::shared")] Arc<str>);
 impl Owner {
     /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        bounded_text("owner", text, limits::OWNER_BYTES_MAX).map(Self)
+        text::bounded("owner", text, limits::OWNER_BYTES_MAX).map(Self)
     }
 
     /// Returns the owner's name as text.
@@ -185,7 +185,7 @@ impl Principal {
 
     /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        bounded_text("principal", text, limits::PRINCIPAL_BYTES_MAX).map(Self)
+        text::bounded("principal", text, limits::PRINCIPAL_BYTES_MAX).map(Self)
     }
 
     /// Returns the principal as text.
@@ -198,14 +198,6 @@ impl Default for Principal {
     fn default() -> Self {
         Self(Arc::clone(&ANONYMOUS))
     }
-}
-
-fn bounded_text(field: &str, text: &str, bytes_max: usize) -> Result<Arc<str>, Invalid> {
-    if text.is_empty() || text.len() > bytes_max || text.chars().any(char::is_control) {
-        let bound = format!("1 to {bytes_max} bytes, no control characters");
-        return Err(Invalid::new(field, bound, format!("{} bytes: {text:?}", text.len())));
-    }
-    Ok(text.into())
 }
 
 macro_rules! shown_as_text {

@@ -1,9 +1,46 @@
-//! What a node announces about itself to its cluster.
+//! The addresses of a node, and what it announces about itself to its cluster.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::Invalid;
 use crate::limits;
+
+/// The addresses of a member of the cluster, as `host:port`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Address for clients.
+    pub client: String,
+    /// Address for the other nodes.
+    pub peer: String,
+}
+
+impl Member {
+    /// Checks the addresses, and refuses those to which no client or node could connect.
+    ///
+    /// # Errors
+    /// The error names the field, `client` or `peer`.
+    pub fn checked(&self) -> Result<(), Invalid> {
+        for (field, address) in [("client", &self.client), ("peer", &self.peer)] {
+            let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            let port = port.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port != 0);
+            if port.is_none() || address.contains('/') || limits::ADDRESS_BYTES_MAX < address.len() {
+                return Err(Invalid::new(field, "HOST:PORT", format!("{address:?}")));
+            }
+        }
+        if self.client == self.peer {
+            return Err(Invalid::new("peer", "another address than for clients", format!("{:?}", self.peer)));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.peer)
+    }
+}
 
 /// What a voter announces about itself. The replicated state contains it, so that every node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -152,6 +152,20 @@ pub enum EndReason {
     TimeOver,
 }
 
+impl Outcome {
+    /// Whether it is the refusal of a grant that is gone.
+    pub(crate) fn hold_is_gone(&self) -> bool {
+        matches!(self, Outcome::Refused(refusal) if refusal.hold_is_gone())
+    }
+}
+
+impl Refusal {
+    /// Whether the grant that the caller named is gone: the lock is free, or has another holder.
+    pub(crate) fn hold_is_gone(&self) -> bool {
+        matches!(self, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. })
+    }
+}
+
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

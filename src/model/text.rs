@@ -1,4 +1,4 @@
-//! Decoding of texts: one allocation for a text, none for an empty or shared one.
+//! The bounds of texts, and their decoding: one allocation for a text, none for an empty or shared one.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::Deserializer;
 use serde::de::Visitor;
+
+use super::Invalid;
 
 /// Builds a value from a borrowed text, without an owned copy in between. Reads the same bytes as the derived
 /// implementation.
@@ -31,4 +33,13 @@ pub(super) fn read<'de, D: Deserializer<'de>, T>(reader: D, make: impl FnOnce(&s
 /// then copies it.
 pub(super) fn shared<'de, D: Deserializer<'de>>(reader: D) -> Result<Arc<str>, D::Error> {
     read(reader, |text| if text.is_empty() { Arc::default() } else { text.into() })
+}
+
+/// Refuses a text that is empty, longer than `bytes_max`, or has a control character.
+pub(super) fn bounded(field: &str, text: &str, bytes_max: usize) -> Result<Arc<str>, Invalid> {
+    if text.is_empty() || text.len() > bytes_max || text.chars().any(char::is_control) {
+        let bound = format!("1 to {bytes_max} bytes, no control characters");
+        return Err(Invalid::new(field, bound, format!("{} bytes: {text:?}", text.len())));
+    }
+    Ok(text.into())
 }

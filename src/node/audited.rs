@@ -9,7 +9,7 @@ use super::Node;
 use crate::audit::{AuditRecord, Phase};
 use crate::auth::{Right, Who};
 use crate::limits;
-use crate::model::{Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Reply, Setting};
+use crate::model::{Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Setting};
 use crate::net::PortTls;
 use crate::service::{MemberChange, Operation, ServiceError, Source};
 
@@ -102,33 +102,19 @@ impl Act {
     }
 }
 
-/// What the log says about a result: an error, or what the machine refused.
-pub(super) trait ActResult {
-    /// Returns the refusal; `None` if the act was executed.
-    fn refusal(&self) -> Option<String> {
-        None
-    }
-}
-
-impl ActResult for Reply {
-    fn refusal(&self) -> Option<String> {
-        if let Outcome::Refused(refusal) = &self.outcome { Some(refusal.to_string()) } else { None }
-    }
-}
-impl ActResult for () {}
-impl ActResult for crate::service::Download {}
-
 impl Node {
     /// Executes an act between two lines of the audit log: what the caller asks for, and the result. A caller that the
-    /// rules of this node do not permit the act is refused before, so that it cannot fill the log.
+    /// rules of this node do not permit the act is refused before, so that it cannot fill the log. `refusal` finds what
+    /// the machine refused in a result.
     ///
     /// # Errors
     /// The act failed, or it was not executed because the log cannot be written.
-    pub(super) async fn audited<T: ActResult>(
+    pub(super) async fn audited<T>(
         &self,
         act: Act,
         permitted: Result<(), ServiceError>,
         executing: impl Future<Output = Result<T, ServiceError>>,
+        refusal: fn(&T) -> Option<String>,
     ) -> Result<T, ServiceError> {
         permitted?;
         let Some(log) = &self.core.audit else { return executing.await };
@@ -138,7 +124,7 @@ impl Node {
             ServiceError::Internal(format!("{path} cannot be written: {error}; nothing was done"))
         })?;
         let executed = executing.await;
-        let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), ActResult::refusal);
+        let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), refusal);
         record.phase = if refusal.is_none() { Phase::Done } else { Phase::Refused };
         record.facts.extend(refusal.map(|refusal| ("result", refusal)));
         if let Err(error) = log.write(&record) {
@@ -240,10 +226,10 @@ pub(super) async fn keep(node: Node) {
     if let Some(certificates) = &node.core.shared.certificates {
         node.audit_port(&certificates.port);
     }
-    let (mut stop, mut named) = (node.core.stop.subscribe(), 0);
+    let mut named = 0;
     loop {
         let pause = Duration::from_millis(limits::AUDIT_END_LOG_MS);
-        let stopped = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await.is_ok();
+        let stopped = tokio::time::timeout(pause, node.core.stopped()).await.is_ok();
         if stopped {
             node.audit_own("stop");
         }

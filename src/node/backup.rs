@@ -8,10 +8,9 @@ use tokio::sync::mpsc;
 
 use super::Node;
 use crate::clock::Clock;
-use crate::config;
 use crate::limits;
-use crate::model::{Invalid, Query, Restoring};
-use crate::raft::{Backup, Member};
+use crate::model::{Invalid, Member, Query, Restoring};
+use crate::raft::Backup;
 use crate::service::{Download, Freshness, LockService, NotSent, ServiceError};
 use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
 
@@ -150,7 +149,7 @@ pub struct Restore {
     /// Id of the first node of the new cluster; `None` takes the backup's member with the lowest id.
     pub node: Option<u64>,
     /// Addresses of that node; `None` takes those that the backup has for it.
-    pub member: Option<config::Member>,
+    pub member: Option<Member>,
     /// Lowest epoch of tokens, see [`Restoring::epoch_min`].
     pub epoch_min: u16,
     /// Whether to grant at once, see [`Restoring::at_once`].
@@ -169,7 +168,7 @@ pub struct Restored {
     /// Id of the only node of the new cluster.
     pub node: u64,
     /// Addresses of that node.
-    pub member: config::Member,
+    pub member: Member,
     /// Epoch of its fencing tokens.
     pub epoch: u16,
     /// Milliseconds of log time in which the new cluster grants nothing.
@@ -212,9 +211,8 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
     let cluster_id = clock.random_u128();
     let Restore { epoch_min, at_once, ttl_ms_max, .. } = *restore;
     let restoring = Restoring { wall: clock.wall(), cluster_id, epoch_min, at_once, ttl_ms_max };
-    let address = Member { client: member.client.clone(), peer: member.peer.clone() };
     let restored = backup
-        .restored(restoring, (node, address))
+        .restored(restoring, (node, member.clone()))
         .map_err(|error| BackupError::Damaged { path: restore.file.clone(), what: error.to_string() })?;
     let identity = Identity::new(view.cluster.clone(), cluster_id, node, clock.random_u128());
     storage::lay_out(&restore.data, &identity, restored.head, restored.records)?;
@@ -223,7 +221,7 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
 }
 
 /// Returns the id and the addresses of the first node of the new cluster.
-fn first_node(restore: &Restore, backup: &Backup) -> Result<(u64, config::Member), Invalid> {
+fn first_node(restore: &Restore, backup: &Backup) -> Result<(u64, Member), Invalid> {
     let members = backup.members();
     let node = restore.node.or_else(|| members.keys().next().copied()).unwrap_or(1);
     if node == 0 {
@@ -233,8 +231,7 @@ fn first_node(restore: &Restore, backup: &Backup) -> Result<(u64, config::Member
         member.checked()?;
         return Ok((node, member.clone()));
     }
-    let known = members.get(&node).map(|of| config::Member { client: of.client.clone(), peer: of.peer.clone() });
-    known.map(|member| (node, member)).ok_or_else(|| {
+    members.get(&node).map(|member| (node, member.clone())).ok_or_else(|| {
         let known: Vec<_> = members.keys().collect();
         Invalid::new("node", format!("one of the backup's members {known:?}, or one whose addresses are given"), node)
     })

@@ -22,9 +22,9 @@ use crate::audit::AuditLog;
 use crate::clock::{Clock, Instant};
 use crate::config::Config;
 use crate::machine::Applied;
-use crate::model::{Announcement, ClusterSettings, DigestClaim};
+use crate::model::{Announcement, ClusterSettings, DigestClaim, Member};
 use crate::net::{ConnectionsMax, PeerTls, PortTls};
-use crate::raft::{Consensus, Member};
+use crate::raft::Consensus;
 use crate::service::LeaderHint;
 use crate::storage::{DirectoryLock, SyncObserver};
 
@@ -212,6 +212,12 @@ impl Core {
     /// applied an entry.
     pub(super) fn leaderless_ms(&self) -> u64 {
         u64::try_from(self.shared.since_applied().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits until the node closes.
+    pub(super) async fn stopped(&self) {
+        // The sender is a part of this node, so the wait cannot fail.
+        drop(self.stop.subscribe().wait_for(|stop| *stop).await);
     }
 
     /// Records that this node leads since now.

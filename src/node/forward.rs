@@ -190,12 +190,11 @@ pub(super) fn unexpected() -> ServiceError {
 /// callers have no reply yet, and get it from the next leader. A separate task forwards each command, so the order of
 /// the commands may change.
 pub(super) async fn forward_unsent(node: Node) {
-    let mut stop = node.core.stop.subscribe();
     loop {
         tokio::select! {
             biased;
             () = node.core.queue.unsent.notified() => {}
-            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+            () = node.core.stopped() => return,
         }
         for Waiting { what: Submission { principal, since, command }, answer, .. } in node.core.queue.take_unsent() {
             let caller = Caller { who: Who::Proven(principal.clone()), ..node.caller.clone() };

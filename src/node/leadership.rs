@@ -8,7 +8,6 @@ use super::Node;
 /// whenever leadership moves: the next leader answers them.
 pub(super) async fn publish(node: Node) {
     let mut views = node.core.consensus.watch();
-    let mut stop = node.core.stop.subscribe();
     let mut led = None;
     let mut until_named: Option<TokioInstant> = None;
     let mut contact = Contact::default();
@@ -52,7 +51,7 @@ pub(super) async fn publish(node: Node) {
         tokio::select! {
             changed = views.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(node.core.election_max) => {}
-            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+            () = node.core.stopped() => return,
         }
     }
 }

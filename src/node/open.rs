@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -26,11 +25,11 @@ use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::audit::AuditLog;
 use crate::auth::{AuthError, Who};
 use crate::clock::Clock;
-use crate::config::{self, Config, ConfigError, Protection, TlsMode};
+use crate::config::{Config, ConfigError, Protection, TlsMode};
 use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
 use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
-use crate::raft::{Consensus, Member, ProposeError, RaftSettings, StartError, Timing};
+use crate::raft::{Consensus, ProposeError, RaftSettings, StartError, Timing};
 use crate::service::Source;
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
@@ -360,15 +359,13 @@ fn assemble(
 /// initial members, so that these agree on it before their first contact. A node that joins later has it in its
 /// config.
 fn raft_settings(config: &Config) -> RaftSettings {
-    let member = |member: &config::Member| Member { client: member.client.clone(), peer: member.peer.clone() };
-    let members: BTreeMap<u64, Member> = config.members.iter().map(|(id, of)| (*id, member(of))).collect();
     let mut hashed = config.cluster.clone();
-    members.iter().for_each(|(id, member)| hashed.push_str(&format!("\n{id} {}", member.peer)));
+    config.members.iter().for_each(|(id, member)| hashed.push_str(&format!("\n{id} {}", member.peer)));
     let timing = Timing {
         heartbeat_ms: config.timing.heartbeat_ms,
         election_min_ms: config.timing.election_ms_min,
         election_max_ms: config.timing.election_ms_max,
     };
     let peers_id = config.peers_id.unwrap_or_else(|| xxhash_rust::xxh3::xxh3_128(hashed.as_bytes()));
-    RaftSettings::new(config.node, config.cluster.clone(), peers_id, members, timing)
+    RaftSettings::new(config.node, config.cluster.clone(), peers_id, config.members.clone(), timing)
 }

@@ -67,7 +67,7 @@ impl LockService for Node {
             None => Either::Left(self.submit_judged(call)),
             Some(act) => {
                 let permitted = self.permits_act(&act, &call.command);
-                Either::Right(Box::pin(self.audited(act, permitted, self.submit_judged(call))))
+                Either::Right(Box::pin(self.audited(act, permitted, self.submit_judged(call), refusal_of)))
             }
         };
         answering.inspect(|reply| self.core.shared.metrics.refusals.of_reply(reply))
@@ -120,7 +120,8 @@ impl LockService for Node {
 
     async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
         let permitted = self.needs(right_of(&operation));
-        self.audited(Act::of_operation(&operation), permitted, async {
+        let act = Act::of_operation(&operation);
+        let executing = async {
             if self.leads() {
                 return self.operate_here(operation).await;
             }
@@ -129,18 +130,22 @@ impl LockService for Node {
                 return Err(unexpected());
             };
             Ok(())
-        })
-        .await
+        };
+        self.audited(act, permitted, executing, |()| None).await
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {
-        self.audited(Act::new("backup", []), self.needs(ClusterRight::Backup), async {
+        let executing = async {
             // This node decides about the whole backup, the read at the leader included.
             let caller = Caller { who: Who::Local, ..self.caller.clone() };
             Self { caller, ..self.clone() }.backup_here()
-        })
-        .await
+        };
+        self.audited(Act::new("backup", []), self.needs(ClusterRight::Backup), executing, |_| None).await
     }
+}
+
+fn refusal_of(reply: &Reply) -> Option<String> {
+    if let Outcome::Refused(refusal) = &reply.outcome { Some(refusal.to_string()) } else { None }
 }
 
 impl Node {

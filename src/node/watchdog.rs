@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::Node;
 use crate::clock::Instant;
 use crate::limits;
@@ -14,9 +12,9 @@ use crate::limits;
 /// not counted. Looks once a second.
 pub(super) async fn run(node: Node) {
     let core = Arc::clone(&node.core);
-    let mut stop = core.stop.subscribe();
+    let pause = Duration::from_millis(limits::WATCH_MS);
     let mut hand_overs = HandOvers::default();
-    while !wait_or_stop(&mut stop).await {
+    while tokio::time::timeout(pause, core.stopped()).await.is_err() {
         if let Some(why) = unfit(&node) {
             core.shared.fatal.send_replace(Some(why));
             return;
@@ -46,14 +44,6 @@ impl HandOvers {
             self.0 = Some(now);
         }
         due
-    }
-}
-
-/// Waits for a second or until the node closes. Returns true if the node closes.
-async fn wait_or_stop(stop: &mut watch::Receiver<bool>) -> bool {
-    tokio::select! {
-        stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); true }
-        () = tokio::time::sleep(Duration::from_millis(limits::WATCH_MS)) => false,
     }
 }
 

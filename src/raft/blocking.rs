@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::sync::oneshot;
 
-use crate::storage::{Done, ExportDone, SnapshotFile, StateStore, Wal};
+use crate::storage::{Done, StateStore, Wal};
 
 /// Runs work on snapshot files: on a blocking thread if the store may block, otherwise directly.
 pub(super) async fn on_files<T: Send + 'static>(
@@ -31,21 +31,11 @@ pub(super) async fn synced(wal: &dyn Wal) -> io::Result<()> {
 
 /// A [`Done`] callback and a future that waits for its call. The future fails if the writer dropped the callback
 /// without calling it.
-pub(super) fn awaited() -> (Done, impl Future<Output = io::Result<()>> + Send) {
+pub(super) fn awaited<T: Send + 'static>() -> (Done<T>, impl Future<Output = io::Result<T>> + Send) {
     let (sender, receiver) = oneshot::channel();
-    let done: Done = Box::new(move |result| {
+    let done: Done<T> = Box::new(move |result| {
         // The receiver is dropped if the Raft core has stopped meanwhile.
-        let _ = sender.send(result);
+        drop(sender.send(result));
     });
-    (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log's writer has stopped"))) })
-}
-
-/// An [`ExportDone`] callback and a future that waits for its call.
-pub(super) fn awaited_file() -> (ExportDone, impl Future<Output = io::Result<SnapshotFile>> + Send) {
-    let (sender, receiver) = oneshot::channel();
-    let done: ExportDone = Box::new(move |result| {
-        // The receiver is dropped if the Raft core has stopped meanwhile.
-        let _ = sender.send(result);
-    });
-    (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the state's writer has stopped"))) })
+    (done, async move { receiver.await.unwrap_or_else(|_| Err(io::Error::other("the writer has stopped"))) })
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use openraft::Raft;
 
-use super::blocking::awaited;
-use super::blocking::{awaited_file, on_files, synced};
+use super::blocking::{awaited, on_files, synced};
 use super::core::Core;
 use super::dirty_records::{Changes, written};
 use super::settings::RaftSettings;
@@ -42,7 +41,7 @@ impl Shared {
     }
 
     async fn export_gated(&self) -> io::Result<SnapshotFile> {
-        let (done, exported) = awaited_file();
+        let (done, exported) = awaited();
         self.store.submit(Job::Export(done));
         exported.await
     }

@@ -17,7 +17,7 @@ use crate::limits::{
     DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, OPEN_LINKS_MS, PEER_MESSAGE_BYTES_MAX, PEER_PING_MS,
     PEER_PING_WAIT_MS,
 };
-use crate::net::Connector;
+use crate::net::{Connector, causes, with_causes};
 
 /// The use of a connection. Each use has a separate connection, so that bulk data never delays a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,7 +198,7 @@ impl Connections {
     }
 }
 
-/// Opens a new connection. The error has the kind of its cause.
+/// Opens a new connection. The error has the kind of its innermost I/O error.
 pub(super) async fn dial(connector: &Connector, (node, address): (u64, &str)) -> io::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(io::Error::other)?;
     // These pings let a long call detect that the other node is gone or the connection is dead.
@@ -207,8 +207,8 @@ pub(super) async fn dial(connector: &Connector, (node, address): (u64, &str)) ->
     let dialling = endpoint.connect_with_connector(connector.to_node(node));
     match tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dialling).await {
         Ok(result) => result.map_err(|error| {
-            let (kind, text) = chain(&error);
-            io::Error::new(kind, format!("{address}: {text}"))
+            let kinds = causes(&error).filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
+            io::Error::new(kinds.last().unwrap_or(io::ErrorKind::Other), format!("{address}: {}", with_causes(&error)))
         }),
         Err(_) => {
             let why = format!("{address}: no answer in {DIAL_MS_MAX} ms");
@@ -221,17 +221,4 @@ pub(super) async fn dial(connector: &Connector, (node, address): (u64, &str)) ->
 pub(super) fn pause(failures: u32) -> Duration {
     let doubled = DIAL_PAUSE_MS_MIN.saturating_mul(1 << failures.min(16));
     Duration::from_millis(doubled.min(DIAL_PAUSE_MS_MAX))
-}
-
-/// The kind of the innermost I/O error, and the text of the error with its causes, because tonic's own text says only
-/// "transport error".
-fn chain(error: &dyn std::error::Error) -> (io::ErrorKind, String) {
-    let (mut kind, mut text) = (io::ErrorKind::Other, error.to_string());
-    let mut source = error.source();
-    while let Some(cause) = source {
-        kind = cause.downcast_ref().map_or(kind, io::Error::kind);
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    (kind, text)
 }

@@ -204,15 +204,6 @@ impl Consensus {
         Ok(Submitted { answer })
     }
 
-    /// Submits an entry in the current term and waits until it is applied.
-    ///
-    /// # Errors
-    /// See [`ProposeError`].
-    pub async fn propose(&self, entry: Entry) -> Result<Arc<Applied>, ProposeError> {
-        let term = self.0.raft.metrics().borrow_watched().current_term;
-        self.submit(term, entry, None).await?.applied().await
-    }
-
     /// Waits until this node's state contains everything that any node had acknowledged before the call. A round trip
     /// to a quorum proves this. Reads that wait at the same time share one round trip.
     ///
@@ -318,7 +309,7 @@ impl Consensus {
         let mut views = self.watch();
         let contact_within = Duration::from_millis(2 * self.0.settings.timing.heartbeat_ms);
         let view = views.borrow_and_update().clone();
-        if !view.can_take_over(to, contact_within) {
+        if !view.can_take_over(to, 0, contact_within) {
             return Err(ProposeError::NotSent { leader: view.leader });
         }
         self.0.raft.trigger().transfer_leader(to).await.map_err(|_| ProposeError::Stopped)?;

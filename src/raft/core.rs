@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::dirty_records::DirtyRecords;
+use super::error::damaged;
 use super::payload::{self, Origin};
 use super::types::{Proposal, RaftEntry, RaftPayload, StoredMembership, to_log_id};
 use crate::codec;
@@ -125,8 +126,4 @@ fn differing(id: LogId, claim: DigestClaim, own: u128) -> String {
          and put a node with a new id in its place: lockkeeper member add ID",
         claim.index, claim.digest
     )
-}
-
-pub(super) fn damaged(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }

@@ -1,5 +1,7 @@
 //! The errors of Raft: it did not start, an entry was not applied, or a node must stop.
 
+use std::io;
+
 /// The error if Raft could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -34,4 +36,9 @@ pub(super) fn removed(node: u64) -> String {
         "node {node} was removed from this cluster, and its id is never used again. Move its \
          directory away. To join again it needs a new id: lockkeeper member add ID"
     )
+}
+
+/// The error for stored or received data that cannot be used.
+pub(super) fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }

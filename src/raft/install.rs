@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::blocking::{awaited_file, on_files, synced};
-use super::core::{Core, damaged};
-use super::error::removed;
+use super::blocking::{awaited, on_files, synced};
+use super::core::Core;
+use super::error::{damaged, removed};
 use super::state_machine::Shared;
 use super::types::{SnapshotData, SnapshotMeta, to_log_id};
 use crate::limits::SNAPSHOT_CHUNK_BYTES;
@@ -28,7 +28,7 @@ impl Shared {
         if received.head().log_id != announced {
             return Err(damaged(format!("a snapshot announced at {announced:?} is at {:?}", received.head().log_id)));
         }
-        let (done, installed) = awaited_file();
+        let (done, installed) = awaited();
         self.store.submit(Job::Install(received, done));
         let file = installed.await?;
         let origin = self.origin.clone();

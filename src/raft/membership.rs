@@ -9,8 +9,9 @@ use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 
 use super::consensus::Consensus;
 use super::error::ProposeError;
-use super::types::{Member, Types};
+use super::types::Types;
 use crate::limits;
+use crate::model::Member;
 
 /// A change of the membership. The caller decides whether it is safe for availability.
 #[derive(Debug, Clone, PartialEq, Eq)]

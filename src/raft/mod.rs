@@ -41,5 +41,5 @@ pub use hooks::Hooks;
 pub use membership::{MembershipChange, MembershipError};
 pub use restore::{Backup, RestoredState};
 pub use settings::{RaftSettings, Timing};
-pub use types::{Listener, Member};
+pub use types::Listener;
 pub use view::{MemberView, Role, View};

@@ -22,11 +22,12 @@ use super::blocking::on_files;
 use super::connections::{Purpose, pause};
 use super::messages;
 use super::peer::{Network, Peer, call, call_until};
-use super::types::{Member, RaftVote, Snapshot, SnapshotData, Types};
+use super::types::{RaftVote, Snapshot, SnapshotData, Types};
 use crate::limits::{
     GUESS_ENTRIES, INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES,
     SNAPSHOT_STALL_MS_MAX,
 };
+use crate::model::Member;
 use crate::storage::SnapshotFile;
 
 /// The stream of answers to a stream of append requests.

@@ -9,10 +9,12 @@ use std::io;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::error::damaged;
 use super::types::{
-    Member, Proposal, RaftEntry, RaftLogId, RaftMembership, RaftPayload, StoredMembership, from_log_id, to_log_id,
+    Proposal, RaftEntry, RaftLogId, RaftMembership, RaftPayload, StoredMembership, from_log_id, to_log_id,
 };
 use crate::codec::{self, Kind};
+use crate::model::Member;
 use crate::storage::LogId;
 
 /// First byte of a blank entry. Frames begin with their kind, which is never 0.
@@ -53,10 +55,6 @@ impl Members {
         }
         RaftMembership::new(self.configs, self.nodes).map_err(|error| damaged(format!("a membership: {error}")))
     }
-}
-
-fn damaged(what: impl std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
 }
 
 /// Encodes a payload. Entries are not encoded again: they were encoded when they were proposed.

@@ -5,13 +5,14 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::core::{damaged, decoded_machine};
+use super::core::decoded_machine;
 use super::dirty_records::DirtyRecords;
+use super::error::damaged;
 use super::payload::{self, Origin};
-use super::types::{Member, RaftMembership, StoredMembership, from_log_id};
+use super::types::{RaftMembership, StoredMembership, from_log_id};
 use crate::codec;
 use crate::machine::Machine;
-use crate::model::Restoring;
+use crate::model::{Member, Restoring};
 use crate::storage::{Head, LogId, SnapshotFile};
 
 /// The contents of a backup.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use openraft::{Config, SnapshotPolicy};
 
 use super::error::StartError;
-use super::types::Member;
 use crate::limits;
+use crate::model::Member;
 
 /// How fast the failure of a leader is detected, in milliseconds. All nodes of a cluster have the same timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

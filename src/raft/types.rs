@@ -7,28 +7,12 @@ use bytes::Bytes;
 use openraft::impls::{BoxedErrorSource, InlineBatch, OneshotResponder};
 use openraft::vote::{RaftLeaderId, leader_id_adv};
 use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
-use serde::{Deserialize, Serialize};
 
 use super::runtime::Runtime;
 use crate::codec::{self, DecodeError};
 use crate::machine::Applied;
-use crate::model::Entry;
+use crate::model::{Entry, Member};
 use crate::storage::{self, ReceivedSnapshot, SnapshotFile};
-
-/// The addresses of one node of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Member {
-    /// Address for clients: `host:port`.
-    pub client: String,
-    /// Address for the other nodes: `host:port`.
-    pub peer: String,
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.peer)
-    }
-}
 
 /// An entry in Raft. The leader encodes it once for disk and messages, and each node decodes it at most once.
 #[derive(Clone)]

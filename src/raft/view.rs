@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::state_machine::{Shared, StateMachine};
-use super::types::{Member, Types};
+use super::types::Types;
 use crate::limits::VIEW_MS_MIN;
+use crate::model::Member;
 
 /// A node's role in Raft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,20 +79,15 @@ impl View {
         self.own_term_applied && (alone || self.quorum_acked.is_some_and(|at| at.elapsed() <= acked_within))
     }
 
-    /// Whether `node` could take over at once: it votes, has the whole log, and answered within `contact_within`.
+    /// Whether `node` could take over once it has at most `lag` more entries: it votes, and answered within
+    /// `contact_within`.
     #[must_use]
-    pub fn can_take_over(&self, node: u64, contact_within: Duration) -> bool {
-        self.can_take_over_after(0, node, contact_within)
-    }
-
-    /// Whether `node` could take over once it has at most this many more entries.
-    #[must_use]
-    pub fn can_take_over_after(&self, entries: u64, node: u64, contact_within: Duration) -> bool {
+    pub fn can_take_over(&self, node: u64, lag: u64, contact_within: Duration) -> bool {
         let Some(member) = self.members.get(&node) else { return false };
         self.role == Role::Leader
             && self.leader != Some(node)
             && member.voter
-            && self.last <= member.matched.map(|matched| matched.saturating_add(entries))
+            && self.last <= member.matched.map(|matched| matched.saturating_add(lag))
             && member.last_contact.is_some_and(|last_contact| last_contact.elapsed() <= contact_within)
     }
 }

@@ -1,9 +1,11 @@
-//! Owner of the background tasks of a server or client: the tasks end with it at the latest.
+//! Owner of the background tasks of a server or client: the tasks end with it at the latest. Also the signal by which a
+//! server stops.
 
 use std::future::Future;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Background tasks of one server or client. Dropping the last clone aborts those that still run.
@@ -23,4 +25,9 @@ impl Tasks {
         let mut running = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         while running.join_next().await.is_some() {}
     }
+}
+
+/// Waits for the stop signal, or until its sender is dropped, because then the server has ended, too.
+pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
+    drop(stop.wait_for(|stopped| *stopped).await);
 }

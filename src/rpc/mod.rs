@@ -16,7 +16,7 @@ mod server;
 mod tests;
 
 #[cfg(feature = "cli")]
-pub(crate) use background::Tasks;
+pub(crate) use background::{Tasks, stopped};
 #[cfg(feature = "cli")]
 pub(crate) use client::token_file::{read as token_header, stays_here};
 pub use client::{RemoteService, RemoteSettings};

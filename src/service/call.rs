@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::ServiceError;
 use crate::model::{
     Claim, Command, Handle, LockKey, LogTime, Namespace, Position, Principal, RenewalTarget, SessionId,
 };
@@ -71,6 +72,11 @@ pub struct RenewalCall {
     pub proof: Proof,
     /// Counter of the caller, returned in the answer.
     pub attempt: u64,
+}
+
+/// Returns the answer to a renewal that was sent alone.
+pub(crate) fn only_reply<T>(replies: Vec<T>) -> Result<T, ServiceError> {
+    replies.into_iter().next().ok_or_else(|| ServiceError::Internal("a renewal was not answered".to_owned()))
 }
 
 /// A claim whose outcome is awaited.

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use crate::auth::{ClusterRight, Who};
 use crate::model::{Principal, Query, QueryReply, Reply, SessionId};
 
+pub(crate) use call::only_reply;
 pub use call::{Call, ClaimRef, Freshness, Proof, RenewalCall, Scope, Source, Subscription};
 pub use caller::who_calls;
 pub use download::Download;

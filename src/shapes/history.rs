@@ -10,7 +10,7 @@ use super::{cluster_id_text, mode_word};
 use crate::model::{
     Arrival, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid,
     LeaseRequestId, LockKey, LockName, LogTime, Mode, Namespace, Owner, Principal, Reason, RequestId, SessionId,
-    Subject, WallTime,
+    Subject, WallTime, parse_hex,
 };
 
 /// The JSON line of one record.
@@ -241,10 +241,7 @@ fn read_claim(session: Option<&String>, request: Option<&String>, take: Option<&
             let session = SessionId::from_u64(number("session", session)?)?;
             Ok(Claim::Request(RequestId { session, number: number("request", request)? }))
         }
-        (None, None, Some(take)) => {
-            let refused = |_| Invalid::new("take", "32 hex digits", take);
-            u128::from_str_radix(take, 16).map(|take| Claim::Lease(LeaseRequestId(take))).map_err(refused)
-        }
+        (None, None, Some(take)) => parse_hex("take", take).map(|take| Claim::Lease(LeaseRequestId(take))),
         _ => Err(Invalid::new("session", "a session and its request, or a take", "something else")),
     }
 }

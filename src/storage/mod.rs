@@ -28,13 +28,14 @@ pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};
 pub use memory_disk::MemoryDisk;
-pub use mirror::{Checkpoint, DiskState, ExportDone, Job, MemoryState, Probe, StateStore, Step};
+pub use mirror::{Checkpoint, DiskState, Job, MemoryState, Probe, StateStore, Step};
 pub use open::{DirectoryLock, Examined, Opened, Options, examine, open};
 pub use recover::{Recovered, Source};
 pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalOptions, WalState};
 
-/// A completion callback, called once: with `Ok` after the operation is durable, or with the error that stopped it.
+/// A completion callback, called once: with the result after the operation is durable, or with the error that stopped
+/// it.
 ///
 /// The callback runs on the thread that did the work, and must be short.
-pub type Done = Box<dyn FnOnce(std::io::Result<()>) + Send>;
+pub type Done<T = ()> = Box<dyn FnOnce(std::io::Result<T>) + Send>;

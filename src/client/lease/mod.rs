@@ -13,7 +13,7 @@ use crate::clock::{Clock, Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
-use crate::service::{Call, ErrorCode, LockService, Proof, RenewalCall, ServiceError};
+use crate::service::{Call, ErrorCode, LockService, Proof, RenewalCall, only_reply};
 
 /// Creates a call without a session. It contains the age of its request, so that a late duplicate is refused. Also
 /// returns when the call was made.
@@ -191,12 +191,9 @@ impl<S: LockService> Client<S> {
                 let renewal =
                     RenewalCall { target: target.clone(), proof: Proof::Trusted, attempt: attempts.next(&**clock) };
                 let (sent, answer) = (clock.now(), self.service.renew(vec![renewal]));
-                async move { Ok((sent, answer.await?)) }
+                async move { Ok((sent, answer.await.and_then(only_reply)?)) }
             };
-            let (sent, replies) = self.retry().until_answered(attempt).await?;
-            let Some(Reply { index, stamp, outcome, .. }) = replies.into_iter().next() else {
-                return Err(ServiceError::Internal("a renewal without an answer".into()).into());
-            };
+            let (sent, Reply { index, stamp, outcome, .. }) = self.retry().until_answered(attempt).await?;
             let Outcome::Renewed { deadline, token, .. } = outcome else {
                 return Err(ClientError::unexpected(outcome));
             };
@@ -223,8 +220,7 @@ impl<S: LockService> Client<S> {
             self.service.submit(lease_call(command.clone(), &**clock, began, since).0)
         };
         let reply = self.retry().until_answered(attempt).await?;
-        let gone = matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
-        if tries > 1 && gone {
+        if tries > 1 && reply.outcome.hold_is_gone() {
             return Ok(Released { index: reply.index, at: reply.stamp, left: 0 });
         }
         Released::from_reply(reply)

@@ -21,7 +21,7 @@ use crate::model::{
     Access, Alter, Alteration, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid, LockName, Mode,
     Outcome, Query, QueryResult, Reentry, Refusal, RenewalTarget, Reply,
 };
-use crate::service::{Freshness, LockService, RenewalCall, ServiceError};
+use crate::service::{Freshness, LockService, RenewalCall, only_reply};
 
 /// A request for one lock. By default it is exclusive and waits as long as the session lives.
 /// [`acquire`](Self::acquire) checks the values and sends it.
@@ -184,17 +184,13 @@ impl<S: LockService> Session<S> {
             let (proof, attempt) = (state.proof(), state.next_hold_attempt());
             let renewal = RenewalCall { target: target.clone(), proof, attempt };
             let (sent, answer) = (state.clock.now(), self.service.renew(vec![renewal]));
-            async move { Ok((sent, answer.await?)) }
+            async move { Ok((sent, answer.await.and_then(only_reply)?)) }
         };
-        let (sent, replies) = self.settings.retry().until_answered(attempt).await?;
-        let Some(Reply { index, stamp, outcome, .. }) = replies.into_iter().next() else {
-            return Err(ServiceError::Internal("a renewal without an answer".to_owned()).into());
-        };
+        let (sent, Reply { index, stamp, outcome, .. }) = self.settings.retry().until_answered(attempt).await?;
         if let Outcome::Renewed { deadline, .. } = outcome {
             return Ok(Some((lease_ms, Validity::new(Answer { sent, index, stamp, deadline }, None))));
         }
-        let without = matches!(outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }));
-        if without { Ok(None) } else { Err(ClientError::unexpected(outcome)) }
+        if outcome.hold_is_gone() { Ok(None) } else { Err(ClientError::unexpected(outcome)) }
     }
 
     /// Returns the mode of this session's hold under this token, and the milliseconds until the hold ends without a

@@ -52,7 +52,7 @@ impl HoldChange {
 impl SessionCommand {
     /// Waits for the right to change its hold.
     pub(crate) async fn turn(&self) -> Option<ChangeGuard> {
-        Some(Arc::clone(self.hold()?).change().await)
+        Some(self.hold()?.change().await)
     }
 
     fn hold(&self) -> Option<&Arc<Hold>> {

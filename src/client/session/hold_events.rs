@@ -61,7 +61,7 @@ pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, ho
         if checked.state == TokenState::Valid || session_has_ended(service, session, &mut retry).await {
             return;
         }
-        let _change = hold.clone().change().await;
+        let _change = hold.change().await;
         if hold.token() == token {
             return hold.lose(None);
         }

@@ -10,7 +10,7 @@ use crate::client::validity::Answer;
 use crate::client::wait::pause_until;
 use crate::faults::{self, Fault};
 use crate::model::{FencingToken, Outcome, Refusal, RenewalTarget, Reply};
-use crate::service::{LockService, RenewalCall, ServiceError};
+use crate::service::{LockService, RenewalCall, ServiceError, only_reply};
 
 /// Renews the lease of a hold as often as the session is renewed in a TTL, until the hold is released or has ended. The
 /// first renewal is due this interval after the deadline was set, which for the repeated answer to an old request is
@@ -37,14 +37,14 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
         let renewal = RenewalCall { target, proof: session.proof(), attempt };
         let answer = tokio::time::timeout(interval, service.renew(vec![renewal])).await;
         let answer = answer.unwrap_or_else(|_| Err(ServiceError::unknown("a renewal was not answered in time")));
-        match answer.map(|replies| replies.into_iter().next()) {
-            Ok(Some(Reply { index, stamp, outcome: Outcome::Renewed { deadline, .. }, .. })) => {
+        match answer.and_then(only_reply) {
+            Ok(Reply { index, stamp, outcome: Outcome::Renewed { deadline, .. }, .. }) => {
                 let answered = session.clock.now();
                 let sent = if faults::on(Fault::HoldFromArrival) { answered } else { now };
                 hold.renewed(Answer { sent, index, stamp, deadline }, answered);
                 (due, backoff) = (now.after(interval), Backoff::new());
             }
-            Ok(Some(Reply { outcome: Outcome::Refused(refusal), .. })) | Err(ServiceError::Refused(refusal)) => {
+            Ok(Reply { outcome: Outcome::Refused(refusal), .. }) | Err(ServiceError::Refused(refusal)) => {
                 if is_over(&hold, token, &refusal).await {
                     return;
                 }
@@ -57,8 +57,8 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
 
 /// Whether a refusal means the end of the hold, and not that the hold has a newer token now.
 async fn is_over(hold: &Arc<Hold>, token: FencingToken, refusal: &Refusal) -> bool {
-    if matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }) {
-        let _change = Arc::clone(hold).change().await;
+    if refusal.hold_is_gone() {
+        let _change = hold.change().await;
         if hold.token() != token {
             return false;
         }

@@ -21,7 +21,7 @@ use crate::limits::RENEWALS_IN_FLIGHT_MAX;
 use crate::model::{Attach, Attachment, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
 #[cfg(feature = "cli")]
 use crate::service::Call;
-use crate::service::{LockService, NotSent, RenewalCall, ServiceError};
+use crate::service::{LockService, NotSent, RenewalCall, ServiceError, only_reply};
 
 /// Keeps one session alive. It ends when the last reference to the session is dropped, when a caller closes the
 /// session, or when the session is lost. The close is retried until the session's own deadline at the latest, or for
@@ -227,10 +227,7 @@ impl<S: LockService> KeepAlive<S> {
         let renewal = RenewalCall { target, proof: self.session.proof(), attempt: self.attempt };
         let (attempt, service) = (self.attempt, self.service.clone());
         self.attempts.push(Box::pin(async move {
-            let answer = service.renew(vec![renewal]).await;
-            let answer = answer.and_then(|replies| {
-                replies.into_iter().next().ok_or_else(|| ServiceError::Internal("a renewal without an answer".into()))
-            });
+            let answer = service.renew(vec![renewal]).await.and_then(only_reply);
             Attempted { attempt, sent, answer }
         }));
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::acquire_body::{AcquireBody, Prepared};
-use super::call::{Answered, At, Call, decided, is_gone};
+use super::call::{Answered, At, Call, decided};
 use super::problem::Failed;
 use super::settle::{Settled, poll};
 use crate::limits;
@@ -198,7 +198,7 @@ impl<S: LockService> At<S> {
         let target = RenewalTarget::Lease { lock, handle, lease_ms };
         match self.renewed(RenewalCall { target, proof: Proof::Trusted, attempt: 0 }).await? {
             Reply { outcome: Outcome::Renewed { deadline, .. }, .. } => Ok(Some(deadline)),
-            reply if is_gone(&reply) => {
+            reply if reply.outcome.hold_is_gone() => {
                 Err(Failed::Lost { lock: take.lock.name.to_string(), reason: EndReason::Expired })
             }
             reply => Err(decided(reply).map_or_else(|failed| failed, Failed::unexpected)),

@@ -14,18 +14,18 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 use utoipa::ToSchema;
 
 use super::problem::{Failed, named};
-use crate::client::{Retry, repeated};
+use crate::client::{Retry, operated, repeated};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
 use crate::model::{
-    Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Query, QueryReply, Refusal, Reply, SessionId,
+    Command, Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Query, QueryReply, Reply, SessionId,
 };
 use crate::net::{ConnectionInfo, ConnectionsMax, Port, connections_max};
-use crate::rpc::Tasks;
 use crate::rpc::claims::DrawnNumbers;
+use crate::rpc::{Tasks, stopped};
 use crate::service::{
-    Call as Command, ErrorCode, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError,
-    Source, who_calls,
+    self, ErrorCode, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError, Source,
+    only_reply, who_calls,
 };
 
 /// A call: its fields are those of the request's body, or of the query for a `GET`. The comment on the type describes
@@ -194,20 +194,24 @@ impl<S: LockService> At<S> {
 
     /// Submits a command until it is answered. Also returns whether an earlier attempt may have been executed. A
     /// refusal is a reply.
-    pub(super) async fn repeated(&self, call: &Command) -> Result<(Reply, bool), Failed> {
+    pub(super) async fn repeated(&self, call: &service::Call) -> Result<(Reply, bool), Failed> {
         Ok(repeated(&self.service, call, &mut self.api.retry()).await?)
     }
 
+    /// Submits the command of an operator, until it is answered.
+    pub(super) async fn operated(&self, command: Command) -> Result<Reply, Failed> {
+        decided(operated(&self.service, command, &mut self.api.retry()).await?)
+    }
+
     /// Submits a command that may be repeated, until it is answered.
-    pub(super) async fn submit(&self, call: Command) -> Result<Reply, Failed> {
+    pub(super) async fn submit(&self, call: service::Call) -> Result<Reply, Failed> {
         decided(self.repeated(&call).await?.0)
     }
 
     /// Renews a session, a lease or a hold, until it is answered. A refusal is a reply.
     pub(super) async fn renewed(&self, renewal: RenewalCall) -> Result<Reply, Failed> {
         let attempt = || self.service.renew(vec![renewal.clone()]);
-        let reply = self.api.retry().until_answered(attempt).await?.pop();
-        Ok(reply.ok_or_else(|| ServiceError::Internal("a renewal was not answered".to_owned()))?)
+        Ok(self.api.retry().until_answered(attempt).await.and_then(only_reply)?)
     }
 
     /// Answers a query; with the state of this node if `stale`.
@@ -223,9 +227,7 @@ impl<S: LockService> At<S> {
 
     /// Waits until the node stops.
     pub(super) async fn stopped(&self) -> Failed {
-        let mut stop = self.api.stop.clone();
-        // If the sender is dropped, the port has ended, too.
-        drop(stop.wait_for(|stopped| *stopped).await);
+        stopped(self.api.stop.clone()).await;
         ServiceError::Stopping.into()
     }
 }
@@ -236,9 +238,4 @@ pub(super) fn decided(reply: Reply) -> Result<Reply, Failed> {
         return Err(Failed::refused(refusal, reply.stamp));
     }
     Ok(reply)
-}
-
-/// Whether a refusal says that the caller holds the lock no more.
-pub(super) fn is_gone(reply: &Reply) -> bool {
-    matches!(reply.outcome, Outcome::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. }))
 }

@@ -5,9 +5,9 @@ use utoipa::ToSchema;
 
 use super::call::At;
 use super::problem::Failed;
-use crate::limits;
 use crate::model::{
     Access, FencingToken, Handle, Instance, Invalid, LeaseRequestId, LogTime, Metadata, Mode, RequestId, SessionId,
+    parse_request_number, parse_uuid,
 };
 use crate::service::{LockService, Proof};
 
@@ -94,24 +94,14 @@ pub(super) fn absent<T>(form: &str, field: &str, value: Option<&T>) -> Result<()
     if value.is_none() { Ok(()) } else { Err(Invalid::new(field, format!("absent {form}"), "a value")) }
 }
 
-/// Reads 32 hexadecimal digits, which hyphens may divide as in a UUID.
-fn uuid(field: &str, text: &str) -> Result<u128, Invalid> {
-    let hyphens = text.match_indices('-').map(|(at, _)| at).collect::<Vec<_>>();
-    let digits = text.replace('-', "");
-    let well = [&[][..], &[8, 13, 18, 23]].contains(&&*hyphens) && digits.len() == 32;
-    let hex = well && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = hex.then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
-    number.ok_or_else(|| Invalid::new(field, "a UUID", format!("{text:?}")))
-}
-
 /// Reads the id of a lease's request.
 pub(super) fn lease_request(text: &str) -> Result<LeaseRequestId, Invalid> {
-    uuid("request", text).map(LeaseRequestId)
+    parse_uuid("request", text).map(LeaseRequestId)
 }
 
 /// Reads the run of a client.
 pub(super) fn instance(text: Option<&str>) -> Result<Instance, Invalid> {
-    text.map_or(Ok(Instance(0)), |text| uuid("instance", text).map(Instance))
+    text.map_or(Ok(Instance(0)), |text| parse_uuid("instance", text).map(Instance))
 }
 
 /// Makes a random UUID of version 4.
@@ -139,12 +129,7 @@ impl<S: LockService> At<S> {
             let number = self.api.drawn.next(&self.service, &*self.api.clock).await?;
             return Ok(RequestId { session, number });
         };
-        let number = number("request", text)?;
-        if number == 0 || limits::OWN_REQUESTS_MIN <= number {
-            let bound = format!("a number from 1 to {}, as a text", limits::OWN_REQUESTS_MIN - 1);
-            return Err(Invalid::new("request", bound, text).into());
-        }
-        Ok(RequestId { session, number })
+        Ok(RequestId { session, number: parse_request_number(text)? })
     }
 
     /// Draws a handle.

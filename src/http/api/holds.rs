@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::call::{Answered, At, Call, OF_HOLDS, decided, is_gone};
+use super::call::{Answered, At, Call, OF_HOLDS, decided};
 use super::fields::{Ends, absent, lease_request, needed, token};
 use super::problem::Failed;
 use crate::model::{Alter, Alteration, Command, Handle, Outcome, Release, RenewalTarget};
@@ -51,7 +51,7 @@ impl Call for ReleaseBody {
             let drop = Command::DropLease { lock, handle: Handle::parse(&self.handle)? };
             let (reply, in_doubt) = at.repeated(&service::Call::new(drop)).await?;
             // An earlier attempt of this call has released it.
-            let done = in_doubt && is_gone(&reply);
+            let done = in_doubt && reply.outcome.hold_is_gone();
             let reply = if done { reply } else { decided(reply)? };
             return Ok(Answered::by(&reply, Released { released: true, left: 0 }));
         };

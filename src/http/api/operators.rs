@@ -4,27 +4,19 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::body::present;
-use super::call::{Answered, At, Call, decided, is_gone};
+use super::call::{Answered, At, Call, decided};
 use super::fields::{session, token};
 use super::problem::{Failed, named};
 use crate::model::{BreakReport, Command, LockKey, Manage, Managing, Outcome, Query, QueryResult, Reason, Reply};
-use crate::service::{self, ErrorCode, LockService, ServiceError};
+use crate::service::{ErrorCode, LockService};
 use crate::shapes::{Asked, Broken, HandedOver, Semaphore};
 
 /// Codes of calls that name a grant by its token.
 const OF_GRANTS: &[ErrorCode] = &[ErrorCode::NotHeld, ErrorCode::HeldByOther];
 
 impl<S: LockService> At<S> {
-    /// Submits an operation. If it ends a hold and the hold is gone after an attempt without an answer, the result is
-    /// unknown: that attempt may have ended it, or another client.
     async fn managed(&self, lock: LockKey, what: Managing) -> Result<Reply, Failed> {
-        let ends = matches!(what, Managing::BreakHold { .. } | Managing::HandOver { .. });
-        let (reply, in_doubt) = self.repeated(&service::Call::new(Command::Manage(Manage { lock, what }))).await?;
-        if ends && in_doubt && is_gone(&reply) {
-            let why = "the hold is gone, by an attempt of this call or by another client";
-            return Err(ServiceError::unknown(why).into());
-        }
-        decided(reply)
+        self.operated(Command::Manage(Manage { lock, what })).await
     }
 }
 

@@ -10,10 +10,10 @@ use super::fields::{Ends, instance, metadata, needed, session};
 use super::problem::{Failed, named};
 use crate::client::default_ttl_ms;
 use crate::model::{
-    Command, EndSession, Handle, OpenSession, Outcome, Query, QueryResult, Reason, Refusal, RenewalTarget,
-    SessionClose, SessionId,
+    Command, EndSession, Handle, OpenSession, Outcome, Query, QueryResult, Reason, RenewalTarget, SessionClose,
+    SessionId,
 };
-use crate::service::{self, ErrorCode, LockService, RenewalCall, ServiceError};
+use crate::service::{self, ErrorCode, LockService, RenewalCall};
 use crate::shapes::{EndedSession, Session};
 
 /// Opens a session. It ends `ttl_ms` after its last renewal, and all its holds end with it. The same handle and
@@ -170,12 +170,7 @@ impl Call for EndBody {
     async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<EndedSession>, Failed> {
         let session = needed("in the path", "id", at.session)?;
         let end = EndSession { namespace: at.namespace.clone(), session, why: Reason::parse(&self.why)? };
-        let (reply, in_doubt) = at.repeated(&service::Call::new(Command::EndSession(end))).await?;
-        if in_doubt && matches!(reply.outcome, Outcome::Refused(Refusal::SessionEnded { .. })) {
-            let why = "the session has ended, by an attempt of this call or otherwise";
-            return Err(ServiceError::unknown(why).into());
-        }
-        let reply = decided(reply)?;
+        let reply = at.operated(Command::EndSession(end)).await?;
         let Outcome::Closed = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, EndedSession { session: session.to_string(), ended: true }))
     }

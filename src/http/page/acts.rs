@@ -14,13 +14,13 @@ use super::refused::Refused;
 use super::sign_ins::SignIn;
 use super::text::{Client, Link, shell, span};
 use super::visit::{Visit, sign_in_link};
-use crate::client::{Retry, repeated};
+use crate::client::{Retry, operated};
 use crate::limits;
 use crate::model::{
     BreakReport, Command, FencingToken, LockKey, LogTime, Manage, Managing, Outcome, Query, QueryResult, Reason,
     Refusal,
 };
-use crate::service::{Call, Freshness, LockService, REQUEST_WAIT, ServiceError};
+use crate::service::{Freshness, LockService, REQUEST_WAIT, ServiceError};
 
 #[derive(Template)]
 #[template(path = "act.html", config = "src/http/page/askama.toml")]
@@ -159,7 +159,7 @@ fn retry<S: LockService>(visit: &Visit<S>) -> Retry {
 
 /// The refusal of an act whose grant is gone, or that the caller may not do.
 fn gone(act: &Act, refusal: Refusal) -> Refused {
-    let is_gone = matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. });
+    let is_gone = refusal.hold_is_gone();
     let error = ServiceError::from(refusal);
     let link = Link::lock(&act.lock.namespace, &act.lock.name);
     if !is_gone {
@@ -219,14 +219,10 @@ async fn act<S: LockService>(
 async fn submit<S: LockService>(visit: &Visit<S>, act: &Act, why: Reason) -> Result<Option<Report>, Refused> {
     let token = act.token;
     let what = if act.breaks { Managing::BreakHold { token, why } } else { Managing::Ask { token, why } };
-    let call = Call::new(Command::Manage(Manage { lock: act.lock.clone(), what }));
+    let command = Command::Manage(Manage { lock: act.lock.clone(), what });
     let failed = |error| Refused::of_act(error).about(Link::lock(&act.lock.namespace, &act.lock.name));
-    let (reply, in_doubt) = repeated(&visit.service, &call, &mut retry(visit)).await.map_err(failed)?;
+    let reply = operated(&visit.service, command, &mut retry(visit)).await.map_err(failed)?;
     if let Outcome::Refused(refusal) = reply.outcome {
-        let is_gone = matches!(refusal, Refusal::NotHeld { .. } | Refusal::HeldByOther { .. });
-        if in_doubt && is_gone {
-            return Err(failed(ServiceError::unknown("the hold has ended, because of this act or of another client")));
-        }
         return Err(gone(act, refusal));
     }
     if reply.outcome == Outcome::Done {

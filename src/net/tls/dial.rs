@@ -19,6 +19,7 @@ use tonic::codegen::{Service, http::Uri};
 
 use super::files::{TlsError, TlsFiles, day, presented, provider};
 use crate::net::Connection;
+use crate::net::causes::causes;
 use crate::net::prefixed::Prefixed;
 
 /// Most bytes that are read to learn whether the other side accepted the handshake.
@@ -91,14 +92,7 @@ impl TlsRefusal {
     /// Finds the refusal among the causes of an error.
     #[must_use]
     pub fn of<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Self> {
-        let mut cause = Some(error);
-        while let Some(error) = cause {
-            if let Some(refusal) = error.downcast_ref() {
-                return Some(refusal);
-            }
-            cause = error.source();
-        }
-        None
+        causes(error).find_map(|cause| cause.downcast_ref())
     }
 
     fn new(address: &str, host: &str, files: &TlsFiles, error: &io::Error) -> Option<Self> {

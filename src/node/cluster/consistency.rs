@@ -36,12 +36,11 @@ pub(in crate::node) const DECIDE: &str =
 
 /// Compares the digests while this node leads, until it closes.
 pub(in crate::node) async fn compare(node: Node) {
-    let mut stop = node.core.stop.subscribe();
     let mut reported = None;
     loop {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(limits::DIGEST_MS)) => {}
-            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+            () = node.core.stopped() => return,
         }
         if !node.leads() {
             node.core.split.store(0, Ordering::Relaxed);
@@ -49,7 +48,7 @@ pub(in crate::node) async fn compare(node: Node) {
         }
         let verdict = tokio::select! {
             verdict = node.compare_voters() => verdict,
-            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+            () = node.core.stopped() => return,
         };
         match &verdict {
             Verdict::Unknown => {}

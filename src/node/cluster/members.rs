@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::config;
 use crate::limits;
-use crate::model::{Invalid, Refusal};
+use crate::model::{Invalid, Member, Refusal};
 use crate::node::Node;
 use crate::node::forward::Forward;
-use crate::raft::{Member, MembershipChange, MembershipError, ProposeError, View};
+use crate::raft::{MembershipChange, MembershipError, ProposeError, View};
 use crate::service::{MemberChange, NotSent, Operation, ServiceError};
 
 /// What the leader knows about a member and needs to decide about a change.
@@ -142,7 +141,7 @@ fn add(states: &MemberStates, node: u64, member: Member, used: bool) -> Result<P
     if node == 0 {
         return Err(Invalid::new("node", "1 or more", node).into());
     }
-    config::Member { client: member.client.clone(), peer: member.peer.clone() }.checked()?;
+    member.checked()?;
     if let Some(state) = states.get(&node) {
         if state.member == member {
             return Ok(Plan::Nothing);

@@ -108,7 +108,7 @@ impl Node {
     /// Returns the first candidate that answers and lacks at most this many entries.
     fn first_of(&self, view: &View, candidates: &[u64], lag: u64) -> Option<u64> {
         let contact_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
-        candidates.iter().copied().find(|node| view.can_take_over_after(lag, *node, contact_within))
+        candidates.iter().copied().find(|node| view.can_take_over(*node, lag, contact_within))
     }
 
     async fn transfer_to(&self, to: u64) -> Result<(), ServiceError> {

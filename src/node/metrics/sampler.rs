@@ -12,7 +12,6 @@ use crate::storage::DiskUse;
 /// Measures once a second until the node closes. What needs a search is measured every
 /// [`limits::METRICS_SEARCH_MS`].
 pub(in crate::node) async fn run(node: Node) {
-    let mut stop = node.core.stop.subscribe();
     let mut searched: Option<Instant> = None;
     loop {
         let now = node.core.clock.now();
@@ -24,7 +23,7 @@ pub(in crate::node) async fn run(node: Node) {
             node.core.measure_disk().await;
         }
         let pause = Duration::from_millis(limits::WATCH_MS);
-        if tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await.is_ok() {
+        if tokio::time::timeout(pause, node.core.stopped()).await.is_ok() {
             return;
         }
     }

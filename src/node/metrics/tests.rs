@@ -7,10 +7,10 @@ use crate::config::{LockClass, MetricsLabels};
 use crate::limits;
 use crate::machine::NamespaceSizes;
 use crate::model::{
-    Claim, EndReason, Event, EventKind, FencingToken, LeaseRequestId, LockKey, LockName, LogTime, Mode, Namespace,
-    Position, SessionId, Subject, WaitEndReason, WallTime,
+    Claim, EndReason, Event, EventKind, FencingToken, LeaseRequestId, LockKey, LockName, LogTime, Member, Mode,
+    Namespace, Position, SessionId, Subject, WaitEndReason, WallTime,
 };
-use crate::raft::{Member, MemberView, View};
+use crate::raft::{MemberView, View};
 use crate::telemetry::{CallKind, CallMetrics, CallNames};
 
 /// Runs a closure whose metrics are recorded, and returns them as text.

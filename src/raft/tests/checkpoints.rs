@@ -39,7 +39,7 @@ fn open(number: u64) -> Command {
 impl Cluster {
     async fn opens(&self, number: u64) {
         let leader = self.leader().await;
-        self.node(leader).propose(entry(number, [open(number)])).await.unwrap();
+        propose(self.node(leader), entry(number, [open(number)])).await.unwrap();
     }
 }
 

@@ -24,7 +24,7 @@ async fn three_nodes_elect_and_apply_in_order() {
         assert_eq!(cluster.node(node).machine(|machine| machine.now()), LogTime(20));
     }
     let follower = (1..=3).find(|node| *node != leader).unwrap();
-    let refused = cluster.node(follower).propose(tick(99)).await;
+    let refused = propose(cluster.node(follower), tick(99)).await;
     assert_eq!(refused.unwrap_err(), ProposeError::NotSent { leader: Some(leader) });
 }
 
@@ -78,7 +78,7 @@ async fn leadership_is_transferred() {
     let leader = cluster.leader().await;
     let to = (1..=3).find(|node| *node != leader).unwrap();
     let mut views = cluster.node(leader).watch();
-    soon(views.wait_for(|view| view.can_take_over(to, Duration::from_millis(100)))).await.unwrap();
+    soon(views.wait_for(|view| view.can_take_over(to, 0, Duration::from_millis(100)))).await.unwrap();
     cluster.node(leader).transfer(to).await.unwrap();
     soon(cluster.node(to).watch().wait_for(|view| view.own_term_applied)).await.unwrap();
     cluster.propose(2).await;
@@ -98,7 +98,7 @@ async fn a_new_leader_sends_few_guesses() {
     };
     let before = cluster.lossy.bytes();
     for stamp in 1..=1_000 {
-        cluster.node(leader).propose(large(stamp)).await.unwrap();
+        propose(cluster.node(leader), large(stamp)).await.unwrap();
     }
     for node in 1..=3 {
         cluster.caught_up(node).await;
@@ -106,7 +106,7 @@ async fn a_new_leader_sends_few_guesses() {
     let an_entry = (cluster.lossy.bytes() - before) / 2_000;
     let to = leader % 3 + 1;
     let mut views = cluster.node(leader).watch();
-    soon(views.wait_for(|view| view.can_take_over(to, Duration::from_millis(100)))).await.unwrap();
+    soon(views.wait_for(|view| view.can_take_over(to, 0, Duration::from_millis(100)))).await.unwrap();
     let before = cluster.lossy.bytes();
     cluster.node(leader).transfer(to).await.unwrap();
     cluster.propose(1_001).await;
@@ -135,7 +135,7 @@ async fn a_failed_transfer_ends_with_an_election() {
         let mut views = old.watch();
         async move {
             let fresh = Duration::from_millis(100);
-            soon(views.wait_for(|view| view.can_take_over(to, fresh) && view.members[&other].matched == view.last))
+            soon(views.wait_for(|view| view.can_take_over(to, 0, fresh) && view.members[&other].matched == view.last))
                 .await
                 .unwrap();
             old
@@ -157,7 +157,7 @@ async fn a_failed_transfer_ends_with_an_election() {
     cluster.lossy.cut(None);
     cluster.caught_up(to).await;
     let mut views = cluster.node(other).watch();
-    soon(views.wait_for(|view| view.can_take_over(leader, Duration::from_millis(100)))).await.unwrap();
+    soon(views.wait_for(|view| view.can_take_over(leader, 0, Duration::from_millis(100)))).await.unwrap();
     cluster.node(other).transfer(leader).await.unwrap();
     soon(cluster.node(leader).watch().wait_for(|view| view.own_term_applied)).await.unwrap();
     cluster.propose(3).await;

@@ -10,11 +10,12 @@ use super::super::disk_ids::DiskIds;
 use super::super::messages::{self, SelfIdentity};
 use super::super::payload::{Origin, encode, encode_head_meta};
 use super::super::state_machine::meta_of;
-use super::super::types::{Member, Proposal, RaftMembership, RaftPayload, StoredMembership};
+use super::super::types::{Proposal, RaftMembership, RaftPayload, StoredMembership};
 use super::tick;
 use crate::codec::tests::hostile::{Sample, attack, held, kept, within_memory_bound};
 use crate::codec::{decode_entry, encode_entry};
 use crate::limits::{PEER_MESSAGE_BYTES_MAX, REPLICATION_ENTRIES_MAX};
+use crate::model::Member;
 use crate::protobuf;
 
 const SENDER: SelfIdentity = SelfIdentity { peers_id: 7, node: 2, disk: 22, process: 0 };

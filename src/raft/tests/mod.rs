@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::machine::Applied;
-use crate::model::{Command, Entry, LogTime, Position, Principal, Submission, WallTime};
+use crate::model::{Command, Entry, LogTime, Member, Position, Principal, Submission, WallTime};
 use crate::net::{Connection, Connector, PeerTls, Target, accepted};
 use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
 
@@ -208,7 +208,7 @@ impl Cluster {
     async fn propose(&self, stamp: u64) {
         loop {
             let leader = self.leader().await;
-            match self.node(leader).propose(tick(stamp)).await {
+            match propose(self.node(leader), tick(stamp)).await {
                 Ok(_) => return,
                 Err(ProposeError::NotSent { .. } | ProposeError::Unknown(_)) => tokio::task::yield_now().await,
                 Err(ProposeError::Stopped) => panic!("raft has stopped"),
@@ -223,6 +223,12 @@ impl Cluster {
         let mut views = self.node(node).watch();
         soon(views.wait_for(|view| view.applied >= Some(goal))).await.unwrap();
     }
+}
+
+/// Submits an entry in the current term and waits until it is applied.
+async fn propose(node: &Consensus, entry: Entry) -> Result<Arc<Applied>, ProposeError> {
+    let term = node.watch().borrow().term;
+    node.submit(term, entry, None).await?.applied().await
 }
 
 /// Waits for at most 20 s, so that a test that hangs fails.

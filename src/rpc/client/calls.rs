@@ -7,7 +7,7 @@ use super::endpoints::{At, Effect, locks};
 use crate::model::{Query, QueryReply, Reply};
 use crate::rpc::convert::{Question, Wire, command, error_from_status, not_understood};
 use crate::rpc::pb;
-use crate::service::{Call, ClaimRef, Freshness, RenewalCall, ServiceError};
+use crate::service::{Call, ClaimRef, Freshness, RenewalCall, ServiceError, only_reply};
 
 impl RemoteService {
     /// Sends a command as a unary call, with its proof.
@@ -21,8 +21,7 @@ impl RemoteService {
         let call = |asked, at| async move {
             let answered = locks(at).renew(asked).await;
             let replies = answered.map_err(|status| error_from_status(&status))?.into_inner().replies;
-            let missing = || ServiceError::Internal("a renewal was not answered".to_owned());
-            Reply::from_wire("reply", replies.into_iter().next().ok_or_else(missing)?).map_err(not_understood)
+            Reply::from_wire("reply", only_reply(replies)?).map_err(not_understood)
         };
         self.shared.endpoints.ask(Effect::Repeats, asked, call).await
     }

@@ -18,7 +18,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::model::Invalid;
-use crate::net::TlsRefusal;
+use crate::net::{TlsRefusal, causes};
 use crate::rpc::convert::error_to_status;
 use crate::rpc::naming::{CLUSTER, header_of, is_unfounded, named};
 use crate::service::{NotSent, ServiceError};
@@ -212,12 +212,8 @@ pub(super) async fn cluster_of(channel: Channel) -> Result<Option<u128>, String>
 }
 
 /// Returns the innermost cause of an error: "connection refused" instead of "transport error".
-pub(super) fn cause(error: &dyn Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
+pub(super) fn cause(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().unwrap_or(error).to_string()
 }
 
 /// A new connection, and the header that proves the client on it.

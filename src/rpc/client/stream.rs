@@ -74,12 +74,13 @@ impl StreamHandle {
         let address = at.address.clone();
         let opened_at = address.clone();
         let unreachable = |why: String| ServiceError::not_sent(NotSent::Unreachable(why));
+        // No command is sent before the hellos, so a lost answer leaves nothing in doubt.
         let greeted = async {
             let frame = pb::ClientFrame { number: 0, body: Some(Body::Hello(hello)) };
             outgoing.send(frame).await.map_err(|_| unreachable("the stream closed".to_owned()))?;
             let opened = locks(at).session(ReceiverStream::new(frames)).await;
-            let mut incoming = opened.map_err(|status| never_sent(error_from_status(&status)))?.into_inner();
-            match incoming.message().await.map_err(|status| never_sent(error_from_status(&status)))? {
+            let mut incoming = opened.map_err(|status| error_from_status(&status).of_read())?.into_inner();
+            match incoming.message().await.map_err(|status| error_from_status(&status).of_read())? {
                 Some(pb::ServerFrame { body: Some(ServerBody::Hello(hello)), .. }) => Ok((incoming, hello)),
                 Some(_) => Err(ServiceError::Internal(format!("{address} did not begin with a hello"))),
                 None => Err(unreachable("the stream ended before the hello".to_owned())),
@@ -165,12 +166,6 @@ impl StreamHandle {
         locked(&self.results).finished.retain(|(number, _)| *number != request);
         reply
     }
-}
-
-/// Converts an error that occurred before the first command: nothing was sent.
-fn never_sent(error: ServiceError) -> ServiceError {
-    let ServiceError::Unknown { why, leader } = error else { return error };
-    ServiceError::NotSent { why: NotSent::Unreachable(why), leader }
 }
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,8 +3,6 @@
 //! Clients of every language can read the details: a `google.rpc.Status` with a `google.rpc.ErrorInfo`, a
 //! `google.rpc.RetryInfo` and this crate's own `Error`.
 
-use std::error::Error;
-use std::iter::successors;
 use std::time::Duration;
 
 use prost::{Message, Name};
@@ -16,6 +14,7 @@ use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 use super::table::Wire;
 use crate::limits;
 use crate::model::{EndReason, Invalid, LockKey, Outcome, Reply};
+use crate::net::causes;
 use crate::protobuf::{Refuse, TooMany};
 use crate::rpc::pb;
 use crate::service::{Advice, ErrorCode, LeaderHint, NotSent, ServiceError};
@@ -167,7 +166,7 @@ pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
     if let Some(wire) = wire(status) {
         return error_from_wire(&wire);
     }
-    let why = match causes(status).last() {
+    let why = match causes(status).skip(1).last() {
         Some(cause) if cause.to_string() != status.message() => format!("{}: {cause}", status.message()),
         Some(_) | None => status.message().to_owned(),
     };
@@ -184,11 +183,6 @@ pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
         return ServiceError::Internal(format!("the node refused the call: {why}"));
     }
     ServiceError::unknown(why)
-}
-
-/// Returns the sources of a status, the innermost one last: it is the most useful.
-fn causes(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    successors(status.source(), |&cause| cause.source())
 }
 
 /// Returns the error for an answer that this version cannot decode.

@@ -9,7 +9,7 @@ use crate::model::{
     Attachment, BoundAdvice, ChainHash, DocumentId, DocumentState, DurationField, EndReason, Fairness, FencingToken,
     Handle, Health, Instance, Invalid, Kind, LeaseRequestId, ListShow, LockName, LockValue, LogTime, Namespace,
     OnDeadlock, Owner, Principal, ProcessId, QuotaKind, Reason, Reentry, SessionClose, SessionId, TokenState,
-    WaitEndReason, WaitReason, WallTime, parse_cluster_id,
+    WaitEndReason, WaitReason, WallTime, parse_hex, parse_uuid,
 };
 use crate::rpc::pb;
 use crate::service::{Freshness, Role};
@@ -54,12 +54,12 @@ wire_leaves! {
     // An empty text means none.
     Option<Arc<str>>: String, text => text.as_deref().unwrap_or_default().to_owned(),
         (_, text) => Ok((!text.is_empty()).then(|| text.into()));
-    u128: String, number => format!("{number:032x}"), (field, text) => hex(field, &text);
+    u128: String, number => format!("{number:032x}"), (field, text) => parse_hex(field, &text);
     // An empty text means none.
     Option<u128>: String, number => number.as_ref().map(u128::to_wire).unwrap_or_default(),
-        (field, text) => (!text.is_empty()).then(|| hex(field, &text)).transpose();
-    Instance: String, instance => instance.0.to_wire(), (field, text) => hex(field, &text).map(Self);
-    LeaseRequestId: String, take => take.0.to_wire(), (field, text) => uuid(field, &text).map(Self);
+        (field, text) => (!text.is_empty()).then(|| parse_hex(field, &text)).transpose();
+    Instance: String, instance => instance.0.to_wire(), (field, text) => parse_hex(field, &text).map(Self);
+    LeaseRequestId: String, take => take.0.to_wire(), (field, text) => parse_uuid(field, &text).map(Self);
     DocumentId: String, ts => ts.to_string(), (field, text) => named(field, text.parse());
     ChainHash: String, hash => hash.to_string(), (field, text) => named(field, text.parse());
     BTreeSet<FencingToken>: Vec<u64>, tokens => tokens.iter().map(|token| token.as_u64()).collect(),
@@ -74,17 +74,6 @@ must_be_set!(FencingToken: u64, u64: u64, u32: u32, Principal: String, Reason: S
 /// Converts a text with one allocation, or none if it is empty.
 fn shared(text: String) -> Arc<str> {
     if text.is_empty() { Arc::default() } else { text.into() }
-}
-
-/// Parses a 128-bit number of 32 hexadecimal digits.
-fn hex(field: &str, text: &str) -> Result<u128, Invalid> {
-    named(field, parse_cluster_id(text))
-}
-
-/// Parses a 128-bit number as a UUID with or without hyphens.
-fn uuid(field: &str, text: &str) -> Result<u128, Invalid> {
-    let hyphens: Vec<_> = text.match_indices('-').map(|(at, _)| at).collect();
-    if text.len() == 36 && hyphens == [8, 13, 18, 23] { hex(field, &text.replace('-', "")) } else { hex(field, text) }
 }
 
 /// Sets the field of the message in a refusal.

@@ -11,7 +11,7 @@ use super::claim::{granted, status, unexpected};
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
-use crate::model::{Handle, Invalid, LeaseRequestId, LogTime, Outcome, Place, Reply};
+use crate::model::{Handle, Invalid, LeaseRequestId, LogTime, Outcome, Place, Reply, parse_request_number};
 use crate::rpc::background::Tasks;
 use crate::rpc::claims::{Attempts, CancelOnDrop, DrawnNumbers, claimed};
 use crate::rpc::convert::{Wire, call, namespace, proven, reply_to_answer, required};
@@ -20,7 +20,7 @@ use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
-use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError};
+use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError, only_reply};
 
 /// State that all unary calls of one node share.
 #[derive(Clone)]
@@ -128,9 +128,7 @@ impl<S: LockService> Calls<S> {
     async fn renewed(&self, target: Target, attempt: u64, held: Option<u64>) -> Result<pb::KeepAliveReply, Status> {
         let asked = pb::Renewal { target: Some(target), attempt };
         let renewal = RenewalCall::from_wire("renewal", asked).map_err(refused)?;
-        let mut replies = self.service.renew(vec![renewal]).await.map_err(status)?;
-        let unanswered = || status(ServiceError::Internal("a renewal was not answered".to_owned()));
-        let reply = replies.pop().ok_or_else(unanswered)?;
+        let reply = self.service.renew(vec![renewal]).await.and_then(only_reply).map_err(status)?;
         reply_to_answer(&reply)?;
         let Outcome::Renewed { deadline, token, .. } = reply.outcome else { return Err(unexpected(&reply)) };
         Ok(pb::KeepAliveReply {
@@ -190,11 +188,7 @@ impl<S: LockService> Calls<S> {
         if request.is_empty() {
             return self.drawn.next(&self.service, &*self.clock).await.map_err(status);
         }
-        let number = request.parse().ok().filter(|number| (1..limits::OWN_REQUESTS_MIN).contains(number));
-        number.ok_or_else(|| {
-            let bound = format!("a decimal number from 1 to {}", limits::OWN_REQUESTS_MIN - 1);
-            refused(Invalid::new("request", bound, request))
-        })
+        parse_request_number(request).map_err(refused)
     }
 
     /// Acquires a lock, in a session or as a lease, and waits for it.

@@ -15,7 +15,7 @@ use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::Invalid;
-use crate::rpc::background::Tasks;
+use crate::rpc::background::{Tasks, stopped};
 use crate::rpc::claims::free;
 use crate::rpc::convert::{Question, Wire, error_to_status, required};
 use crate::rpc::pb;
@@ -46,10 +46,9 @@ impl<S: LockService> Locks<S> {
 
     /// Runs a call without a deadline until the node stops.
     async fn until_stopped<T>(&self, work: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Status> {
-        let mut stop = self.stop.clone();
         let answered = tokio::select! {
             answered = work => answered,
-            _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
+            () = stopped(self.stop.clone()) => Err(ServiceError::Stopping),
         };
         answered.map_err(|error| error_to_status(&error))
     }
@@ -67,11 +66,6 @@ async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Ans
     let Question { query, freshness } = question.map_err(refused)?;
     let answered = service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
     Ok(Response::new(answered.to_wire()))
-}
-
-/// Waits until the node stops.
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stopped| *stopped).await;
 }
 
 fn refused(invalid: Invalid) -> Status {

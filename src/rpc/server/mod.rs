@@ -26,13 +26,13 @@ use self::admin::Admin;
 use self::caller::OfCallers;
 use self::locks::Locks;
 use self::measured::Measured;
-use super::background::Tasks;
+use super::background::{Tasks, stopped};
 use super::naming::Named;
 use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::locks_server::LocksServer;
 use crate::limits;
-use crate::net::{CoalescedWrites, ConnectionsMax, Port, PortTls, arrivals, secured};
+use crate::net::{CoalescedWrites, ConnectionsMax, Port, PortTls, arrivals, secured, with_causes};
 use crate::protobuf::HalfMessages;
 use crate::service::{LockService, ServerInfo};
 use crate::telemetry::CallMetrics;
@@ -41,21 +41,11 @@ use crate::telemetry::CallMetrics;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The transport failed.
-    #[error("the client port cannot be served: {}", chain(.0))]
+    #[error("the client port cannot be served: {}", with_causes(.0))]
     Transport(#[from] tonic::transport::Error),
     /// The reflection service refused the protobuf descriptors.
     #[error("the reflection service cannot be built: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// The services of one node, ready to serve, and the tasks of their streams.
@@ -180,11 +170,6 @@ where
     // not answer.
     let _ = timeout(Duration::from_millis(limits::DRAIN_MS_MAX), streams.ended()).await;
     served
-}
-
-/// Waits for the stop signal, or until its sender is dropped.
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stopped| *stopped).await;
 }
 
 #[cfg(test)]

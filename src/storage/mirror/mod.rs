@@ -30,9 +30,6 @@ pub struct Checkpoint {
     pub head: Head,
 }
 
-/// A completion callback, called once when an export or an install ends.
-pub type ExportDone = Box<dyn FnOnce(io::Result<SnapshotFile>) + Send>;
-
 /// A step after which a test can inject a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -61,10 +58,10 @@ pub enum Job {
     /// Writes a snapshot file of the mirror at its newest checkpoint, and verifies the records against the head.
     /// `InvalidData` means that the mirror had wrong records and was quarantined; send all records with
     /// [`Job::Rebuild`].
-    Export(ExportDone),
+    Export(Done<SnapshotFile>),
     /// Makes a received snapshot the newest one, and calls `done` when that is durable. The mirror is then rebuilt from
     /// it, before the next job.
-    Install(ReceivedSnapshot, ExportDone),
+    Install(ReceivedSnapshot, Done<SnapshotFile>),
     /// Replaces the whole mirror with these records.
     Rebuild(Vec<(Bytes, Bytes)>, Head, Done),
     /// Ends the writer after all queued jobs. Later jobs fail.

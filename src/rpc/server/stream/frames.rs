@@ -5,13 +5,13 @@ use prost::Message;
 use super::{Bound, Done, SessionStream, StreamEnd};
 use crate::limits;
 use crate::model::{
-    Claim, Command, EventKind, Invalid, LockKey, LockName, RenewalTarget, Reply, RequestId, SessionId, Subject,
+    Claim, Command, EventKind, Invalid, LockKey, LockName, RenewalTarget, RequestId, SessionId, Subject,
 };
 use crate::rpc::convert::{call, required};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{
-    Call, ClaimRef, Events, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription,
+    Call, ClaimRef, Events, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription, only_reply,
 };
 
 impl<S: LockService> SessionStream<S> {
@@ -119,7 +119,7 @@ impl<S: LockService> SessionStream<S> {
     fn start_renewal(&mut self, number: u64, renewal: RenewalCall) {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {
-            let result = service.renew(vec![renewal]).await.and_then(only_one);
+            let result = service.renew(vec![renewal]).await.and_then(only_reply);
             Done::Replied { number, claim: None, result }
         }));
     }
@@ -188,8 +188,4 @@ impl<S: LockService> SessionStream<S> {
 /// Returns what the end of a session's events means for its stream.
 fn over(error: ServiceError) -> Done {
     if matches!(error, ServiceError::Unauthenticated { .. }) { Done::Denied(error) } else { Done::EventsOver }
-}
-
-fn only_one(replies: Vec<Reply>) -> Result<Reply, ServiceError> {
-    replies.into_iter().next().ok_or_else(|| ServiceError::Internal("a renewal was not answered".to_owned()))
 }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 
 use crate::limits;
+use crate::rpc::background::stopped;
 use crate::service::{LeaderHint, ServerInfo};
 
 /// Detects when this node should send a stream to another node.
@@ -40,9 +41,9 @@ impl Redirect {
         let mut turn: Option<Pin<Box<Sleep>>> = None;
         loop {
             tokio::select! {
-                () = stopped(&mut self.stop) => return self.other_leader(),
+                () = stopped(self.stop.clone()) => return self.other_leader(),
                 changed = self.leaders.changed() => if changed.is_err() {
-                    stopped(&mut self.stop).await;
+                    stopped(self.stop.clone()).await;
                     return self.other_leader();
                 },
                 Some(()) = OptionFuture::from(turn.as_mut()) => return self.other_leader(),
@@ -63,9 +64,4 @@ impl Redirect {
     fn other_leader(&self) -> Option<LeaderHint> {
         self.leaders.borrow().clone().filter(|leader| leader.node != self.node)
     }
-}
-
-/// Waits for the stop signal, or until its sender is dropped.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stopped| *stopped).await;
 }
