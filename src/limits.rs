@@ -262,7 +262,7 @@ pub const RENEWALS_A_TTL: u64 = 3;
 pub const RENEWAL_BEATS: u32 = 32;
 /// Numbers that one client of a session has for its renewals, as a power of two, before the next client takes the
 /// session over: a renewal each 5 ms of a day.
-pub const ATTEMPTS_A_TURN_BITS: u32 = 24;
+pub const ATTEMPTS_A_TENURE_BITS: u32 = 24;
 /// Unanswered renewals of one session. Late replies to them still count.
 pub const RENEWALS_IN_FLIGHT_MAX: usize = 8;
 /// Most retries of a lease refresh that another caller's refresh overtook.

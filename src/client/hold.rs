@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 
 use super::error::ClientError;
-use super::validity::{Answer, Validity};
+use super::validity::{RenewalAnswer, Validity};
 use super::wait::FirstEnd;
 use crate::clock::{Clock, Instant};
 use crate::limits::RENEWALS_A_TTL;
@@ -191,7 +191,7 @@ impl Hold {
     }
 
     /// Extends the lease after an answered renewal.
-    pub(crate) fn renewed(&self, answer: Answer, now: Instant) {
+    pub(crate) fn renewed(&self, answer: RenewalAnswer, now: Instant) {
         if let Some(mut lease) = self.lease() {
             lease.validity.answered(answer, now);
         }

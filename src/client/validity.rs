@@ -9,7 +9,7 @@ use crate::model::LogTime;
 
 /// An answered attempt: it was sent at `sent`, applied by an entry stamped `stamp`, and set the end to `deadline`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct RenewalAnswer {
     /// When *this* attempt was sent. The entry that answered it cannot be older.
     pub(crate) sent: Instant,
     /// Log index of that entry, which orders entries with the same stamp.
@@ -50,7 +50,7 @@ const MARGIN_LEFT_PERMILLE: i128 = 1_000 - DRIFT_MARGIN_PERMILLE as i128;
 impl Validity {
     /// Creates the validity after the first answer. With a `grace`, the validity also ends that duration after the
     /// newest answered attempt was sent.
-    pub(crate) fn new(first: Answer, grace: Option<Duration>) -> Self {
+    pub(crate) fn new(first: RenewalAnswer, grace: Option<Duration>) -> Self {
         Self {
             relation: relation(&first),
             newest: (first.stamp, first.index),
@@ -69,7 +69,7 @@ impl Validity {
     }
 
     /// Applies another answer. Answers may arrive in any order; one that arrives after the end changes nothing.
-    pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
+    pub(crate) fn answered(&mut self, answer: RenewalAnswer, now: Instant) {
         if self.is_passed(now) {
             return;
         }
@@ -135,7 +135,7 @@ impl Validity {
     }
 }
 
-fn relation(answer: &Answer) -> i128 {
+fn relation(answer: &RenewalAnswer) -> i128 {
     i128::from(answer.sent.as_nanos()) * 1_000 - i128::from(answer.stamp.0) * NANOS_A_MS * MARGIN_LEFT_PERMILLE
 }
 
@@ -152,8 +152,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn answer(sent: Instant, stamp: u64, deadline: u64) -> Answer {
-        Answer { sent, index: stamp, stamp: LogTime(stamp), deadline: LogTime(deadline) }
+    fn answer(sent: Instant, stamp: u64, deadline: u64) -> RenewalAnswer {
+        RenewalAnswer { sent, index: stamp, stamp: LogTime(stamp), deadline: LogTime(deadline) }
     }
 
     /// An answer is valid for E − L from the sending of the attempt, minus one per cent, and not a nanosecond longer.
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn the_log_index_orders_entries_with_the_same_stamp() {
         let start = ManualClock::new(1).now();
-        let at = |index, deadline| Answer { index, ..answer(start, 1_000, deadline) };
+        let at = |index, deadline| RenewalAnswer { index, ..answer(start, 1_000, deadline) };
         let mut validity = Validity::new(at(5, 2_000), None);
         validity.answered(at(6, 9_000), start);
         assert_eq!(validity.deadline(), LogTime(9_000));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use super::draft::{Draft, DraftMember};
-use super::place::At;
+use super::place::Placed;
 use super::{Config, ConfigError, Listen, Member, Profile, Timing};
 use crate::limits;
 use crate::model::{Invalid, Namespace, parse_cluster_id};
@@ -52,7 +52,7 @@ pub(super) fn founders(draft: &Draft) -> Checked<(String, BTreeMap<u64, Member>)
     Ok((cluster(draft)?, members(draft)?))
 }
 
-fn required<T>(file: &str, key: &str, example: &str, value: Option<At<T>>) -> Checked<At<T>> {
+fn required<T>(file: &str, key: &str, example: &str, value: Option<Placed<T>>) -> Checked<Placed<T>> {
     value.ok_or_else(|| ConfigError::new(file, format!("{key} is missing"), format!("add a line such as {example}")))
 }
 
@@ -87,7 +87,7 @@ fn log_level(draft: &Draft) -> Checked<String> {
 }
 
 fn http_hosts(draft: &Draft) -> Checked<Vec<String>> {
-    let host = |at: &At<String>| {
+    let host = |at: &Placed<String>| {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if !at.value.is_empty() && at.value.bytes().all(legal) {
             return Ok(at.value.clone());
@@ -138,7 +138,7 @@ fn members(draft: &Draft) -> Checked<BTreeMap<u64, Member>> {
     Ok(members)
 }
 
-fn host_and_port(address: &At<String>) -> Checked<(String, u16)> {
+fn host_and_port(address: &Placed<String>) -> Checked<(String, u16)> {
     let split = address.value.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
     match split {
         Some((host, port)) if !host.is_empty() && port > 0 && !host.contains("://") => {
@@ -177,7 +177,7 @@ fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
 
 /// The address to listen on: the written one, if the members can reach this node there, or else the address of the
 /// member.
-fn listener(draft: &Draft, key: &str, written: Option<&At<String>>, member: &str) -> Checked<SocketAddr> {
+fn listener(draft: &Draft, key: &str, written: Option<&Placed<String>>, member: &str) -> Checked<SocketAddr> {
     let Some(at) = written else {
         return member.parse().map_err(|_| {
             let problem = format!("listen.{key} is missing, and the member's address {member} is a name");
@@ -185,7 +185,7 @@ fn listener(draft: &Draft, key: &str, written: Option<&At<String>>, member: &str
         });
     };
     let address = socket(at)?;
-    let (host, port) = host_and_port(&At { value: member.to_owned(), place: at.place.clone() })?;
+    let (host, port) = host_and_port(&Placed { value: member.to_owned(), place: at.place.clone() })?;
     let other_host = host.parse::<IpAddr>().is_ok_and(|ip| ip != address.ip() && !address.ip().is_unspecified());
     if other_host || port != address.port() {
         let problem = format!("listen.{key} is {address}, but the members reach this node at {member}");
@@ -198,7 +198,7 @@ fn listener(draft: &Draft, key: &str, written: Option<&At<String>>, member: &str
     Ok(address)
 }
 
-fn socket(at: &At<String>) -> Checked<SocketAddr> {
+fn socket(at: &Placed<String>) -> Checked<SocketAddr> {
     let refused = |fix: &str| ConfigError::new(&at.place, format!("{:?} is not IP:PORT", at.value), fix);
     let address: SocketAddr =
         at.value.parse().map_err(|_| refused("a listener needs an address, such as 0.0.0.0:7600"))?;
@@ -234,7 +234,7 @@ fn timing(draft: &Draft) -> Checked<Timing> {
         .map_err(|problem| ConfigError::new(&heartbeat.place, problem, "use a profile, or times in that order"))
 }
 
-fn milliseconds(at: &At<String>) -> Checked<u64> {
+fn milliseconds(at: &Placed<String>) -> Checked<u64> {
     let duration = humantime::parse_duration(&at.value).map_err(|error| {
         let fix = match at.value.trim().parse::<u64>() {
             Ok(number) => format!("did you mean \"{number}ms\"?"),

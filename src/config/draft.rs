@@ -9,42 +9,42 @@ use super::ConfigError;
 use super::draft_tls::{DraftTls, FileTls};
 use super::limits::{DraftLimits, FileLimits};
 use super::metrics::{DraftMetrics, FileMetrics};
-use super::place::{At, Source, line_of};
+use super::place::{Placed, Source, line_of};
 use crate::model::parse_cluster_id;
 
 /// The settings as written, before they are checked.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) file: String,
-    pub(super) cluster: Option<At<String>>,
-    pub(super) peers_id: Option<At<String>>,
-    pub(super) node: Option<At<u64>>,
-    pub(super) data: Option<At<String>>,
-    pub(super) listen_client: Option<At<String>>,
-    pub(super) listen_peer: Option<At<String>>,
-    pub(super) listen_http: Option<At<String>>,
-    pub(super) members: Vec<At<DraftMember>>,
-    pub(super) profile: Option<At<String>>,
-    pub(super) heartbeat: Option<At<String>>,
-    pub(super) election_min: Option<At<String>>,
-    pub(super) election_max: Option<At<String>>,
-    pub(super) log_level: Option<At<String>>,
-    pub(super) rate: Option<At<u64>>,
+    pub(super) cluster: Option<Placed<String>>,
+    pub(super) peers_id: Option<Placed<String>>,
+    pub(super) node: Option<Placed<u64>>,
+    pub(super) data: Option<Placed<String>>,
+    pub(super) listen_client: Option<Placed<String>>,
+    pub(super) listen_peer: Option<Placed<String>>,
+    pub(super) listen_http: Option<Placed<String>>,
+    pub(super) members: Vec<Placed<DraftMember>>,
+    pub(super) profile: Option<Placed<String>>,
+    pub(super) heartbeat: Option<Placed<String>>,
+    pub(super) election_min: Option<Placed<String>>,
+    pub(super) election_max: Option<Placed<String>>,
+    pub(super) log_level: Option<Placed<String>>,
+    pub(super) rate: Option<Placed<u64>>,
     /// Quotas by the name of the namespace.
-    pub(super) rates: Vec<(String, At<u64>)>,
+    pub(super) rates: Vec<(String, Placed<u64>)>,
     pub(super) limits: DraftLimits,
     pub(super) metrics: DraftMetrics,
     pub(super) tls: DraftTls,
-    pub(super) http_hosts: Vec<At<String>>,
-    pub(super) auth: Option<At<String>>,
-    pub(super) audit: Option<At<String>>,
+    pub(super) http_hosts: Vec<Placed<String>>,
+    pub(super) auth: Option<Placed<String>>,
+    pub(super) audit: Option<Placed<String>>,
 }
 
 #[derive(Debug)]
 pub(super) struct DraftMember {
-    pub(super) id: At<u64>,
-    pub(super) client: At<String>,
-    pub(super) peer: At<String>,
+    pub(super) id: Placed<u64>,
+    pub(super) client: Placed<String>,
+    pub(super) peer: Placed<String>,
 }
 
 #[derive(Deserialize)]
@@ -216,7 +216,7 @@ impl Draft {
                 continue;
             }
             if SCALARS.contains(&key.as_str()) {
-                self.set(&key, At { value, place: format!("environment variable {name}") })?;
+                self.set(&key, Placed { value, place: format!("environment variable {name}") })?;
             } else if key.contains('.') {
                 let known =
                     SCALARS.map(|key| format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"))).join(", ");
@@ -231,13 +231,13 @@ impl Draft {
         Ok(())
     }
 
-    fn set(&mut self, key: &str, at: At<String>) -> Result<(), ConfigError> {
+    fn set(&mut self, key: &str, at: Placed<String>) -> Result<(), ConfigError> {
         if let Some(slot) = self.number(key) {
             let refused = |_| {
                 let problem = format!("{key} is not a whole number: {:?}", at.value);
                 ConfigError::new(&at.place, problem, "write it in digits")
             };
-            *slot = Some(At { value: at.value.parse().map_err(refused)?, place: at.place });
+            *slot = Some(Placed { value: at.value.parse().map_err(refused)?, place: at.place });
             return Ok(());
         }
         let slot = match key {
@@ -265,7 +265,7 @@ impl Draft {
     }
 
     /// Returns the place of a scalar key whose value is a number; `None` for any other key.
-    fn number(&mut self, key: &str) -> Option<&mut Option<At<u64>>> {
+    fn number(&mut self, key: &str) -> Option<&mut Option<Placed<u64>>> {
         Some(match key {
             "node" => &mut self.node,
             "limits.client_connections" => &mut self.limits.client_connections,
@@ -278,12 +278,12 @@ impl Draft {
     }
 }
 
-fn member(source: &Source<'_>, member: Spanned<FileMember>) -> At<DraftMember> {
+fn member(source: &Source<'_>, member: Spanned<FileMember>) -> Placed<DraftMember> {
     let place = source.place(member.span().start);
     let member = member.into_inner();
     let value =
         DraftMember { id: source.at(member.id), client: source.at(member.client), peer: source.at(member.peer) };
-    At { value, place }
+    Placed { value, place }
 }
 
 fn unreadable(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {

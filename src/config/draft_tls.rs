@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::place::{At, Source};
+use super::place::{Placed, Source};
 
 /// `[tls]` as written.
 #[derive(Deserialize, Default)]
@@ -45,18 +45,18 @@ pub(super) struct DraftTls {
 
 #[derive(Debug, Default)]
 pub(super) struct DraftFiles {
-    pub(super) ca: Option<At<String>>,
-    pub(super) cert: Option<At<String>>,
-    pub(super) key: Option<At<String>>,
-    pub(super) refuse: Option<At<String>>,
+    pub(super) ca: Option<Placed<String>>,
+    pub(super) cert: Option<Placed<String>>,
+    pub(super) key: Option<Placed<String>>,
+    pub(super) refuse: Option<Placed<String>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct DraftListener {
     pub(super) files: DraftFiles,
-    pub(super) mode: Option<At<String>>,
-    pub(super) insecure: Option<At<bool>>,
-    pub(super) client_cert: Option<At<String>>,
+    pub(super) mode: Option<Placed<String>>,
+    pub(super) insecure: Option<Placed<bool>>,
+    pub(super) client_cert: Option<Placed<String>>,
 }
 
 impl DraftTls {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::ConfigError;
-use super::place::{At, Source};
+use super::place::{Placed, Source};
 use crate::limits;
 use crate::net::ConnectionsMax;
 
@@ -37,11 +37,11 @@ pub(super) struct FileLimits {
 /// `[limits]` with the place of each value.
 #[derive(Debug, Default)]
 pub(super) struct DraftLimits {
-    pub(super) client_connections: Option<At<u64>>,
-    pub(super) client_connections_an_address: Option<At<u64>>,
-    pub(super) http_connections: Option<At<u64>>,
-    pub(super) http_connections_an_address: Option<At<u64>>,
-    pub(super) watchers_a_principal: Option<At<u64>>,
+    pub(super) client_connections: Option<Placed<u64>>,
+    pub(super) client_connections_an_address: Option<Placed<u64>>,
+    pub(super) http_connections: Option<Placed<u64>>,
+    pub(super) http_connections_an_address: Option<Placed<u64>>,
+    pub(super) watchers_a_principal: Option<Placed<u64>>,
 }
 
 impl DraftLimits {
@@ -81,7 +81,7 @@ impl DraftLimits {
 }
 
 /// Returns the written value if it is at least 1 and at most the first part of `most`, whose second part says why.
-fn bounded(key: &str, at: &Option<At<u64>>, default: usize, most: (usize, &str)) -> Result<usize, ConfigError> {
+fn bounded(key: &str, at: &Option<Placed<u64>>, default: usize, most: (usize, &str)) -> Result<usize, ConfigError> {
     let Some(at) = at else { return Ok(default) };
     let (most, why) = most;
     let value = usize::try_from(at.value).ok().filter(|value| (1..=most).contains(value));

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::ConfigError;
-use super::place::{At, Source};
+use super::place::{Placed, Source};
 use crate::limits::{LOCK_NAME_BYTES_MAX, METRICS_CLASSES_MAX, METRICS_NAMESPACES_MAX};
 use crate::model::Namespace;
 
@@ -46,9 +46,9 @@ struct FileClass {
 /// `[metrics]` with the place of each value.
 #[derive(Debug, Default)]
 pub(super) struct DraftMetrics {
-    namespaces: Vec<At<String>>,
+    namespaces: Vec<Placed<String>>,
     /// Names and prefixes.
-    classes: Vec<[At<String>; 2]>,
+    classes: Vec<[Placed<String>; 2]>,
 }
 
 impl DraftMetrics {
@@ -87,7 +87,7 @@ impl DraftMetrics {
 fn at_most<'a>(
     key: &str,
     most: usize,
-    mut values: impl ExactSizeIterator<Item = &'a At<String>>,
+    mut values: impl ExactSizeIterator<Item = &'a Placed<String>>,
 ) -> Result<(), ConfigError> {
     let written = values.len();
     let Some(beyond) = values.nth(most) else { return Ok(()) };
@@ -96,7 +96,7 @@ fn at_most<'a>(
 }
 
 /// Returns the value of a label. All have the rules of a namespace.
-fn label(key: &str, at: &At<String>) -> Result<Namespace, ConfigError> {
+fn label(key: &str, at: &Placed<String>) -> Result<Namespace, ConfigError> {
     let refused = |problem| ConfigError::new(&at.place, problem, "correct its name");
     if at.value == crate::telemetry::OTHER {
         return Err(refused(format!(

@@ -4,7 +4,7 @@ use toml::Spanned;
 
 /// A value and the place where it was written.
 #[derive(Debug, Clone)]
-pub(super) struct At<T> {
+pub(super) struct Placed<T> {
     pub(super) value: T,
     pub(super) place: String,
 }
@@ -16,9 +16,9 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    pub(super) fn at<T>(&self, spanned: Spanned<T>) -> At<T> {
+    pub(super) fn at<T>(&self, spanned: Spanned<T>) -> Placed<T> {
         let place = self.place(spanned.span().start);
-        At { value: spanned.into_inner(), place }
+        Placed { value: spanned.into_inner(), place }
     }
 
     pub(super) fn place(&self, byte: usize) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ConfigError;
 use super::draft::Draft;
-use super::place::At;
+use super::place::Placed;
 use crate::limits;
 use crate::model::Namespace;
 
@@ -44,7 +44,7 @@ pub(super) fn rates(draft: &Draft) -> Result<Rates, ConfigError> {
     Ok(Rates { a_second: draft.rate.as_ref().map(rate).transpose()?, of })
 }
 
-fn rate(at: &At<u64>) -> Result<u32, ConfigError> {
+fn rate(at: &Placed<u64>) -> Result<u32, ConfigError> {
     let bounded = u32::try_from(at.value).ok().filter(|rate| (1..=limits::COMMANDS_A_SECOND_MAX).contains(rate));
     bounded.ok_or_else(|| {
         let problem = format!("commands_a_second is {}, not 1 to {}", at.value, limits::COMMANDS_A_SECOND_MAX);

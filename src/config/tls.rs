@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::ConfigError;
 use super::draft::Draft;
 use super::draft_tls::{DraftFiles, DraftListener, DraftTls};
-use super::place::At;
+use super::place::Placed;
 use crate::net::TlsFiles;
 
 /// How a listener protects its connections.
@@ -136,7 +136,7 @@ fn refuse_exposed(
     draft: &Draft,
     name: &str,
     address: Option<SocketAddr>,
-    written: Option<&At<String>>,
+    written: Option<&Placed<String>>,
     protection: &Protection,
 ) -> Result<(), ConfigError> {
     let place = written.map_or(&draft.file, |at| &at.place);
@@ -154,7 +154,7 @@ struct Listener<'a> {
 impl Listener<'_> {
     fn protection(&self) -> Result<Protection, ConfigError> {
         let Self { draft, files, name, of } = self;
-        let own = |one: &Option<At<String>>, other: &Option<At<String>>| one.clone().or_else(|| other.clone());
+        let own = |one: &Option<Placed<String>>, other: &Option<Placed<String>>| one.clone().or_else(|| other.clone());
         let (cert, key) = (own(&of.files.cert, &files.cert), own(&of.files.key, &files.key));
         let (ca, refuse) = (own(&of.files.ca, &files.ca), own(&of.files.refuse, &files.refuse));
         let insecure = of.insecure.as_ref().filter(|insecure| insecure.value);
@@ -185,7 +185,7 @@ impl Listener<'_> {
             let place = of.mode.as_ref().map_or(&draft.file, |mode| &mode.place);
             return Err(ConfigError::new(place, problem, "set ca, cert and key under [tls]"));
         }
-        let path = |at: At<String>| Some(PathBuf::from(at.value));
+        let path = |at: Placed<String>| Some(PathBuf::from(at.value));
         let files = TlsFiles { ca: ca.and_then(path), cert: path(cert), key: path(key), refuse: refuse.and_then(path) };
         Ok(Protection::Tls { mode, files, client_cert_required })
     }

@@ -19,7 +19,7 @@ pub const TERMINAL_RETRY_MS: u64 = 250;
 /// Time in which a dismissed guardian ends, unless a signal has stopped it.
 pub const GUARDIAN_ENDS_MS: u64 = 1_000;
 /// Divisor of the remaining time before the kill, applied at a second TERM.
-pub const HURRY_FACTOR: u32 = 4;
+pub const SECOND_TERM_DIVISOR: u32 = 4;
 /// Notices that wait for the reader of standard error; further ones are lost.
 pub const NOTICES_WAITING_MAX: usize = 16;
 /// Longest wait for notices that are not printed at the end of a run.

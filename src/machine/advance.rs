@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Machine;
-use super::replay::{Asks, At, ContestedClaim, ContestedClaims, Edge, Kept, Node, Passing, Replay, Turn};
+use super::replay::{Asks, ContestedClaim, ContestedClaims, Edge, Kept, Node, Passing, Replay, Turn, TurnId};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
 use crate::state::{ClaimState, Lock, Purpose, Waiter};
 
@@ -51,7 +51,7 @@ impl Replay<'_> {
         }
     }
 
-    pub(super) fn grant(&mut self, at: At) {
+    pub(super) fn grant(&mut self, at: TurnId) {
         let turn = &mut self.queues[at.queue].turns[at.turn];
         if std::mem::replace(&mut turn.granted, true) {
             return;
@@ -67,7 +67,7 @@ impl Replay<'_> {
     fn advance(&mut self, number: usize) {
         loop {
             let queue = &self.queues[number];
-            let (at, next) = (At { queue: number, turn: queue.next }, queue.next);
+            let (at, next) = (TurnId { queue: number, turn: queue.next }, queue.next);
             let Some(turn) = queue.turns.get(next) else { return };
             let (barges, fits) = (turn.barges, turn.takes <= queue.free);
             if turn.granted {
@@ -89,7 +89,7 @@ impl Replay<'_> {
     }
 
     /// Advances past this turn. The capacity that its owner keeps becomes free once the owner finishes.
-    fn pass(&mut self, at: At) {
+    fn pass(&mut self, at: TurnId) {
         self.steps_left = self.steps_left.saturating_sub(1);
         let queue = &mut self.queues[at.queue];
         queue.next += 1;
@@ -119,7 +119,7 @@ impl Replay<'_> {
                 return;
             }
             queue.barging.pop();
-            self.grant(At { queue: number, turn });
+            self.grant(TurnId { queue: number, turn });
         }
     }
 }
@@ -175,7 +175,7 @@ impl<'m> Replay<'m> {
     ///
     /// The turn overtakes them now if that claim already holds what the set lacks, or can hold it before any owner
     /// finishes. Otherwise it overtakes them once the claim is granted, or once other waits take the permits.
-    pub(super) fn passing_of(&mut self, at: At) -> Passing {
+    pub(super) fn passing_of(&mut self, at: TurnId) -> Passing {
         let mut passing = Passing::default();
         let Asks::Waits(_, waiter) = self.turn(at).asks else { return passing };
         let Some(RequestId { session, number: own }) = waiter.request.claim.request() else { return passing };
@@ -215,9 +215,9 @@ impl<'m> Replay<'m> {
         key: &LockKey,
         claim: &ContestedClaim<'m>,
         (place, set): (u64, &Waiter),
-    ) -> Option<Vec<At>> {
+    ) -> Option<Vec<TurnId>> {
         let queue = *self.queue_numbers.get(key)?;
-        let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| At { queue, turn });
+        let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| TurnId { queue, turn });
         match (claim.waits, claim.mode) {
             (Some(waits), _) => Some(vec![turn(&waits)?]),
             (None, Mode::Permits(_)) if claim.lock.admits(set.request.mode) => {
@@ -232,7 +232,7 @@ impl<'m> Replay<'m> {
         let mut any = false;
         for queue in 0..self.queues.len() {
             for turn in self.queues[queue].passing.keys().copied().collect::<Vec<_>>() {
-                let at = At { queue, turn };
+                let at = TurnId { queue, turn };
                 if self.turn(at).granted {
                     continue;
                 }
@@ -250,7 +250,7 @@ impl<'m> Replay<'m> {
     }
 
     /// The turns that let the turn at `at` overtake the wait at `other`, as soon as one of them is granted.
-    pub(super) fn ways(&self, at: At, other: At) -> impl Iterator<Item = Edge> + '_ {
+    pub(super) fn ways(&self, at: TurnId, other: TurnId) -> impl Iterator<Item = Edge> + '_ {
         let place = match self.turn(other).asks {
             Asks::Holds(_) => None,
             Asks::Waits(place, _) => Some(place),
@@ -266,7 +266,7 @@ impl<'m> Replay<'m> {
 impl Passing {
     /// Whether this wait, and so every wait behind it, is already recorded as overtaken: now, or once these turns are
     /// granted.
-    fn is_known(&self, place: u64, first: Option<&[At]>) -> bool {
+    fn is_known(&self, place: u64, first: Option<&[TurnId]>) -> bool {
         match first {
             None => self.now.contains(&place),
             Some(first) => self.once.iter().any(|(turns, behind)| turns == first && behind.contains(&place)),
@@ -275,7 +275,7 @@ impl Passing {
 
     /// Whether this turn overtakes the wait with this sequence number, after the grants so far.
     pub(super) fn passes(&self, replay: &Replay<'_>, place: u64) -> bool {
-        let granted = |turns: &[At]| turns.iter().any(|turn| replay.is_whole(*turn));
+        let granted = |turns: &[TurnId]| turns.iter().any(|turn| replay.is_whole(*turn));
         let mut once = self.once.iter().filter(|(_, behind)| behind.contains(&place));
         self.now.contains(&place) || once.any(|(turns, _)| granted(turns))
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::replay::{Asks, At, Edge, Node, Replay, Turn};
+use super::replay::{Asks, Edge, Node, Replay, Turn, TurnId};
 use crate::limits::CYCLE_LINKS_MAX;
 use crate::model::{DeadlockLink, WaitReason};
 use crate::state::{OwnerKey, Purpose, WAYS, Way};
@@ -177,7 +177,7 @@ impl<'r, 'm> Search<'r, 'm> {
     }
 
     /// What blocks a turn, without what was listed for another turn of the same mode and fairness.
-    fn unlisted(&mut self, at: At, part: Part) -> Vec<Edge> {
+    fn unlisted(&mut self, at: TurnId, part: Part) -> Vec<Edge> {
         let (queue, turn) = (&self.replay.queues[at.queue], self.replay.turn(at));
         let end = match part {
             Part::Holds => queue.holds.min(at.turn),
@@ -264,12 +264,12 @@ impl Turn<'_> {
 }
 
 impl<'m> Replay<'m> {
-    pub(super) fn turn(&self, at: At) -> &Turn<'m> {
+    pub(super) fn turn(&self, at: TurnId) -> &Turn<'m> {
         &self.queues[at.queue].turns[at.turn]
     }
 
     /// The turns that are granted together with this one.
-    pub(super) fn members(&self, at: At) -> impl Iterator<Item = At> + '_ {
+    pub(super) fn members(&self, at: TurnId) -> impl Iterator<Item = TurnId> + '_ {
         let set = match self.turn(at).asks {
             Asks::Waits(place, waiter) if waiter.purpose == Purpose::Set => self.sets.get(&place),
             Asks::Waits(..) | Asks::Holds(_) => None,
@@ -279,7 +279,7 @@ impl<'m> Replay<'m> {
     }
 
     /// Whether this turn is granted, together with all of its set.
-    pub(super) fn is_whole(&self, at: At) -> bool {
+    pub(super) fn is_whole(&self, at: TurnId) -> bool {
         self.members(at).all(|member| self.turn(member).granted)
     }
 
@@ -289,20 +289,20 @@ impl<'m> Replay<'m> {
     }
 
     /// Whether a semaphore has too few permits for this turn if the turns before it never return `kept` permits.
-    pub(super) fn lacks(&self, at: At, kept: i64) -> bool {
+    pub(super) fn lacks(&self, at: TurnId, kept: i64) -> bool {
         let limit = self.queues[at.queue].lock.limit;
         limit.is_some_and(|limit| i64::from(limit) < kept + self.turn(at).takes)
     }
 
     /// The turns of this range that block this later turn and that it does not overtake.
-    fn in_the_way(&self, at: At, turns: Range<usize>) -> impl Iterator<Item = At> + '_ {
+    fn in_the_way(&self, at: TurnId, turns: Range<usize>) -> impl Iterator<Item = TurnId> + '_ {
         let (queue, turn) = (&self.queues[at.queue], self.turn(at));
         let passing = queue.passing.get(&at.turn);
         let passes = move |other: &Turn<'_>| match (other.asks, passing) {
             (Asks::Waits(place, _), Some(passing)) => passing.passes(self, place),
             (Asks::Waits(..) | Asks::Holds(_), _) => false,
         };
-        let turns = turns.map(move |turn| At { turn, ..at });
+        let turns = turns.map(move |turn| TurnId { turn, ..at });
         turns.filter(move |other| {
             let other = self.turn(*other);
             other.blocks(turn, queue.is_semaphore()) && !passes(other)
@@ -310,7 +310,7 @@ impl<'m> Replay<'m> {
     }
 
     /// What this turn still needs, by the exact rule.
-    pub(super) fn blockers(&self, at: At) -> impl Iterator<Item = Edge> + '_ {
+    pub(super) fn blockers(&self, at: TurnId) -> impl Iterator<Item = Edge> + '_ {
         let kept = self.in_the_way(at, 0..at.turn).map(|other| self.kept(self.turn(other))).sum();
         let keeping = if self.lacks(at, kept) { 0..at.turn } else { 0..0 };
         self.blockers_among(at, 0..at.turn, keeping)
@@ -320,7 +320,7 @@ impl<'m> Replay<'m> {
     /// or whose owners have to finish. Of `keeping`, in a semaphore: the owners that keep permits.
     pub(super) fn blockers_among(
         &self,
-        at: At,
+        at: TurnId,
         turns: Range<usize>,
         keeping: Range<usize>,
     ) -> impl Iterator<Item = Edge> + '_ {
@@ -344,7 +344,7 @@ impl<'m> Replay<'m> {
 
     /// Whether what blocks this turn differs from what blocks other requests of the same mode and fairness at its
     /// place: because it overtakes waiters, is an upgrade, or never waits for other requests of its owner.
-    pub(super) fn is_exceptional(&self, at: At) -> bool {
+    pub(super) fn is_exceptional(&self, at: TurnId) -> bool {
         let (queue, turn) = (&self.queues[at.queue], self.turn(at));
         let several = || 1 < self.owners[turn.owner].owned.waits_at(queue.key).take(2).count();
         queue.passing.contains_key(&at.turn) || turn.upgrades() || !queue.is_semaphore() && several()
@@ -352,7 +352,7 @@ impl<'m> Replay<'m> {
 
     /// What a turn needs of another turn that blocks it. Either the owner of the other turn must finish, or the other
     /// turn must only be granted: when both share the lock, or when its hold has its own deadline.
-    fn edge(&self, at: At, other: At) -> Option<Edge> {
+    fn edge(&self, at: TurnId, other: TurnId) -> Option<Edge> {
         let (turn, ahead) = (self.turn(at), self.turn(other));
         let why = match ahead.asks {
             Asks::Holds(_) => WaitReason::Holds,

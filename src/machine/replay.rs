@@ -27,7 +27,7 @@ pub(super) struct Replay<'m> {
     pub(super) queues: Vec<Queue<'m>>,
     pub(super) queue_numbers: Lookup<&'m LockKey, usize>,
     /// The turns of each waiting set, by its sequence number.
-    pub(super) sets: Lookup<u64, Vec<At>>,
+    pub(super) sets: Lookup<u64, Vec<TurnId>>,
     /// The locks where sessions have claims next to waiting sets.
     pub(super) contested: Lookup<SessionId, Rc<ContestedClaims<'m>>>,
     whole_queues: Vec<(&'m LockKey, &'m Lock)>,
@@ -42,7 +42,7 @@ pub(super) struct Replayed<'m> {
     /// The number of its waits that are not granted yet and of its nested runs that did not finish yet.
     pub(super) unmet: usize,
     pub(super) finished: bool,
-    pub(super) waits: Vec<At>,
+    pub(super) waits: Vec<TurnId>,
     /// The capacity that it returns when it finishes.
     pub(super) keeps: Vec<Kept>,
     pub(super) parents: Vec<usize>,
@@ -104,7 +104,7 @@ pub(super) enum Asks<'m> {
 pub(super) struct Passing {
     pub(super) now: BTreeSet<u64>,
     /// Pairs of turns and waits: it overtakes these waits once one of these turns is granted.
-    pub(super) once: Vec<(Vec<At>, BTreeSet<u64>)>,
+    pub(super) once: Vec<(Vec<TurnId>, BTreeSet<u64>)>,
 }
 
 /// The locks where a session has a claim and a set of another request waits, of the same session or of another.
@@ -121,7 +121,7 @@ pub(super) struct ContestedClaim<'m> {
 
 /// A turn: its queue, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct At {
+pub(super) struct TurnId {
     pub(super) queue: usize,
     pub(super) turn: usize,
 }
@@ -132,7 +132,7 @@ pub(super) enum Node {
     /// This owner must finish.
     Owner(usize),
     /// This turn must be granted.
-    Turn(At),
+    Turn(TurnId),
 }
 
 /// Something that must happen before a turn is granted, and why.
@@ -238,7 +238,7 @@ impl<'m> Replay<'m> {
         }
         for queue in 0..self.queues.len() {
             for turn in self.queues[queue].passing.keys().copied().collect::<Vec<_>>() {
-                let passing = self.passing_of(At { queue, turn });
+                let passing = self.passing_of(TurnId { queue, turn });
                 self.queues[queue].passing.insert(turn, passing);
             }
         }
@@ -319,7 +319,7 @@ impl<'m> Replay<'m> {
     fn add_wait(&mut self, queue: usize, place: u64, waiter: &'m Waiter) {
         let lock = self.queues[queue].lock;
         let Some(owner) = lock.endless_wait(waiter).and_then(|owner| self.number_of_waiter(&owner)) else { return };
-        let at = At { queue, turn: self.queues[queue].turns.len() };
+        let at = TurnId { queue, turn: self.queues[queue].turns.len() };
         // An upgrade has its share of the lock already. So has a wait behind other waits of its owner, because it never
         // waits for those.
         let has = match waiter.purpose {
@@ -346,7 +346,7 @@ impl<'m> Replay<'m> {
     }
 
     /// The capacity of this lock that earlier waits of the same owner keep.
-    fn kept_by_own(&self, at: At, owner: usize) -> i64 {
+    fn kept_by_own(&self, at: TurnId, owner: usize) -> i64 {
         let (queue, Replayed { owned, waits, .. }) = (&self.queues[at.queue], &self.owners[owner]);
         let several = 1 < owned.waits.len() && 1 < owned.waits_at(queue.key).take(2).count();
         if queue.is_semaphore() || !several {

@@ -137,22 +137,22 @@ impl Node {
     pub(super) fn act_of(&self, command: &Command) -> Option<Act> {
         self.core.audit.as_ref()?;
         let Command::Document(document) = command else { return Act::of(command) };
-        let judge = self.judge().ok()??;
+        let authorizer = self.authorizer().ok()??;
         let LockKey { namespace, name } =
-            self.core.consensus.machine(|machine| judge.anothers_document(machine, document))?;
+            self.core.consensus.machine(|machine| authorizer.anothers_document(machine, document))?;
         let act = if matches!(document, DocumentCommand::Grab(_)) { "overtake" } else { "unlock" };
         Some(Act::new(act, [("lock", name.to_string()), ("namespace", namespace.to_string())]))
     }
 
-    /// Whether the rules of this node permit the command of an act. The leader judges it again.
+    /// Whether the rules of this node permit the command of an act. The leader decides again.
     pub(super) fn permits_act(&self, act: &Act, command: &Command) -> Result<(), ServiceError> {
-        let permitted = self.judge().and_then(|judge| {
-            let Some(judge) = judge else { return Ok(()) };
+        let permitted = self.authorizer().and_then(|authorizer| {
+            let Some(authorizer) = authorizer else { return Ok(()) };
             if let Command::Manage(Manage { lock, what: Managing::HandOver { .. } }) = command {
                 // Whether the hold is the caller's own, only the leader knows for sure.
-                return Ok(judge.need(Right::Lock, lock)?);
+                return Ok(authorizer.need(Right::Lock, lock)?);
             }
-            Ok(self.core.consensus.machine(|machine| judge.command(machine, command)).map(drop)?)
+            Ok(self.core.consensus.machine(|machine| authorizer.command(machine, command)).map(drop)?)
         });
         permitted.map_err(|error| self.noted(act.name, error))
     }
@@ -208,8 +208,8 @@ impl Node {
         if let Who::Token(hash) = &self.caller.who {
             facts.insert("proof", format!("token {}", hash.id()));
         }
-        let who = match self.judge() {
-            Ok(Some(judge)) => judge.principal.to_string(),
+        let who = match self.authorizer() {
+            Ok(Some(authorizer)) => authorizer.principal.to_string(),
             Ok(None) => "local".to_owned(),
             Err(_) => "unknown".to_owned(),
         };

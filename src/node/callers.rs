@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::Node;
 use super::auth::{Auth, Caller};
-use super::judge::Judge;
+use super::authorizer::Authorizer;
 use super::validate;
 use crate::auth::{Access, AuthError, ClusterRight, On, Right, Who, principal_name};
 use crate::limits;
@@ -28,7 +28,7 @@ impl Node {
         Ok(Self { caller: Caller { who, ..self.caller.clone() }, ..self.clone() })
     }
 
-    /// Reads the file of `[auth]` again. Calls are judged by it from now on, and so are open subscriptions and waits.
+    /// Reads the file of `[auth]` again. It applies to calls from now on, and to open subscriptions and waits.
     ///
     /// # Errors
     /// The file cannot be used. Then nothing changes.
@@ -50,22 +50,22 @@ impl Node {
         self.core.auth.as_ref().map(Auth::changes)
     }
 
-    /// Returns the judge of the calls on this handle; `None` without `[auth]`.
+    /// Returns the authorizer of the calls on this handle; `None` without `[auth]`.
     ///
     /// # Errors
     /// The caller is not, or no longer, a principal.
-    pub(super) fn judge(&self) -> Result<Option<Judge>, ServiceError> {
+    pub(super) fn authorizer(&self) -> Result<Option<Authorizer>, ServiceError> {
         let Some(auth) = &self.core.auth else { return Ok(None) };
         let access = auth.rules();
         let principal = access.principal(&self.caller.who, self.core.clock.wall())?;
-        Ok(Some(Judge { access, principal }))
+        Ok(Some(Authorizer { access, principal }))
     }
 
     /// Returns the source to which limits apply: the principal of a caller. Without `[auth]`, and for a caller that
     /// proves nothing, it is where the call comes from.
-    pub(super) fn source(&self, judge: Option<&Judge>) -> Source {
-        let proven = judge.filter(|judge| !judge.principal.is_anonymous());
-        proven.map_or_else(|| self.caller.source.clone(), |judge| Source::Principal(judge.principal.clone()))
+    pub(super) fn source(&self, authorizer: Option<&Authorizer>) -> Source {
+        let proven = authorizer.filter(|authorizer| !authorizer.principal.is_anonymous());
+        proven.map_or_else(|| self.caller.source.clone(), |authorizer| Source::Principal(authorizer.principal.clone()))
     }
 
     /// Returns the principal under which a node without `[auth]` records a call: one that another node has proven, or
@@ -79,13 +79,16 @@ impl Node {
 
     /// Refuses a caller without this right on the cluster.
     pub(super) fn needs(&self, right: ClusterRight) -> Result<(), ServiceError> {
-        let Some(judge) = self.judge()? else { return Ok(()) };
-        judge.access.need_cluster(&judge.principal, right).map_err(|denied| self.noted("operate", denied.into()))
+        let Some(authorizer) = self.authorizer()? else { return Ok(()) };
+        authorizer
+            .access
+            .need_cluster(&authorizer.principal, right)
+            .map_err(|denied| self.noted("operate", denied.into()))
     }
 
     /// Subscribes a caller to the events that it may see.
-    pub(super) fn subscribe_judged(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        let judge = self.judge()?;
+    pub(super) fn subscribe_authorized(&self, subscription: Subscription) -> Result<Events, ServiceError> {
+        let authorizer = self.authorizer()?;
         validate::scope(&subscription.scope)?;
         if let Some(of) = subscription.cluster_id {
             let here = self.core.consensus.cluster_id().borrow().ok_or_else(|| self.not_sent(NotSent::NoLeader))?;
@@ -101,7 +104,8 @@ impl Node {
             Scope::Holds(session) => self.hold_events(session),
             Scope::Namespace { .. } | Scope::Session(_) => {
                 subscription.after.map_or(Ok(()), |after| self.core.shared.hub.keeps_after(after))?;
-                let watcher = self.core.watchers.admit(self.source(judge.as_ref())).map_err(ServiceError::not_sent)?;
+                let watcher =
+                    self.core.watchers.admit(self.source(authorizer.as_ref())).map_err(ServiceError::not_sent)?;
                 self.watched(subscription.scope.clone(), || {
                     let (events, feed) = self.core.shared.hub.subscribe(subscription);
                     self.spawn(feed.map(|()| drop(watcher)));
@@ -144,7 +148,7 @@ impl Node {
     /// Waits until the caller may no longer watch this, and returns why.
     async fn refused(&self, scope: &Scope, changes: &mut watch::Receiver<Arc<Access>>) -> ServiceError {
         loop {
-            let left = self.judge().ok().flatten().and_then(|judge| judge.access.ends(&self.caller.who));
+            let left = self.authorizer().ok().flatten().and_then(|authorizer| authorizer.access.ends(&self.caller.who));
             let left_ms = left.map_or(u64::MAX, |end| end.0.saturating_sub(self.core.clock.wall().0));
             // Time on the wall may jump, so a long wait is divided.
             let pause = Duration::from_millis(left_ms.saturating_add(1).min(limits::AUTH_CHECK_MS));
@@ -163,15 +167,15 @@ impl Node {
     }
 
     fn may_watch(&self, scope: &Scope) -> Result<(), ServiceError> {
-        let Some(judge) = self.judge()? else { return Ok(()) };
+        let Some(authorizer) = self.authorizer()? else { return Ok(()) };
         match scope {
             Scope::Namespace { namespace, prefix } => {
-                Ok(judge.access.need(&judge.principal, Right::Read, namespace, On::Prefix(prefix))?)
+                Ok(authorizer.access.need(&authorizer.principal, Right::Read, namespace, On::Prefix(prefix))?)
             }
             // Another's session gets the answer of an unknown one: no event.
             Scope::Session(_) => Ok(()),
             Scope::SessionEnd(session) | Scope::Holds(session) => {
-                if self.core.consensus.machine(|machine| judge.hides(machine, *session)) {
+                if self.core.consensus.machine(|machine| authorizer.hides(machine, *session)) {
                     let why = format!("session {session} belongs to another principal");
                     return Err(ServiceError::Forbidden { why });
                 }
@@ -183,14 +187,15 @@ impl Node {
     /// Whether a caller may see an event of its subscription. The error ends the subscription: its session was not
     /// known when it began, and is another's.
     fn may_see(&self, event: &Event, scope: &Scope) -> Result<bool, ServiceError> {
-        let Some(judge) = self.judge()? else { return Ok(true) };
+        let Some(authorizer) = self.authorizer()? else { return Ok(true) };
         match (scope, &event.namespace) {
             (Scope::Namespace { .. }, Some(namespace)) if event.subject.lock().is_none() => {
-                Ok(judge.reads_all(namespace))
+                Ok(authorizer.reads_all(namespace))
             }
             (Scope::Namespace { .. }, _) => Ok(true),
             (Scope::Session(session), _) => {
-                let sees = |machine: &Machine| machine.session_owner(*session).is_some_and(|owner| judge.sees(owner));
+                let sees =
+                    |machine: &Machine| machine.session_owner(*session).is_some_and(|owner| authorizer.sees(owner));
                 Ok(self.core.consensus.machine(sees))
             }
             (Scope::SessionEnd(_) | Scope::Holds(_), _) => self.may_watch(scope).map(|()| true),

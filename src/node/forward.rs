@@ -112,8 +112,10 @@ impl Node {
         // Callers repeat these calls automatically. Only the old leader can report whether a transfer of leadership
         // succeeded.
         let repeatable = idempotent || matches!(forward, Forward::Submit(_) | Forward::Renew(_));
-        let payload = match self.judge()? {
-            Some(judge) => Forward::As { principal: judge.principal, call: forward.encode().to_vec() }.encode(),
+        let payload = match self.authorizer()? {
+            Some(authorizer) => {
+                Forward::As { principal: authorizer.principal, call: forward.encode().to_vec() }.encode()
+            }
             None => forward.encode(),
         };
         let (mut gone, mut repeated) = (None, false);

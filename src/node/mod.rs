@@ -20,7 +20,7 @@ mod events;
 #[cfg(feature = "cli")]
 mod examine;
 mod forward;
-mod judge;
+mod authorizer;
 mod leadership;
 mod metrics;
 mod open;

@@ -1,7 +1,7 @@
 //! Compares what callers show for the sessions that they name.
 
 use super::Node;
-use super::judge::Judge;
+use super::authorizer::Authorizer;
 use crate::model::{Command, Handle, Namespace, Refusal, SessionId};
 use crate::service::{Call, Proof, ServiceError};
 
@@ -38,9 +38,13 @@ impl Node {
     ///
     /// Returns true if the handle was compared and is right. False means that this node does not have the session, or
     /// that there is nothing to compare here: the leader must compare.
-    pub(super) fn limit_guesses(&self, judge: Option<&Judge>, shown: Option<Shown<'_>>) -> Result<bool, ServiceError> {
-        let Some((session, handle, namespace)) = self.provable(judge, shown) else { return Ok(false) };
-        let (source, now) = (self.source(judge), self.core.clock.now());
+    pub(super) fn limit_guesses(
+        &self,
+        authorizer: Option<&Authorizer>,
+        shown: Option<Shown<'_>>,
+    ) -> Result<bool, ServiceError> {
+        let Some((session, handle, namespace)) = self.provable(authorizer, shown) else { return Ok(false) };
+        let (source, now) = (self.source(authorizer), self.core.clock.now());
         self.core.wrong_handles.check(&source, now).map_err(ServiceError::not_sent)?;
         let compared = self.core.consensus.machine(|machine| {
             let known = machine.namespace_of(session).is_some();
@@ -56,8 +60,10 @@ impl Node {
     }
 
     /// Returns what a caller shows for a session, unless the session is another's: its handle must not be confirmed.
-    fn provable<'a>(&self, judge: Option<&Judge>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
-        let anothers = |judge: &Judge, session| self.core.consensus.machine(|machine| judge.session(machine, session));
-        shown.filter(|(session, ..)| judge.and_then(|judge| anothers(judge, *session)).is_none())
+    fn provable<'a>(&self, authorizer: Option<&Authorizer>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
+        let anothers = |authorizer: &Authorizer, session| {
+            self.core.consensus.machine(|machine| authorizer.session(machine, session))
+        };
+        shown.filter(|(session, ..)| authorizer.and_then(|authorizer| anothers(authorizer, *session)).is_none())
     }
 }

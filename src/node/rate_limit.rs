@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::authorizer::Authorizer;
 use super::buckets::Buckets;
-use super::judge::Judge;
 use crate::clock::{Clock, Instant};
 use crate::config;
 use crate::model::{Alteration, Command, DocumentCommand, Manage, Managing, Namespace, Principal, SessionId};
@@ -96,15 +96,15 @@ impl RateLimits {
     pub(super) fn check(
         &self,
         command: &Command,
-        judge: Option<&Judge>,
+        authorizer: Option<&Authorizer>,
         clock: &dyn Clock,
         namespace_of: impl FnOnce(SessionId) -> Option<Namespace>,
     ) -> Result<(), NotSent> {
-        let rated = |judge: &Judge| {
-            let a_second = judge.access.commands_a_second(&judge.principal)?;
-            Some((Bucket::Commands(judge.principal.clone()), a_second.get()))
+        let rated = |authorizer: &Authorizer| {
+            let a_second = authorizer.access.commands_a_second(&authorizer.principal)?;
+            Some((Bucket::Commands(authorizer.principal.clone()), a_second.get()))
         };
-        let of_principal = judge.and_then(rated);
+        let of_principal = authorizer.and_then(rated);
         if of_principal.is_none() && !self.on.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -210,7 +210,7 @@ mod tests {
             self.clock.advance(Duration::from_millis(ms));
         }
 
-        fn open(&self, judge: Option<&Judge>, namespace: &Namespace) -> Result<(), NotSent> {
+        fn open(&self, authorizer: Option<&Authorizer>, namespace: &Namespace) -> Result<(), NotSent> {
             let open = Command::OpenSession(OpenSession {
                 namespace: namespace.clone(),
                 handle: Handle::from_random(1),
@@ -220,29 +220,29 @@ mod tests {
                 metadata: Metadata::default(),
                 accepts_hand_over: false,
             });
-            self.rates.check(&open, judge, &self.clock, |_| None)
+            self.rates.check(&open, authorizer, &self.clock, |_| None)
         }
 
         fn take(&self, namespace: &Namespace) -> Result<(), NotSent> {
             self.open(None, namespace)
         }
 
-        fn close(&self, judge: &Judge) -> Result<(), NotSent> {
+        fn close(&self, authorizer: &Authorizer) -> Result<(), NotSent> {
             let close = Command::CloseSession { session: SessionId::new(0, 1), end: SessionClose::Done };
-            self.rates.check(&close, Some(judge), &self.clock, |_| None)
+            self.rates.check(&close, Some(authorizer), &self.clock, |_| None)
         }
 
-        fn renew(&self, judge: &Judge, renewals: usize) -> Result<(), NotSent> {
-            let a_second = judge.access.renewals_a_second(&judge.principal).expect("a rate");
-            self.rates.check_renewals(renewals, &judge.principal, a_second, self.clock.now())
+        fn renew(&self, authorizer: &Authorizer, renewals: usize) -> Result<(), NotSent> {
+            let a_second = authorizer.access.renewals_a_second(&authorizer.principal).expect("a rate");
+            self.rates.check_renewals(renewals, &authorizer.principal, a_second, self.clock.now())
         }
     }
 
     /// The principal `ci`, with these lines in its entry.
-    fn judge(rates: &str) -> Judge {
+    fn authorizer(rates: &str) -> Authorizer {
         let text = format!("version = 1\n[[principal]]\nname = \"ci\"\nroles = []\n{rates}");
         let access = Arc::new(Access::from_toml("auth.toml", &text).expect("good rules"));
-        Judge { access, principal: Principal::parse("ci").expect("legal") }
+        Authorizer { access, principal: Principal::parse("ci").expect("legal") }
     }
 
     fn reached(limit: &str, pause_ms: u64) -> Result<(), NotSent> {
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn giving_back_counts_and_passes() {
         let rates = Timed::new(rates(Some(11), &[]));
-        let (ours, ci) = (namespace("ours"), judge("commands_a_second = 10\n"));
+        let (ours, ci) = (namespace("ours"), authorizer("commands_a_second = 10\n"));
         for _ in 0..10 {
             rates.open(Some(&ci), &ours).expect("within the burst");
         }
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn renewals_have_their_own_rate() {
         let rates = Timed::new(RateLimits::default());
-        let ci = judge("commands_a_second = 1\nrenewals_a_second = 10\n");
+        let ci = authorizer("commands_a_second = 1\nrenewals_a_second = 10\n");
         rates.open(Some(&ci), &namespace("ours")).expect("the first");
         assert!(rates.open(Some(&ci), &namespace("ours")).is_err());
         rates.renew(&ci, 9).expect("renewals do not count as commands");
@@ -343,7 +343,8 @@ mod tests {
     #[test]
     fn a_reload_keeps_what_was_sent() {
         let (rates, ours) = (Timed::new(RateLimits::default()), namespace("ours"));
-        let (slow, fast, free) = (judge("commands_a_second = 2\n"), judge("commands_a_second = 4\n"), judge(""));
+        let (slow, fast, free) =
+            (authorizer("commands_a_second = 2\n"), authorizer("commands_a_second = 4\n"), authorizer(""));
         for _ in 0..2 {
             rates.open(Some(&slow), &ours).expect("within the burst");
         }

@@ -1,8 +1,8 @@
 //! Renewals on the leader: those that it refuses at once need no place in the log.
 
 use super::Node;
+use super::authorizer::Authorizer;
 use super::forward::{Forward, Forwarded, unexpected};
-use super::judge::Judge;
 use super::proof::{replace_proof, shown};
 use super::proposer::queue::Now;
 use super::service::{answered, redacted, refused};
@@ -11,11 +11,11 @@ use crate::service::{RenewalCall, ServiceError};
 
 impl Node {
     /// Renews what a caller asks for here, or at the leader.
-    pub(super) async fn renew_judged(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let judge = self.judge()?;
+    pub(super) async fn renew_authorized(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+        let authorizer = self.authorizer()?;
         for renewal in &mut renewals {
             let shown = shown(renewal.target.session(), &renewal.proof);
-            match self.limit_guesses(judge.as_ref(), shown) {
+            match self.limit_guesses(authorizer.as_ref(), shown) {
                 Ok(proven) => replace_proof(&mut renewal.proof, proven),
                 Err(error @ ServiceError::NotSent { .. }) => return Err(error),
                 // A wrong handle is answered in its place in the list.
@@ -23,7 +23,7 @@ impl Node {
             }
         }
         if self.serves().await {
-            return self.renew_here(judge.as_ref(), renewals).await;
+            return self.renew_here(authorizer.as_ref(), renewals).await;
         }
         let Forwarded::Replies(replies) = Box::pin(self.send_to_leader(Forward::Renew(renewals), None)).await? else {
             return Err(unexpected());
@@ -34,30 +34,31 @@ impl Node {
     /// Renews sessions and leases on this node, which leads.
     pub(super) async fn renew_here(
         &self,
-        judge: Option<&Judge>,
+        authorizer: Option<&Authorizer>,
         mut renewals: Vec<RenewalCall>,
     ) -> Result<Vec<Reply>, ServiceError> {
-        if let Some(judge) = judge
-            && let Some(a_second) = judge.access.renewals_a_second(&judge.principal)
+        if let Some(authorizer) = authorizer
+            && let Some(a_second) = authorizer.access.renewals_a_second(&authorizer.principal)
         {
             let (renewals, now) = (renewals.len(), self.core.clock.now());
-            let limited = self.core.rate_limits.check_renewals(renewals, &judge.principal, a_second, now);
+            let limited = self.core.rate_limits.check_renewals(renewals, &authorizer.principal, a_second, now);
             limited.map_err(ServiceError::not_sent)?;
         }
-        let mut refused = self.refused_renewals(judge, &renewals);
+        let mut refused = self.refused_renewals(authorizer, &renewals);
         if !refused.is_empty() {
             // This state may be old, and what it lacks may exist.
             self.confirm_leadership().await?;
-            refused = self.refused_renewals(judge, &renewals);
+            refused = self.refused_renewals(authorizer, &renewals);
         }
         leave_out(&mut renewals, &refused);
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
-        let waiting = self.core.queue.renewals(self.source(judge), renewals, now).map_err(|why| self.not_sent(why))?;
+        let waiting =
+            self.core.queue.renewals(self.source(authorizer), renewals, now).map_err(|why| self.not_sent(why))?;
         let mut replies = Vec::with_capacity(waiting.len());
         for reply in waiting {
-            match redacted(judge, answered(reply).await) {
+            match redacted(authorizer, answered(reply).await) {
                 Ok(reply) => replies.push(reply),
                 // Some renewals were applied before, so the error must not say that the whole list was not sent.
                 Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {
@@ -74,18 +75,18 @@ impl Node {
     /// Returns the refusals of the renewals with an invalid proof or of another principal's target, and of those that
     /// this state refuses because their targets do not exist, with their places. They must not stop the other renewals,
     /// and need no place in the log.
-    fn refused_renewals(&self, judge: Option<&Judge>, renewals: &[RenewalCall]) -> Vec<(usize, Reply)> {
+    fn refused_renewals(&self, authorizer: Option<&Authorizer>, renewals: &[RenewalCall]) -> Vec<(usize, Reply)> {
         self.core.consensus.machine(|machine| {
             let disproved = |call: &RenewalCall| {
                 let (session, handle, namespace) = shown(call.target.session(), &call.proof)?;
                 machine.proves(session, handle, namespace).err()
             };
-            let anothers = |call: &RenewalCall| judge?.renewal(machine, &call.target);
+            let anothers = |call: &RenewalCall| authorizer?.renewal(machine, &call.target);
             let refusal = |call: &RenewalCall| {
                 let refusal = anothers(call).or_else(|| disproved(call));
                 let refusal = refusal.or_else(|| machine.refuses_renewal(&call.target))?;
-                Some(match judge {
-                    Some(judge) => judge.redacted(refusal),
+                Some(match authorizer {
+                    Some(authorizer) => authorizer.redacted(refusal),
                     None => refusal,
                 })
             };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::auth::Caller;
+use super::authorizer::right_of;
 use super::forward::{Forward, Forwarded};
-use super::judge::right_of;
 use super::service::{answered, redacted};
 use super::{Node, validate};
 use crate::auth::Who;
@@ -28,7 +28,7 @@ impl Node {
     }
 
     async fn served(&self, forward: Forward) -> Result<Forwarded, ServiceError> {
-        let judge = match &forward {
+        let authorizer = match &forward {
             // Nodes ask each other, and show no caller.
             Forward::Hello | Forward::Digests => None,
             Forward::Submit(_)
@@ -36,24 +36,24 @@ impl Node {
             | Forward::Settled { .. }
             | Forward::Query(_)
             | Forward::Status
-            | Forward::As { .. } => self.judge()?,
+            | Forward::As { .. } => self.authorizer()?,
             Forward::Operate(operation) => {
                 self.needs(right_of(operation))?;
                 None
             }
         };
-        let judge = judge.as_ref();
+        let authorizer = authorizer.as_ref();
         match forward {
             Forward::Submit(call) => {
                 validate::check(&call)?;
-                redacted(judge, answered(self.propose_judged(judge, *call)?).await).map(Forwarded::Reply)
+                redacted(authorizer, answered(self.propose_authorized(authorizer, *call)?).await).map(Forwarded::Reply)
             }
-            Forward::Renew(renewals) => self.renew_here(judge, renewals).await.map(Forwarded::Replies),
+            Forward::Renew(renewals) => self.renew_here(authorizer, renewals).await.map(Forwarded::Replies),
             Forward::Settled { claim, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms.min(limits::SETTLED_WAIT_MS));
                 self.wait_outcome_here(&claim, wait).await.map(Forwarded::Reply)
             }
-            Forward::Query(query) => self.query_here(judge, &query).await.map(Forwarded::QueryReply),
+            Forward::Query(query) => self.query_here(authorizer, &query).await.map(Forwarded::QueryReply),
             Forward::Operate(operation) => self.operate_here(operation).await.map(|()| Forwarded::Operated),
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
             Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),

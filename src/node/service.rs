@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use super::audited::Act;
 use super::auth::{Caller, changed};
+use super::authorizer::{Authorizer, right_of};
 use super::forward::{Forward, Forwarded, unexpected};
-use super::judge::{Judge, right_of};
 use super::proof::{replace_proof, shown, shown_by};
 use super::{Node, validate};
 use crate::auth::{ClusterRight, Denied, Who};
@@ -37,7 +37,7 @@ impl LockService for Node {
         if self.knows_callers() {
             let known = who().and_then(|who| {
                 node.caller.who = who;
-                node.judge().map(drop)
+                node.authorizer().map(drop)
             });
             self.core.shared.metrics.refusals.of_answer(&known);
             known.map_err(|error| node.noted("login", error))?;
@@ -46,7 +46,7 @@ impl LockService for Node {
     }
 
     async fn whoami(&self) -> Result<Principal, ServiceError> {
-        Ok(self.judge()?.map(|judge| judge.principal).unwrap_or_default())
+        Ok(self.authorizer()?.map(|authorizer| authorizer.principal).unwrap_or_default())
     }
 
     fn knows_callers(&self) -> bool {
@@ -58,23 +58,24 @@ impl LockService for Node {
     }
 
     fn has(&self, right: ClusterRight) -> bool {
-        let judge = self.judge();
-        judge.is_ok_and(|judge| judge.is_none_or(|of| of.access.need_cluster(&of.principal, right).is_ok()))
+        let authorizer = self.authorizer();
+        authorizer
+            .is_ok_and(|authorizer| authorizer.is_none_or(|of| of.access.need_cluster(&of.principal, right).is_ok()))
     }
 
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         let answering = match self.act_of(&call.command) {
-            None => Either::Left(self.submit_judged(call)),
+            None => Either::Left(self.submit_authorized(call)),
             Some(act) => {
                 let permitted = self.permits_act(&act, &call.command);
-                Either::Right(Box::pin(self.audited(act, permitted, self.submit_judged(call), refusal_of)))
+                Either::Right(Box::pin(self.audited(act, permitted, self.submit_authorized(call), refusal_of)))
             }
         };
         answering.inspect(|reply| self.core.shared.metrics.refusals.of_reply(reply))
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
-        let replies = self.renew_judged(renewals).await;
+        let replies = self.renew_authorized(renewals).await;
         self.core.shared.metrics.refusals.of_replies(&replies);
         replies
     }
@@ -98,13 +99,13 @@ impl LockService for Node {
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
-        let answer = self.query_judged(query, freshness).await;
+        let answer = self.query_authorized(query, freshness).await;
         self.core.shared.metrics.refusals.of_answer(&answer);
         answer
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
-        let events = self.subscribe_judged(subscription);
+        let events = self.subscribe_authorized(subscription);
         self.core.shared.metrics.refusals.of_answer(&events);
         events
     }
@@ -114,7 +115,7 @@ impl LockService for Node {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        self.judge()?;
+        self.authorizer()?;
         Ok(self.status_from_leader().await)
     }
 
@@ -154,11 +155,11 @@ impl Node {
         clippy::manual_async_fn,
         reason = "the future of an async fn holds its argument twice: as argument and as variable"
     )]
-    fn submit_judged(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
+    fn submit_authorized(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
-            let judge = self.judge()?;
+            let authorizer = self.authorizer()?;
             validate::check(&call)?;
-            match self.limit_guesses(judge.as_ref(), shown_by(&call)) {
+            match self.limit_guesses(authorizer.as_ref(), shown_by(&call)) {
                 // The refusal of an attach is a reply, as from the machine.
                 Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {
                     return Ok(self.core.consensus.machine(|machine| refused(machine, refusal)));
@@ -166,7 +167,10 @@ impl Node {
                 guessed => replace_proof(&mut call.proof, guessed?),
             }
             if self.serves().await {
-                return redacted(judge.as_ref(), answered(self.propose_judged(judge.as_ref(), call)?).await);
+                return redacted(
+                    authorizer.as_ref(),
+                    answered(self.propose_authorized(authorizer.as_ref(), call)?).await,
+                );
             }
             // Boxed, so that the future of a call that is served here reserves no space for forwarding.
             Box::pin(self.submit_to_leader(call)).await
@@ -180,19 +184,19 @@ impl Node {
 
     /// Proposes a caller's command under its principal, or answers it without the log if the caller must not learn
     /// more.
-    pub(super) fn propose_judged(
+    pub(super) fn propose_authorized(
         &self,
-        judge: Option<&Judge>,
+        authorizer: Option<&Authorizer>,
         mut call: Call,
     ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        let Some(judge) = judge else {
+        let Some(authorizer) = authorizer else {
             if let Some(principal) = self.named() {
                 call.principal = principal.clone();
             }
             return self.propose_here(None, call);
         };
         let hidden = self.core.consensus.machine(|machine| {
-            let outcome = judge.command(machine, &call.command)?;
+            let outcome = authorizer.command(machine, &call.command)?;
             Ok::<_, Denied>(outcome.map(|outcome| Reply::new(machine.applied(), machine.now(), outcome)))
         });
         let hidden = hidden.map_err(|denied| self.noted("command", denied.into()))?;
@@ -201,13 +205,13 @@ impl Node {
             answer.send(Ok(reply)).ok();
             return Ok(reply_to);
         }
-        call.principal = judge.principal.clone();
-        self.propose_here(Some(judge), call)
+        call.principal = authorizer.principal.clone();
+        self.propose_here(Some(authorizer), call)
     }
 
     fn propose_here(
         &self,
-        judge: Option<&Judge>,
+        authorizer: Option<&Authorizer>,
         call: Call,
     ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
         if let Some((session, handle, namespace)) = shown(call.command.session(), &call.proof) {
@@ -215,12 +219,12 @@ impl Node {
         }
         self.core.admits(&call.command)?;
         let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
-        let limited = self.core.rate_limits.check(&call.command, judge, &*self.core.clock, namespace_of);
+        let limited = self.core.rate_limits.check(&call.command, authorizer, &*self.core.clock, namespace_of);
         limited.map_err(ServiceError::not_sent)?;
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.sent_at(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
-        self.core.queue.command(self.source(judge), submission, answer).map_err(|why| self.not_sent(why))?;
+        self.core.queue.command(self.source(authorizer), submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
     }
 
@@ -240,7 +244,7 @@ impl Node {
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
         let (mut confirmed, mut rules) = (false, self.rules());
         loop {
-            let judge = self.judge()?;
+            let authorizer = self.authorizer()?;
             let waiter = self.core.shared.claim_waiters.register(claim.claim);
             if *self.core.stop.borrow() {
                 return Err(ServiceError::Stopping);
@@ -248,7 +252,7 @@ impl Node {
             if !self.leads() {
                 return Err(self.not_sent(NotSent::NotLeader));
             }
-            let reply = claim_reply(self.read(judge.as_ref(), &query)?, &claim.lock)?;
+            let reply = claim_reply(self.read(authorizer.as_ref(), &query)?, &claim.lock)?;
             if !matches!(reply.outcome, Outcome::Queued(_)) {
                 // Another leader may have decided more, such as the end of a hold. A grant that was committed during
                 // this call usually is the proof that this node led then.
@@ -269,14 +273,14 @@ impl Node {
     }
 
     /// Answers a query of a caller here, or at the leader.
-    async fn query_judged(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
-        let judge = self.judge()?;
+    async fn query_authorized(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        let authorizer = self.authorizer()?;
         validate::query(&query)?;
         match freshness {
-            Freshness::Stale => self.read(judge.as_ref(), &query),
+            Freshness::Stale => self.read(authorizer.as_ref(), &query),
             Freshness::Linearizable => {
                 if self.serves().await {
-                    return self.query_here(judge.as_ref(), &query).await;
+                    return self.query_here(authorizer.as_ref(), &query).await;
                 }
                 let answer = Box::pin(self.send_to_leader(Forward::Query(query), None)).await?;
                 let Forwarded::QueryReply(answered) = answer else { return Err(unexpected()) };
@@ -285,22 +289,26 @@ impl Node {
         }
     }
 
-    pub(super) async fn query_here(&self, judge: Option<&Judge>, query: &Query) -> Result<QueryReply, ServiceError> {
-        if let Some(judge) = judge {
-            let judged = self.core.consensus.machine(|machine| judge.query(machine, query).map(drop));
-            judged.map_err(|denied| self.noted("query", denied.into()))?;
+    pub(super) async fn query_here(
+        &self,
+        authorizer: Option<&Authorizer>,
+        query: &Query,
+    ) -> Result<QueryReply, ServiceError> {
+        if let Some(authorizer) = authorizer {
+            let permitted = self.core.consensus.machine(|machine| authorizer.query(machine, query).map(drop));
+            permitted.map_err(|denied| self.noted("query", denied.into()))?;
         }
         self.confirm_leadership().await?;
-        self.read(judge, query)
+        self.read(authorizer, query)
     }
 
     /// Answers a query from the state of this node, as far as the caller may know the answer.
-    fn read(&self, judge: Option<&Judge>, query: &Query) -> Result<QueryReply, ServiceError> {
+    fn read(&self, authorizer: Option<&Authorizer>, query: &Query) -> Result<QueryReply, ServiceError> {
         let answered = self.core.consensus.machine(|machine| {
-            let Some(judge) = judge else { return Ok(machine.query(query)) };
-            let Some(answer) = judge.query(machine, query)? else {
+            let Some(authorizer) = authorizer else { return Ok(machine.query(query)) };
+            let Some(answer) = authorizer.query(machine, query)? else {
                 let mut reply = machine.query(query);
-                judge.redact_answer(&mut reply.answer);
+                authorizer.redact_answer(&mut reply.answer);
                 return Ok(reply);
             };
             Ok(QueryReply { index: machine.applied(), now: machine.now(), answer })
@@ -340,9 +348,12 @@ pub(super) async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError
 }
 
 /// Returns a reply without what the caller may not know of other names.
-pub(super) fn redacted(judge: Option<&Judge>, reply: Result<Reply, ServiceError>) -> Result<Reply, ServiceError> {
+pub(super) fn redacted(
+    authorizer: Option<&Authorizer>,
+    reply: Result<Reply, ServiceError>,
+) -> Result<Reply, ServiceError> {
     let mut reply = reply?;
-    judge.inspect(|judge| judge.redact(&mut reply.outcome));
+    authorizer.inspect(|authorizer| authorizer.redact(&mut reply.outcome));
     Ok(reply)
 }
 

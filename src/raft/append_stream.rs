@@ -19,7 +19,7 @@ use super::peer::{Network, Peer};
 use super::types::{RaftLogId, RaftVote, Types};
 use crate::limits::{APPEND_MS_MAX, APPENDS_IN_FLIGHT_MAX, COMMIT_NEWS_MS_MAX};
 
-pub(super) type Answer = StreamAppendResult<Types>;
+pub(super) type AppendResult = StreamAppendResult<Types>;
 
 /// A stream to one follower. Dropping it ends the stream; if an append is unanswered, the connection is dropped, too.
 pub(super) struct AppendStream<S> {
@@ -102,7 +102,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
 
     /// Sends all requests that may be sent now, and waits for the next answer. The stream ends after an error, and
     /// after any answer other than success.
-    pub(super) async fn next(mut self) -> Option<(Result<Answer, String>, Option<Self>)> {
+    pub(super) async fn next(mut self) -> Option<(Result<AppendResult, String>, Option<Self>)> {
         loop {
             if let Some(answer) = self.answer.take() {
                 let answer = self.read(answer);
@@ -170,7 +170,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
 
     /// Matches an answer with the first unanswered append. If that append was merged, the answer is kept for the next
     /// one.
-    fn read(&mut self, answer: messages::AppendResponse) -> Result<Answer, String> {
+    fn read(&mut self, answer: messages::AppendResponse) -> Result<AppendResult, String> {
         use messages::append_response::Result as Outcome;
         let Some(Sent { previous, last, merged, leader, .. }) = self.waiting.pop_front() else {
             return Err("an answer without a request".to_owned());

@@ -17,7 +17,7 @@ use openraft::raft::{
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use tokio::sync::watch;
 
-use super::append_stream::{Answer, AppendStream};
+use super::append_stream::{AppendResult, AppendStream};
 use super::blocking::on_files;
 use super::connections::{Purpose, pause};
 use super::messages;
@@ -31,7 +31,7 @@ use crate::model::Member;
 use crate::storage::SnapshotFile;
 
 /// The stream of answers to a stream of append requests.
-type Answers<'s> = BoxStream<'s, Result<Answer, RPCError<Types>>>;
+type Answers<'s> = BoxStream<'s, Result<AppendResult, RPCError<Types>>>;
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Peer;

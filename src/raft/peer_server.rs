@@ -16,7 +16,7 @@ use super::disk_ids::wiped;
 use super::error::removed;
 use super::failure_detector::{FailureDetector, Leadership};
 use super::lost_tail;
-use super::messages::append_response::Result as Answer;
+use super::messages::append_response::Result as Appended;
 use super::messages::peer_server::{Peer, PeerServer};
 use super::messages::{self, BadHeader};
 use super::state_machine::{Shared, StateMachine, meta_of};
@@ -186,10 +186,10 @@ impl Peer for Server {
         });
         let answers = self.raft.stream_append(appends).map(|answer| {
             let result = match answer.map_err(stopped)? {
-                Ok(Some(id)) => Answer::Partly(messages::log_id(&id)),
-                Ok(None) => Answer::Accepted(messages::Accepted {}),
-                Err(StreamAppendError::Conflict(_)) => Answer::Conflict(messages::Conflict {}),
-                Err(StreamAppendError::HigherVote(vote)) => Answer::HigherVote(messages::ballot(&vote)),
+                Ok(Some(id)) => Appended::Partly(messages::log_id(&id)),
+                Ok(None) => Appended::Accepted(messages::Accepted {}),
+                Err(StreamAppendError::Conflict(_)) => Appended::Conflict(messages::Conflict {}),
+                Err(StreamAppendError::HigherVote(vote)) => Appended::HigherVote(messages::ballot(&vote)),
             };
             Ok(messages::AppendResponse { result: Some(result) })
         });

@@ -20,7 +20,7 @@ use crate::model::FencingToken;
 use crate::service::{ErrorCode, LockService};
 
 /// The grant and the release of one waiter.
-struct Turn {
+struct DrainedWait {
     /// The waiter's number in the queue.
     sequence: u64,
     token: FencingToken,
@@ -33,7 +33,7 @@ struct Round {
     queueing: Duration,
     draining: Duration,
     looks: [Look; 3],
-    turns: Vec<Turn>,
+    turns: Vec<DrainedWait>,
     /// When the first release was called.
     released_at: Instant,
 }
@@ -98,7 +98,11 @@ async fn one_round<S: LockService>(
 }
 
 /// Waits in the queue, and releases at once.
-async fn turn<S: LockService>(session: Session<S>, name: String, queued: Arc<Semaphore>) -> Result<Turn, ClientError> {
+async fn turn<S: LockService>(
+    session: Session<S>,
+    name: String,
+    queued: Arc<Semaphore>,
+) -> Result<DrainedWait, ClientError> {
     let (clock, mut reported) = (SystemClock::new(), false);
     let (place, sequence) = std::sync::mpsc::channel();
     let request = session.lock(&name).on_queued(move |at| {
@@ -111,10 +115,10 @@ async fn turn<S: LockService>(session: Session<S>, name: String, queued: Arc<Sem
     let guard = request.acquire().await?;
     let (granted, token) = (clock.now(), guard.token());
     guard.release().await?;
-    Ok(Turn { sequence: sequence.try_recv().unwrap_or_default(), token, granted, released: clock.now() })
+    Ok(DrainedWait { sequence: sequence.try_recv().unwrap_or_default(), token, granted, released: clock.now() })
 }
 
-fn too_early(ended: Result<Result<Turn, ClientError>, tokio::task::JoinError>) -> Failure {
+fn too_early(ended: Result<Result<DrainedWait, ClientError>, tokio::task::JoinError>) -> Failure {
     match ended {
         Ok(Err(error)) => error.into(),
         Ok(Ok(_)) => Failure::new(ErrorCode::Internal, "a waiter was granted a lock that another held"),

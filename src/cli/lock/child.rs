@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group, test_kill_process_group};
 use tokio::time::{Sleep, sleep};
 
-use super::link::{Guardian, News};
+use super::link::{Guardian, GuardianReport};
 use super::processes::{adopt_orphans, end_all, of_group};
 use super::signals::Signals;
 use super::terminal::Terminal;
@@ -113,7 +113,7 @@ impl<H: Hold> Wrapper<'_, H> {
         let until_loss = self.hold.valid_for().saturating_sub(self.needed());
         let hold = self.hold;
         tokio::select! {
-            news = self.guardian.news() => return Ok(self.news(news?)),
+            report = self.guardian.next_report() => return Ok(self.on_report(report?)),
             signal = signals.next_for_wrapper() => self.pass(signal),
             () = hold.lost(), if !self.lost => self.lose(),
             () = sleep(until_loss), if watched => {
@@ -144,15 +144,15 @@ impl<H: Hold> Wrapper<'_, H> {
         Ok(None)
     }
 
-    fn news(&mut self, news: News) -> Option<Signal> {
-        match news {
-            News::Stopped(by) => return Some(by),
-            News::Ended(ended) => {
+    fn on_report(&mut self, report: GuardianReport) -> Option<Signal> {
+        match report {
+            GuardianReport::Stopped(by) => return Some(by),
+            GuardianReport::Ended(ended) => {
                 self.ended = Some(ended);
                 self.notice_timer = Some(Box::pin(sleep(Duration::from_millis(limits::LEFT_BEHIND_NOTICE_MS))));
                 self.leave_terminal(matches!(ended, Ended::Signal(_)));
             }
-            News::Started(_) | News::OrphanEnded | News::Failed(_) => {}
+            GuardianReport::Started(_) | GuardianReport::OrphanEnded | GuardianReport::Failed(_) => {}
         }
         None
     }
@@ -191,8 +191,8 @@ impl<H: Hold> Wrapper<'_, H> {
         self.signal(Signal::CONT);
         if let Some(after) = self.orders.stop_after {
             // A second TERM only shortens the time.
-            let hurried = self.kill_timer.is_some();
-            self.kill_within(if hurried { after / limits::HURRY_FACTOR } else { after });
+            let is_second = self.kill_timer.is_some();
+            self.kill_within(if is_second { after / limits::SECOND_TERM_DIVISOR } else { after });
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use super::link::{GOODBYE, News, receive_streams};
+use super::link::{GOODBYE, GuardianReport, receive_streams};
 use super::orders::Ended;
 use super::processes::{adopt_orphans, end_all, own_program};
 use super::shim::SHIM_COMMAND;
@@ -68,7 +68,7 @@ async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"lk-guardian");
     adopt_orphans();
-    let _deaf = signals::swallow_all()?;
+    let _signals = signals::swallow_all()?;
     let children = signal(SignalKind::child())?;
     let Some(streams) = receive_streams(&wrapper)? else { return Ok(()) };
     let started = start(options, json, streams);
@@ -76,7 +76,7 @@ async fn watch(options: &GuardianOptions, json: bool, wrapper: UnixStream) -> io
     let (reader, mut writer) = tokio::net::UnixStream::from_std(wrapper)?.into_split();
     let leader = match started {
         Ok(leader) => leader,
-        Err(error) => return report(&mut writer, News::Failed(error.to_string())).await,
+        Err(error) => return send_report(&mut writer, GuardianReport::Failed(error.to_string())).await,
     };
     let mut words = BufReader::new(reader).lines();
     let goodbye = tokio::select! {
@@ -106,28 +106,28 @@ fn start(options: &GuardianOptions, json: bool, streams: [OwnedFd; 3]) -> io::Re
 
 /// Reports what happens to the command. Returns when the wrapper cannot be reached.
 async fn follow(leader: Pid, mut writer: OwnedWriteHalf, mut children: Stream) -> io::Result<()> {
-    report(&mut writer, News::Started(leader)).await?;
+    send_report(&mut writer, GuardianReport::Started(leader)).await?;
     loop {
-        while let Some(news) = reap(leader)? {
-            report(&mut writer, news).await?;
+        while let Some(report) = reap(leader)? {
+            send_report(&mut writer, report).await?;
         }
         children.recv().await;
     }
 }
 
-async fn report(writer: &mut OwnedWriteHalf, news: News) -> io::Result<()> {
-    writer.write_all(format!("{news}\n").as_bytes()).await
+async fn send_report(writer: &mut OwnedWriteHalf, report: GuardianReport) -> io::Result<()> {
+    writer.write_all(format!("{report}\n").as_bytes()).await
 }
 
 /// Returns the end of a child or the stop of the command, if there is one to report.
-fn reap(leader: Pid) -> io::Result<Option<News>> {
+fn reap(leader: Pid) -> io::Result<Option<GuardianReport>> {
     loop {
         return match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) => match (pid == leader, status.stopping_signal()) {
                 (true, Some(by)) => Ok(Some(format!("stopped {by}").parse()?)),
-                (true, None) => Ok(Some(News::Ended(ended(status)))),
+                (true, None) => Ok(Some(GuardianReport::Ended(ended(status)))),
                 (false, Some(_)) => continue,
-                (false, None) => Ok(Some(News::OrphanEnded)),
+                (false, None) => Ok(Some(GuardianReport::OrphanEnded)),
             },
             Err(Errno::INTR) => continue,
             Ok(None) | Err(Errno::CHILD) => Ok(None),

@@ -28,7 +28,7 @@ pub(super) const GOODBYE: &str = "goodbye";
 
 /// A report of the guardian, as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum GuardianReport {
     /// The command runs as this process, which leads a group with the same id.
     Started(Pid),
     Stopped(Signal),
@@ -39,20 +39,20 @@ pub(super) enum News {
     Failed(String),
 }
 
-impl fmt::Display for News {
+impl fmt::Display for GuardianReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            News::Started(pid) => write!(f, "started {pid}"),
-            News::Stopped(signal) => write!(f, "stopped {}", signal.as_raw()),
-            News::Ended(Ended::Code(code)) => write!(f, "code {code}"),
-            News::Ended(Ended::Signal(number)) => write!(f, "signal {number}"),
-            News::OrphanEnded => write!(f, "orphan 0"),
-            News::Failed(problem) => write!(f, "failed {}", problem.replace('\n', " ")),
+            GuardianReport::Started(pid) => write!(f, "started {pid}"),
+            GuardianReport::Stopped(signal) => write!(f, "stopped {}", signal.as_raw()),
+            GuardianReport::Ended(Ended::Code(code)) => write!(f, "code {code}"),
+            GuardianReport::Ended(Ended::Signal(number)) => write!(f, "signal {number}"),
+            GuardianReport::OrphanEnded => write!(f, "orphan 0"),
+            GuardianReport::Failed(problem) => write!(f, "failed {}", problem.replace('\n', " ")),
         }
     }
 }
 
-impl FromStr for News {
+impl FromStr for GuardianReport {
     type Err = io::Error;
 
     fn from_str(line: &str) -> io::Result<Self> {
@@ -60,12 +60,14 @@ impl FromStr for News {
         let number = || rest.parse::<i32>().map_err(io::Error::other);
         let byte = || rest.parse::<u8>().map_err(io::Error::other);
         match word {
-            "started" => Pid::from_raw(number()?).map(News::Started).ok_or_else(|| io::Error::other("no process id")),
-            "stopped" => Ok(News::Stopped(Signal::from_named_raw(number()?).unwrap_or(Signal::STOP))),
-            "code" => Ok(News::Ended(Ended::Code(byte()?))),
-            "signal" => Ok(News::Ended(Ended::Signal(byte()?))),
-            "orphan" => Ok(News::OrphanEnded),
-            "failed" => Ok(News::Failed(rest.to_owned())),
+            "started" => {
+                Pid::from_raw(number()?).map(GuardianReport::Started).ok_or_else(|| io::Error::other("no process id"))
+            }
+            "stopped" => Ok(GuardianReport::Stopped(Signal::from_named_raw(number()?).unwrap_or(Signal::STOP))),
+            "code" => Ok(GuardianReport::Ended(Ended::Code(byte()?))),
+            "signal" => Ok(GuardianReport::Ended(Ended::Signal(byte()?))),
+            "orphan" => Ok(GuardianReport::OrphanEnded),
+            "failed" => Ok(GuardianReport::Failed(rest.to_owned())),
             _ => Err(io::Error::other(format!("the guardian said {line:?}"))),
         }
     }
@@ -106,17 +108,17 @@ impl Guardian {
         ours.set_nonblocking(true)?;
         let (reader, writer) = tokio::net::UnixStream::from_std(ours)?.into_split();
         let mut guardian = Self { process, lines: BufReader::new(reader).lines(), writer };
-        match guardian.news().await? {
-            News::Started(leader) => Ok((guardian, leader)),
-            News::Failed(problem) => Err(io::Error::other(problem)),
-            news @ (News::Stopped(_) | News::Ended(_) | News::OrphanEnded) => {
-                Err(io::Error::other(format!("the guardian said {news} before the command began")))
+        match guardian.next_report().await? {
+            GuardianReport::Started(leader) => Ok((guardian, leader)),
+            GuardianReport::Failed(problem) => Err(io::Error::other(problem)),
+            report @ (GuardianReport::Stopped(_) | GuardianReport::Ended(_) | GuardianReport::OrphanEnded) => {
+                Err(io::Error::other(format!("the guardian said {report} before the command began")))
             }
         }
     }
 
     /// Waits for the next report about the command. Dropping the future loses no report.
-    pub(super) async fn news(&mut self) -> io::Result<News> {
+    pub(super) async fn next_report(&mut self) -> io::Result<GuardianReport> {
         match self.lines.next_line().await {
             Ok(Some(line)) => line.parse(),
             Ok(None) | Err(_) => {
@@ -185,20 +187,20 @@ mod tests {
 
     /// Every report of a guardian can be read back. Other lines are refused.
     #[test]
-    fn news_are_read_as_they_were_written() {
+    fn reports_are_read_as_they_were_written() {
         let pid = Pid::from_raw(12).unwrap();
-        for news in [
-            News::Started(pid),
-            News::Stopped(Signal::TSTP),
-            News::Ended(Ended::Code(0)),
-            News::Ended(Ended::Signal(9)),
-            News::OrphanEnded,
-            News::Failed("out of memory".to_owned()),
+        for report in [
+            GuardianReport::Started(pid),
+            GuardianReport::Stopped(Signal::TSTP),
+            GuardianReport::Ended(Ended::Code(0)),
+            GuardianReport::Ended(Ended::Signal(9)),
+            GuardianReport::OrphanEnded,
+            GuardianReport::Failed("out of memory".to_owned()),
         ] {
-            assert_eq!(news.to_string().parse::<News>().unwrap(), news);
+            assert_eq!(report.to_string().parse::<GuardianReport>().unwrap(), report);
         }
         for wrong in ["", "started", "started 0", "code 256", "signal x", "hello 1"] {
-            assert!(wrong.parse::<News>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<GuardianReport>().is_err(), "{wrong:?}");
         }
     }
 

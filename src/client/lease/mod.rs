@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::error::ClientError;
 use super::hold::Released;
-use super::validity::{Answer, Validity};
+use super::validity::{RenewalAnswer, Validity};
 use crate::clock::{Clock, Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits::REFRESH_TRIES_MAX;
@@ -181,7 +181,7 @@ impl<S: LockService> Client<S> {
         handle: &Handle,
         duration: Duration,
         attempts: &mut RefreshCounter,
-    ) -> Result<(Answer, Refreshed), ClientError> {
+    ) -> Result<(RenewalAnswer, Refreshed), ClientError> {
         let lease_ms = millis(duration);
         let target = RenewalTarget::Lease { lock: lock.clone(), handle: handle.clone(), lease_ms };
         let clock = &self.settings.clock;
@@ -202,7 +202,7 @@ impl<S: LockService> Client<S> {
             // Another caller of the same lease knew a later log time. The answer contains that time, so the next
             // attempt is accepted. After several such answers, the last one still has the end of the lease.
             if deadline == stamp.after_ms(lease_ms) || REFRESH_TRIES_MAX <= tries {
-                let answer = Answer { sent, index, stamp, deadline };
+                let answer = RenewalAnswer { sent, index, stamp, deadline };
                 let valid_for = Validity::new(answer, None).left(sent);
                 return Ok((answer, Refreshed { token, valid_for, at: stamp, deadline }));
             }

@@ -7,7 +7,7 @@ use crate::client::error::ClientError;
 use crate::client::lease::{Lease, RefreshCounter, lease_call};
 use crate::client::on_drop::OnDrop;
 use crate::client::options::{RequestOptions, WaitLimit, mode_methods, request_methods};
-use crate::client::validity::{Answer, Validity};
+use crate::client::validity::{RenewalAnswer, Validity};
 use crate::client::wait::{Settled, granted, no_answer, not_acquired, submit_and_wait, wait_until};
 use crate::clock::{Instant, millis};
 use crate::limits::TTL_MS_DEFAULT_MIN;
@@ -98,7 +98,7 @@ impl<S: LockService> LeaseRequest<S> {
             token: grant.token,
             waited: Duration::from_millis(grant.waited_ms),
             duration,
-            validity: Validity::new(Answer { sent, index, stamp, deadline }, None),
+            validity: Validity::new(RenewalAnswer { sent, index, stamp, deadline }, None),
             attempts: RefreshCounter::since(stamp),
         };
         if waited {

@@ -15,7 +15,7 @@ use crate::client::request::cached::acquire_cached;
 use crate::client::request::pending::{PendingAcquire, SessionSource, acquire};
 use crate::client::retry::Retry;
 use crate::client::session::Session;
-use crate::client::validity::{Answer, Validity};
+use crate::client::validity::{RenewalAnswer, Validity};
 use crate::limits::LEASE_MS_MIN;
 use crate::model::{
     Access, Alter, Alteration, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid, LockName, Mode,
@@ -188,7 +188,7 @@ impl<S: LockService> Session<S> {
         };
         let (sent, Reply { index, stamp, outcome, .. }) = self.settings.retry().until_answered(attempt).await?;
         if let Outcome::Renewed { deadline, .. } = outcome {
-            return Ok(Some((lease_ms, Validity::new(Answer { sent, index, stamp, deadline }, None))));
+            return Ok(Some((lease_ms, Validity::new(RenewalAnswer { sent, index, stamp, deadline }, None))));
         }
         if outcome.hold_is_gone() { Ok(None) } else { Err(ClientError::unexpected(outcome)) }
     }

@@ -11,7 +11,7 @@ use crate::client::on_drop::OnDrop;
 use crate::client::options::{RequestOptions, SessionOptions, WaitLimit};
 use crate::client::request::pending::{SessionSource, acquire};
 use crate::client::session::Session;
-use crate::client::session::cached_holds::{Asked, Ticket, Turn};
+use crate::client::session::cached_holds::{Admitted, Asked, Ticket};
 use crate::client::session::cached_release;
 use crate::client::session::reference::SessionRef;
 use crate::client::wait::{not_acquired, wait_until};
@@ -32,16 +32,16 @@ pub(crate) async fn acquire_cached<S: LockService>(
     tokio::task::coop::consume_budget().await;
     let (session, deadline) = source.open(options.wait).await?;
     let (reference, now) = (&session.reference, session.reference.state.clock.now());
-    let turn = match reference.state.holds.ask_cached(&name, now) {
-        Asked::Now(turn) => turn,
-        Asked::Queued(ticket, turn) => {
-            let waiter = QueuedAcquire::new(reference.clone(), name.clone(), ticket, turn);
+    let admitted = match reference.state.holds.ask_cached(&name, now) {
+        Asked::Now(admitted) => admitted,
+        Asked::Queued(ticket, admitted) => {
+            let waiter = QueuedAcquire::new(reference.clone(), name.clone(), ticket, admitted);
             Box::pin(waiter.wait(options.wait, deadline)).await?
         }
     };
-    match turn {
-        Turn::Taken(hold) => Ok(LockGuard::of_added(session.reference, hold, Duration::ZERO)),
-        Turn::Request(ticket) => {
+    match admitted {
+        Admitted::Taken(hold) => Ok(LockGuard::of_added(session.reference, hold, Duration::ZERO)),
+        Admitted::Request(ticket) => {
             let left = |deadline: Instant| WaitLimit::For(deadline.since(session.settings.clock.now()));
             options.wait = deadline.map_or(options.wait, left);
             Box::pin(request(session, name, ticket, locks, options, session_options)).await
@@ -77,23 +77,23 @@ struct QueuedAcquire {
     session: SessionRef,
     name: LockName,
     ticket: Ticket,
-    turn: oneshot::Receiver<Turn>,
+    admitted: oneshot::Receiver<Admitted>,
 }
 
 impl QueuedAcquire {
-    fn new(session: SessionRef, name: LockName, ticket: Ticket, turn: oneshot::Receiver<Turn>) -> Self {
-        Self { session, name, ticket, turn }
+    fn new(session: SessionRef, name: LockName, ticket: Ticket, admitted: oneshot::Receiver<Admitted>) -> Self {
+        Self { session, name, ticket, admitted }
     }
 
     /// Waits for the turn. A try waits for nothing.
-    async fn wait(mut self, wait: WaitLimit, deadline: Option<Instant>) -> Result<Turn, ClientError> {
+    async fn wait(mut self, wait: WaitLimit, deadline: Option<Instant>) -> Result<Admitted, ClientError> {
         let state = Arc::clone(&self.session.state);
         let tries = wait == WaitLimit::Try || wait == WaitLimit::For(Duration::ZERO);
         let deadline = if tries { Some(state.clock.now()) } else { deadline };
         tokio::select! {
             biased;
             end = state.closed() => Err(state.lost_error(end)),
-            Ok(turn) = &mut self.turn => Ok(turn),
+            Ok(admitted) = &mut self.admitted => Ok(admitted),
             () = wait_until(&*state.clock, deadline) => Err(not_acquired(&self.name, None)),
         }
     }
@@ -103,10 +103,10 @@ impl Drop for QueuedAcquire {
     fn drop(&mut self) {
         let holds = &self.session.state.holds;
         holds.leave_cached(&self.name, self.ticket);
-        match self.turn.try_recv() {
+        match self.admitted.try_recv() {
             // The guard gives the hold back.
-            Ok(Turn::Taken(hold)) => drop(LockGuard::of_added(self.session.clone(), hold, Duration::ZERO)),
-            Ok(Turn::Request(ticket)) => holds.cached_failed(&self.name, ticket),
+            Ok(Admitted::Taken(hold)) => drop(LockGuard::of_added(self.session.clone(), hold, Duration::ZERO)),
+            Ok(Admitted::Request(ticket)) => holds.cached_failed(&self.name, ticket),
             Err(_) => {}
         }
     }

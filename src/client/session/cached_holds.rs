@@ -48,7 +48,7 @@ pub(crate) struct Ticket(u64);
 
 /// How an acquire of a cached hold continues.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Admitted {
     /// It has taken the hold, whose use begins.
     Taken(Arc<Hold>),
     /// It sends a request, and reports its end with this ticket.
@@ -58,9 +58,9 @@ pub(crate) enum Turn {
 /// The first answer to an acquire of a cached hold.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    Now(Turn),
+    Now(Admitted),
     /// It waits in the local queue.
-    Queued(Ticket, oneshot::Receiver<Turn>),
+    Queued(Ticket, oneshot::Receiver<Admitted>),
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ struct Kept {
 #[derive(Debug)]
 struct Waiter {
     ticket: Ticket,
-    turn: oneshot::Sender<Turn>,
+    admitted: oneshot::Sender<Admitted>,
 }
 
 impl Kept {
@@ -116,22 +116,22 @@ impl CachedHolds {
         let (fresh, ticket) = (self.is_fresh(now), self.next_ticket());
         let Some(entry) = self.names.get_mut(name) else {
             self.names.insert(name.clone(), Entry { state: State::Requested(ticket), queue: VecDeque::new() });
-            return Asked::Now(Turn::Request(ticket));
+            return Asked::Now(Admitted::Request(ticket));
         };
         match entry.state {
             State::Idle(kept, _) if fresh => {
                 entry.state = State::Used(kept);
                 self.idle -= 1;
-                Asked::Now(Turn::Taken(kept.next_use(name)))
+                Asked::Now(Admitted::Taken(kept.next_use(name)))
             }
             State::Idle(kept, _) => {
                 entry.state = State::Requested(ticket);
                 self.forget_idle(name, kept);
-                Asked::Now(Turn::Request(ticket))
+                Asked::Now(Admitted::Request(ticket))
             }
             State::Requested(_) | State::Used(_) => {
-                let (turn, receiver) = oneshot::channel();
-                entry.queue.push_back(Waiter { ticket, turn });
+                let (admitted, receiver) = oneshot::channel();
+                entry.queue.push_back(Waiter { ticket, admitted });
                 Asked::Queued(ticket, receiver)
             }
         }
@@ -187,7 +187,7 @@ impl CachedHolds {
         let Some(entry) = self.names.get_mut(name) else { return };
         while let Some(waiter) = entry.queue.pop_front() {
             entry.state = State::Requested(waiter.ticket);
-            if waiter.turn.send(Turn::Request(waiter.ticket)).is_ok() {
+            if waiter.admitted.send(Admitted::Request(waiter.ticket)).is_ok() {
                 return;
             }
         }
@@ -210,7 +210,7 @@ impl CachedHolds {
         }
         while let Some(waiter) = entry.queue.pop_front() {
             let next = kept.next_use(name);
-            if waiter.turn.send(Turn::Taken(next.clone())).is_ok() {
+            if waiter.admitted.send(Admitted::Taken(next.clone())).is_ok() {
                 return Ok(Some(next));
             }
         }
@@ -283,9 +283,9 @@ impl CachedHolds {
     /// Removes a name whose hold is used or was recalled at its grant: all acquires of its local queue send requests.
     fn flush(&mut self, name: &LockName) {
         let queue = self.names.remove(name).map(|entry| entry.queue);
-        for Waiter { ticket, turn } in queue.into_iter().flatten() {
+        for Waiter { ticket, admitted } in queue.into_iter().flatten() {
             // A waiter that is gone needs no turn.
-            drop(turn.send(Turn::Request(ticket)));
+            drop(admitted.send(Admitted::Request(ticket)));
         }
     }
 

@@ -51,7 +51,7 @@ impl HoldChange {
 
 impl SessionCommand {
     /// Waits for the right to change its hold.
-    pub(crate) async fn turn(&self) -> Option<ChangeGuard> {
+    pub(crate) async fn change_guard(&self) -> Option<ChangeGuard> {
         Some(self.hold()?.change().await)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::hold::Hold;
 use crate::client::retry::Backoff;
 use crate::client::session::state::SessionState;
-use crate::client::validity::Answer;
+use crate::client::validity::RenewalAnswer;
 use crate::client::wait::pause_until;
 use crate::faults::{self, Fault};
 use crate::model::{FencingToken, Outcome, Refusal, RenewalTarget, Reply};
@@ -41,7 +41,7 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
             Ok(Reply { index, stamp, outcome: Outcome::Renewed { deadline, .. }, .. }) => {
                 let answered = session.clock.now();
                 let sent = if faults::on(Fault::HoldFromArrival) { answered } else { now };
-                hold.renewed(Answer { sent, index, stamp, deadline }, answered);
+                hold.renewed(RenewalAnswer { sent, index, stamp, deadline }, answered);
                 (due, backoff) = (now.after(interval), Backoff::new());
             }
             Ok(Reply { outcome: Outcome::Refused(refusal), .. }) | Err(ServiceError::Refused(refusal)) => {

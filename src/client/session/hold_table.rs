@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::client::hold::{Hold, HoldEnd, RevokeRequest};
-use crate::client::session::cached_holds::{Asked, CachedHolds, Ticket, Turn};
+use crate::client::session::cached_holds::{Admitted, Asked, CachedHolds, Ticket};
 use crate::clock::Instant;
 use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE, HOLDS_SWEEP_MIN};
 use crate::model::{EndReason, Event, EventKind, FencingToken, LockName, Reason};
@@ -143,7 +143,7 @@ impl HoldTable {
     pub(crate) fn ask_cached(&self, name: &LockName, now: Instant) -> Asked {
         let mut table = self.table();
         let asked = table.cached.ask(name, now);
-        if let Asked::Now(Turn::Taken(hold)) = &asked {
+        if let Asked::Now(Admitted::Taken(hold)) = &asked {
             table.add(hold);
         }
         self.changed(&table, false);

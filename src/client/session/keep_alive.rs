@@ -13,7 +13,7 @@ use tokio::time::Instant as TokioInstant;
 use crate::client::retry::{Backoff, Retry};
 use crate::client::session::reference::BackgroundTask;
 use crate::client::session::state::{SessionEnd, SessionState};
-use crate::client::validity::Answer;
+use crate::client::validity::RenewalAnswer;
 use crate::client::wait::pause_until;
 use crate::clock::{Instant, millis};
 use crate::faults::{self, Fault};
@@ -34,8 +34,8 @@ pub(crate) struct KeepAlive<S> {
     attempts: FuturesUnordered<BoxFuture<'static, Attempted>>,
     /// The number of the last attempt. Attaches use it too, so their numbers increase.
     attempt: u64,
-    /// The client's turn with a session that clients take over from each other; `None` for a session of one client.
-    turn: Option<Turn>,
+    /// The client's tenure with a session that clients take over from each other; `None` for a session of one client.
+    tenure: Option<Tenure>,
     /// When to make the next attempt.
     due: Instant,
     /// Whether the session still has its stream; `None` if the next attempt must attach the session to another stream.
@@ -49,10 +49,10 @@ pub(crate) struct KeepAlive<S> {
 
 /// The time between the takeover of a session by one client and by the next.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Turn {
+pub(crate) struct Tenure {
     /// The attachment with which it began, or a later one of the same client.
     pub(crate) attachment: Attachment,
-    /// The number of the attach. Attempts of later turns have larger numbers.
+    /// The number of the attach. Attempts of later tenures have larger numbers.
     pub(crate) attempt: u64,
 }
 
@@ -88,11 +88,11 @@ impl<S: LockService> KeepAlive<S> {
         service: S,
         session: Arc<SessionState>,
         queue: mpsc::UnboundedReceiver<BackgroundTask>,
-        turn: Option<Turn>,
+        tenure: Option<Tenure>,
     ) -> Self {
         let opened = session.validity().newest_answered();
-        // The first renewal of a turn shows the client before it that its turn is over.
-        let due = if turn.is_some() { opened } else { session.schedule.after(opened) };
+        // The first renewal of a tenure shows the client before it that its tenure is over.
+        let due = if tenure.is_some() { opened } else { session.schedule.after(opened) };
         session.refresh_cached(Some(opened));
         Self {
             attachment: Some(service.attachment(session.id)),
@@ -102,8 +102,8 @@ impl<S: LockService> KeepAlive<S> {
             queue,
             tasks: FuturesUnordered::new(),
             attempts: FuturesUnordered::new(),
-            attempt: turn.map_or(0, |turn| turn.attempt),
-            turn,
+            attempt: tenure.map_or(0, |tenure| tenure.attempt),
+            tenure,
             due,
             last: LastAttempt::Answered,
             backoff: Backoff::new(),
@@ -120,18 +120,18 @@ impl<S: LockService> KeepAlive<S> {
             self.settle().await;
         }
         // Pending tasks are dropped because closing the session completes all of them at once.
-        let Self { service, session, queue, tasks, attempts, turn, .. } = self;
+        let Self { service, session, queue, tasks, attempts, tenure, .. } = self;
         drop((queue, tasks, attempts));
         match ending {
             // The next client may have the session already, so only an explicit close ends it.
-            Ending::Unreferenced | Ending::Lost(SessionEnd::Expired) if turn.is_some() => {}
+            Ending::Unreferenced | Ending::Lost(SessionEnd::Expired) if tenure.is_some() => {}
             Ending::Unreferenced => drop(close(&service, &session, SessionClose::Done).await),
             Ending::Closed(done) => drop(done.send(close(&service, &session, SessionClose::Done).await)),
             Ending::Lost(SessionEnd::Expired) => drop(close(&service, &session, SessionClose::Lost).await),
             Ending::Lost(SessionEnd::Closed | SessionEnd::Reported(_) | SessionEnd::Superseded) => {}
             #[cfg(feature = "cli")]
             Ending::Left(broken) => {
-                if let (Some(pause), Some(Turn { attachment, .. })) = (broken, turn) {
+                if let (Some(pause), Some(Tenure { attachment, .. })) = (broken, tenure) {
                     tokio::time::sleep(pause).await;
                     report_break(&service, &session, attachment).await;
                 }
@@ -261,15 +261,15 @@ impl<S: LockService> KeepAlive<S> {
                     return session.end_as(SessionEnd::Superseded);
                 }
                 let attach = matches!(outcome, Outcome::Attached { .. });
-                if let (Outcome::Attached { attachment, .. }, Some(turn)) = (&outcome, &mut self.turn) {
-                    turn.attachment = *attachment;
+                if let (Outcome::Attached { attachment, .. }, Some(tenure)) = (&outcome, &mut self.tenure) {
+                    tenure.attachment = *attachment;
                 }
                 if attach {
                     self.attachment = Some(self.service.attachment(session.id));
                     self.attached = Some(now);
                 }
                 let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };
-                session.validity().answered(Answer { sent: counted, index, stamp, deadline }, now);
+                session.validity().answered(RenewalAnswer { sent: counted, index, stamp, deadline }, now);
                 session.refused(None);
                 if !outdated {
                     self.due = session.schedule.after(sent);
@@ -290,7 +290,7 @@ impl<S: LockService> KeepAlive<S> {
             Ok(Reply { outcome: Outcome::Refused(Refusal::StaleAttempt { newest }), .. }) => {
                 // A late answer to an older attach may name a newer attach of this client: that is no conflict.
                 let foreign = self.attempt < newest;
-                if foreign && self.turn.is_some() {
+                if foreign && self.tenure.is_some() {
                     return session.end_as(SessionEnd::Superseded);
                 }
                 if foreign || !superseded {
@@ -313,7 +313,7 @@ impl<S: LockService> KeepAlive<S> {
     /// Whether another client has taken the session over and renewed it before this attempt: the cluster then keeps the
     /// deadline of that renewal, and does not set one that is a whole TTL away.
     fn is_overtaken(&self, attempt: u64, left_ms: u64) -> bool {
-        self.turn.is_some() && attempt == self.attempt && left_ms < millis(self.session.ttl)
+        self.tenure.is_some() && attempt == self.attempt && left_ms < millis(self.session.ttl)
     }
 
     /// Retries after a pause. It never gives up: only the deadline ends a session.

@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use self::keep_alive::{KeepAlive, Turn};
+use self::keep_alive::{KeepAlive, Tenure};
 use self::reference::{BackgroundTask, SessionRef};
 use self::state::{RenewalSchedule, SessionState};
 use super::error::ClientError;
 use super::hold::HoldState;
 use super::settings::Settings;
-use super::validity::{Answer, Validity};
+use super::validity::{RenewalAnswer, Validity};
 use crate::clock::millis;
 use crate::limits::{RENEWALS_A_TTL, TTL_MS_DEFAULT_MIN};
 use crate::model::{Command, Handle, Instance, Metadata, Namespace, OpenSession, Outcome, SessionId};
@@ -120,7 +120,7 @@ impl<S: LockService> SessionBuilder<S> {
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else {
             return Err(ClientError::unexpected(reply.outcome));
         };
-        let answer = Answer { sent, index: reply.index, stamp: reply.stamp, deadline };
+        let answer = RenewalAnswer { sent, index: reply.index, stamp: reply.stamp, deadline };
         Ok(Opened { session, handle, ttl: Duration::from_millis(ttl_ms), answer })
     }
 
@@ -130,14 +130,14 @@ impl<S: LockService> SessionBuilder<S> {
         opened: Opened,
         (interval, renewals): (Duration, u32),
         validity: Validity,
-        turn: Option<Turn>,
+        tenure: Option<Tenure>,
     ) -> Session<S> {
         let Self { service, settings, .. } = self;
         let Opened { session, handle, ttl, .. } = opened;
         let schedule = RenewalSchedule { begun: settings.begun, interval, renewals };
         let (clock, namespace) = (settings.clock.clone(), settings.namespace.clone());
         let state = SessionState::new(clock, namespace, (session, handle), (ttl, schedule), validity);
-        Session::start(service, settings, state, turn)
+        Session::start(service, settings, state, tenure)
     }
 }
 
@@ -146,7 +146,7 @@ struct Opened {
     session: SessionId,
     handle: Handle,
     ttl: Duration,
-    answer: Answer,
+    answer: RenewalAnswer,
 }
 
 /// Returns the default TTL: 10 s, or twice the cluster's minimum if that is more, so that one failed failover does not
@@ -169,10 +169,10 @@ pub struct Session<S: LockService> {
 }
 
 impl<S: LockService> Session<S> {
-    fn start(service: S, settings: Settings, state: SessionState, turn: Option<Turn>) -> Self {
+    fn start(service: S, settings: Settings, state: SessionState, tenure: Option<Tenure>) -> Self {
         let state = Arc::new(state);
-        if let Some(turn) = &turn {
-            state.hold_attempts_after(turn.attempt);
+        if let Some(tenure) = &tenure {
+            state.hold_attempts_after(tenure.attempt);
         }
         let (queue, tasks) = mpsc::unbounded_channel();
         // Subscribes before any lock is granted, so that no event of a hold is missed.
@@ -181,7 +181,7 @@ impl<S: LockService> Session<S> {
             state.holds.followed();
         }
         let follow = hold_events::follow(service.clone(), state.clone(), events);
-        let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks, turn);
+        let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks, tenure);
         // The references own this task: it ends when the last reference is dropped, or with the session.
         tokio::spawn(keep_alive.run());
         let (commands, request_wait) = (Arc::new(service.clone()), settings.request_wait);

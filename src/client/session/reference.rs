@@ -54,13 +54,13 @@ impl SessionRef {
         self.queue(BackgroundTask::Run(task));
     }
 
-    /// Repeats a command in the session's task until it is answered. `turn` is the right to change the hold, if the
+    /// Repeats a command in the session's task until it is answered. `guard` is the right to change the hold, if the
     /// caller has it already.
-    pub(crate) fn finish_in_background(&self, command: SessionCommand, turn: Option<ChangeGuard>) {
+    pub(crate) fn finish_in_background(&self, command: SessionCommand, guard: Option<ChangeGuard>) {
         let (service, session) = (self.service.clone(), self.state.clone());
         self.run_in_background(Box::pin(async move {
             let id = session.id;
-            let _turn = if turn.is_some() { turn } else { command.turn().await };
+            let _guard = if guard.is_some() { guard } else { command.change_guard().await };
             if let Err(error) = service.run(session, command, None).await {
                 tracing::warn!(session = %id, %error, "a dropped lock stays until its session ends");
             }
@@ -75,11 +75,11 @@ impl SessionRef {
     /// Runs a command and waits for its answer. If the caller is dropped, or gets an error with an unknown outcome, the
     /// session's task repeats the command under the same number.
     pub(crate) async fn run(&self, command: SessionCommand) -> Result<Reply, ClientError> {
-        let mut unfinished = OnDrop::new((self, command.clone(), None), |(session, command, turn)| {
-            session.finish_in_background(command.clone(), turn.take());
+        let mut unfinished = OnDrop::new((self, command.clone(), None), |(session, command, guard)| {
+            session.finish_in_background(command.clone(), guard.take());
         });
         let answered = async {
-            unfinished.2 = command.turn().await;
+            unfinished.2 = command.change_guard().await;
             self.service.run(self.state.clone(), command, Some(self.request_wait)).await
         };
         let answer = tokio::select! {

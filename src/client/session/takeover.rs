@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::keep_alive::Turn;
+use super::keep_alive::Tenure;
 use super::reference::BackgroundTask;
 use super::state::SessionEnd;
 use super::{Opened, Session, SessionBuilder};
 use crate::client::error::ClientError;
-use crate::client::validity::{Answer, Validity};
+use crate::client::validity::{RenewalAnswer, Validity};
 use crate::client::wait::query_claim;
-use crate::limits::ATTEMPTS_A_TURN_BITS;
+use crate::limits::ATTEMPTS_A_TENURE_BITS;
 use crate::model::{
     Acquire, Attach, Attachment, Claim, Command, Instance, LockKey, LogTime, Outcome, Refusal, RequestId,
 };
@@ -49,13 +49,13 @@ impl<S: LockService> SessionBuilder<S> {
         let opened = self.send(takeover.instance, takeover.grace).await?;
         self.compare(&opened, acquire).await?;
         let mut validity = Validity::new(opened.answer, None);
-        let (turn, answer) = self.attach(&opened).await?;
+        let (tenure, answer) = self.attach(&opened).await?;
         validity.answered(answer, self.settings.clock.now());
         let interval = opened.ttl / takeover.renewals;
-        let mut session = self.start(opened, (interval, takeover.renewals), validity, Some(turn));
+        let mut session = self.start(opened, (interval, takeover.renewals), validity, Some(tenure));
         // An outage does not end its requests, because the next client could still continue them.
         session.settings.request_wait = Duration::MAX;
-        Ok(TakenOver { session, resumed: turn.attachment != FIRST })
+        Ok(TakenOver { session, resumed: tenure.attachment != FIRST })
     }
 
     /// Refuses an acquire that differs from that of the clients before. The cluster compares the two when it gets the
@@ -81,11 +81,11 @@ impl<S: LockService> SessionBuilder<S> {
         Ok(())
     }
 
-    /// Attaches the session until that is answered. Returns the turn that begins.
-    async fn attach(&self, opened: &Opened) -> Result<(Turn, Answer), ClientError> {
-        // Later requests to open have larger indices, so the attempts of later turns have larger numbers.
+    /// Attaches the session until that is answered. Returns the tenure that begins.
+    async fn attach(&self, opened: &Opened) -> Result<(Tenure, RenewalAnswer), ClientError> {
+        // Later requests to open have larger indices, so the attempts of later tenures have larger numbers.
         let index = opened.answer.index;
-        let mut attempt = index << ATTEMPTS_A_TURN_BITS;
+        let mut attempt = index << ATTEMPTS_A_TENURE_BITS;
         let (service, clock) = (&self.service, &self.settings.clock);
         loop {
             let (namespace, handle, session) = (self.settings.namespace.clone(), opened.handle.clone(), opened.session);
@@ -98,14 +98,14 @@ impl<S: LockService> SessionBuilder<S> {
             };
             let (sent, reply) = self.settings.retry().until_answered(attached).await?;
             if let Outcome::Attached { attachment, deadline } = reply.outcome {
-                let answer = Answer { sent, index: reply.index, stamp: reply.stamp, deadline };
-                return Ok((Turn { attachment, attempt }, answer));
+                let answer = RenewalAnswer { sent, index: reply.index, stamp: reply.stamp, deadline };
+                return Ok((Tenure { attachment, attempt }, answer));
             }
             // An earlier copy of this attach was applied, or that of a client that opened it in the same entry.
             let Outcome::Refused(Refusal::StaleAttempt { newest }) = reply.outcome else {
                 return Err(ClientError::unexpected(reply.outcome));
             };
-            if newest >> ATTEMPTS_A_TURN_BITS != index {
+            if newest >> ATTEMPTS_A_TENURE_BITS != index {
                 return Err(Refusal::StaleAttempt { newest }.into());
             }
             attempt = newest + 1;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::client::hold::{Hold, Released};
-use crate::client::session::cached_holds::{Asked, Ticket, Turn};
+use crate::client::session::cached_holds::{Admitted, Asked, Ticket};
 use crate::client::session::hold_table::HoldTable;
 use crate::clock::{Clock, Instant, ManualClock};
 use crate::limits::CACHED_IDLE_MS_MAX;
@@ -44,7 +44,7 @@ struct Waiting {
     order: u64,
     name: LockName,
     ticket: Ticket,
-    turn: oneshot::Receiver<Turn>,
+    admitted: oneshot::Receiver<Admitted>,
 }
 
 /// A client with one session. After the end of the session it opens another one.
@@ -236,13 +236,13 @@ impl World {
         client.sent.push(Ok(Command::Acquire(acquire)));
     }
 
-    fn turn(&mut self, who: usize, name: LockName, turn: Turn) {
-        match turn {
-            Turn::Taken(hold) => {
+    fn admitted(&mut self, who: usize, name: LockName, admitted: Admitted) {
+        match admitted {
+            Admitted::Taken(hold) => {
                 self.counts[0] += 1;
                 self.begin_use(who, hold);
             }
-            Turn::Request(ticket) => self.request(who, name, Some(ticket)),
+            Admitted::Request(ticket) => self.request(who, name, Some(ticket)),
         }
     }
 
@@ -254,8 +254,10 @@ impl World {
         let (now, client) = (self.clock.now(), &mut self.clients[who]);
         client.orders += 1;
         match client.table.ask_cached(&name, now) {
-            Asked::Now(turn) => self.turn(who, name, turn),
-            Asked::Queued(ticket, turn) => client.waiting.push(Waiting { order: client.orders, name, ticket, turn }),
+            Asked::Now(admitted) => self.admitted(who, name, admitted),
+            Asked::Queued(ticket, admitted) => {
+                client.waiting.push(Waiting { order: client.orders, name, ticket, admitted })
+            }
         }
     }
 
@@ -264,14 +266,15 @@ impl World {
         loop {
             let client = &mut self.clients[who];
             let mut turns = client.waiting.iter_mut().enumerate();
-            let Some((at, turn)) = turns.find_map(|(at, waiting)| Some((at, waiting.turn.try_recv().ok()?))) else {
+            let Some((at, admitted)) = turns.find_map(|(at, waiting)| Some((at, waiting.admitted.try_recv().ok()?)))
+            else {
                 return;
             };
             let waited = client.waiting.remove(at);
             let mut others = client.waiting.iter().filter(|other| other.name == waited.name);
             assert!(others.all(|other| waited.order < other.order), "not the first in the local queue");
             self.counts[2] += 1;
-            self.turn(who, waited.name, turn);
+            self.admitted(who, waited.name, admitted);
         }
     }
 
@@ -280,9 +283,9 @@ impl World {
         let at = self.below(self.clients[who].waiting.len() + self.clients[who].requests.len() + 1);
         let client = &mut self.clients[who];
         if at < client.waiting.len() {
-            let Waiting { name, ticket, mut turn, .. } = client.waiting.remove(at);
+            let Waiting { name, ticket, mut admitted, .. } = client.waiting.remove(at);
             client.table.leave_cached(&name, ticket);
-            assert!(turn.try_recv().is_err(), "every turn was taken at once");
+            assert!(admitted.try_recv().is_err(), "every admitted was taken at once");
         } else if let Some((number, (name, ticket))) =
             client.requests.iter().nth(at - client.waiting.len()).map(|(number, of)| (*number, of.clone()))
         {

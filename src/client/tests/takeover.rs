@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fake::{Asked, Fake, Reaction};
 use super::time::until;
 use crate::client::{ClientError, TakenOver, Takeover, acquire_in};
-use crate::limits::ATTEMPTS_A_TURN_BITS;
+use crate::limits::ATTEMPTS_A_TENURE_BITS;
 use crate::model::{
     Access, Acquire, Attachment, Claim, Command, FencingToken, Grant, Instance, LockName, Metadata, Mode, Outcome,
     Patience, Query, QueryResult, Refusal, RequestId, SessionId,
@@ -58,7 +58,7 @@ fn attempts(fake: &Fake) -> Vec<u64> {
     fake.asked(is_attempt).into_iter().map(number).collect()
 }
 
-/// The numbers of a turn are larger than those of each turn before, and its first renewal follows at once.
+/// The numbers of a tenure are larger than those of each tenure before, and its first renewal follows at once.
 #[tokio::test(start_paused = true)]
 async fn numbers_grow_from_turn_to_turn() {
     let fake = Fake::new();
@@ -66,14 +66,14 @@ async fn numbers_grow_from_turn_to_turn() {
     let second = taken(&fake).await.expect("taken again");
     until(|| 6 <= fake.count(is_attempt)).await;
     let attempts = attempts(&fake);
-    let index = |at: usize| attempts[at] >> ATTEMPTS_A_TURN_BITS;
+    let index = |at: usize| attempts[at] >> ATTEMPTS_A_TENURE_BITS;
     assert!(index(0) < index(2) && attempts[0] < attempts[1], "{attempts:?}");
     drop((first, second));
     fake.answers(0).await;
     assert_eq!(fake.count(ends), 0, "the last reference closes nothing");
 }
 
-/// A renewal that sets no deadline of a whole TTL was overtaken by one of the next client: the turn is over, and the
+/// A renewal that sets no deadline of a whole TTL was overtaken by one of the next client: the tenure is over, and the
 /// client sends nothing more.
 #[tokio::test(start_paused = true)]
 async fn an_overtaken_client_ends_nothing() {
@@ -156,7 +156,8 @@ async fn another_acquire_takes_nothing_over() {
     assert_eq!(fake.count(attaches), before + 1);
 }
 
-/// The break of a stream is reported with the attachment of the turn, after the pause, and the holds are not released.
+/// The break of a stream is reported with the attachment of the tenure, after the pause, and the holds are not
+/// released.
 #[tokio::test(start_paused = true)]
 async fn a_break_names_the_attachment() {
     let fake = Fake::new();
@@ -221,7 +222,7 @@ async fn an_attach_finds_out_who_overtook_it() {
     assert_eq!(numbers[1], numbers[0] + 1);
     fake.rule(|asked| {
         let Some(attempt) = attach_of(asked) else { return Reaction::Serve };
-        let newest = attempt + (1 << ATTEMPTS_A_TURN_BITS);
+        let newest = attempt + (1 << ATTEMPTS_A_TENURE_BITS);
         Reaction::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest }))
     });
     let refused = taken(&fake).await.err();

@@ -10,7 +10,7 @@ use crate::model::Reply;
 use crate::service::{ServiceError, Source};
 
 /// Channel to a waiting call.
-pub(in crate::node) type Answer = oneshot::Sender<Result<Reply, ServiceError>>;
+pub(in crate::node) type ReplySender = oneshot::Sender<Result<Reply, ServiceError>>;
 
 /// A queued command or renewal with the channel to its caller.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(in crate::node) struct Waiting<T> {
     /// Where the call comes from.
     pub(in crate::node) source: Source,
     /// Channel for the reply.
-    pub(in crate::node) answer: Answer,
+    pub(in crate::node) answer: ReplySender,
 }
 
 /// The waiting calls of one kind. The last quarter of its places is kept for sources that have few calls waiting, so

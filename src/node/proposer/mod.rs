@@ -27,7 +27,7 @@ use crate::model::{Command, Entry, LogTime, Principal, Submission};
 use crate::raft::{Listener, ProposeError, Submitted, View};
 use crate::service::{NotSent, ServiceError, Source};
 use batch_window::BatchWindow;
-use lane::{Answer, Waiting};
+use lane::{ReplySender, Waiting};
 use queue::{Batch, Now};
 use replies::BatchReplies;
 
@@ -262,7 +262,7 @@ impl EntryInFlight {
     }
 }
 
-fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<Answer>) {
+fn unzip<T>(waiting: Vec<Waiting<T>>) -> (Vec<T>, Vec<ReplySender>) {
     waiting.into_iter().map(|waiting| (waiting.what, waiting.answer)).unzip()
 }
 

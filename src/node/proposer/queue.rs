@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::entry_size;
-use super::lane::{Answer, Lane, Waiting};
+use super::lane::{Lane, ReplySender, Waiting};
 use super::log_clock::LogClock;
 use crate::clock::Instant;
 use crate::faults::{self, Fault};
@@ -228,7 +228,7 @@ impl ProposalQueue {
         &self,
         source: Source,
         submission: Submission,
-        answer: Answer,
+        answer: ReplySender,
     ) -> Result<(), NotSent> {
         let mut state = self.state();
         if state.clock.is_none() {
@@ -337,7 +337,7 @@ impl ProposalQueue {
     }
 }
 
-fn not_sent(answer: Answer, leader: Option<LeaderHint>) {
+fn not_sent(answer: ReplySender, leader: Option<LeaderHint>) {
     answer.send(Err(ServiceError::NotSent { why: NotSent::NotLeader, leader })).ok();
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::lane::Answer;
+use super::lane::ReplySender;
 use super::queue::ProposalQueue;
 use crate::limits::{ANSWERS_AT_ONCE, GATHER_COMMANDS_MIN};
 use crate::machine::Applied;
@@ -29,7 +29,7 @@ pub(super) struct BatchReplies {
 
 struct Unanswered {
     /// Channels in the order of the entry: its renewals, then its commands.
-    answers: std::vec::IntoIter<Answer>,
+    answers: std::vec::IntoIter<ReplySender>,
     /// How many calls waited for the next entry when a large entry sent its first replies. They are counted at that
     /// time, because later calls may come from callers of this entry.
     others: Option<usize>,
@@ -38,7 +38,7 @@ struct Unanswered {
 /// Replies with the channels to their callers. Dropping this sends them, so that every caller gets its reply even if
 /// the runtime has ended and drops new tasks at once.
 #[derive(Debug)]
-struct Replies(Vec<(Reply, Answer)>);
+struct Replies(Vec<(Reply, ReplySender)>);
 
 /// Replies of the small entry that is being applied, kept until its events are published: a caller that subscribes
 /// after its reply gets no event of its own command.
@@ -63,8 +63,8 @@ impl BatchReplies {
         runtime: Handle,
         queue: Arc<ProposalQueue>,
         decided: Arc<DecidedReplies>,
-        mut renewers: Vec<Answer>,
-        submitters: Vec<Answer>,
+        mut renewers: Vec<ReplySender>,
+        submitters: Vec<ReplySender>,
     ) -> Self {
         renewers.extend(submitters);
         let served = renewers.len();

@@ -64,7 +64,7 @@ fn samples() -> Vec<Sample> {
         messages::VoteRequest { header: header(), vote: vote(), last: log_id(8), pre_vote: true, transfer: true };
     let part = |part| messages::SnapshotPart { part: Some(part) }.encode_to_vec();
     let answer = |result| messages::AppendResponse { result: Some(result) }.encode_to_vec();
-    use messages::append_response::Result as Answer;
+    use messages::append_response::Result as Appended;
     let samples = [
         ("AppendRequest", append.encode_to_vec()),
         ("VoteRequest", asked.encode_to_vec()),
@@ -75,10 +75,10 @@ fn samples() -> Vec<Sample> {
             messages::TransferRequest { header: header(), leader: vote(), to: 1, last: log_id(8) }.encode_to_vec(),
         ),
         ("ForwardRequest", messages::ForwardRequest { header: header(), payload: vec![1; 40].into() }.encode_to_vec()),
-        ("AppendResponse", answer(Answer::Accepted(messages::Accepted {}))),
-        ("AppendResponse", answer(Answer::Partly(messages::LogId { term: 3, node: 2, index: 9 }))),
-        ("AppendResponse", answer(Answer::Conflict(messages::Conflict {}))),
-        ("AppendResponse", answer(Answer::HigherVote(messages::Ballot { term: 4, node: 3, committed: false }))),
+        ("AppendResponse", answer(Appended::Accepted(messages::Accepted {}))),
+        ("AppendResponse", answer(Appended::Partly(messages::LogId { term: 3, node: 2, index: 9 }))),
+        ("AppendResponse", answer(Appended::Conflict(messages::Conflict {}))),
+        ("AppendResponse", answer(Appended::HigherVote(messages::Ballot { term: 4, node: 3, committed: false }))),
         ("VoteResponse", messages::VoteResponse { vote: vote(), granted: true, last: log_id(8) }.encode_to_vec()),
         ("SnapshotResponse", messages::SnapshotResponse { vote: vote() }.encode_to_vec()),
         ("TransferResponse", messages::TransferResponse { refused: "not now".to_owned() }.encode_to_vec()),

@@ -15,14 +15,14 @@ use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{NotSent, ServiceError};
 
-pub(super) type Answer = Result<Reply, ServiceError>;
+pub(super) type ReplyResult = Result<Reply, ServiceError>;
 
 /// One frame to send, with the channel for its answer.
 pub(super) struct OutgoingFrame {
     pub(super) body: Body,
     /// Request number of an acquire.
     pub(super) request: Option<u64>,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: oneshot::Sender<ReplyResult>,
     /// Mark that the stream's task sets before it hands the frame to the transport; `None` if the caller hands it over.
     pub(super) sent: Option<Arc<AtomicBool>>,
 }
@@ -39,7 +39,7 @@ pub(super) struct SendQueue {
     pub(super) next_number: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// Waits for the outcome of an acquire that was queued on an earlier stream, by frame.
-    pub(super) result_waits: BTreeMap<u64, oneshot::Sender<Answer>>,
+    pub(super) result_waits: BTreeMap<u64, oneshot::Sender<ReplyResult>>,
     /// Number of such waits at which the waits of dropped callers are removed: whenever the number has doubled, not at
     /// every frame.
     pub(super) sweep_at: usize,
@@ -50,7 +50,7 @@ pub(super) struct Unanswered {
     pub(super) since: TokioInstant,
     /// Request number of an acquire.
     pub(super) request: Option<u64>,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: oneshot::Sender<ReplyResult>,
 }
 
 /// Result of an attempt to send a frame.
@@ -126,13 +126,13 @@ impl SendQueue {
 
 /// The answer to a frame that was sent or waits for capacity. It is small, because it is part of every caller's future.
 pub(super) struct PendingReply {
-    pub(super) answered: oneshot::Receiver<Answer>,
+    pub(super) answered: oneshot::Receiver<ReplyResult>,
     pub(super) unsent: Option<Box<OutgoingFrame>>,
 }
 
 impl PendingReply {
     /// Sends the frame through `overflow` if it waits for capacity, then waits for its answer.
-    pub(super) async fn answer(self, overflow: &mpsc::Sender<OutgoingFrame>) -> Answer {
+    pub(super) async fn answer(self, overflow: &mpsc::Sender<OutgoingFrame>) -> ReplyResult {
         let mut sent = None;
         if let Some(mut frame) = self.unsent {
             sent = Some(Arc::clone(frame.sent.insert(Arc::default())));

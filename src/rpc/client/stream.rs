@@ -14,7 +14,7 @@ use tonic::Streaming;
 use super::endpoints::{At, Endpoints, locks};
 use super::hello::{check_hello, led_elsewhere};
 use super::hold_events::HoldEvents;
-use super::send_queue::{Answer, OutgoingFrame, PendingReply, SendQueue, Sending, Unanswered, wait_for_capacity};
+use super::send_queue::{OutgoingFrame, PendingReply, ReplyResult, SendQueue, Sending, Unanswered, wait_for_capacity};
 use crate::limits;
 use crate::model::{Event, LockKey, Namespace, Outcome, Reply};
 use crate::rpc::background::Tasks;
@@ -125,7 +125,7 @@ impl StreamHandle {
 
     /// Sends a frame and waits for its answer. A stream that leaves a frame unanswered for the time of a request ends,
     /// and its session attaches again.
-    pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> Answer {
+    pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> ReplyResult {
         self.send(body, request).answer(&self.overflow).await
     }
 
@@ -142,7 +142,7 @@ impl StreamHandle {
 
     /// Waits for the outcome of an acquire that was queued on an earlier stream. The wait has no limit, and does not
     /// count as an unanswered frame.
-    pub(super) async fn wait_result(&self, request: u64, lock: &LockKey) -> Answer {
+    pub(super) async fn wait_result(&self, request: u64, lock: &LockKey) -> ReplyResult {
         let lock = lock.name.to_string();
         self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
     }
@@ -345,7 +345,7 @@ impl Stream {
         Ok(())
     }
 
-    fn on_reply(&mut self, number: u64, answer: Answer) {
+    fn on_reply(&mut self, number: u64, answer: ReplyResult) {
         let (known, result_wait) = {
             let mut queue = locked(&self.queue);
             (queue.unanswered.remove(&number), queue.result_waits.remove(&number))

@@ -17,15 +17,15 @@ use crate::model::{
 use crate::service::Operation;
 
 /// The rules, and the principal of a call.
-pub(super) struct Judge {
+pub(super) struct Authorizer {
     pub(super) access: Arc<Access>,
     pub(super) principal: Principal,
 }
 
 /// What a check returns: an answer for a caller that must not learn more, or nothing if the call may be executed.
-type Judged<T> = Result<Option<T>, Denied>;
+type Decision<T> = Result<Option<T>, Denied>;
 
-impl Judge {
+impl Authorizer {
     pub(super) fn need(&self, right: Right, lock: &LockKey) -> Result<(), Denied> {
         self.access.need(&self.principal, right, &lock.namespace, On::Name(lock.name.as_str()))
     }
@@ -63,8 +63,8 @@ impl Judge {
         machine.session_owner(session).filter(|owner| !self.owns_session(*owner)).map(|_| unknown(session))
     }
 
-    /// Judges a command: the answer if it must not be executed.
-    pub(super) fn command(&self, machine: &Machine, command: &Command) -> Judged<Outcome> {
+    /// Decides about a command: returns the answer if it must not be executed.
+    pub(super) fn command(&self, machine: &Machine, command: &Command) -> Decision<Outcome> {
         let session = |session| Ok(self.session(machine, session).map(Outcome::Refused));
         match command {
             Command::OpenSession(open) => {
@@ -104,7 +104,7 @@ impl Judge {
         }
     }
 
-    fn acquire(&self, machine: &Machine, acquire: &Acquire) -> Judged<Outcome> {
+    fn acquire(&self, machine: &Machine, acquire: &Acquire) -> Decision<Outcome> {
         let session = acquire.request.session;
         if let Some(refusal) = self.session(machine, session) {
             return Ok(Some(Outcome::Refused(refusal)));
@@ -128,7 +128,7 @@ impl Judge {
         if own { Ok(()) } else { Err(Denied::Forbidden("a parent must be a session of your own".to_owned())) }
     }
 
-    fn alter(&self, machine: &Machine, alter: &Alter) -> Judged<Outcome> {
+    fn alter(&self, machine: &Machine, alter: &Alter) -> Decision<Outcome> {
         let session = alter.request.session;
         if let Some(refusal) = self.session(machine, session) {
             return Ok(Some(Outcome::Refused(refusal)));
@@ -164,7 +164,7 @@ impl Judge {
         }
     }
 
-    fn document(&self, machine: &Machine, document: &DocumentCommand) -> Judged<Outcome> {
+    fn document(&self, machine: &Machine, document: &DocumentCommand) -> Decision<Outcome> {
         let owners = || machine.owners_of_documents(document);
         match document {
             DocumentCommand::Grab(Grab { lock, .. }) => {
@@ -201,7 +201,7 @@ impl Judge {
 
     /// Passes if all of these documents are the caller's own, and answers as if there were none if one is not. Without
     /// any, the command uses up a `ts`, or waits for the log, and so needs a right.
-    fn unlock(&self, namespace: &Namespace, on: On<'_>, owners: &[(LockKey, Principal)]) -> Judged<Outcome> {
+    fn unlock(&self, namespace: &Namespace, on: On<'_>, owners: &[(LockKey, Principal)]) -> Decision<Outcome> {
         let all_own = owners.iter().all(|(lock, owner)| self.owns(lock, owner));
         if all_own && !owners.is_empty() {
             return Ok(None);
@@ -210,7 +210,7 @@ impl Judge {
         Ok((!all_own).then_some(Outcome::Freed { locks: 0 }))
     }
 
-    /// Judges a renewal: the refusal if it must not be executed.
+    /// Decides about a renewal: returns the refusal if it must not be executed.
     pub(super) fn renewal(&self, machine: &Machine, target: &RenewalTarget) -> Option<Refusal> {
         match target {
             RenewalTarget::Session(session) | RenewalTarget::Hold { session, .. } => self.session(machine, *session),
@@ -221,8 +221,8 @@ impl Judge {
         }
     }
 
-    /// Judges a query: the answer if it must not be executed.
-    pub(super) fn query(&self, machine: &Machine, query: &Query) -> Judged<QueryResult> {
+    /// Decides about a query: returns the answer if it must not be executed.
+    pub(super) fn query(&self, machine: &Machine, query: &Query) -> Decision<QueryResult> {
         match query {
             Query::Check { lock, .. } | Query::Inspect { lock } | Query::Tokens { lock } => {
                 self.need(Right::Read, lock)?;
