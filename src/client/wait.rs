@@ -130,7 +130,7 @@ where
 }
 
 /// Reads the current outcome of a claim; `None` if the cluster does not know the claim.
-pub(crate) async fn query_claim<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Option<Reply>, ServiceError> {
+async fn query_claim<S: LockService>(service: &S, claim: &ClaimRef) -> Result<Option<Reply>, ServiceError> {
     let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
     let QueryReply { index, now, answer } = service.query(query, Freshness::Linearizable).await?;
     let QueryResult::Claim { outcome, recalled } = answer else {

@@ -9,12 +9,9 @@ use super::state::SessionEnd;
 use super::{Opened, Session, SessionBuilder};
 use crate::client::error::ClientError;
 use crate::client::validity::{RenewalAnswer, Validity};
-use crate::client::wait::query_claim;
 use crate::limits::ATTEMPTS_A_TENURE_BITS;
-use crate::model::{
-    Acquire, Attach, Attachment, Claim, Command, Instance, LockKey, LogTime, Outcome, Refusal, RequestId,
-};
-use crate::service::{Call, ClaimRef, LockService, Proof};
+use crate::model::{Acquire, Attach, Attachment, Command, Instance, LogTime, Outcome, Refusal, Reply, RequestId};
+use crate::service::{Advice, Call, LockService, Proof};
 
 /// A session that was opened or taken over.
 pub(crate) struct TakenOver<S: LockService> {
@@ -35,68 +32,82 @@ pub(crate) struct Takeover {
     pub(crate) grace: Option<Duration>,
 }
 
+/// An open session that its client has not attached yet. No other client notices it.
+pub(crate) struct Unattached<S: LockService> {
+    builder: SessionBuilder<S>,
+    opened: Opened,
+    takeover: Takeover,
+}
+
 impl<S: LockService> SessionBuilder<S> {
-    /// Opens the session, or takes it over from the client that has it. That client learns of it by its next renewal or
-    /// the one after, and ends nothing. A client that another one overtakes during this call gets the refusal
-    /// [`StaleAttempt`](Refusal::StaleAttempt).
+    /// Opens the session, or finds the one that an earlier client opened with the same handle and instance.
+    pub(crate) async fn open_unattached(self, takeover: Takeover) -> Result<Unattached<S>, ClientError> {
+        let opened = self.send(takeover.instance, takeover.grace).await?;
+        Ok(Unattached { builder: self, opened, takeover })
+    }
+}
+
+impl<S: LockService> Unattached<S> {
+    /// Takes the session over from the client that has it, if there is one. That client learns of it by its next
+    /// renewal or the one after, and ends nothing. A client that another one overtakes during this call gets the
+    /// refusal [`StaleAttempt`](Refusal::StaleAttempt).
     ///
-    /// `acquire` is what the client is about to request with [`acquire_in`](crate::client::acquire_in). If an earlier
-    /// client requested something else, the takeover is refused and that client keeps the session.
+    /// `acquire` is what the client is about to request with [`acquire_in`](crate::client::acquire_in). If another
+    /// client requested something else, the takeover is refused and that client keeps the session. Of clients that
+    /// begin at the same time, the first in the log decides the request. If the future is dropped, the session may keep
+    /// what was requested until its TTL is over.
     ///
     /// A session that was taken over is closed only by [`Session::close`]: if its last reference is dropped, or its
     /// deadline passes, it is left to the next client.
-    pub(crate) async fn take_over(self, takeover: Takeover, acquire: &Acquire) -> Result<TakenOver<S>, ClientError> {
-        let opened = self.send(takeover.instance, takeover.grace).await?;
-        self.compare(&opened, acquire).await?;
-        let mut validity = Validity::new(opened.answer, None);
-        let (tenure, answer) = self.attach(&opened).await?;
-        validity.answered(answer, self.settings.clock.now());
+    pub(crate) async fn take_over(self, acquire: &Acquire) -> Result<TakenOver<S>, ClientError> {
+        self.request(acquire).await?;
+        let mut validity = Validity::new(self.opened.answer, None);
+        let (tenure, answer) = self.attach().await?;
+        let Self { builder, opened, takeover } = self;
+        validity.answered(answer, builder.settings.clock.now());
         let interval = opened.ttl / takeover.renewals;
-        let mut session = self.start(opened, (interval, takeover.renewals), validity, Some(tenure));
+        let mut session = builder.start(opened, (interval, takeover.renewals), validity, Some(tenure));
         // An outage does not end its requests, because the next client could still continue them.
         session.settings.request_wait = Duration::MAX;
         Ok(TakenOver { session, resumed: tenure.attachment != FIRST })
     }
 
-    /// Refuses an acquire that differs from that of the clients before. The cluster compares the two when it gets the
-    /// request again, which has no other effect; a request that it does not know yet is not sent.
-    async fn compare(&self, opened: &Opened, acquire: &Acquire) -> Result<(), ClientError> {
-        let Some(name) = acquire.locks.keys().next().cloned() else { return Ok(()) };
-        let (service, namespace) = (&self.service, self.settings.namespace.clone());
-        let request = RequestId { session: opened.session, number: FIRST_REQUEST };
-        let lock = LockKey { namespace: namespace.clone(), name };
-        let claim = ClaimRef { lock, claim: Claim::Request(request) };
-        let known = self.settings.retry().until_read(|| query_claim(service, &claim)).await?;
-        if known.is_none() {
-            return Ok(());
+    /// Sends the acquire before the session is attached, and refuses one that differs from the first that the cluster
+    /// got. Two clients that compared their acquires in another way could both find none before theirs.
+    async fn request(&self, acquire: &Acquire) -> Result<(), ClientError> {
+        let request = RequestId { session: self.opened.session, number: FIRST_REQUEST };
+        let acquire = Acquire { request, answered_below: FIRST_REQUEST, ..acquire.clone() };
+        let call = self.call(Command::Acquire(acquire));
+        let submit = || self.builder.service.submit(call.clone());
+        match self.builder.settings.retry().until_answered(submit).await {
+            Ok(Reply { outcome: Outcome::Refused(refusal @ Refusal::RequestReused { .. }), .. }) => Err(refusal.into()),
+            Err(error) if error.advice() != Advice::GiveUp => Err(error.into()),
+            // `acquire_in` gets any other answer again, after the session's events are followed.
+            Ok(_) | Err(_) => Ok(()),
         }
-        let again = Acquire { request, answered_below: FIRST_REQUEST, ..acquire.clone() };
-        let proof = Proof::Handle { handle: opened.handle.clone(), namespace };
-        let call = Call { proof, ..Call::new(Command::Acquire(again)) };
-        let reply = self.settings.retry().until_answered(|| service.submit(call.clone())).await?;
-        if let Outcome::Refused(refusal @ Refusal::RequestReused { .. }) = reply.outcome {
-            return Err(refusal.into());
-        }
-        // `acquire_in` gets any other answer again, after the session's events are followed.
-        Ok(())
+    }
+
+    /// Returns a call of the session.
+    fn call(&self, command: Command) -> Call {
+        let (handle, namespace) = (self.opened.handle.clone(), self.builder.settings.namespace.clone());
+        Call { proof: Proof::Handle { handle, namespace }, ..Call::new(command) }
     }
 
     /// Attaches the session until that is answered. Returns the tenure that begins.
-    async fn attach(&self, opened: &Opened) -> Result<(Tenure, RenewalAnswer), ClientError> {
+    async fn attach(&self) -> Result<(Tenure, RenewalAnswer), ClientError> {
+        let Self { builder: SessionBuilder { service, settings, .. }, opened, .. } = self;
         // Later requests to open have larger indices, so the attempts of later tenures have larger numbers.
         let index = opened.answer.index;
         let mut attempt = index << ATTEMPTS_A_TENURE_BITS;
-        let (service, clock) = (&self.service, &self.settings.clock);
+        let clock = &settings.clock;
         loop {
-            let (namespace, handle, session) = (self.settings.namespace.clone(), opened.handle.clone(), opened.session);
-            let proof = Proof::Handle { handle: handle.clone(), namespace: namespace.clone() };
-            let attach = Command::Attach(Attach { namespace, session, handle, attempt });
-            let call = Call { proof, ..Call::new(attach) };
+            let (namespace, handle, session) = (settings.namespace.clone(), opened.handle.clone(), opened.session);
+            let call = self.call(Command::Attach(Attach { namespace, session, handle, attempt }));
             let attached = || {
                 let (sent, answer) = (clock.now(), service.submit(call.clone()));
                 async move { Ok((sent, answer.await?)) }
             };
-            let (sent, reply) = self.settings.retry().until_answered(attached).await?;
+            let (sent, reply) = settings.retry().until_answered(attached).await?;
             if let Outcome::Attached { attachment, deadline } = reply.outcome {
                 let answer = RenewalAnswer { sent, index: reply.index, stamp: reply.stamp, deadline };
                 return Ok((Tenure { attachment, attempt }, answer));

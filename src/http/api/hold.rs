@@ -20,7 +20,9 @@ use super::hold_events::{HoldAlive, HoldAsked, HoldEnd, HoldEnding, HoldEvent, H
 use super::hold_pace::Pace;
 use super::problem::Failed;
 use super::stream::{Events, Sent, sent};
-use crate::client::{Client, ClientError, RevokeRequest, Session, SetGuard, TakenOver, Takeover, acquire_in};
+use crate::client::{
+    Client, ClientError, RevokeRequest, Session, SetGuard, TakenOver, Takeover, Unattached, acquire_in,
+};
 use crate::limits;
 use crate::model::{Acquire, EndReason, Handle, Instance, LockName, LogTime, Place, Query};
 use crate::service::{LockService, ServiceError};
@@ -105,7 +107,17 @@ impl<S: LockService> Hold<S> {
             stopping = self.at.stopped() => Err(stopping),
             opened = self.open(&terms) => opened,
         };
-        let TakenOver { session, resumed } = match opened {
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(failed) => return self.refuse(failed),
+        };
+        // From here on the lock may be granted, so a caller that leaves is noticed only once its session can be left.
+        let taken = tokio::select! {
+            biased;
+            stopping = self.at.stopped() => Err(stopping),
+            taken = opened.take_over(&terms.acquire) => taken.map_err(|error| self.failed(error)),
+        };
+        let TakenOver { session, resumed } = match taken {
             Ok(taken) => taken,
             Err(failed) => return self.refuse(failed),
         };
@@ -118,14 +130,19 @@ impl<S: LockService> Hold<S> {
         self.depart(session, departure).await;
     }
 
-    async fn open(&self, terms: &Terms) -> Result<TakenOver<S>, Failed> {
+    async fn open(&self, terms: &Terms) -> Result<Unattached<S>, Failed> {
         let (service, namespace) = (self.at.service.clone(), self.at.namespace.clone());
         let client = Client::new(service).clock(Arc::clone(&self.at.api.clock)).namespace(namespace);
         let client = client.metadata(terms.acquire.metadata.clone());
         let (instance, renewals, grace) = (terms.instance, limits::HOLD_RENEWALS_A_TTL, terms.grace);
         let session = client.session().handle(terms.handle.clone()).ttl(terms.ttl);
-        let taken = session.take_over(Takeover { instance, renewals, grace }, &terms.acquire).await;
-        taken.map_err(|error| Failed::of_client(error, &self.at.namespace, LogTime(0)))
+        let opened = session.open_unattached(Takeover { instance, renewals, grace }).await;
+        opened.map_err(|error| self.failed(error))
+    }
+
+    /// The error of a request that was refused before its session was attached.
+    fn failed(&self, error: ClientError) -> Failed {
+        Failed::of_client(error, &self.at.namespace, LogTime(0))
     }
 
     /// Waits for the grant, and reports the place in the queue.
@@ -329,7 +346,7 @@ impl<S: LockService> Hold<S> {
                     Some(lock) => ClientError::HoldEnded { lock, reason: reason.unwrap_or(EndReason::Expired) },
                     None => ClientError::SessionLost { session: session.id(), reason, why },
                 };
-                let failed = Failed::of_client(error, &self.at.namespace, LogTime(0));
+                let failed = self.failed(error);
                 return self.refuse(failed);
             }
             Departure::Ended { lock, reason, why } => {

@@ -17,6 +17,10 @@ struct Stream {
 
 impl Stream {
     fn begin(fake: &Fake, body: Value) -> Self {
+        Self::begin_with(fake, body, None)
+    }
+
+    fn begin_with(fake: &Fake, body: Value, grace: Option<Duration>) -> Self {
         let (at, stop) = at(fake);
         let body: AcquireBody = serde_json::from_value(body).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
@@ -26,7 +30,7 @@ impl Stream {
             handle: Handle::from_random(7),
             ttl: TTL,
             max: TTL * 100,
-            grace: None,
+            grace,
             is_set: false,
             acquire,
         };
@@ -68,6 +72,19 @@ async fn an_event_follows_only_a_renewal_in_time() {
     assert_eq!(stream.next().await, None, "no answer is in time");
     fake.renewal_takes(IN_TIME);
     assert_eq!(stream.next().await, Some("alive"));
+}
+
+/// The lock may be granted before the session is attached. A caller that leaves by then is reported like a stream that
+/// breaks later, so that the lock is released.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_before_its_first_event_is_reported() {
+    let fake = Fake::new();
+    fake.acquire_takes(IN_TIME);
+    let stream = Stream::begin_with(&fake, json!({"lock": "a"}), Some(IN_TIME));
+    timeout(TTL, fake.acquire_begins()).await.expect("it is requested");
+    let Stream { events, _stop } = stream;
+    drop(events);
+    timeout(3 * TTL, fake.disconnect()).await.expect("the break is reported");
 }
 
 /// What the client of a hold learns from its events. `lost_after` of them, all renewals are lost.

@@ -62,6 +62,8 @@ pub(in crate::http::api) fn at(fake: &Fake) -> (At<Fake>, watch::Sender<bool>) {
 pub(in crate::http::api) struct Fake {
     pub(in crate::http::api) clock: Arc<TokioClock>,
     inner: Arc<Mutex<Inner>>,
+    /// Number of acquires and of disconnects that were received.
+    received: Arc<watch::Sender<(usize, usize)>>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +81,17 @@ struct Inner {
 
 impl Fake {
     pub(in crate::http::api) fn new() -> Self {
-        Self { clock: Arc::new(TokioClock(TokioInstant::now())), inner: Arc::default() }
+        Self { clock: Arc::new(TokioClock(TokioInstant::now())), inner: Arc::default(), received: Arc::default() }
+    }
+
+    /// Waits until an acquire was received.
+    pub(in crate::http::api) async fn acquire_begins(&self) {
+        self.received.subscribe().wait_for(|(acquires, _)| *acquires != 0).await.expect("it lives");
+    }
+
+    /// Waits until a session was reported as disconnected.
+    pub(in crate::http::api) async fn disconnect(&self) {
+        self.received.subscribe().wait_for(|(_, disconnects)| *disconnects != 0).await.expect("it lives");
     }
 
     /// Sets how long the answer to an acquire takes from now on.
@@ -157,7 +169,11 @@ impl LockService for Fake {
         if let Command::Attach(_) = &call.command {
             return Ok(self.reply(Outcome::Attached { attachment: Attachment(1), deadline: self.deadline() }));
         }
+        if let Command::Disconnected { .. } = &call.command {
+            self.received.send_modify(|(_, disconnects)| *disconnects += 1);
+        }
         if let Command::Acquire(acquire) = &call.command {
+            self.received.send_modify(|(acquires, _)| *acquires += 1);
             sleep(self.with(|inner| inner.acquire_takes)).await;
             return Ok(self.reply(Outcome::Granted(self.grant(acquire))));
         }
