@@ -86,15 +86,30 @@ pub(in crate::cli) async fn run(
         MemberCommand::Ls => list(client, output).await,
         MemberCommand::Add(options) => add(client, common, options, output).await,
         MemberCommand::Promote(options) => promote(client, &options, output).await,
-        MemberCommand::Remove(options) => {
-            let removed =
-                client.service().operate(Operation::ChangeMembers(MemberChange::Remove { node: options.node })).await;
-            match removed {
-                // The node that was asked may have stopped before it answered.
-                Err(error) if error.advice() == Advice::Ask && !is_member(client, options.node).await? => {}
-                removed => removed?,
-            }
-            changed(client, options.node, output, "is no longer a member; stop it, if it runs").await
+        MemberCommand::Remove(RemoveOptions { node }) => {
+            change(client, MemberChange::Remove { node }).await?;
+            changed(client, node, output, "is no longer a member; stop it, if it runs").await
+        }
+    }
+}
+
+/// Changes the members. A node that the change removes may stop before it answers; then the members show whether the
+/// change was made.
+async fn change(client: &Client, change: MemberChange) -> Result<(), Failure> {
+    match client.service().operate(Operation::ChangeMembers(change.clone())).await {
+        Err(error) if error.advice() == Advice::Ask && is_made(&led_status(client).await?, &change) => Ok(()),
+        made => Ok(made?),
+    }
+}
+
+fn is_made(status: &Status, change: &MemberChange) -> bool {
+    let role = |id: u64| status.nodes.iter().find(|member| member.id == id).map(|member| member.role);
+    match change {
+        MemberChange::Add { node, .. } => role(*node).is_some(),
+        MemberChange::Remove { node } => role(*node).is_none(),
+        MemberChange::Promote { node, instead_of } => {
+            role(*node).is_some_and(|role| role != Role::Learner)
+                && instead_of.is_none_or(|other| role(other).is_none())
         }
     }
 }
@@ -123,10 +138,6 @@ async fn led_status(client: &Client) -> Result<Status, Failure> {
     })
 }
 
-async fn is_member(client: &Client, node: u64) -> Result<bool, Failure> {
-    Ok(led_status(client).await?.nodes.iter().any(|member| member.id == node))
-}
-
 async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
     let status = led_status(client).await?;
     if output.json {
@@ -153,8 +164,7 @@ async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
 
 async fn add(client: &Client, common: &Common, options: AddOptions, output: &Output) -> Result<u8, Failure> {
     let AddOptions { node, client: at, peer, data } = options;
-    let change = MemberChange::Add { node, client: at.clone(), peer: peer.clone() };
-    client.service().operate(Operation::ChangeMembers(change)).await?;
+    change(client, MemberChange::Add { node, client: at.clone(), peer: peer.clone() }).await?;
     let status = led_status(client).await?;
     let data = data.unwrap_or_else(|| PathBuf::from(format!("data/n{node}")));
     let member = Member { client: at, peer };
@@ -196,8 +206,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
             return Err(Failure::new(ErrorCode::MembersUnfit, detail));
         }
     }
-    let change = MemberChange::Promote { node, instead_of: options.instead_of };
-    client.service().operate(Operation::ChangeMembers(change)).await?;
+    change(client, MemberChange::Promote { node, instead_of: options.instead_of }).await?;
     changed(client, node, output, "votes").await
 }
 

@@ -1,7 +1,7 @@
 //! A lock service for the tests of this module: the name of a lock decides its answer, and tests can read the calls.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::TcpListener;
@@ -38,6 +38,7 @@ pub(in crate::rpc) struct Fake {
     subscribers: Subscribers,
     /// Number of `Disconnected` commands that fail.
     leaderless: Arc<AtomicUsize>,
+    stopping: Arc<AtomicBool>,
 }
 
 impl Fake {
@@ -49,6 +50,7 @@ impl Fake {
                 granted: Arc::new(watch::channel(false).0),
                 subscribers: Arc::default(),
                 leaderless: Arc::default(),
+                stopping: Arc::default(),
             },
             calls,
         )
@@ -57,6 +59,15 @@ impl Fake {
     /// Fails this number of `Disconnected` commands because there is no leader; the outcome of the last one is unknown.
     pub(in crate::rpc) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
+    }
+
+    /// Answers all commands and requests of operators from now on that the node is stopping.
+    pub(in crate::rpc) fn stops(&self) {
+        self.stopping.store(true, SeqCst);
+    }
+
+    fn serving(&self) -> Result<(), ServiceError> {
+        if self.stopping.load(SeqCst) { Err(ServiceError::Stopping) } else { Ok(()) }
     }
 
     /// Grants every queued acquire.
@@ -108,6 +119,7 @@ fn locked(acquire: &Acquire) -> &LockName {
 impl LockService for Fake {
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
         let _ = self.asked.send(call.clone());
+        self.serving()?;
         let deadline = LogTime(11_000);
         let outcome = match call.command {
             Command::OpenSession(open) => Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline },
@@ -222,6 +234,7 @@ impl LockService for Fake {
     }
 
     async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
+        self.serving()?;
         match operation {
             Operation::Transfer(_) | Operation::RaiseFeatures(1) => Ok(()),
             Operation::RaiseFeatures(to) => Err(Refusal::FeaturesUnsupported { to, node: 3, supports: Some(1) }.into()),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::client::Client;
 use crate::rpc::fake::CLUSTER;
-use crate::service::ErrorCode;
+use crate::service::{ErrorCode, Operation};
 
 /// An endpoint that accepts calls and answers none leaves time to ask another endpoint: for a query at once, for a
 /// command as soon as its caller repeats it. The silent endpoint answered when the client first connected.
@@ -50,6 +50,24 @@ async fn an_unanswered_read_was_not_served() {
     let error = unanswered(&stuck).await;
     let ServiceError::NotSent { why: NotSent::Unreachable(text), .. } = &error else { panic!("{error:?}") };
     assert!(text.contains(&stuck.address) && text.contains(&unfounded.address), "{text}");
+}
+
+/// A node that stops may have proposed what it was sent, so no other endpoint gets the same call, and the error leaves
+/// it in doubt.
+#[tokio::test]
+async fn a_stopping_node_leaves_commands_in_doubt() {
+    let (stopping, mut node) = (Node::start(1).await, Node::start(1).await);
+    let remote = connect([&stopping.address, &node.address]);
+    remote.query(Query::Totals, Freshness::Linearizable).await.expect("answered");
+    stopping.service.stops();
+    let prefer = || remote.shared.endpoints.prefer(&stopping.address);
+    prefer();
+    let changed = remote.operate(Operation::Transfer(2)).await.expect_err("in doubt");
+    assert!(matches!(&changed, ServiceError::Unknown { why, .. } if why.contains(&stopping.address)), "{changed:?}");
+    prefer();
+    let taken = remote.submit(take("free")).await.expect_err("in doubt");
+    assert!(taken.leaves_doubt(), "{taken:?}");
+    assert!(node.calls.try_recv().is_err(), "the other node was asked nothing");
 }
 
 /// An endpoint that accepts connections and never names its cluster gets no calls: if another one has answered, the
