@@ -126,7 +126,8 @@ pub enum Scope {
     /// nothing while the session lives, however many events other sessions cause.
     SessionEnd(SessionId),
     /// Events that end or change the holds of one session without a command of it, from now on: a hold expired, was
-    /// broken or handed over, or its release was requested. After an error some events may be missing: subscribe again,
-    /// then read the holds. The subscription costs as little as [`SessionEnd`](Self::SessionEnd).
+    /// broken or handed over, or its release was requested. The end of the session ends the subscription with the
+    /// refusal [`SessionEnded`](crate::model::Refusal::SessionEnded). After another error some events may be missing:
+    /// subscribe again, then read the holds. The subscription costs as little as [`SessionEnd`](Self::SessionEnd).
     Holds(SessionId),
 }

@@ -21,10 +21,10 @@ pub struct EventSender {
 }
 
 impl Events {
-    /// Creates a subscription that buffers up to `capacity` unread events. Panics if `capacity` is 0.
+    /// Creates a subscription that buffers up to `capacity` unread events, and the error that ends it.
     #[must_use]
     pub fn channel(capacity: usize) -> (EventSender, Self) {
-        let (sender, receiver) = mpsc::channel(capacity);
+        let (sender, receiver) = mpsc::channel(capacity + 1);
         (EventSender { sender }, Self { receiver })
     }
 
@@ -40,9 +40,16 @@ impl EventSender {
         self.sender.send(Box::new(event)).await.is_ok()
     }
 
-    /// Sends if the buffer has space. Returns false if it is full or the subscriber is gone.
-    pub fn try_send(&self, event: Result<Event, ServiceError>) -> bool {
-        self.sender.try_send(Box::new(event)).is_ok()
+    /// Sends an event if the buffer has space. Returns false if it is full or the subscriber is gone.
+    pub fn try_send(&self, event: Event) -> bool {
+        1 < self.sender.capacity() && self.sender.try_send(Box::new(Ok(event))).is_ok()
+    }
+
+    /// Ends the subscription with this error, behind the unread events. A buffer that [`try_send`](Self::try_send)
+    /// filled has space for it.
+    pub fn end(self, error: ServiceError) {
+        // The subscriber may be gone.
+        self.sender.try_send(Box::new(Err(error))).ok();
     }
 
     /// Whether the subscriber is gone.

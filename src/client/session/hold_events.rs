@@ -31,6 +31,9 @@ pub(crate) async fn follow<S: LockService>(
             Some(()) = reads.next(), if !reads.is_empty() => {}
             event = next => match event {
                 Ok(event) => session.holds.on_event(&event),
+                Err(ServiceError::Refused(Refusal::SessionEnded { reason, why, .. })) => {
+                    return session.end_reported(reason, why);
+                }
                 Err(error) => {
                     session.holds.unfollowed();
                     tokio::time::sleep(backoff.pause(&error, &*session.clock)).await;

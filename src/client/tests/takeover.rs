@@ -64,7 +64,7 @@ fn attempts(fake: &Fake) -> Vec<u64> {
 
 /// The numbers of a tenure are larger than those of each tenure before, and its first renewal follows at once.
 #[tokio::test(start_paused = true)]
-async fn numbers_grow_from_turn_to_turn() {
+async fn numbers_grow_from_tenure_to_tenure() {
     let fake = Fake::new();
     let first = taken(&fake).await.expect("taken");
     let second = taken(&fake).await.expect("taken again");

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
@@ -11,7 +10,7 @@ use super::call::At;
 use super::fields::needed;
 use super::problem::Failed;
 use super::sessions::one;
-use super::stream::{Events, NextEvent, StreamCall, broke_off};
+use super::stream::{Events, NextEvent, StreamCall};
 use crate::limits;
 use crate::model::{Claim, Event, LogTime, Outcome, Query, QueryResult, Refusal, RequestId, SessionId};
 use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
@@ -28,7 +27,7 @@ pub(super) struct SessionEventsQuery {}
 impl StreamCall for SessionEventsQuery {
     const PATH: Option<&'static str> = Some("/v1/ns/{namespace}/sessions/{id}/events");
     const WORD: &'static str = "events";
-    const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded];
+    const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded, ErrorCode::EventsMissed];
     type Event = Happened;
 
     async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<Happened>, Failed> {
@@ -45,8 +44,8 @@ impl StreamCall for SessionEventsQuery {
                 Err(_) => return Err(unknown),
             }
         }
-        let (cluster_id, stop) = (at.cluster_id()?, at.api.stop.clone());
-        Ok(at.stream(Following { holds, end, cluster_id, stop, over: false }))
+        let cluster_id = at.cluster_id()?;
+        Ok(at.stream(Following { holds, end, cluster_id, over: false }))
     }
 }
 
@@ -69,7 +68,6 @@ struct Following {
     holds: service::Events,
     end: service::Events,
     cluster_id: u128,
-    stop: watch::Receiver<bool>,
     /// Whether the session has ended.
     over: bool,
 }
@@ -105,6 +103,6 @@ impl NextEvent<Happened> for Following {
             self.over = true;
             return self.event(&event);
         }
-        Err(broke_off(error, *self.stop.borrow()))
+        Err(error.into())
     }
 }

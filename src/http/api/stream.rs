@@ -22,7 +22,7 @@ use super::call::{At, Call};
 use super::problem::{Ended, Failed};
 use super::settle::overloaded;
 use crate::limits;
-use crate::service::{ErrorCode, LockService, ServiceError};
+use crate::service::{ErrorCode, LockService};
 
 /// A call that is answered with a stream of events. As of [`Call`], its fields are those of the
 /// request, and its comment describes it.
@@ -202,20 +202,13 @@ pub(super) async fn sent<E>(sender: &mpsc::Sender<Sent<E>>, event: Sent<E>, long
     tokio::time::timeout(longest, sender.send(event)).await.is_ok_and(|sent| sent.is_ok())
 }
 
-/// The error of a stream whose events ended without a reason, for example because the caller did not take them in time.
-pub(super) fn broke_off(error: ServiceError, stopping: bool) -> Failed {
-    if error == ServiceError::Stopping && !stopping {
-        return ServiceError::unknown("some events may be missing: begin again").into();
-    }
-    error.into()
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
     use crate::http::api::watch::WatchQuery;
+    use crate::service::ServiceError;
 
     type WatchEvent = <WatchQuery as StreamCall>::Event;
 

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::call::At;
 use super::problem::{Failed, named};
-use super::stream::{Events, Sent, StreamCall, StreamEvent, broke_off};
+use super::stream::{Events, Sent, StreamCall, StreamEvent};
 use crate::limits;
 use crate::model::{Position, Query};
 use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
@@ -96,7 +96,7 @@ impl<S: LockService> Follow<S> {
                 stopping = &mut stopped => return Err(stopping),
                 event = self.events.next() => event,
             };
-            let event = event.map_err(|error| broke_off(error, *self.at.api.stop.borrow()))?;
+            let event = event?;
             let is_old = event.position <= self.begun;
             self.queue.add(event.position, Happened::new(&event, self.cluster_id), is_old).await?;
         }

@@ -211,8 +211,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Principal, Reason, RequestId, Subject,
-        WallTime,
+        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Principal, Reason, Refusal, RequestId,
+        Subject, WallTime,
     };
 
     fn event(index: u64, n: u32) -> Event {
@@ -283,11 +283,12 @@ mod tests {
         hub.publish(&[broken(1)].into());
         assert_eq!(holds.next().await, Ok(broken(1)));
         let why = Some(Reason::parse("stuck").expect("legal"));
-        let ended = EventKind::SessionEnded { reason: EndReason::Broken, why };
+        let ended = EventKind::SessionEnded { reason: EndReason::Broken, why: why.clone() };
+        let refusal = Refusal::SessionEnded { session, reason: EndReason::Broken, why: why.clone() };
         let end = Event { subject: Subject::Session(session), kind: ended.clone(), ..event(2, 1) };
         let mut ends = hub.session_end(session);
         hub.publish(&[broken(2), end].into());
-        assert_eq!(holds.next().await, Err(ServiceError::Stopping));
+        assert_eq!(holds.next().await, Err(refusal.into()));
         assert_eq!(ends.next().await.map(|event| event.kind), Ok(ended));
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{HOLD_NEWS_WAITING_MAX, SESSIONS_SWEPT_MIN};
-use crate::model::{Event, EventKind, Position, SessionId, Subject};
+use crate::model::{Event, EventKind, Position, Refusal, SessionId, Subject};
 use crate::service::{EventSender, Events, ServiceError};
 
 /// Senders by session.
@@ -46,7 +46,7 @@ impl Subscribers {
         all.sort_unstable_by_key(|(session, _)| *session);
         for sender in all.into_iter().flat_map(|(_, senders)| senders) {
             let why = "a snapshot was installed on this node".to_owned();
-            sender.try_send(Err(ServiceError::EventsMissed { why, resume }));
+            sender.end(ServiceError::EventsMissed { why, resume });
         }
     }
 }
@@ -66,7 +66,7 @@ impl SessionEnds {
         let (EventKind::SessionEnded { .. }, Subject::Session(session)) = (&event.kind, &event.subject) else { return };
         for sender in self.0.lock().remove(session).into_iter().flatten() {
             // The channel has space for this one event, so the send fails only if the receiver is gone.
-            sender.try_send(Ok(event.clone()));
+            sender.try_send(event.clone());
         }
     }
 
@@ -82,7 +82,8 @@ impl SessionEnds {
 pub(super) struct HoldEvents(Subscribers);
 
 impl HoldEvents {
-    /// Subscribes to events of the session's holds from now on. The subscription of a reader that is too slow ends.
+    /// Subscribes to events of the session's holds from now on. If the reader is too slow, or the session ends, the
+    /// error of the subscription says so.
     pub(super) fn subscribe(&self, session: SessionId) -> Events {
         self.0.subscribe(session, HOLD_NEWS_WAITING_MAX)
     }
@@ -103,9 +104,10 @@ impl HoldEvents {
                     self.send(session, event);
                 }
             }
-            EventKind::SessionEnded { .. } => {
-                if let Some(session) = session {
-                    self.0.lock().remove(&session);
+            EventKind::SessionEnded { reason, why } => {
+                let Some(session) = session else { return };
+                for sender in self.0.lock().remove(&session).into_iter().flatten() {
+                    sender.end(Refusal::SessionEnded { session, reason: *reason, why: why.clone() }.into());
                 }
             }
             EventKind::Queued { .. }
@@ -128,9 +130,9 @@ impl HoldEvents {
         let Some(session) = session else { return };
         let mut table = self.0.lock();
         if let Some(senders) = table.get_mut(&session) {
-            // Dropping the sender of a full channel ends its subscription; the client subscribes again and reads its
-            // holds.
-            senders.retain(|sender| sender.try_send(Ok(event.clone())));
+            let slow = senders.extract_if(.., |sender| !sender.try_send(event.clone()));
+            // The client subscribes again and reads its holds.
+            slow.for_each(|sender| sender.end(too_slow(event.position)));
         }
     }
 
@@ -138,6 +140,12 @@ impl HoldEvents {
     pub(super) fn missed(&self, resume: Position) {
         self.0.missed(resume);
     }
+}
+
+/// The error of a reader for which there was no space left for the event at `resume`.
+fn too_slow(resume: Position) -> ServiceError {
+    let why = format!("the reader has not taken {HOLD_NEWS_WAITING_MAX} events");
+    ServiceError::EventsMissed { why, resume }
 }
 
 #[cfg(test)]
@@ -191,23 +199,41 @@ mod tests {
         assert_eq!((one.next().await, two.next().await), (Ok(handed.clone()), Ok(handed)));
     }
 
-    /// The subscription of a slow reader ends, and the end of a session leaves no entry.
+    /// The subscription of a slow reader ends with an error that says so, and the end of a session leaves no entry. Its
+    /// subscriptions end with that end, which is no gap.
     #[tokio::test]
     async fn slow_readers_and_ended_sessions_are_forgotten() {
         let events = HoldEvents::default();
         let mut slow = events.subscribe(session(1));
-        let _gone = events.subscribe(session(2));
+        let mut reader = events.subscribe(session(2));
         for _ in 0..=HOLD_NEWS_WAITING_MAX {
             events.on_event(&asked(1));
         }
         for _ in 0..HOLD_NEWS_WAITING_MAX {
             slow.next().await.expect("a buffered event");
         }
-        assert_eq!(slow.next().await, Err(ServiceError::Stopping));
+        assert_eq!(slow.next().await, Err(too_slow(asked(1).position)));
         for number in [1, 2] {
             events.on_event(&ended(number));
         }
+        let ended = Refusal::SessionEnded { session: session(2), reason: EndReason::Expired, why: None };
+        assert_eq!(reader.next().await, Err(ended.into()));
         assert!(events.0.lock().is_empty());
+    }
+
+    /// A reader that has taken no event learns of a snapshot, too.
+    #[tokio::test]
+    async fn a_full_subscription_ends_with_its_error() {
+        let events = HoldEvents::default();
+        let mut reader = events.subscribe(session(1));
+        for _ in 0..HOLD_NEWS_WAITING_MAX {
+            events.on_event(&asked(1));
+        }
+        events.missed(Position { index: 9, n: 0 });
+        for _ in 0..HOLD_NEWS_WAITING_MAX {
+            assert_eq!(reader.next().await, Ok(asked(1)));
+        }
+        assert!(matches!(reader.next().await, Err(ServiceError::EventsMissed { .. })));
     }
 
     /// The end of one session reaches all its streams and no other session, and leaves no entry.

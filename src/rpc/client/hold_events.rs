@@ -31,25 +31,28 @@ impl HoldEvents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends an event to the reader. The subscription of a reader that is too slow ends.
+    /// Sends an event to the reader. The subscription of a reader that is too slow ends with an error that says so.
     pub(super) fn push(&self, event: Event) {
-        if self.feed().sender.as_ref().is_some_and(|sender| !sender.try_send(Ok(event))) {
-            self.missed();
+        let resume = event.position;
+        if self.feed().sender.as_ref().is_some_and(|sender| !sender.try_send(event)) {
+            self.gap("they were not read in time", resume);
         }
     }
 
-    /// Records that events were missed: ends the reader's subscription, so that it subscribes again. A reader that
-    /// subscribes later gets an error first.
+    /// Records that the node did not send some events.
     pub(super) fn missed(&self) {
+        self.gap("the node did not send some events of the session's holds", Position::default());
+    }
+
+    /// Ends the reader's subscription with an error, so that it subscribes again. A reader that subscribes later gets
+    /// the error first.
+    fn gap(&self, why: &str, resume: Position) {
         let mut feed = self.feed();
-        if feed.sender.is_none() {
-            return;
-        }
+        let Some(read) = feed.sender.take() else { return };
         let unread = feed.unread.is_some();
         *feed = Feed::new();
-        if let Some(sender) = feed.sender.as_ref().filter(|_| unread) {
-            let why = "the events of the session's holds had a gap".to_owned();
-            sender.try_send(Err(ServiceError::EventsMissed { why, resume: Position::default() }));
+        if let Some(sender) = if unread { feed.sender.clone() } else { Some(read) } {
+            sender.end(ServiceError::EventsMissed { why: why.to_owned(), resume });
         }
     }
 
@@ -104,8 +107,7 @@ mod tests {
         assert!(matches!(feed.subscribe(), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
     }
 
-    /// A gap is reported to the current reader by the end of its events, and otherwise to the next one, even if only
-    /// too many events caused it.
+    /// A gap is reported to the current reader, and otherwise to the next one, even if only too many events caused it.
     #[tokio::test]
     async fn a_gap_is_reported() {
         let feed = HoldEvents::new();
@@ -116,7 +118,17 @@ mod tests {
         assert!(matches!(late.next().await, Err(ServiceError::EventsMissed { .. })));
         let mut reader = feed.subscribe().expect("open");
         feed.missed();
-        assert_eq!(reader.next().await, Err(ServiceError::Stopping));
+        assert!(matches!(reader.next().await, Err(ServiceError::EventsMissed { .. })));
+        let mut slow = feed.subscribe().expect("open");
+        for index in 0..=HOLD_NEWS_WAITING_MAX as u64 {
+            feed.push(event(index));
+        }
+        for index in 0..HOLD_NEWS_WAITING_MAX as u64 {
+            assert_eq!(slow.next().await, Ok(event(index)));
+        }
+        let missed = slow.next().await.expect_err("one had no space");
+        let position = event(HOLD_NEWS_WAITING_MAX as u64).position;
+        assert!(matches!(missed, ServiceError::EventsMissed { resume, .. } if resume == position), "{missed}");
         feed.close();
         feed.missed();
         assert!(feed.subscribe().expect("the feed after the gap").next().await.is_err());

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::model::{
     Acquire, Attachment, Checked, Command, Event, FencingToken, Grant, LockName, LockView, LogTime, Namespace, Outcome,
-    Page, Place, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
+    Page, Place, Position, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::rpc::server::{routes, serve};
 use crate::service::{
@@ -89,9 +89,16 @@ impl Fake {
         events
     }
 
+    /// Ends all subscriptions with this error.
+    pub(in crate::rpc) fn end_events(&self, error: &ServiceError) {
+        let subscribers = std::mem::take(&mut *self.subscribers.lock().unwrap_or_else(PoisonError::into_inner));
+        subscribers.into_iter().for_each(|subscriber| subscriber.end(error.clone()));
+    }
+
     /// Ends all subscriptions, as for a reader that is too slow.
     pub(in crate::rpc) fn cut(&self) {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let why = "the reader was too slow".to_owned();
+        self.end_events(&ServiceError::EventsMissed { why, resume: Position::default() });
     }
 
     pub(in crate::rpc) fn subscribers(&self) -> usize {
@@ -208,14 +215,14 @@ impl LockService for Fake {
             Query::Totals => QueryResult::Totals(crate::model::Totals { grants: 3, ..Default::default() }),
             Query::Tokens { lock } => QueryResult::Tokens(crate::model::ValidTokens {
                 lock,
-                seen: crate::model::Position::default(),
+                seen: Position::default(),
                 tokens: [crate::model::FencingToken::new(0, 3)].into(),
                 next: crate::model::FencingToken::new(0, 4),
             }),
             Query::History { after, .. } => QueryResult::History(crate::model::HistoryPage {
                 records: vec![],
                 next: after,
-                floor: crate::model::Position::default(),
+                floor: Position::default(),
             }),
         };
         Ok(QueryReply { index: 5, now: LogTime(6), answer })

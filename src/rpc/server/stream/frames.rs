@@ -5,7 +5,7 @@ use prost::Message;
 use super::{Bound, Done, SessionStream, StreamEnd};
 use crate::limits;
 use crate::model::{
-    Claim, Command, EventKind, Invalid, LockKey, LockName, RenewalTarget, RequestId, SessionId, Subject,
+    Claim, Command, EventKind, Invalid, LockKey, LockName, Refusal, RenewalTarget, RequestId, SessionId, Subject,
 };
 use crate::rpc::convert::{call, required};
 use crate::rpc::pb;
@@ -151,6 +151,8 @@ impl<S: LockService> SessionStream<S> {
         self.running.push(Box::pin(async move {
             match events.next().await {
                 Ok(event) => Done::HoldEvent { session, event: Box::new(event), events },
+                // No event was missed: the session has ended, or the node stops.
+                Err(ServiceError::Refused(Refusal::SessionEnded { .. }) | ServiceError::Stopping) => Done::EventsOver,
                 Err(_) => Done::HoldEventsMissed { session },
             }
         }));

@@ -73,7 +73,7 @@ enum Done {
     Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
     /// The session has ended.
     SessionEnded { session: SessionId, reason: EndReason, why: Option<Reason> },
-    /// The session's events cannot be read; its renewals will show its end.
+    /// There are no more events of the session. If it has ended, they or its renewals show that.
     EventsOver,
     /// The caller is no longer a principal of the cluster.
     Denied(ServiceError),

@@ -12,7 +12,7 @@ use super::StreamEnd;
 use crate::limits;
 use crate::model::{
     Attachment, Claim, Command, EndReason, Event, EventKind, FencingToken, LockKey, LockName, LogTime, Namespace,
-    Position, Principal, Reason, RequestId, SessionId, Subject, WallTime,
+    Position, Principal, Reason, Refusal, RequestId, SessionId, Subject, WallTime,
 };
 use crate::rpc::convert::Wire;
 use crate::rpc::fake::{Node, SESSION};
@@ -21,7 +21,7 @@ use crate::rpc::pb::client_frame::Body as Asked;
 use crate::rpc::pb::command::Command as Submitted;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::rpc::pb::server_frame::Body as ServerBody;
-use crate::service::LeaderHint;
+use crate::service::{LeaderHint, ServiceError};
 
 /// Returns the event of the end of the node's session.
 fn session_expired() -> Event {

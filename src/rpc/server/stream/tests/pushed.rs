@@ -59,6 +59,24 @@ async fn a_gap_between_events_of_holds_is_pushed() {
     assert_eq!(Event::from_wire("event", event), Ok(recalled));
 }
 
+/// The end of the session, or of the node, is no gap in the events of the session's holds.
+#[tokio::test]
+async fn the_end_of_the_session_is_no_gap() {
+    let ended = Refusal::SessionEnded { session: SessionId::new(0, SESSION), reason: EndReason::Expired, why: None };
+    for end in [ended.into(), ServiceError::Stopping] {
+        let mut node = Node::start(1).await;
+        let mut raw = Raw::bound(&mut node).await;
+        while node.service.subscribers() < 2 {
+            tokio::task::yield_now().await;
+        }
+        node.service.end_events(&end);
+        // A gap would be pushed before the answer of a later frame.
+        raw.send(5, Asked::Renew(pb::StreamRenew { attempt: 1 })).await;
+        assert!(matches!(raw.next().await, (5, ServerBody::Reply(_))), "{end}");
+        assert_eq!(node.service.subscribers(), 0, "{end}: no further subscription");
+    }
+}
+
 /// Frames wait in their order behind frames that the client has not read yet.
 #[tokio::test]
 async fn frames_for_a_slow_reader_keep_their_order() {
