@@ -355,17 +355,22 @@ fn assemble(
     node
 }
 
-/// Returns the settings of consensus. The id by which nodes recognize each other is a hash of the cluster's name and
-/// initial members, so that these agree on it before their first contact. A node that joins later has it in its
-/// config.
+/// Returns the id by which nodes recognize each other: a hash of the cluster's name and initial members, so that these
+/// agree on it before their first contact. A node that joins later has it in its config.
+pub(super) fn peers_id(config: &Config) -> u128 {
+    config.peers_id.unwrap_or_else(|| {
+        let mut hashed = config.cluster.clone();
+        config.members.iter().for_each(|(id, member)| hashed.push_str(&format!("\n{id} {}", member.peer)));
+        xxhash_rust::xxh3::xxh3_128(hashed.as_bytes())
+    })
+}
+
+/// Returns the settings of consensus.
 fn raft_settings(config: &Config) -> RaftSettings {
-    let mut hashed = config.cluster.clone();
-    config.members.iter().for_each(|(id, member)| hashed.push_str(&format!("\n{id} {}", member.peer)));
     let timing = Timing {
         heartbeat_ms: config.timing.heartbeat_ms,
         election_min_ms: config.timing.election_ms_min,
         election_max_ms: config.timing.election_ms_max,
     };
-    let peers_id = config.peers_id.unwrap_or_else(|| xxhash_rust::xxh3::xxh3_128(hashed.as_bytes()));
-    RaftSettings::new(config.node, config.cluster.clone(), peers_id, config.members.clone(), timing)
+    RaftSettings::new(config.node, config.cluster.clone(), peers_id(config), config.members.clone(), timing)
 }
