@@ -35,19 +35,15 @@ fn http(config: &Config) -> Option<String> {
     }
 }
 
-/// Asks the members at the start of each term of this node, and then every [`limits::WATCH_MS`] while it leads. Asks
-/// again sooner while the state lacks this node's own announcement or the cluster's settings: at the very start of a
-/// term, nothing can be proposed.
+/// Asks the members as soon as this node can propose in a term, and then every [`limits::WATCH_MS`] while it leads.
+/// Asks again sooner while the state lacks this node's own announcement or the cluster's settings: the queue drops
+/// commands that no follower acknowledges.
 pub(in crate::node) async fn keep(node: Node) {
-    let mut views = node.core.consensus.watch();
+    // Each term opens the queue again.
+    let mut opened = node.core.queue.opened();
     let mut stop = node.core.stop.subscribe();
-    let mut asked_in = None;
     loop {
-        let view = views.borrow_and_update().clone();
-        if view.own_term_applied {
-            asked_in = Some(view.term);
-        }
-        if node.leads() {
+        if *opened.borrow_and_update() {
             node.core.configure();
             tokio::select! {
                 () = node.update_announcements() => {}
@@ -55,9 +51,7 @@ pub(in crate::node) async fn keep(node: Node) {
             }
         }
         tokio::select! {
-            begun = views.wait_for(|view| view.own_term_applied && asked_in != Some(view.term)) => {
-                if begun.is_err() { return }
-            }
+            changed = opened.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(node.next_request()) => {}
             stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
         }
@@ -87,7 +81,8 @@ impl Node {
         let own = self.announcement();
         let complete = |machine: &Machine| machine.announced(own.node) == Some(&own) && machine.settings().is_some();
         let complete = self.core.consensus.machine(complete);
-        Duration::from_millis(if complete || !self.leads() { limits::WATCH_MS } else { limits::ANNOUNCE_AGAIN_MS })
+        let again = !complete && self.core.queue.is_open();
+        Duration::from_millis(if again { limits::ANNOUNCE_AGAIN_MS } else { limits::WATCH_MS })
     }
 
     /// Asks every member at once; a member that does not answer is asked again the next time.
