@@ -29,7 +29,7 @@ use crate::config::{Config, ConfigError, Protection, TlsMode};
 use crate::limits;
 use crate::model::{Announcement, ClusterSettings};
 use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
-use crate::raft::{Consensus, ProposeError, RaftSettings, StartError, Timing};
+use crate::raft::{Consensus, RaftSettings, StartError, Timing};
 use crate::service::Source;
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
@@ -75,7 +75,7 @@ pub enum OpenNodeError {
     Consensus(#[from] StartError),
     /// The cluster cannot be founded.
     #[error("the cluster cannot be founded: {0}")]
-    Found(#[from] ProposeError),
+    Found(String),
     /// The timing differs from the cluster's, or the build is older than the cluster's feature level.
     #[error("{0}")]
     Unfit(String),
@@ -268,7 +268,7 @@ async fn found(node: &Node, founds: bool) -> Result<(), OpenNodeError> {
         return Err(OpenNodeError::Unfit(why));
     }
     if founds {
-        node.core.consensus.initialize().await?;
+        node.core.consensus.initialize().await.map_err(OpenNodeError::Found)?;
     }
     Ok(())
 }

@@ -154,18 +154,15 @@ impl Consensus {
     /// already knows a membership does nothing.
     ///
     /// # Errors
-    /// [`ProposeError::Stopped`]; [`ProposeError::Unknown`] with the reason if the members are not acceptable.
-    pub async fn initialize(&self) -> Result<(), ProposeError> {
+    /// Returns the reason: the members are not acceptable, or what stopped this node's Raft.
+    pub async fn initialize(&self) -> Result<(), String> {
         let members = &self.0.settings.members;
         if members.keys().next() != Some(&self.0.settings.node) {
             return Ok(());
         }
         match self.0.raft.initialize(members.clone()).await {
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
-            Err(RaftError::APIError(error @ InitializeError::NotInMembers(_))) => {
-                Err(ProposeError::Unknown(error.to_string()))
-            }
-            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
+            Err(error) => Err(error.to_string()),
         }
     }
 

@@ -118,17 +118,18 @@ impl fmt::Display for NotSent {
             NotSent::NotLeader => f.write_str("the node does not lead"),
             NotSent::NoLeader => f.write_str("no leader with a quorum at the moment"),
             NotSent::Unreachable(detail) => write!(f, "cannot be reached: {detail}"),
-            NotSent::Overloaded { pause_ms } => write!(f, "overloaded; try again in {pause_ms} ms"),
+            NotSent::Overloaded { pause_ms } => write!(f, "overloaded; {}", later(*pause_ms)),
             NotSent::Detached => f.write_str("the session has no stream at the moment"),
             NotSent::RateExceeded { a_second, pause_ms } => {
-                write!(f, "the namespace may send {a_second} commands a second; try again in {pause_ms} ms")
+                write!(f, "the namespace may send {a_second} commands a second; {}", later(*pause_ms))
             }
-            NotSent::LimitReached { limit, pause_ms } => {
-                let pause = humantime::format_duration(Duration::from_millis(*pause_ms));
-                write!(f, "{limit}; try again in {pause}")
-            }
+            NotSent::LimitReached { limit, pause_ms } => write!(f, "{limit}; {}", later(*pause_ms)),
         }
     }
+}
+
+fn later(pause_ms: u64) -> String {
+    format!("try again in {}", humantime::format_duration(Duration::from_millis(pause_ms)))
 }
 
 fn hint(leader: &Option<LeaderHint>) -> String {
@@ -223,5 +224,26 @@ impl ServiceError {
     pub fn leader(&self) -> Option<&LeaderHint> {
         let (ServiceError::NotSent { leader, .. } | ServiceError::Unknown { leader, .. }) = self else { return None };
         leader.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All texts write a pause in the same way.
+    #[test]
+    fn pauses_are_written_alike() {
+        let limit = "it is full".to_owned();
+        for (pause_ms, shown) in [(40, "40ms"), (1_500, "1s 500ms"), (60_000, "1m")] {
+            for why in [
+                NotSent::Overloaded { pause_ms },
+                NotSent::RateExceeded { a_second: 9, pause_ms },
+                NotSent::LimitReached { limit: limit.clone(), pause_ms },
+            ] {
+                let text = why.to_string();
+                assert!(text.ends_with(&format!("; try again in {shown}")), "{text}");
+            }
+        }
     }
 }

@@ -7,11 +7,34 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::machine::Machine;
-use crate::model::Announcement;
+use crate::model::{Announcement, LogTime, Totals};
 use crate::node::Node;
 use crate::node::cluster::consistency::DECIDE;
 use crate::node::forward::{Forward, Forwarded};
 use crate::service::{NodeStatus, Role, STATES_DIFFER, Status};
+
+/// What the status shows of the replicated state, all of it after one entry.
+struct StateStatus {
+    totals: Totals,
+    log_time: LogTime,
+    announced: BTreeMap<u64, Announcement>,
+    features: u32,
+    ttl_ms_max: u64,
+    closed_ms: u64,
+}
+
+impl StateStatus {
+    fn of(machine: &Machine) -> Self {
+        Self {
+            totals: machine.totals(),
+            log_time: machine.now(),
+            announced: machine.announcements().map(|own| (own.node, own.clone())).collect(),
+            features: machine.feature_level(),
+            ttl_ms_max: machine.ttl_ms_bounds().1,
+            closed_ms: machine.closed_ms(),
+        }
+    }
+}
 
 impl Node {
     /// Returns the leader's view, or this node's own view if no leader answers within [`limits::STATUS_WAIT_MS`].
@@ -52,16 +75,13 @@ impl Node {
         let core = &self.core;
         let leads = self.leads();
         let view = core.consensus.watch().borrow().clone();
-        let announced = |machine: &Machine| machine.announcements().map(|own| (own.node, own.clone())).collect();
-        let features = core.consensus.machine(Machine::feature_level);
-        let (totals, log_time, announced): (_, _, BTreeMap<u64, Announcement>) =
-            core.consensus.machine(|machine| (machine.totals(), machine.now(), announced(machine)));
+        let state = core.consensus.machine(StateStatus::of);
         let leader = leads.then_some(core.id);
         let members = core.members();
         let nodes = members.iter().map(|(id, member)| {
             let progress = view.members.get(id);
             let itself = *id == core.id;
-            let announcement = announced.get(id);
+            let announcement = state.announced.get(id);
             let in_contact =
                 progress.and_then(|peer| peer.last_contact).is_some_and(|at| at.elapsed() <= core.election_max);
             NodeStatus {
@@ -88,15 +108,15 @@ impl Node {
             node: core.id,
             leader,
             term: view.term,
-            log_time,
+            log_time: state.log_time,
             applied: view.applied.unwrap_or_default(),
             nodes: nodes.collect(),
-            totals,
+            totals: state.totals,
             ttl_ms_min: core.settings.ttl_ms_min,
-            ttl_ms_max: core.consensus.machine(|machine| machine.ttl_ms_bounds().1),
-            features,
+            ttl_ms_max: state.ttl_ms_max,
+            features: state.features,
             timing_ms: core.settings.timing_ms,
-            closed_ms: core.consensus.machine(Machine::closed_ms),
+            closed_ms: state.closed_ms,
             warnings: if leads { self.split_states().into_iter().collect() } else { Vec::new() },
         }
     }
