@@ -6,6 +6,7 @@
 //! get their replies from the thread that applies it, as soon as its events are published: no other task runs in
 //! between.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
@@ -23,6 +24,8 @@ pub(super) struct BatchReplies {
     runtime: Handle,
     queue: Arc<ProposalQueue>,
     decided: Arc<DecidedReplies>,
+    /// The number of the entry.
+    entry: u64,
     served: usize,
     unanswered: Mutex<Unanswered>,
 }
@@ -43,16 +46,34 @@ struct Replies(Vec<(Reply, ReplySender)>);
 /// Replies of the small entry that is being applied, kept until its events are published: a caller that subscribes
 /// after its reply gets no event of its own command.
 #[derive(Debug, Default)]
-pub(in crate::node) struct DecidedReplies(Mutex<Option<Replies>>);
+pub(in crate::node) struct DecidedReplies {
+    /// The number of the entry, and its replies.
+    kept: Mutex<Option<(u64, Replies)>>,
+    /// Number of entries so far.
+    entries: AtomicU64,
+}
 
 impl DecidedReplies {
-    fn replace(&self, replies: Option<Replies>) -> Option<Replies> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), replies)
+    fn kept(&self) -> MutexGuard<'_, Option<(u64, Replies)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the replies of an entry, and sends those of the entry before it.
+    fn keep(&self, entry: u64, replies: Replies) {
+        let before = self.kept().replace((entry, replies));
+        drop(before);
     }
 
     /// Sends the replies that are kept.
     pub(in crate::node) fn send(&self) {
-        drop(self.replace(None));
+        let kept = self.kept().take();
+        drop(kept);
+    }
+
+    /// Sends the replies that are kept if they are those of this entry.
+    fn send_of(&self, entry: u64) {
+        let kept = self.kept().take_if(|(of, _)| *of == entry);
+        drop(kept);
     }
 }
 
@@ -69,7 +90,8 @@ impl BatchReplies {
         renewers.extend(submitters);
         let served = renewers.len();
         let unanswered = Mutex::new(Unanswered { answers: renewers.into_iter(), others: None });
-        Self { runtime, queue, decided, served, unanswered }
+        let entry = decided.entries.fetch_add(1, Ordering::Relaxed);
+        Self { runtime, queue, decided, entry, served, unanswered }
     }
 
     fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
@@ -120,9 +142,10 @@ impl BatchReplies {
         }
     }
 
-    /// Sends this error to the callers without a reply. Commands that were decided before it keep their replies.
+    /// Sends this error to the callers without a reply. Commands that were decided before it keep their replies. The
+    /// replies of another entry still wait for its events.
     pub(super) fn reply_error(&self, error: &ServiceError) {
-        self.decided.send();
+        self.decided.send_of(self.entry);
         for answer in &mut self.unanswered().answers {
             answer.send(Err(error.clone())).ok();
         }
@@ -136,7 +159,7 @@ impl Listener for BatchReplies {
                 self.send(replies);
             }
         } else if let Some(replies) = self.take_decided(so_far, self.served) {
-            self.decided.replace(Some(replies));
+            self.decided.keep(self.entry, replies);
         }
     }
 }
@@ -159,9 +182,13 @@ mod tests {
     type Answered = oneshot::Receiver<Result<Reply, ServiceError>>;
 
     fn callers(renewers: usize, submitters: usize) -> (BatchReplies, Vec<Answered>) {
+        callers_of(&Arc::default(), renewers, submitters)
+    }
+
+    fn callers_of(decided: &Arc<DecidedReplies>, renewers: usize, submitters: usize) -> (BatchReplies, Vec<Answered>) {
         let (mut answers, receivers): (Vec<_>, Vec<_>) = (0..renewers + submitters).map(|_| oneshot::channel()).unzip();
         let submitters = answers.split_off(renewers);
-        (BatchReplies::new(Handle::current(), Arc::default(), Arc::default(), answers, submitters), receivers)
+        (BatchReplies::new(Handle::current(), Arc::default(), decided.clone(), answers, submitters), receivers)
     }
 
     fn reply(index: usize) -> Reply {
@@ -207,6 +234,22 @@ mod tests {
         for (number, mut answer) in answers.into_iter().enumerate() {
             assert_eq!(answer.try_recv(), Ok(Ok(reply(number))));
         }
+    }
+
+    /// The error of one entry does not send the replies of another one before its events are published.
+    #[tokio::test]
+    async fn an_error_leaves_the_replies_of_other_entries() {
+        let decided = Arc::default();
+        let (applying, mut answers) = callers_of(&decided, 0, 1);
+        let (discarded, mut failed) = callers_of(&decided, 0, 1);
+        let mut applied = Applied::default();
+        applied.commands.push(reply(0));
+        applying.decided(&applied);
+        discarded.reply_error(&ServiceError::unknown("discarded"));
+        assert!(failed[0].try_recv().is_ok_and(|reply| reply.is_err()));
+        assert!(answers[0].is_empty(), "the events are not published yet");
+        decided.send();
+        assert_eq!(answers[0].try_recv(), Ok(Ok(reply(0))));
     }
 
     /// An error after the last command of a small entry was decided does not replace its replies. In an entry of
