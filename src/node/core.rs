@@ -19,7 +19,7 @@ use super::rate_limit::RateLimits;
 use super::watchers::Watchers;
 use super::wrong_handles::WrongHandles;
 use crate::audit::AuditLog;
-use crate::clock::{Clock, Instant};
+use crate::clock::{Clock, Instant, millis};
 use crate::config::Config;
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings, DigestClaim, Member};
@@ -63,6 +63,8 @@ pub(super) struct Core {
     pub(super) connections: ConnectionsMax,
     /// Held during a transfer of leadership. Each transfer pauses the queue, and would end the pause of another one.
     pub(super) transfer: tokio::sync::Mutex<()>,
+    /// When this node began to lead in its last term; `None` before it leads.
+    pub(super) leads_since: Mutex<Option<Instant>>,
     /// What the operator of this node should change, for its status.
     pub(super) warnings: Mutex<Vec<String>>,
     /// Principals and rules; `None` if all callers may do everything.
@@ -220,9 +222,16 @@ impl Core {
         drop(self.stop.subscribe().wait_for(|stop| *stop).await);
     }
 
-    /// Records that this node leads since now.
-    pub(super) fn leads_since(&self, term: u64) {
+    /// Records that this node leads in a new term since now.
+    pub(super) fn leads_since_now(&self, term: u64) {
+        *self.leads_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.now());
         self.shared.metrics.leads(term);
         tracing::info!(node = self.id, term, "this node leads");
+    }
+
+    /// Returns for how long a node that leads has led in its term.
+    pub(super) fn led_ms(&self) -> u64 {
+        let since = *self.leads_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map_or(0, |since| millis(self.clock.now().since(since)))
     }
 }

@@ -332,6 +332,7 @@ fn assemble(
         backups: Arc::default(),
         watchers: super::watchers::Watchers::new(config.limits.watchers_a_principal),
         connections: config.limits.connections,
+        leads_since: Mutex::default(),
         warnings: Mutex::default(),
         auth,
         audit: audit.map(Arc::new),

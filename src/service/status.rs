@@ -38,6 +38,8 @@ pub struct Status {
     pub timing_ms: [u64; 3],
     /// Remaining milliseconds of log time in which nothing is granted, after a restore; otherwise 0.
     pub closed_ms: u64,
+    /// For how long the leader has led in this term, in milliseconds; 0 without a leader.
+    pub led_ms: u64,
     /// What the operator of the asked node should change, one sentence each: open ports, certificates that expire soon,
     /// and changed files that the node cannot use. If the states of the voters differ, the first one begins with
     /// [`STATES_DIFFER`].

@@ -21,6 +21,8 @@ pub(crate) struct Cluster {
     features: u32,
     /// How long no lock is granted after a restore, in milliseconds; 0 otherwise.
     closed_ms: u64,
+    /// For how long the leader has led in this term, in milliseconds; 0 without a leader.
+    led_ms: u64,
     /// What the operator of the asked node should change.
     warnings: Vec<String>,
 }
@@ -56,6 +58,7 @@ impl Cluster {
             waiters: status.totals.waiters,
             features: status.features,
             closed_ms: status.closed_ms,
+            led_ms: status.led_ms,
             warnings: status.warnings.clone(),
         }
     }

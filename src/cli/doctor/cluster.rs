@@ -155,6 +155,7 @@ mod tests {
             features: 1,
             timing_ms: [50, 150, 300],
             closed_ms: 0,
+            led_ms: 3_000,
             warnings: Vec::new(),
         }
     }

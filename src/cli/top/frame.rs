@@ -42,13 +42,14 @@ pub(super) fn keys(chosen: &Chosen) -> String {
 }
 
 fn headline(view: &View) -> String {
-    let leader = view.leader.map_or("no node leads".to_owned(), |leader| format!("node {leader} leads"));
-    let healthy = view.nodes.iter().filter(|node| node.healthy).count();
     let View { cluster, term, sessions, held, waiting, .. } = view;
+    let leader = view.leader.map_or_else(
+        || format!("no node leads, term {term}"),
+        |leader| format!("node {leader} leads, term {term} ({})", units(view.led_ms, 1)),
+    );
+    let healthy = view.nodes.iter().filter(|node| node.healthy).count();
     let nodes = view.nodes.len();
-    format!(
-        "{cluster}  {leader}, term {term}  {healthy}/{nodes} nodes  sessions {sessions}  held {held}  waiting {waiting}"
-    )
+    format!("{cluster}  {leader}  {healthy}/{nodes} nodes  sessions {sessions}  held {held}  waiting {waiting}")
 }
 
 fn nodes_heading() -> String {
@@ -97,7 +98,7 @@ fn locks(view: &View, chosen: &Chosen, columns: usize, most: usize) -> Vec<Strin
 fn lock(row: &LockRow, chosen: &Chosen, [name, holder]: [usize; 2]) -> String {
     let mark = if Some(&row.lock) == chosen.lock.as_ref() { '>' } else { ' ' };
     let (lock, by) = (cut(&plain(&row.lock), name), cut(&plain(row.holder.as_deref().unwrap_or("-")), holder));
-    let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), coarse);
+    let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| units(ms, 2));
     let (since, longest) = (time(row.held_ms), time(row.longest_wait_ms));
     format!(
         "{mark} {lock:<name$}  {by:<holder$}  {since:<8}  {:>4}  {longest:>8}  {}",
@@ -108,10 +109,10 @@ fn lock(row: &LockRow, chosen: &Chosen, [name, holder]: [usize; 2]) -> String {
     .to_owned()
 }
 
-/// A duration with its two largest units at most.
-fn coarse(ms: u64) -> String {
+/// A duration with this many of its largest units at most.
+fn units(ms: u64, most: usize) -> String {
     let whole = if ms < 1_000 { ms } else { ms / 1_000 * 1_000 };
-    short(whole).split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    short(whole).split_whitespace().take(most).collect::<Vec<_>>().join(" ")
 }
 
 /// A number with commas between groups of three digits.
@@ -175,6 +176,7 @@ mod tests {
             cluster: "harbour".to_owned(),
             leader: Some(2),
             term: 7,
+            led_ms: 273_600_000,
             sessions: 96,
             held: 412,
             waiting: 37,
@@ -196,7 +198,7 @@ mod tests {
         for columns in [80, 120] {
             let lines = frame(&view(), &chosen, Size { columns, lines: 24 });
             assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
-            assert!(lines[0].starts_with("harbour  node 2 leads, term 7  1/2 nodes"), "{}", lines[0]);
+            assert!(lines[0].starts_with("harbour  node 2 leads, term 7 (3days)  1/2 nodes"), "{}", lines[0]);
             assert!(
                 lines[3] == "2    leader      884,113      0     2.1 ms    1.2 ms  12 %   88 MB       0.0 s",
                 "{lines:#?}"
@@ -205,6 +207,13 @@ mod tests {
             assert_eq!(names, ["  db-m", "  long", "> a   "], "the longest wait comes first");
             assert!(lines[6].contains("db-migrate\\u{202e}") && lines[6].ends_with("2h  overdue"), "{}", lines[6]);
         }
+    }
+
+    /// Without a leader, no node has led in the term.
+    #[test]
+    fn a_term_without_a_leader_has_no_age() {
+        let line = headline(&View { leader: None, led_ms: 0, ..view() });
+        assert!(line.starts_with("harbour  no node leads, term 7  1/2 nodes"), "{line}");
     }
 
     /// A list without locks names what was looked for, because the counts are those of all namespaces.

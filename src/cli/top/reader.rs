@@ -35,6 +35,7 @@ impl<'a> Reader<'a> {
             cluster: status.cluster.clone(),
             leader: status.leader,
             term: status.term,
+            led_ms: status.led_ms,
             sessions: status.totals.sessions,
             held: status.totals.holders,
             waiting: status.totals.waiters,

@@ -8,6 +8,8 @@ pub(super) struct View {
     pub(super) cluster: String,
     pub(super) leader: Option<u64>,
     pub(super) term: u64,
+    /// For how long the leader has led in this term.
+    pub(super) led_ms: u64,
     pub(super) sessions: u64,
     /// Number of holders of all locks.
     pub(super) held: u64,

@@ -95,7 +95,7 @@ impl State {
             Some(_) if status.closed_ms != 0 => {
                 format!("restored from a backup: nothing is granted for another {}", span(status.closed_ms))
             }
-            Some(leader) => format!("node {leader} leads, term {}", count(status.term)),
+            Some(leader) => format!("node {leader} leads, term {}, {}", count(status.term), span(status.led_ms)),
         };
         let nodes = match status.leader {
             None => several(all as u64, "voter"),

@@ -117,6 +117,7 @@ impl Node {
             features: state.features,
             timing_ms: core.settings.timing_ms,
             closed_ms: state.closed_ms,
+            led_ms: if leads { core.led_ms() } else { 0 },
             warnings: if leads { self.split_states().into_iter().collect() } else { Vec::new() },
         }
     }

@@ -120,7 +120,7 @@ fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
     core.queue.close(None);
     core.queue.open(stamp, core.clock.now(), core.election_max);
     *term = Some(state.term);
-    core.leads_since(state.term);
+    core.leads_since_now(state.term);
     core.configure();
     core.submit_internal(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }

@@ -107,6 +107,7 @@ impl LockService for Fake {
             features: 1,
             timing_ms: [1; 3],
             closed_ms: 0,
+            led_ms: 0,
             warnings: Vec::new(),
         })
     }

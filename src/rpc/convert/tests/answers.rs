@@ -93,6 +93,7 @@ pub(super) fn sample_status() -> Status {
         features: 1,
         timing_ms: [50, 150, 300],
         closed_ms: 8,
+        led_ms: 9,
         warnings: vec!["n1.pem expires".to_owned()],
     }
 }
