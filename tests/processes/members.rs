@@ -165,3 +165,23 @@ async fn a_removed_leader_stops_and_unsafe_changes_are_refused() {
     assert!(again.contains("was used before"), "{again}");
     cluster.client().lock("on").acquire().await.expect("the others serve").release().await.expect("released");
 }
+
+/// A leader that is replaced transfers leadership and stops. The command succeeds even if that node was the one that
+/// was asked, which may stop before it answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_is_replaced() {
+    let mut cluster = Cluster::start().await;
+    let _node = added(&cluster);
+    let leader = cluster.await_leader().await;
+    let id = leader.to_string();
+    let mut endpoints = cluster.endpoints();
+    endpoints.swap(0, leader - 1);
+    let leader_first = endpoints.join(",");
+    let replace = ["--endpoints", &leader_first, "member", "promote", "4", "--instead-of", &id];
+    let printed = answer(&cluster, &replace);
+    let rest: Vec<u64> = (1..=4).filter(|node| *node != leader as u64).collect();
+    assert_eq!(printed["voters"], serde_json::to_value(&rest).unwrap());
+    assert_eq!(members(&cluster), (rest, vec![]));
+    assert_eq!(cluster.await_end(leader), Some(70), "{}", cluster.log(leader));
+    cluster.client().lock("on").acquire().await.expect("the others serve").release().await.expect("released");
+}

@@ -60,6 +60,7 @@ impl Node {
 
     /// Asks the next leader to make the change: a node that is no longer a member cannot lead.
     async fn ask_next_leader(&self, change: MemberChange) -> Result<(), ServiceError> {
+        let mut last = self.not_sent(NotSent::NoLeader);
         let asking = async {
             loop {
                 match self
@@ -69,8 +70,11 @@ impl Node {
                     )
                     .await
                 {
-                    // No node leads yet.
-                    Err(ServiceError::NotSent { .. }) => {
+                    // No node leads yet, or no member has answered the next leader yet. The change was fit here.
+                    Err(
+                        error @ (ServiceError::NotSent { .. } | ServiceError::Refused(Refusal::MembersUnfit { .. })),
+                    ) => {
+                        last = error;
                         tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
                     }
                     answered => return answered.map(drop),
@@ -79,7 +83,7 @@ impl Node {
         };
         let wait = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
         let asked = tokio::time::timeout(wait, Box::pin(asking)).await;
-        asked.unwrap_or_else(|_| Err(self.not_sent(NotSent::NoLeader)))
+        asked.unwrap_or(Err(last))
     }
 
     /// Finishes a change that an earlier leader left half-way, by requesting it again.
