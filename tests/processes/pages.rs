@@ -30,6 +30,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("packages.md", "lockkeeper config check", "needs the package; `scripts/judge-packages.sh` runs it"),
     ("packages.md", "systemctl", "needs systemd; `scripts/judge-packages.sh` starts what the unit starts"),
     ("packages.md", "docker compose", "needs Docker; `scripts/judge-packages.sh` checks the file"),
+    ("packages.md", "skopeo copy", "needs the image; `scripts/judge-packages.sh` unpacks and runs it"),
     ("packages.md", "kubectl", "needs Kubernetes; `scripts/judge-packages.sh` checks the file"),
     ("other-languages.md", "grpcurl", "is not everywhere; `tests/service/other_languages.rs` makes the same calls"),
 ];
