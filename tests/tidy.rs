@@ -336,11 +336,11 @@ fn exists(name: &str, all: &str, root: &Path) -> bool {
     is_text || root.join("src/machine/scripts").join(name).is_file() || root.join(name).exists()
 }
 
-/// Every test that the manual names as a test of a guarantee exists.
+/// Every test that `tests/README.md` names as a test of a situation exists.
 #[test]
-fn tests_that_the_manual_names_exist() {
+fn tests_that_the_page_on_tests_names_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("src/manual/testing.md")).expect("the page");
+    let page = std::fs::read_to_string(root.join("tests/README.md")).expect("the page");
     let scenarios = page.split("## ").find(|part| part.starts_with("Directed scenarios")).expect("its part");
     let rows: Vec<_> = scenarios.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
     assert!(!rows.is_empty());
@@ -353,5 +353,5 @@ fn tests_that_the_manual_names_exist() {
         }
         broken.extend(named.into_iter().filter(|name| !exists(name, &all, root)).map(ToOwned::to_owned));
     }
-    report("named in the manual but missing", &broken);
+    report("named in tests/README.md but missing", &broken);
 }

@@ -1,4 +1,4 @@
-//! Checks that the manual's table of directed scenarios names only existing tests, and every scenario.
+//! Checks that the table of directed scenarios in `tests/README.md` names only existing tests, and every scenario.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::scenarios;
 
 fn page() -> String {
-    fs::read_to_string("src/manual/testing.md").expect("the page")
+    fs::read_to_string("tests/README.md").expect("the page")
 }
 
 /// Reads the text of all sources below a directory.
@@ -40,8 +40,8 @@ fn the_table_of_scenarios_names_what_exists() {
             || Path::new("src/machine/scripts").join(name).exists()
             || (name.starts_with("tests/") && Path::new(name).exists())
             || [format!("fn {last}("), format!("mod {last};")].iter().any(|defined| text.contains(defined));
-        assert!(known, "the manual names {name}, which does not exist");
+        assert!(known, "the page names {name}, which does not exist");
     }
     let missing = scenarios::ALL.iter().find(|(scenario, _)| *scenario != "mixed" && !named.contains(scenario));
-    assert!(missing.is_none(), "the manual does not name the scenario {missing:?}");
+    assert!(missing.is_none(), "the page does not name the scenario {missing:?}");
 }

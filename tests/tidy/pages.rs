@@ -11,13 +11,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The README, the page for contributors and all pages of the manual, with their paths.
+/// The README, the pages for contributors and all pages of the manual, with their paths.
 fn pages() -> Vec<(PathBuf, String)> {
     let entries =
         std::fs::read_dir(root().join("src/manual")).expect("the manual").map(|e| e.expect("an entry").path());
     let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
     paths.sort();
-    paths.extend([root().join("README.md"), root().join(".github/CONTRIBUTING.md")]);
+    paths.extend([root().join("README.md"), root().join(".github/CONTRIBUTING.md"), root().join("tests/README.md")]);
     paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(&path).expect("a page"))).collect()
 }
 
