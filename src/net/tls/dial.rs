@@ -124,7 +124,7 @@ impl TlsRefusal {
             }
             Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
                 let hosts = presented.iter().filter_map(|name| host_of(name)).collect::<Vec<_>>().join(", ");
-                let fix = "make another one with lockkeeper certs --node ID=HOST --renew node-ID";
+                let fix = "make another one with lockkeeper certs DIR --node ID=HOST --renew node-ID";
                 of_node(format!("its certificate is for {hosts}, not {host}; {fix}"))
             }
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
