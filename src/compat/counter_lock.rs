@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
 use crate::model::{FencingToken, HolderView, Invalid, LogTime, Refusal};
 use crate::service::LockService;
@@ -42,7 +42,7 @@ impl<S: LockService> CounterLock<S> {
 
     /// Acquires the lock for this duration if it is free. Returns whether it did.
     pub async fn get_lock(&self, key: &str, expire: Duration) -> Result<bool, ClientError> {
-        let Some(lease) = held_is_none(self.client.lease(key).duration(expire).take().await)? else { return Ok(false) };
+        let Some(lease) = none_if_held(self.client.lease(key).duration(expire).take().await)? else { return Ok(false) };
         self.held().insert(key.to_owned(), lease);
         Ok(true)
     }
@@ -54,7 +54,7 @@ impl<S: LockService> CounterLock<S> {
         }
         let lease = self.held().remove(key);
         match lease {
-            Some(lease) => gone_is_false(lease.release().await),
+            Some(lease) => false_if_gone(lease.release().await),
             None => Ok(false),
         }
     }

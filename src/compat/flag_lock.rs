@@ -1,15 +1,15 @@
-//! The lock by a flag: find-and-modify sets `locked` if it was false.
+//! A lock by a flag in a document: one find-and-modify sets `locked` to true if it was false.
 //!
 //! | original | here |
 //! | --- | --- |
 //! | a crash leaves `locked` set permanently | the lock ends with its holder's session |
 //! | the document must exist before | an unknown name is a free lock |
-//! | every caller can reset it | only the session that set it can reset it |
+//! | every client can reset it | only the session that set it can reset it |
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{ClientError, LockGuard, Session};
 use crate::service::LockService;
 
@@ -17,28 +17,29 @@ use crate::service::LockService;
 #[derive(Debug)]
 pub struct FlagLock<S: LockService> {
     session: Session<S>,
-    set: Mutex<BTreeMap<String, LockGuard>>,
+    /// The guard of each flag that is set, by the id of its document.
+    flags: Mutex<BTreeMap<String, LockGuard>>,
 }
 
 impl<S: LockService> FlagLock<S> {
     /// Creates an empty set of flags for this session.
     #[must_use]
     pub fn new(session: Session<S>) -> Self {
-        Self { session, set: Mutex::default() }
+        Self { session, flags: Mutex::default() }
     }
 
     /// Sets the flag. Returns false if it is already set.
     pub async fn lock(&self, id: &str) -> Result<bool, ClientError> {
-        let Some(guard) = held_is_none(self.session.lock(id).try_once().acquire().await)? else { return Ok(false) };
-        self.set.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), guard);
+        let Some(guard) = none_if_held(self.session.lock(id).try_once().acquire().await)? else { return Ok(false) };
+        self.flags.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), guard);
         Ok(true)
     }
 
     /// Resets the flag. Returns true if this session had set it.
     pub async fn unlock(&self, id: &str) -> Result<bool, ClientError> {
-        let guard = self.set.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let guard = self.flags.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         match guard {
-            Some(guard) => gone_is_false(guard.release().await),
+            Some(guard) => false_if_gone(guard.release().await),
             None => Ok(false),
         }
     }

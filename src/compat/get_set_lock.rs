@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
 use crate::model::{FencingToken, HolderView, LogTime};
 use crate::service::LockService;
@@ -51,7 +51,7 @@ impl<S: LockService> GetSetLock<S> {
 
     /// `SETNX`: acquires the lock if it is free.
     pub async fn set_nx(&self, key: &str, timeout: Duration) -> Result<Option<GetSetGuard<S>>, ClientError> {
-        Ok(held_is_none(self.client.lease(key).duration(timeout).take().await)?
+        Ok(none_if_held(self.client.lease(key).duration(timeout).take().await)?
             .map(|lease| GetSetGuard { lease: Box::new(lease) }))
     }
 
@@ -76,7 +76,7 @@ impl<S: LockService> GetSetLock<S> {
         wait: Duration,
     ) -> Result<Option<GetSetGuard<S>>, ClientError> {
         let taken = self.client.lease(key).duration(timeout).wait(wait).take().await;
-        Ok(held_is_none(taken)?.map(|lease| GetSetGuard { lease: Box::new(lease) }))
+        Ok(none_if_held(taken)?.map(|lease| GetSetGuard { lease: Box::new(lease) }))
     }
 }
 
@@ -95,6 +95,6 @@ impl<S: LockService> GetSetGuard<S> {
 
     /// Releases the lock. Returns false if it had expired.
     pub async fn unlock(self) -> Result<bool, ClientError> {
-        gone_is_false(self.lease.release().await)
+        false_if_gone(self.lease.release().await)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
 use crate::service::LockService;
 
@@ -45,13 +45,13 @@ impl<S: LockService> IncrLock<S> {
 
     /// Returns [`Increment::First`] if the key was missing. The key is removed again after this duration.
     pub async fn incr(&self, key: &str, lease: Duration) -> Result<Increment<S>, ClientError> {
-        let taken = held_is_none(self.client.lease(key).duration(lease).take().await)?;
+        let taken = none_if_held(self.client.lease(key).duration(lease).take().await)?;
         Ok(taken.map_or(Increment::Later, |lease| Increment::First(Box::new(lease))))
     }
 
     /// Lets the job run again. Only the caller whose increment returned 1 can do this. Returns false if its lease had
     /// already ended.
     pub async fn reset(&self, first: Box<Lease<S>>) -> Result<bool, ClientError> {
-        gone_is_false(first.release().await)
+        false_if_gone(first.release().await)
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError};
 use crate::clock::Instant;
 use crate::limits::LEASE_RENEWALS_A_PERIOD;
@@ -37,7 +37,7 @@ impl<S: LockService> LeaseLock<S> {
 
     /// Takes the lock if it is free, and renews it until the guard is released or dropped.
     pub async fn take(&self, id: &str) -> Result<Option<LeaseGuard<S>>, ClientError> {
-        let Some(lease) = held_is_none(self.client.lease(id).duration(self.period).take().await)? else {
+        let Some(lease) = none_if_held(self.client.lease(id).duration(self.period).take().await)? else {
             return Ok(None);
         };
         let (handle, token) = (lease.handle().clone(), lease.token());
@@ -99,7 +99,7 @@ impl<S: LockService> LeaseGuard<S> {
     /// Releases the lock. Returns false if the lease had already ended.
     pub async fn release(self) -> Result<bool, ClientError> {
         self.timer.abort();
-        gone_is_false(self.client.release(&self.id, &self.handle).await)
+        false_if_gone(self.client.release(&self.id, &self.handle).await)
     }
 }
 
@@ -124,7 +124,7 @@ impl<S: LockService> Timer<S> {
         loop {
             tokio::time::sleep(self.period / LEASE_RENEWALS_A_PERIOD).await;
             let sent = self.client.time().now();
-            match gone_is_false(self.client.refresh(&self.id, &self.handle, self.period).await) {
+            match false_if_gone(self.client.refresh(&self.id, &self.handle, self.period).await) {
                 Ok(true) => self.renewed.lock().unwrap_or_else(PoisonError::into_inner).push(sent),
                 Ok(false) => {
                     self.lost.send_replace(true);

@@ -25,18 +25,18 @@ pub use participant::Participant;
 use crate::client::ClientError;
 use crate::model::Refusal;
 
-/// Turns the error that another caller holds the lock into `None`.
-fn held_is_none<T>(asked: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
-    match asked {
+/// Returns `None` if the error is that another client holds the lock.
+fn none_if_held<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match result {
         Ok(got) => Ok(Some(got)),
         Err(ClientError::NotAcquired { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Turns the errors that the hold has ended or belongs to another caller into `false`.
-fn gone_is_false<T>(asked: Result<T, ClientError>) -> Result<bool, ClientError> {
-    match asked {
+/// Returns `false` if the error is that the hold has ended or belongs to another client.
+fn false_if_gone<T>(result: Result<T, ClientError>) -> Result<bool, ClientError> {
+    match result {
         Ok(_) => Ok(true),
         Err(ClientError::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. })) => Ok(false),
         Err(error) => Err(error),

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError};
 use crate::model::{FencingToken, Handle, HolderView};
 use crate::service::LockService;
@@ -47,12 +47,12 @@ impl<S: LockService> RedisLock<S> {
         expire: Duration,
     ) -> Result<Option<FencingToken>, ClientError> {
         let request = self.client.lease(key).handle(Handle::parse(request_id)?).duration(expire);
-        Ok(held_is_none(request.take().await)?.map(|lease| lease.token()))
+        Ok(none_if_held(request.take().await)?.map(|lease| lease.token()))
     }
 
     /// The release script: deletes the key and returns true if its value is the request id.
     pub async fn release_distributed_lock(&self, key: &str, request_id: &str) -> Result<bool, ClientError> {
-        gone_is_false(self.client.release(key, &Handle::parse(request_id)?).await)
+        false_if_gone(self.client.release(key, &Handle::parse(request_id)?).await)
     }
 
     /// The common script to extend a lock: if the value is the request id, the key expires this duration from now, and
@@ -63,7 +63,7 @@ impl<S: LockService> RedisLock<S> {
         request_id: &str,
         expire: Duration,
     ) -> Result<bool, ClientError> {
-        gone_is_false(self.client.refresh(key, &Handle::parse(request_id)?, expire).await)
+        false_if_gone(self.client.refresh(key, &Handle::parse(request_id)?, expire).await)
     }
 
     /// Returns the holder of the key and its deadline.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
 use crate::model::{FencingToken, Handle, HolderView};
 use crate::service::LockService;
@@ -38,7 +38,7 @@ impl<S: LockService> TokenLock<S> {
 
     /// Returns a new token if the lock was free, otherwise `None`. The lock is not reentrant.
     pub async fn acquire(&self, key: &str, expiration: Duration) -> Result<Option<Token>, ClientError> {
-        Ok(held_is_none(self.client.lease(key).duration(expiration).take().await)?.map(token))
+        Ok(none_if_held(self.client.lease(key).duration(expiration).take().await)?.map(token))
     }
 
     /// Like [`acquire`](Self::acquire), but waits in the queue for at most `wait`.
@@ -48,17 +48,17 @@ impl<S: LockService> TokenLock<S> {
         expiration: Duration,
         wait: Duration,
     ) -> Result<Option<Token>, ClientError> {
-        Ok(held_is_none(self.client.lease(key).duration(expiration).wait(wait).take().await)?.map(token))
+        Ok(none_if_held(self.client.lease(key).duration(expiration).wait(wait).take().await)?.map(token))
     }
 
     /// Releases the lock. Returns true if this token held it.
     pub async fn release(&self, key: &str, token: &Token) -> Result<bool, ClientError> {
-        gone_is_false(self.client.release(key, &token.secret).await)
+        false_if_gone(self.client.release(key, &token.secret).await)
     }
 
     /// Sets the expiry to this duration from now. Returns true if this token holds the lock, even if nothing changed.
     pub async fn refresh(&self, key: &str, token: &Token, expiration: Duration) -> Result<bool, ClientError> {
-        gone_is_false(self.client.refresh(key, &token.secret, expiration).await)
+        false_if_gone(self.client.refresh(key, &token.secret, expiration).await)
     }
 
     /// Returns the holder, its deadline and its fencing token.

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::{gone_is_false, held_is_none};
+use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
 use crate::service::LockService;
 
@@ -34,18 +34,18 @@ impl<S: LockService> UniqueIndexLock<S> {
 
     /// Inserts the record. Returns `None` if the index already contains one.
     pub async fn insert(&self, lock_id: &str, expire: Duration) -> Result<Option<Inserted<S>>, ClientError> {
-        Ok(held_is_none(self.client.lease(lock_id).duration(expire).take().await)?.map(|lease| Inserted { lease }))
+        Ok(none_if_held(self.client.lease(lock_id).duration(expire).take().await)?.map(|lease| Inserted { lease }))
     }
 }
 
 impl<S: LockService> Inserted<S> {
     /// Changes `expireAt`. Returns false if the record has ended.
     pub async fn refresh(&mut self, expire: Duration) -> Result<bool, ClientError> {
-        gone_is_false(self.lease.refresh_for(expire).await)
+        false_if_gone(self.lease.refresh_for(expire).await)
     }
 
     /// Deletes the record. Returns false if it had ended.
     pub async fn delete(self) -> Result<bool, ClientError> {
-        gone_is_false(self.lease.release().await)
+        false_if_gone(self.lease.release().await)
     }
 }
