@@ -10,7 +10,7 @@ use crate::machine::NamespaceSizes;
 use crate::model::Namespace;
 use crate::telemetry::{OTHER, Series};
 
-/// The quotas of a namespace that are measured: the label `quota`.
+/// The quotas of a namespace that are measured, as the label `quota`, in the order of [`NamespaceSizes::used`].
 const QUOTAS: [&str; 4] = ["sessions", "locks", "takes", "waiters"];
 
 /// The metrics of one namespace, or of all that share their series.
@@ -19,7 +19,9 @@ pub(super) struct NamespaceSeries {
     pub(super) waits: Counter,
     pub(super) holds_ended: HoldsEnded,
     pub(super) waits_ended: WaitsEnded,
+    /// Sessions, locks, holders and waiters, in the order in which `record` sets them.
     sizes: [Gauge; 4],
+    /// In the order of `QUOTAS`.
     quotas: [Gauge; QUOTAS.len()],
     longest_wait: Gauge,
 }
@@ -52,6 +54,7 @@ impl NamespaceSeries {
     }
 }
 
+/// The series of all namespaces.
 pub(super) struct Namespaces {
     series: Series,
     /// The namespaces with their own series; empty for the first ones that are seen.
@@ -62,6 +65,7 @@ pub(super) struct Namespaces {
     slots: Vec<NamespaceSeries>,
 }
 
+/// Sizes by the place of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Tally(Vec<NamespaceSizes>);
 
@@ -81,19 +85,21 @@ impl Namespaces {
         new
     }
 
+    /// Returns the series of a namespace, or those of all others.
     pub(super) fn of(&mut self, namespace: &Namespace) -> &NamespaceSeries {
         let place = self.place(namespace);
         &self.slots[place]
     }
 
+    /// Returns the place of a namespace in `slots`: 0, the place of all others, if it has no series.
     fn place(&mut self, namespace: &Namespace) -> usize {
         if let Some(place) = self.places.get(namespace) {
             return *place;
         }
         let full = limits::METRICS_NAMESPACES_MAX < self.slots.len();
         // A namespace with this name would have the series of all others.
-        let nameless = namespace.as_str() == OTHER;
-        if full || nameless || !(self.listed.is_empty() || self.listed.contains(namespace)) {
+        let is_other = namespace.as_str() == OTHER;
+        if full || is_other || !(self.listed.is_empty() || self.listed.contains(namespace)) {
             return 0;
         }
         let place = self.slots.len();

@@ -13,7 +13,7 @@ use crate::telemetry::Series;
 /// The metrics of the other nodes, by their ids. All are 0 while this node does not lead.
 pub(in crate::node) struct Peers {
     series: Series,
-    of: Mutex<BTreeMap<u64, PeerSeries>>,
+    by_node: Mutex<BTreeMap<u64, PeerSeries>>,
 }
 
 #[derive(Clone)]
@@ -24,13 +24,13 @@ struct PeerSeries {
 
 impl Peers {
     pub(super) fn new(series: Series) -> Self {
-        Self { series, of: Mutex::default() }
+        Self { series, by_node: Mutex::default() }
     }
 
     /// Returns the metrics of another node; `None` if too many others were members since this node started.
-    fn of(&self, node: u64) -> Option<PeerSeries> {
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if limits::METRICS_PEERS_MAX <= of.len() && !of.contains_key(&node) {
+    fn series_of(&self, node: u64) -> Option<PeerSeries> {
+        let mut by_node = self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
+        if limits::METRICS_PEERS_MAX <= by_node.len() && !by_node.contains_key(&node) {
             return None;
         }
         let new = || {
@@ -47,22 +47,22 @@ impl Peers {
                 ),
             }
         };
-        Some(of.entry(node).or_insert_with(new).clone())
+        Some(by_node.entry(node).or_insert_with(new).clone())
     }
 
-    /// Records how far the other members are behind the leader `own`. `leads` says whether this is the leader's view.
-    pub(in crate::node) fn update(&self, own: u64, view: &View, leads: bool) {
+    /// Records how far the other members are behind the leader `own`. `is_leader` says whether this node leads.
+    pub(in crate::node) fn update(&self, own: u64, view: &View, is_leader: bool) {
         for (node, member) in view.members.iter().filter(|(node, _)| **node != own) {
-            let Some(series) = self.of(*node) else { continue };
+            let Some(series) = self.series_of(*node) else { continue };
             let lag = view.last.unwrap_or_default().saturating_sub(member.matched.unwrap_or_default());
-            series.lag.set(if leads { lag as f64 } else { 0.0 });
-            if !leads {
+            series.lag.set(if is_leader { lag as f64 } else { 0.0 });
+            if !is_leader {
                 series.rtt.set(0.0);
             }
         }
         // A node that has left lags no more.
-        let of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, left) in of.iter().filter(|(node, _)| !view.members.contains_key(node)) {
+        let by_node = self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, left) in by_node.iter().filter(|(node, _)| !view.members.contains_key(node)) {
             left.lag.set(0.0);
             left.rtt.set(0.0);
         }
@@ -70,7 +70,7 @@ impl Peers {
 
     /// Records how long another node took to answer.
     pub(in crate::node) fn answered(&self, node: u64, took: Duration) {
-        if let Some(series) = self.of(node) {
+        if let Some(series) = self.series_of(node) {
             series.rtt.set(took.as_secs_f64());
         }
     }

@@ -62,7 +62,7 @@ async fn a_node_closes_if_its_opening_is_given_up() {
 async fn a_node_that_cannot_found_its_cluster_stops() {
     let disk = MemoryDisk::new(1);
     disk.wal.fail_next_sync();
-    disk.wal.sync(Box::new(drop)).expect("the sync fails, and then every write");
+    disk.wal.sync(Box::new(drop)).expect("the sync is accepted; it fails later, and so does every write after it");
     let (options, address) = options(&disk);
     let error = Node::open_with(config(), options).await.expect_err("its disk fails");
     let OpenNodeError::Found(why) = &error else { panic!("{error}") };

@@ -1,4 +1,7 @@
-//! Upper estimate of the bytes that a command or renewal adds to an entry, without encoding it.
+//! An upper bound of the bytes that a command or renewal adds to an entry, without encoding it.
+//!
+//! The bound is the length of all texts and a constant for everything else. The constants are larger than the rest of
+//! the largest command, which the tests encode. A bound that is a little too large only makes an entry shorter.
 
 use crate::model::{
     Acquire, Alter, Alteration, Command, DocumentCommand, EndSession, Extras, LockKey, LockValue, Manage, Managing,
@@ -53,6 +56,7 @@ pub(super) fn of_command(submission: &Submission) -> usize {
 }
 
 fn of_extras(extras: &Extras) -> usize {
+    // All fields are named: a new one does not compile until its bytes are counted.
     let Extras {
         value,
         parent,
@@ -118,6 +122,7 @@ fn of_lock(lock: &LockKey) -> usize {
 }
 
 fn of_metadata(metadata: &Metadata) -> usize {
+    // All fields are named, as in `of_extras`.
     let Metadata { who, why, host, pid: _, process, trace } = metadata;
     [who, why, host, process, trace].iter().map(|text| text.len()).sum()
 }
@@ -135,9 +140,9 @@ mod tests {
         Entry { stamp: LogTime(0), wall: WallTime(0), renewals: vec![], commands: vec![], digest: None }
     }
 
-    /// Each part of an entry adds no more than its estimate, for every command of random scenarios.
+    /// Each part of an entry adds no more than its bound, for every command of random scenarios.
     #[test]
-    fn no_estimate_is_too_small() {
+    fn no_bound_is_too_small() {
         let bare = encode_entry(&empty()).len();
         for seed in 0..10 {
             let (mut scenario, mut machine) = (Scenario::new(seed), Machine::new());
@@ -240,9 +245,9 @@ mod tests {
         [Command::Document(DocumentCommand::Grab(grab)), Command::Document(swap)]
     }
 
-    /// The largest numbers and the longest texts are within the estimate, too.
+    /// The largest numbers and the longest texts are within the bound, too.
     #[test]
-    fn the_largest_commands_are_within_their_estimates() {
+    fn the_largest_commands_are_within_their_bounds() {
         for command in
             [largest_take(), largest_acquire()].into_iter().chain(largest_changes()).chain(largest_documents())
         {

@@ -11,16 +11,21 @@ use crate::model::LogTime;
 /// Log time as one leader reads it, during one term.
 ///
 /// - It starts at the machine's stamp when the leader has applied its first entry of the term.
-/// - It advances only when it is read, by at most the cap: a pause of the leader does not make it jump.
-/// - It never runs ahead of the newest applied stamp by more than the cap. Time in which nothing can be committed is
+/// - It advances only when it is read, by at most one step: a pause of the leader does not make it jump.
+/// - It never runs ahead of the newest applied stamp by more than one step. Time in which nothing can be committed is
 ///   lost, and never caught up.
 /// - It never runs faster than real time, and never backwards.
 #[derive(Debug)]
 pub(super) struct LogClock {
+    /// Log time at the last read.
     at: Duration,
+    /// Real time of the last read.
     read: Instant,
-    cap: Duration,
+    /// The most that one read adds, and the most by which log time is ahead of the newest applied stamp.
+    step_max: Duration,
+    /// Whether log time stands still because leadership is being transferred.
     stopped: bool,
+    /// The times of the last minute at which real time was not counted, and how much of it.
     uncounted: VecDeque<(Instant, Duration)>,
     /// Real time since the start of the clock that was not counted.
     all_uncounted: Duration,
@@ -29,11 +34,11 @@ pub(super) struct LogClock {
 impl LogClock {
     /// Starts a clock at the machine's stamp. `election_max` is the longest election timeout of the timing profile.
     pub(super) fn start(stamp: LogTime, now: Instant, election_max: Duration) -> Self {
-        let cap = election_max.max(Duration::from_millis(limits::LOG_TIME_CAP_MS_MIN));
+        let step_max = election_max.max(Duration::from_millis(limits::LOG_TIME_CAP_MS_MIN));
         Self {
             at: Duration::from_millis(stamp.0),
             read: now,
-            cap,
+            step_max,
             stopped: false,
             uncounted: VecDeque::new(),
             all_uncounted: Duration::ZERO,
@@ -53,8 +58,9 @@ impl LogClock {
             self.at += elapsed;
             return self.stamp();
         }
-        let ceiling = Duration::from_millis(applied.0).saturating_add(self.cap);
-        let next = self.at.saturating_add(elapsed.min(self.cap)).min(ceiling).max(self.at);
+        let ceiling = Duration::from_millis(applied.0).saturating_add(self.step_max);
+        // The ceiling is below log time if `applied` is older than at the last read, and log time never runs backwards.
+        let next = self.at.saturating_add(elapsed.min(self.step_max)).min(ceiling).max(self.at);
         let lost = elapsed.saturating_sub(next - self.at);
         self.at = next;
         if timed && Duration::ZERO < lost {
@@ -118,7 +124,7 @@ mod tests {
         assert_eq!(clock.uncounted(at_ms(2_000)), Duration::ZERO);
     }
 
-    /// A leader that was stopped for a minute adds no more than the cap, and does not catch up.
+    /// A leader that was stopped for a minute adds no more than one step, and does not catch up.
     #[test]
     fn a_stopped_leader_does_not_make_it_leap() {
         let mut clock = clock();
@@ -129,7 +135,7 @@ mod tests {
         assert_eq!(clock.all_uncounted(), Duration::from_millis(59_500));
     }
 
-    /// While nothing can be committed, the clock stops at the newest applied stamp plus the cap.
+    /// While nothing can be committed, the clock stops at the newest applied stamp plus one step.
     #[test]
     fn stalled_commits_stop_it() {
         let mut clock = clock();
