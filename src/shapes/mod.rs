@@ -22,7 +22,7 @@ pub(crate) use self::errors::{CycleLink, LeaderNode};
 pub(crate) use self::events::Happened;
 pub(crate) use self::explain::Explained;
 pub(crate) use self::locks::{Leader, Lock, LockRow};
-pub(crate) use self::position::After;
+pub(crate) use self::position::ResumePosition;
 pub(crate) use self::sessions::Session;
 pub(crate) use self::status::{Cluster, Member, behind};
 

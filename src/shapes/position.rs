@@ -5,25 +5,25 @@ use std::str::FromStr;
 use crate::limits::{CLUSTER_DIGITS_MAX, CLUSTER_DIGITS_MIN};
 use crate::model::{Invalid, Position};
 
-/// `INDEX.N`, or `INDEX.N@CLUSTER` with the first digits of the id of its cluster.
+/// A position after which to resume: `INDEX.N`, or `INDEX.N@CLUSTER` with the first digits of the id of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct After {
+pub(crate) struct ResumePosition {
     pub(crate) position: Position,
-    digits: Option<String>,
+    cluster_digits: Option<String>,
 }
 
-impl After {
+impl ResumePosition {
     /// Returns the digits of the position's cluster if that is not the cluster with this id.
-    pub(crate) fn foreign_to(&self, cluster_id: &str) -> Option<&str> {
-        self.digits.as_deref().filter(|digits| !cluster_id.starts_with(digits))
+    pub(crate) fn other_cluster(&self, cluster_id: &str) -> Option<&str> {
+        self.cluster_digits.as_deref().filter(|digits| !cluster_id.starts_with(digits))
     }
 }
 
-impl FromStr for After {
+impl FromStr for ResumePosition {
     type Err = Invalid;
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let Some((position, digits)) = text.split_once('@') else {
-            return Ok(Self { position: text.parse()?, digits: None });
+            return Ok(Self { position: text.parse()?, cluster_digits: None });
         };
         let hex = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if !hex || !(CLUSTER_DIGITS_MIN..=CLUSTER_DIGITS_MAX).contains(&digits.len()) {
@@ -31,7 +31,7 @@ impl FromStr for After {
                 format!("INDEX.N@ and the first {CLUSTER_DIGITS_MIN} to {CLUSTER_DIGITS_MAX} digits of a cluster_id");
             return Err(Invalid::new("position", bound, format!("{text:?}")));
         }
-        Ok(Self { position: position.parse()?, digits: Some(digits.to_owned()) })
+        Ok(Self { position: position.parse()?, cluster_digits: Some(digits.to_owned()) })
     }
 }
 
@@ -39,7 +39,7 @@ impl FromStr for After {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<After, Invalid> {
+    fn of(text: &str) -> Result<ResumePosition, Invalid> {
         text.parse()
     }
 
@@ -48,8 +48,8 @@ mod tests {
     #[test]
     fn a_position_may_name_its_cluster() {
         let position = Position { index: 12, n: 3 };
-        assert_eq!(of("12.3"), Ok(After { position, digits: None }));
-        assert_eq!(of("12.3@0af9"), Ok(After { position, digits: Some("0af9".into()) }));
+        assert_eq!(of("12.3"), Ok(ResumePosition { position, cluster_digits: None }));
+        assert_eq!(of("12.3@0af9"), Ok(ResumePosition { position, cluster_digits: Some("0af9".into()) }));
         for bad in ["12", "12.3@", "12.3@0af", "12.3@0AF9", "12@0af9", &format!("1.0@{}", "0".repeat(33))] {
             assert!(of(bad).is_err(), "{bad}");
         }

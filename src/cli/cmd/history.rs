@@ -7,7 +7,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Columns, Output};
 use crate::cli::position::of_this_cluster;
 use crate::model::{LockName, Position};
-use crate::shapes::After;
+use crate::shapes::ResumePosition;
 use crate::shapes::history::HistoryLine;
 
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub(in crate::cli) struct HistoryOptions {
     /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: all that is
     /// kept]
     #[arg(long, value_name = "INDEX.N[@CLUSTER]")]
-    from: Option<After>,
+    from: Option<ResumePosition>,
 }
 
 /// Prints the history of a lock, or of all locks.

@@ -7,7 +7,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Output, reader_gone};
 use crate::cli::position::of_this_cluster;
 use crate::cli::text::short;
-use crate::shapes::{After, Happened};
+use crate::shapes::{Happened, ResumePosition};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct WatchOptions {
@@ -16,7 +16,7 @@ pub(in crate::cli) struct WatchOptions {
     prefix: String,
     /// Continue after this position; with the first digits of a cluster_id, only in that cluster [default: from now on]
     #[arg(long, value_name = "INDEX.N[@CLUSTER]")]
-    from: Option<After>,
+    from: Option<ResumePosition>,
     #[command(flatten)]
     retry: RetryOption,
 }

@@ -14,7 +14,7 @@ use super::stream::{Events, Sent, StreamCall, StreamEvent};
 use crate::limits;
 use crate::model::{Position, Query};
 use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
-use crate::shapes::{After, Happened, cluster_id_text};
+use crate::shapes::{Happened, ResumePosition, cluster_id_text};
 
 /// Follows what happens to the locks whose names have a prefix, to the sessions of the namespace, and to the cluster.
 /// The id of each event is `INDEX.N@CLUSTER`: a stream that begins with it in `from`, or in the header `Last-Event-ID`,
@@ -50,11 +50,11 @@ impl StreamCall for WatchQuery {
             Some(last) => ("Last-Event-ID", Some(&**last)),
             None => ("from", self.from.as_deref()),
         };
-        let from = named(field, from.map(str::parse::<After>).transpose())?;
+        let from = named(field, from.map(str::parse::<ResumePosition>).transpose())?;
         let cluster_id = at.cluster_id()?;
         let here = cluster_id_text(cluster_id);
         let now = Position { index: at.query(Query::Totals, None).await?.index, n: u32::MAX };
-        if let Some(foreign) = from.as_ref().and_then(|from| from.foreign_to(&here)) {
+        if let Some(foreign) = from.as_ref().and_then(|from| from.other_cluster(&here)) {
             let why = format!("the position is of cluster {foreign}, and this cluster is {here}");
             return Err(ServiceError::EventsMissed { why, resume: now }.into());
         }
