@@ -39,6 +39,19 @@ enum Arrives {
     SessionEnded,
 }
 
+/// What travels from a session to the cluster.
+enum Sent {
+    Command(Command),
+    /// A renewal of the session, and the time at which it was sent.
+    Renewal(Instant),
+}
+
+/// What the cluster applies as one entry.
+enum Submitted {
+    Command(Command),
+    Renewal(SessionId),
+}
+
 /// An acquire in the local queue, with its place in the order of all acquires.
 struct Waiting {
     order: u64,
@@ -54,7 +67,7 @@ struct Client {
     numbers: u64,
     orders: u64,
     /// Commands and renewals on their way to the cluster.
-    sent: Vec<Result<Command, Instant>>,
+    sent: Vec<Sent>,
     arriving: Vec<Arrives>,
     waiting: Vec<Waiting>,
     /// Requests without an answer, by number: the name, and the ticket if the request is for a cached hold.
@@ -120,7 +133,7 @@ impl World {
             metadata: Metadata::default(),
             accepts_hand_over: false,
         };
-        let outcome = self.apply(Ok(Command::OpenSession(open))).0;
+        let outcome = self.apply(Submitted::Command(Command::OpenSession(open))).0;
         let Outcome::Opened { session, .. } = outcome else { panic!("{outcome:?}") };
         let table = HoldTable::new();
         table.followed();
@@ -141,11 +154,11 @@ impl World {
 
     /// Applies a command, or a renewal of a session. Returns its outcome and the recalled holds that it names, and
     /// sends the grants and events of the entry.
-    fn apply(&mut self, what: Result<Command, SessionId>) -> (Outcome, Vec<FencingToken>) {
+    fn apply(&mut self, submitted: Submitted) -> (Outcome, Vec<FencingToken>) {
         let stamp = self.clock.now().as_nanos() / 1_000_000;
-        let (renewals, commands) = match what {
-            Ok(command) => (vec![], vec![command]),
-            Err(session) => {
+        let (renewals, commands) = match submitted {
+            Submitted::Command(command) => (vec![], vec![command]),
+            Submitted::Renewal(session) => {
                 let target = RenewalTarget::Session(session);
                 (vec![Renewal { target, attempt: 0, receipt: LogTime(stamp) }], vec![])
             }
@@ -183,12 +196,12 @@ impl World {
         }
     }
 
-    fn begin_use(&mut self, who: usize, hold: Arc<Hold>) {
+    fn begin_use(&mut self, client_index: usize, hold: Arc<Hold>) {
         let token = hold.token();
-        let client = &mut self.clients[who];
+        let client = &mut self.clients[client_index];
         assert!(!client.over.contains(&token), "a use of {token} begins after its end or recall is known");
         if !self.excepted.contains(&token) {
-            let other = self.used.insert(hold.name.clone(), (who, token));
+            let other = self.used.insert(hold.name.clone(), (client_index, token));
             assert!(other.is_none(), "{} is used by {other:?} and with {token}", hold.name);
         }
         client.uses.push(hold);
@@ -198,29 +211,29 @@ impl World {
         self.used.retain(|_, (_, used)| *used != token);
     }
 
-    fn end_use(&mut self, who: usize, at: usize) {
-        let (now, client) = (self.clock.now(), &mut self.clients[who]);
-        let hold = client.uses.swap_remove(at);
+    fn end_use(&mut self, client_index: usize, place: usize) {
+        let (now, client) = (self.clock.now(), &mut self.clients[client_index]);
+        let hold = client.uses.swap_remove(place);
         hold.release();
         self.no_longer_used(hold.token());
-        let kept = hold.kept.is_some() && self.clients[who].table.give_back(&hold, now);
+        let kept = hold.kept.is_some() && self.clients[client_index].table.give_back(&hold, now);
         if !kept {
-            self.release(who, &hold);
+            self.release(client_index, &hold);
         }
-        self.poll(who);
+        self.poll(client_index);
     }
 
-    fn release(&mut self, who: usize, hold: &Hold) {
-        let client = &mut self.clients[who];
+    fn release(&mut self, client_index: usize, hold: &Hold) {
+        let client = &mut self.clients[client_index];
         client.numbers += 1;
         client.over.insert(hold.token());
         let request = RequestId { session: client.session, number: client.numbers };
         let release = Release { request, answered_below: 1, name: hold.name.clone(), token: hold.token() };
-        client.sent.push(Ok(Command::Release(release)));
+        client.sent.push(Sent::Command(Command::Release(release)));
     }
 
-    fn request(&mut self, who: usize, name: LockName, ticket: Option<Ticket>) {
-        let client = &mut self.clients[who];
+    fn request(&mut self, client_index: usize, name: LockName, ticket: Option<Ticket>) {
+        let client = &mut self.clients[client_index];
         client.numbers += 1;
         client.requests.insert(client.numbers, (name.clone(), ticket));
         let acquire = Acquire {
@@ -233,28 +246,28 @@ impl World {
             lease_ms: None,
             extras: ticket.map(|_| Box::new(Extras { cached: true, ..Extras::default() })),
         };
-        client.sent.push(Ok(Command::Acquire(acquire)));
+        client.sent.push(Sent::Command(Command::Acquire(acquire)));
     }
 
-    fn admitted(&mut self, who: usize, name: LockName, admitted: Admitted) {
+    fn admitted(&mut self, client_index: usize, name: LockName, admitted: Admitted) {
         match admitted {
             Admitted::Taken(hold) => {
                 self.counts[0] += 1;
-                self.begin_use(who, hold);
+                self.begin_use(client_index, hold);
             }
-            Admitted::Request(ticket) => self.request(who, name, Some(ticket)),
+            Admitted::Request(ticket) => self.request(client_index, name, Some(ticket)),
         }
     }
 
-    fn ask(&mut self, who: usize) {
+    fn ask(&mut self, client_index: usize) {
         let name = LockName::parse(NAMES[self.below(NAMES.len())]).expect("a name");
         if self.below(12) == 0 {
-            return self.request(who, name, None);
+            return self.request(client_index, name, None);
         }
-        let (now, client) = (self.clock.now(), &mut self.clients[who]);
+        let (now, client) = (self.clock.now(), &mut self.clients[client_index]);
         client.orders += 1;
         match client.table.ask_cached(&name, now) {
-            Asked::Now(admitted) => self.admitted(who, name, admitted),
+            Asked::Now(admitted) => self.admitted(client_index, name, admitted),
             Asked::Queued(ticket, admitted) => {
                 client.waiting.push(Waiting { order: client.orders, name, ticket, admitted })
             }
@@ -262,9 +275,9 @@ impl World {
     }
 
     /// Lets the acquires of the local queue continue that have their turn.
-    fn poll(&mut self, who: usize) {
+    fn poll(&mut self, client_index: usize) {
         loop {
-            let client = &mut self.clients[who];
+            let client = &mut self.clients[client_index];
             let mut turns = client.waiting.iter_mut().enumerate();
             let Some((at, admitted)) = turns.find_map(|(at, waiting)| Some((at, waiting.admitted.try_recv().ok()?)))
             else {
@@ -274,14 +287,14 @@ impl World {
             let mut others = client.waiting.iter().filter(|other| other.name == waited.name);
             assert!(others.all(|other| waited.order < other.order), "not the first in the local queue");
             self.counts[2] += 1;
-            self.admitted(who, waited.name, admitted);
+            self.admitted(client_index, waited.name, admitted);
         }
     }
 
     /// The caller of an acquire drops it.
-    fn drop_one(&mut self, who: usize) {
-        let at = self.below(self.clients[who].waiting.len() + self.clients[who].requests.len() + 1);
-        let client = &mut self.clients[who];
+    fn drop_one(&mut self, client_index: usize) {
+        let at = self.below(self.clients[client_index].waiting.len() + self.clients[client_index].requests.len() + 1);
+        let client = &mut self.clients[client_index];
         if at < client.waiting.len() {
             let Waiting { name, ticket, mut admitted, .. } = client.waiting.remove(at);
             client.table.leave_cached(&name, ticket);
@@ -290,41 +303,41 @@ impl World {
             client.requests.iter().nth(at - client.waiting.len()).map(|(number, of)| (*number, of.clone()))
         {
             client.requests.remove(&number);
-            client.sent.push(Ok(Command::Cancel { request: RequestId { session: client.session, number } }));
+            client.sent.push(Sent::Command(Command::Cancel { request: RequestId { session: client.session, number } }));
             if let Some(ticket) = ticket {
                 client.table.cached_failed(&name, ticket);
             }
         }
-        self.poll(who);
+        self.poll(client_index);
     }
 
     fn step(&mut self) {
-        let who = self.below(SESSIONS);
+        let client_index = self.below(SESSIONS);
         match self.below(100) {
-            0..20 => self.ask(who),
-            20..38 if !self.clients[who].uses.is_empty() => {
-                let at = self.below(self.clients[who].uses.len());
-                self.end_use(who, at);
+            0..20 => self.ask(client_index),
+            20..38 if !self.clients[client_index].uses.is_empty() => {
+                let at = self.below(self.clients[client_index].uses.len());
+                self.end_use(client_index, at);
             }
-            38..62 if !self.clients[who].sent.is_empty() => {
-                let at = self.below(self.clients[who].sent.len());
-                self.deliver(who, at);
+            38..62 if !self.clients[client_index].sent.is_empty() => {
+                let at = self.below(self.clients[client_index].sent.len());
+                self.deliver(client_index, at);
             }
-            62..82 if !self.clients[who].arriving.is_empty() => {
-                let at = self.below(self.clients[who].arriving.len());
-                self.arrive(who, at);
+            62..82 if !self.clients[client_index].arriving.is_empty() => {
+                let at = self.below(self.clients[client_index].arriving.len());
+                self.arrive(client_index, at);
             }
-            82..85 => self.drop_one(who),
+            82..85 => self.drop_one(client_index),
             85..90 => {
                 let now = self.clock.now();
-                self.clients[who].sent.push(Err(now));
+                self.clients[client_index].sent.push(Sent::Renewal(now));
             }
-            90..93 => self.release_idle(who),
-            93..96 => self.clients[who].table.followed(),
-            96 if self.below(2) == 0 => self.gap(who),
+            90..93 => self.release_idle(client_index),
+            93..96 => self.clients[client_index].table.followed(),
+            96 if self.below(2) == 0 => self.gap(client_index),
             97 => self.clock.advance(Duration::from_millis(self.clock.random_below(8_000))),
-            98 if self.below(3) == 0 => self.operator(who),
-            99 if self.below(3) == 0 => self.lose(who),
+            98 if self.below(3) == 0 => self.operator(client_index),
+            99 if self.below(3) == 0 => self.lose(client_index),
             _ => {}
         }
     }
@@ -332,18 +345,18 @@ impl World {
     /// Delivers everything and ends every use, until no acquire waits.
     fn settle(&mut self) {
         for _ in 0..1_000 {
-            for who in 0..SESSIONS {
-                self.clients[who].table.followed();
-                while !self.clients[who].uses.is_empty() {
-                    self.end_use(who, 0);
+            for client_index in 0..SESSIONS {
+                self.clients[client_index].table.followed();
+                while !self.clients[client_index].uses.is_empty() {
+                    self.end_use(client_index, 0);
                 }
-                self.release_idle(who);
-                self.clients[who].sent.push(Err(self.clock.now()));
-                while !self.clients[who].sent.is_empty() {
-                    self.deliver(who, 0);
+                self.release_idle(client_index);
+                self.clients[client_index].sent.push(Sent::Renewal(self.clock.now()));
+                while !self.clients[client_index].sent.is_empty() {
+                    self.deliver(client_index, 0);
                 }
-                while !self.clients[who].arriving.is_empty() {
-                    self.arrive(who, 0);
+                while !self.clients[client_index].arriving.is_empty() {
+                    self.arrive(client_index, 0);
                 }
             }
             let busy =

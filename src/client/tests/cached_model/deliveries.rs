@@ -4,26 +4,27 @@ use super::*;
 
 impl World {
     /// Delivers a command or renewal to the cluster.
-    pub(super) fn deliver(&mut self, who: usize, at: usize) {
-        let (session, what) = (self.clients[who].session, self.clients[who].sent.remove(at));
-        match what {
-            Ok(command) => {
+    pub(super) fn deliver(&mut self, client_index: usize, place: usize) {
+        let (session, sent) = (self.clients[client_index].session, self.clients[client_index].sent.remove(place));
+        match sent {
+            Sent::Command(command) => {
                 let number = command.may_wait().map(|(_, request)| request.number);
-                let (outcome, _) = self.apply(Ok(command));
+                let (outcome, _) = self.apply(Submitted::Command(command));
                 if let (Some(number), Outcome::Refused(_) | Outcome::Withdrawn) = (number, outcome) {
                     self.send(session, Arrives::Refused(number));
                 }
             }
-            Err(sent) => {
-                let (_, named) = self.apply(Err(session));
-                self.send(session, Arrives::Renewed(sent, named));
+            Sent::Renewal(sent_at) => {
+                let (_, named) = self.apply(Submitted::Renewal(session));
+                self.send(session, Arrives::Renewed(sent_at, named));
             }
         }
     }
 
-    pub(super) fn arrive(&mut self, who: usize, at: usize) {
-        let client = &mut self.clients[who];
-        match client.arriving.remove(at) {
+    /// Delivers an answer or event to its client.
+    pub(super) fn arrive(&mut self, client_index: usize, place: usize) {
+        let client = &mut self.clients[client_index];
+        match client.arriving.remove(place) {
             Arrives::Granted(number, token, named) => {
                 client.table.recalled(&named);
                 client.over.extend(named.iter().filter(|named| **named != token));
@@ -41,9 +42,9 @@ impl World {
                 // The use that was granted runs even if the hold is recalled already.
                 let was_over = client.over.remove(&token) || named.contains(&token);
                 self.counts[1] += 1;
-                self.begin_use(who, hold);
+                self.begin_use(client_index, hold);
                 if was_over {
-                    self.clients[who].over.insert(token);
+                    self.clients[client_index].over.insert(token);
                 }
             }
             Arrives::Refused(number) => {
@@ -51,66 +52,72 @@ impl World {
                     client.table.cached_failed(&name, ticket);
                 }
             }
-            Arrives::Renewed(sent, named) => {
+            Arrives::Renewed(sent_at, named) => {
                 client.table.recalled(&named);
                 client.over.extend(named);
-                client.table.renewed(Some(sent.after(TTL / 2)));
+                client.table.renewed(Some(sent_at.after(TTL / 2)));
             }
             Arrives::Event(event) => {
                 client.table.on_event(&event);
                 client.over.extend(event.subject.token());
             }
-            Arrives::SessionEnded => self.lose(who),
+            Arrives::SessionEnded => self.lose(client_index),
         }
-        self.poll(who);
+        self.poll(client_index);
     }
 
     /// The client finds its session ended, and opens another one.
-    pub(super) fn lose(&mut self, who: usize) {
-        self.clients[who].table.close();
-        for hold in std::mem::take(&mut self.clients[who].uses) {
+    pub(super) fn lose(&mut self, client_index: usize) {
+        self.clients[client_index].table.close();
+        for hold in std::mem::take(&mut self.clients[client_index].uses) {
             self.no_longer_used(hold.token());
         }
-        let session = self.clients[who].session;
-        self.apply(Ok(Command::CloseSession { session, end: SessionClose::Lost }));
-        self.clients[who] = self.client();
+        let session = self.clients[client_index].session;
+        self.apply(Submitted::Command(Command::CloseSession { session, end: SessionClose::Lost }));
+        self.clients[client_index] = self.client();
     }
 
     /// An operator breaks a hold or ends a session. Exclusion does not apply to what ends so.
-    pub(super) fn operator(&mut self, who: usize) {
+    pub(super) fn operator(&mut self, client_index: usize) {
         if let Some((lock, token)) = self.granted.last().cloned()
             && self.below(4) != 0
         {
             let what = Managing::BreakHold { token, why: why() };
-            if let (Outcome::Broken(_), _) = self.apply(Ok(Command::Manage(Manage { lock, what }))) {
+            if let (Outcome::Broken(_), _) = self.apply(Submitted::Command(Command::Manage(Manage { lock, what }))) {
                 self.excepted.insert(token);
                 self.no_longer_used(token);
                 self.push(token, EventKind::Broken { by: Principal::default(), why: why(), held_ms: 1 });
             }
             return;
         }
-        let session = self.clients[who].session;
-        // Its tokens are not known here, so that all of its holds are excepted.
+        let session = self.clients[client_index].session;
+        // The tokens of the session's holds are not known here. So exclusion no longer applies to any hold that was
+        // granted so far.
         let own: Vec<_> = self.granted.iter().map(|(_, token)| *token).collect();
         self.excepted.extend(own);
         self.used.clear();
-        self.apply(Ok(Command::EndSession(EndSession { namespace: Namespace::default(), session, why: why() })));
+        self.apply(Submitted::Command(Command::EndSession(EndSession {
+            namespace: Namespace::default(),
+            session,
+            why: why(),
+        })));
         self.send(session, Arrives::SessionEnded);
     }
 
     /// The stream of a session breaks: its events are lost, and its holds are given up.
-    pub(super) fn gap(&mut self, who: usize) {
-        let client = &mut self.clients[who];
+    pub(super) fn gap(&mut self, client_index: usize) {
+        let client = &mut self.clients[client_index];
         client.arriving.retain(|arrives| !matches!(arrives, Arrives::Event(_)));
         client.table.unfollowed();
         client.table.renewed(None);
-        self.poll(who);
+        self.poll(client_index);
     }
 
-    pub(super) fn release_idle(&mut self, who: usize) {
-        let (holds, _) = self.clients[who].table.cached_to_release(self.clock.now());
+    /// Releases the holds that the client keeps unused for too long.
+    pub(super) fn release_idle(&mut self, client_index: usize) {
+        let (holds, _) = self.clients[client_index].table.cached_to_release(self.clock.now());
         for hold in holds {
-            self.release(who, &hold);
+            self.release(client_index, &hold);
         }
     }
 }
