@@ -19,6 +19,8 @@ pub(in crate::node) struct Waiting<T> {
     pub(in crate::node) what: T,
     /// Where the call comes from.
     pub(in crate::node) source: Source,
+    /// Number of renewals that the queue had received before this call.
+    pub(in crate::node) renewals_before: u64,
     /// Channel for the reply.
     pub(in crate::node) answer: ReplySender,
 }
@@ -28,19 +30,31 @@ pub(in crate::node) struct Waiting<T> {
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     waiting: VecDeque<Waiting<T>>,
+    /// Number of calls that were taken out so far.
+    taken: u64,
     /// Number of waiting calls of each source. Counted only while more than [`PROPOSALS_SHARED_MAX`] wait.
     of_source: Option<HashMap<Source, usize>>,
 }
 
 impl<T> Default for Lane<T> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), of_source: None }
+        Self { waiting: VecDeque::new(), taken: 0, of_source: None }
     }
 }
 
 impl<T> Lane<T> {
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Returns how many calls were taken out so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Returns how many calls were received so far.
+    pub(super) fn received(&self) -> u64 {
+        self.taken + self.waiting.len() as u64
     }
 
     pub(super) fn iter(&self) -> std::collections::vec_deque::Iter<'_, Waiting<T>> {
@@ -74,6 +88,7 @@ impl<T> Lane<T> {
     /// Takes this number of calls from the front.
     pub(super) fn take(&mut self, calls: usize) -> Vec<Waiting<T>> {
         self.of_source = None;
+        self.taken += calls as u64;
         self.waiting.drain(..calls).collect()
     }
 
@@ -104,7 +119,8 @@ mod tests {
             .take_while(|number| {
                 let admitted = lane.admits(source, 1);
                 if admitted {
-                    lane.push(Waiting { what: *number, source: source.clone(), answer: oneshot::channel().0 });
+                    let (source, answer) = (source.clone(), oneshot::channel().0);
+                    lane.push(Waiting { what: *number, source, renewals_before: 0, answer });
                 }
                 admitted
             })

@@ -237,7 +237,8 @@ impl ProposalQueue {
         if !state.commands.admits(&source, 1) {
             return Err(overloaded());
         }
-        state.commands.push(Waiting { what: submission, source, answer });
+        let renewals_before = state.renewals.received();
+        state.commands.push(Waiting { what: submission, source, renewals_before, answer });
         self.wake_if_enough(&state);
         Ok(())
     }
@@ -260,7 +261,8 @@ impl ProposalQueue {
         for call in calls {
             let (answer, reply) = oneshot::channel();
             let renewal = Renewal { target: call.target, attempt: call.attempt, receipt };
-            state.renewals.push(Waiting { what: renewal, source: source.clone(), answer });
+            let renewals_before = state.renewals.received();
+            state.renewals.push(Waiting { what: renewal, source: source.clone(), renewals_before, answer });
             waiting.push(reply);
         }
         self.wake_if_enough(&state);
@@ -292,7 +294,9 @@ impl ProposalQueue {
     }
 
     /// Takes the calls for one entry out of the queue. The stamp of the entry is the current log time, but no later
-    /// than the receipt of a renewal that did not fit. `None` while this node does not lead.
+    /// than the receipt of a renewal that did not fit. Commands that were received after that renewal wait with it: an
+    /// entry never has a stamp from before the receipt of one of its calls, because clients count their leases from
+    /// the sending of the call. `None` while this node does not lead.
     pub(in crate::node) fn take(&self, now: Now) -> Option<Batch> {
         let mut state = self.state();
         let stamp = state.clock.as_mut()?.read(now.instant, now.applied, now.timed);
@@ -302,7 +306,9 @@ impl ProposalQueue {
         let (renewals, used) = state.renewals.fitting(most, bytes, entry_size::of_renewal);
         let renewals = state.renewals.take(renewals);
         renewals.iter().for_each(|waiting| state.uncount_session(&waiting.what.target));
-        let (most, bytes) = (limits::COMMANDS_AN_ENTRY_MAX, limits::ENTRY_BYTES_MAX.saturating_sub(used));
+        let (due, taken) = (state.commands.iter().take(limits::COMMANDS_AN_ENTRY_MAX), state.renewals.taken());
+        let most = due.take_while(|waiting| waiting.renewals_before <= taken).count();
+        let bytes = limits::ENTRY_BYTES_MAX.saturating_sub(used);
         let (commands, _) = state.commands.fitting(most, bytes, entry_size::of_command);
         let commands = state.commands.take(commands);
         let mut left_behind = state.renewals.iter();
@@ -438,6 +444,31 @@ mod tests {
         assert_eq!((first.renewals.len() as u64, first.stamp), (full, LogTime(10)));
         let second = queue.take(at(40)).expect("it leads");
         assert_eq!((second.renewals.len(), second.stamp), (3, LogTime(40)), "none is left behind");
+    }
+
+    /// A command gets no stamp from before its receipt: its client would count a lease from a later time than the
+    /// machine. It waits behind the renewals that were received before it, and only behind these.
+    #[test]
+    fn a_command_is_stamped_no_earlier_than_its_receipt() {
+        let at = |ms: u64| Now { instant: Instant::from_nanos(ms * 1_000_000), ..NOW };
+        let queue = ProposalQueue::default();
+        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let renewal = |number| {
+            let target = RenewalTarget::Session(SessionId::new(0, number));
+            RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
+        };
+        let command = |number| queue.command(SOURCE, submission(number), oneshot::channel().0).expect("queued");
+        let full = limits::RENEWALS_AN_ENTRY_MAX as u64;
+        queue.renewals(SOURCE, (0..full).map(renewal).collect(), || at(0)).expect("queued");
+        command(1);
+        queue.renewals(SOURCE, vec![renewal(full)], || at(10)).expect("queued");
+        command(2);
+        let taken = || {
+            let batch = queue.take(at(20)).expect("it leads");
+            (batch.stamp, batch.commands.into_iter().map(|waiting| waiting.what).collect::<Vec<_>>())
+        };
+        assert_eq!(taken(), (LogTime(10), vec![submission(1)]), "a renewal of 10 ms is left behind");
+        assert_eq!(taken(), (LogTime(20), vec![submission(2)]));
     }
 
     /// When leadership is lost, waiting calls are refused as not sent. During a transfer, commands are kept for the
