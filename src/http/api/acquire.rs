@@ -124,6 +124,9 @@ impl Call for AcquireBody {
     }
 }
 
+/// The count of the renewal that lengthens a lease after its grant. Those of the caller are larger.
+pub(super) const LENGTHENED_ATTEMPT: u64 = 1;
+
 /// The lengths with which the copies of one lease request may have been submitted.
 struct Lengths {
     first: u64,
@@ -187,7 +190,8 @@ impl<S: LockService> At<S> {
         Err(Failed::refused(Refusal::OutOfBounds { field, low, high, value, advice }, LogTime(0)))
     }
 
-    /// Sets the end of a lease that was granted for a short time only, and returns it.
+    /// Sets the end of a lease that was granted for a short time only, and returns it. A late copy changes nothing once
+    /// the caller has counted a refresh: it could shorten the lease.
     async fn lengthened(&self, settled: &Settled<S>, take: &TakeLease) -> Result<Option<LogTime>, Failed> {
         let Outcome::Granted(Grant { deadline: Some(deadline), .. }) = &settled.reply.outcome else { return Ok(None) };
         let short = limits::CLAIM_LEASE_MS_MAX;
@@ -196,7 +200,8 @@ impl<S: LockService> At<S> {
         }
         let (lock, handle, lease_ms) = (take.lock.clone(), take.handle.clone(), take.lease_ms);
         let target = RenewalTarget::Lease { lock, handle, lease_ms };
-        match self.renewed(RenewalCall { target, proof: Proof::Trusted, attempt: 0 }).await? {
+        let renewal = RenewalCall { target, proof: Proof::Trusted, attempt: LENGTHENED_ATTEMPT };
+        match self.renewed(renewal).await? {
             Reply { outcome: Outcome::Renewed { deadline, .. }, .. } => Ok(Some(deadline)),
             reply if reply.outcome.hold_is_gone() => {
                 Err(Failed::Lost { lock: take.lock.name.to_string(), reason: EndReason::Expired })

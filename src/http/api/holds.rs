@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::acquire::LENGTHENED_ATTEMPT;
 use super::call::{Answered, At, Call, OF_HOLDS, decided};
 use super::fields::{Ends, absent, lease_request, needed, token};
 use super::problem::Failed;
@@ -165,7 +166,9 @@ impl Call for RefreshBody {
                 (RenewalTarget::Hold { lock, session, token, lease_ms }, proof, Some(token))
             }
         };
-        let renewal = RenewalCall { target, proof, attempt: self.attempt.unwrap_or_default() };
+        // The count of the renewal that an acquire itself makes is below those of its caller.
+        let attempt = self.attempt.map_or(0, |attempt| attempt.saturating_add(LENGTHENED_ATTEMPT));
+        let renewal = RenewalCall { target, proof, attempt };
         let reply = decided(at.renewed(renewal).await?)?;
         let Outcome::Renewed { deadline, token, .. } = reply.outcome else {
             return Err(Failed::unexpected(reply.outcome));
