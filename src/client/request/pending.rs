@@ -14,7 +14,7 @@ use crate::client::on_drop::OnDrop;
 use crate::client::options::{OnQueued, RequestOptions, SessionOptions, WaitLimit};
 use crate::client::session::Session;
 use crate::client::session::cached_holds::Ticket;
-use crate::client::session::commands::SessionCommand;
+use crate::client::session::commands::{SessionCommand, is_too_old};
 use crate::client::session::reference::SessionRef;
 use crate::client::wait::{granted, no_answer, not_acquired, submit_and_wait, wait_until};
 use crate::clock::Instant;
@@ -174,7 +174,7 @@ impl<S: LockService> PendingAcquire<S> {
         let session = self.session.reference.clone();
         let reply = tokio::select! {
             biased;
-            reply = self.settle() => Some(reply?),
+            reply = self.settle_renumbered(&mut cancel) => Some(reply?),
             end = session.state.closed() => return Err(session.state.lost_error(end)),
             () = wait_until(&*session.state.clock, deadline) => None,
         };
@@ -188,6 +188,23 @@ impl<S: LockService> PendingAcquire<S> {
         session.state.finish(number);
         session.state.holds.recalled(&reply.recalled);
         Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None })
+    }
+
+    /// Settles the request. In a busy session, an acquire that was delayed, for example without a leader, can be too
+    /// old when it arrives. Nothing lives under its number then, so it runs under another one.
+    async fn settle_renumbered(&mut self, cancel: &mut CancelOnDrop) -> Result<Reply, ServiceError> {
+        loop {
+            let answer = self.settle().await;
+            let Command::Acquire(acquire) = &mut self.call.command else { return answer };
+            if !is_too_old(&answer) {
+                return answer;
+            }
+            let state = &self.session.reference.state;
+            let (number, answered_below) = state.draw();
+            state.finish(std::mem::replace(&mut cancel.1, number));
+            (acquire.request, acquire.answered_below) = (state.request(number), answered_below);
+            self.claim.claim = Claim::Request(acquire.request);
+        }
     }
 
     /// Submits the request and waits until it is granted or refused.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::client::hold::{ChangeGuard, Hold};
+use crate::client::on_drop::OnDrop;
 use crate::client::retry::Retry;
 use crate::client::session::state::SessionState;
 use crate::client::session::{hold_events, hold_lease};
 use crate::client::wait::submit_and_wait;
 use crate::model::{
-    Alter, Alteration, Claim, Command, FencingToken, LockValue, Outcome, Patience, Release, Reply, RequestId,
+    Alter, Alteration, Claim, Command, FencingToken, LockValue, Outcome, Patience, Refusal, Release, Reply, RequestId,
 };
 use crate::service::{Advice, ClaimRef, LockService, ServiceError};
 
@@ -59,6 +60,18 @@ impl SessionCommand {
         match self {
             SessionCommand::Cancel(_) => None,
             SessionCommand::Release(hold, _) | SessionCommand::Change(hold, ..) => Some(hold),
+        }
+    }
+
+    /// Returns the number of the command if it may run again under another number once the cluster no longer knows
+    /// whether it ran: a second execution changes nothing more. A return of permits would return them twice, and the
+    /// caller of an upgrade withdraws it under its number.
+    fn replaceable_number(&mut self) -> Option<&mut Drawn> {
+        match self {
+            SessionCommand::Cancel(_)
+            | SessionCommand::Change(_, _, HoldChange::ReturnPermits(_) | HoldChange::Upgrade(_)) => None,
+            SessionCommand::Release(_, drawn)
+            | SessionCommand::Change(_, drawn, HoldChange::Downgrade | HoldChange::SetValue(_)) => Some(drawn),
         }
     }
 
@@ -113,7 +126,7 @@ impl<S: LockService> SessionCommands for S {
     ) -> BoxFuture<'static, Result<Reply, ServiceError>> {
         let service = self.clone();
         let retry = Retry::patient_for(session.clock.clone(), patience).of_attempts_within(service.answers_within());
-        Box::pin(async move { run(&service, &session, retry, command).await })
+        Box::pin(async move { run_renumbered(&service, &session, retry, command).await })
     }
 
     fn renew_lease(&self, session: Arc<SessionState>, hold: Arc<Hold>) -> BoxFuture<'static, ()> {
@@ -131,10 +144,36 @@ pub(crate) fn is_final(answer: &Result<Reply, ServiceError>) -> bool {
     answer.as_ref().err().is_none_or(|error| error.advice() == Advice::GiveUp)
 }
 
-async fn run<S: LockService>(
+/// Whether the cluster no longer knows this number, because the session finished more later requests than it remembers.
+/// The command under it did not run in this attempt, and no claim lives under it.
+pub(crate) fn is_too_old(answer: &Result<Reply, ServiceError>) -> bool {
+    matches!(answer, Ok(Reply { outcome: Outcome::Refused(Refusal::TooOld { .. }), .. }))
+}
+
+/// Repeats a command as [`SessionCommands::run`] does. In a busy session, a command that was delayed, for example
+/// without a leader, can be too old when it arrives. It then runs under another number.
+async fn run_renumbered<S: LockService>(
     service: &S,
     session: &SessionState,
     mut retry: Retry,
+    mut command: SessionCommand,
+) -> Result<Reply, ServiceError> {
+    let mut answer = run(service, session, &mut retry, command.clone()).await;
+    while is_too_old(&answer)
+        && let Some(drawn) = command.replaceable_number()
+    {
+        *drawn = session.draw();
+        // A task that repeats the command after this future is dropped uses the first number.
+        let _finished = OnDrop::new((session, drawn.0), |(session, number)| session.finish(*number));
+        answer = run(service, session, &mut retry, command.clone()).await;
+    }
+    answer
+}
+
+async fn run<S: LockService>(
+    service: &S,
+    session: &SessionState,
+    retry: &mut Retry,
     command: SessionCommand,
 ) -> Result<Reply, ServiceError> {
     let (number, hold) = (command.number(), command.hold().cloned());
@@ -146,7 +185,7 @@ async fn run<S: LockService>(
         None => retry.until_answered(attempt).await,
         Some(hold) => {
             let claim = ClaimRef { lock: session.key(&hold.name), claim: Claim::Request(request) };
-            submit_and_wait(service, &claim, &mut retry, attempt, |_| ()).await.map(|settled| settled.reply)
+            submit_and_wait(service, &claim, retry, attempt, |_| ()).await.map(|settled| settled.reply)
         }
     };
     if let (Some(hold), Ok(Reply { outcome: Outcome::Granted(grant), .. })) = (&hold, &answer) {

@@ -12,7 +12,7 @@ use crate::client::hold::ChangeGuard;
 use crate::client::on_drop::OnDrop;
 use crate::client::session::commands::{SessionCommand, SessionCommands, is_final};
 use crate::client::session::state::SessionState;
-use crate::model::Reply;
+use crate::model::{Outcome, Refusal, Reply};
 use crate::service::ServiceError;
 
 /// Work that the session's task runs.
@@ -61,9 +61,12 @@ impl SessionRef {
         self.run_in_background(Box::pin(async move {
             let id = session.id;
             let _guard = if guard.is_some() { guard } else { command.change_guard().await };
-            if let Err(error) = service.run(session, command, None).await {
-                tracing::warn!(session = %id, %error, "a dropped lock stays until its session ends");
-            }
+            let error: ClientError = match service.run(session, command, None).await {
+                Ok(Reply { outcome: Outcome::Refused(refusal @ Refusal::TooOld { .. }), .. }) => refusal.into(),
+                Ok(_) => return,
+                Err(error) => error.into(),
+            };
+            tracing::warn!(session = %id, %error, "a dropped lock stays until its session ends");
         }));
     }
 

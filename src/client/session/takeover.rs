@@ -119,10 +119,15 @@ impl<S: LockService> Unattached<S> {
             if newest >> ATTEMPTS_A_TENURE_BITS != index {
                 return Err(Refusal::StaleAttempt { newest }.into());
             }
-            attempt = newest + 1;
+            // The other client may be renewing already, in the same rhythm. If its counts could equal those of this
+            // one, neither would be superseded.
+            attempt = newest + RENEWALS_AHEAD;
         }
     }
 }
+
+/// How far the attempts of a client are ahead of those of the client that it takes over from.
+const RENEWALS_AHEAD: u64 = 1 << 12;
 
 /// The number of the only acquire of a session that clients take over from each other.
 const FIRST_REQUEST: u64 = 1;

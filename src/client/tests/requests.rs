@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction};
 use super::time::until;
-use crate::model::{Alteration, Command, Query};
+use crate::model::{Alteration, Command, Outcome, Query, Refusal};
 use crate::service::{ErrorCode, LockService, REQUEST_WAIT};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -86,6 +86,52 @@ async fn a_release_that_is_not_answered_is_bounded() {
         assert_eq!(name == "a", number == first);
         assert!(answered_below <= first, "{number} says that {first} was answered");
     }
+}
+
+/// A busy session finishes thousands of requests while one is delayed, and the cluster refuses that one as too old.
+/// An acquire and a release run again under a new number, even if their caller dropped the guard. A return of permits
+/// is not repeated, because the first copy may have run.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_too_old_gets_a_new_number() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let too_old_once = |of: fn(&Asked) -> bool| {
+        let mut refuse = true;
+        fake.rule(move |asked| match of(asked) && std::mem::take(&mut refuse) {
+            true => Reaction::Outcome(Outcome::Refused(Refusal::TooOld { number: 1, floor: 2 })),
+            false => Reaction::Serve,
+        });
+    };
+    let numbers = |of: fn(&Asked) -> bool| {
+        let asked = fake.asked(of).into_iter();
+        let numbers = asked.map(|(_, asked)| match asked {
+            Asked::Submit(Command::Acquire(acquire)) => acquire.request.number,
+            Asked::Submit(Command::Release(release)) => release.request.number,
+            other => panic!("{other:?}"),
+        });
+        numbers.collect::<Vec<_>>()
+    };
+    let is_acquire = |asked: &Asked| matches!(asked, Asked::Submit(Command::Acquire(_)));
+    too_old_once(is_acquire);
+    let guard = session.lock("a").acquire().await.expect("free");
+    assert_eq!(numbers(is_acquire), [1, 2]);
+    too_old_once(is_release);
+    drop(guard);
+    until(|| fake.count(is_release) == 2).await;
+    assert_eq!(numbers(is_release), [3, 4]);
+    let next = session.lock("a").acquire().await.expect("free");
+    let asked = fake.asked(is_acquire).into_iter().next_back();
+    let Some((_, Asked::Submit(Command::Acquire(acquire)))) = asked else { panic!("{asked:?}") };
+    assert_eq!(acquire.answered_below, acquire.request.number, "no number is left outstanding");
+    too_old_once(is_release);
+    next.release().await.expect("released under the second number");
+    let permits = session.lock("p").permits(2, 3).acquire().await.expect("free").into_permits();
+    let mut permits: Vec<_> = permits.collect();
+    let permit = permits.pop().expect("two");
+    let is_change = |asked: &Asked| matches!(asked, Asked::Submit(Command::Alter(_)));
+    too_old_once(is_change);
+    assert_eq!(permit.release().await.expect_err("it may have run").word(), ErrorCode::TooOld);
+    assert_eq!(fake.count(is_change), 1);
 }
 
 /// A request that ran out of time is reported as timed out only after its cancel was answered, because until then it

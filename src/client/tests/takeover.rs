@@ -198,8 +198,9 @@ async fn a_break_is_reported_after_the_last_renewal() {
     assert!(sent.after(SECOND) <= fake.sent(ends), "a renewal was still on its way");
 }
 
-/// An attach that was applied before its answer was lost is made again with the next number. One that another client
-/// has overtaken is refused.
+/// An attach whose tenure has a newer attempt is made again, far ahead of it: the client that made the newer attempt
+/// renews in the same rhythm, and none of its counts may equal one of this client. An attach that another client has
+/// overtaken is refused.
 #[tokio::test(start_paused = true)]
 async fn an_attach_finds_out_who_overtook_it() {
     let fake = Fake::new();
@@ -216,7 +217,7 @@ async fn an_attach_finds_out_who_overtook_it() {
     let TakenOver { resumed, .. } = taken(&fake).await.expect("taken");
     assert!(resumed);
     let numbers = attempts(&fake);
-    assert_eq!(numbers[1], numbers[0] + 1);
+    assert!(numbers[0] + 1_000 < numbers[1], "{numbers:?}");
     fake.rule(|asked| {
         let Some(attempt) = attach_of(asked) else { return Reaction::Serve };
         let newest = attempt + (1 << ATTEMPTS_A_TENURE_BITS);
