@@ -32,6 +32,7 @@ use tonic::transport::server::Connected;
 pub use arrivals::arrivals;
 pub(crate) use causes::{causes, with_causes};
 pub(crate) use closed_first::closed_first;
+pub(crate) use connection_info::CertificateState;
 pub use connection_info::ConnectionInfo;
 #[cfg(feature = "cli")]
 pub(crate) use descriptor_share::connections_max;
@@ -53,8 +54,10 @@ pub struct Connection {
     stream: Box<dyn Stream>,
     /// The name in the certificate of the other side.
     proven: Option<Arc<CertificateName>>,
-    /// Completes when the connection must end, with the reason.
+    /// Completes when the connection must end because of its certificate, with the reason.
     end: Option<End>,
+    /// Whether that has happened.
+    certificate: CertificateState,
     /// Whether others may read what is sent.
     exposed: bool,
     /// Address of the other side, if it is known.
@@ -77,50 +80,68 @@ impl Connection {
 
     /// Creates a connection whose other side has proven its name.
     pub fn proven(name: Option<CertificateName>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self { stream: Box::new(stream), proven: name.map(Arc::new), exposed: false, from: None, end: None }
+        Self {
+            stream: Box::new(stream),
+            proven: name.map(Arc::new),
+            exposed: false,
+            from: None,
+            end: None,
+            certificate: CertificateState::default(),
+        }
     }
 
-    /// Returns this connection, whose reads fail as soon as a future completes, with its error.
+    /// Returns this connection, which fails as soon as a future completes, with its error.
     fn until(self, end: impl Future<Output = io::Error> + Send + 'static) -> Self {
         Self { end: Some(Box::pin(end)), ..self }
+    }
+
+    /// Returns the stream, or the error of a connection that must end. Every read, write and flush asks: a server that
+    /// works on one request, or whose client takes no answer, does not read.
+    fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut (dyn Stream + 'static)>> {
+        if let Some(Poll::Ready(error)) = self.end.as_mut().map(|end| end.as_mut().poll(cx)) {
+            self.certificate.refuse();
+            // A future is not polled again after it has completed.
+            self.end = None;
+            self.stream = Box::new(tokio::io::empty());
+            return Err(error);
+        }
+        if self.certificate.is_refused() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(Pin::new(&mut *self.stream))
     }
 }
 
 impl Connected for Connection {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        ConnectionInfo::new(self.proven.clone(), self.exposed, self.from)
+        let certificate = self.certificate.clone();
+        ConnectionInfo { certificate, ..ConnectionInfo::new(self.proven.clone(), self.exposed, self.from) }
     }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(Poll::Ready(error)) = self.end.as_mut().map(|end| end.as_mut().poll(cx)) {
-            // A future is not polled again after it has completed.
-            self.end = None;
-            self.stream = Box::new(tokio::io::empty());
-            return Poll::Ready(Err(error));
-        }
-        Pin::new(&mut *self.stream).poll_read(cx, buf)
+        self.stream(cx)?.poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.stream).poll_write(cx, buf)
+        self.stream(cx)?.poll_write(cx, buf)
     }
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.stream).poll_write_vectored(cx, parts)
+        self.stream(cx)?.poll_write_vectored(cx, parts)
     }
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream).poll_flush(cx)
+        self.stream(cx)?.poll_flush(cx)
     }
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.stream).poll_shutdown(cx)

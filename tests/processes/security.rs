@@ -113,9 +113,9 @@ async fn certificates_and_authority_are_replaced_under_load() {
     kept.release().await.expect("the kept lock");
 }
 
-/// a refused certificate loses its connections within seconds. Its session is kept and passes its lock on at the
-/// end of its TTL, and clients with other certificates do not notice. A changed file that a node cannot use is a
-/// warning in its status.
+/// a refused certificate loses its connections within seconds. Its session is kept, its grace does not begin, and
+/// it passes its lock on at the end of its TTL. Clients with other certificates do not notice. A changed file that a
+/// node cannot use is a warning in its status.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_client_loses_its_sessions_by_time_only() {
     let _turn = TURN.lock().await;
@@ -128,7 +128,8 @@ async fn a_refused_client_loses_its_sessions_by_time_only() {
         command
     };
     let ttl = Duration::from_secs(4);
-    let mut holding = lost(&["lock", "--ttl", "4s", "contended", "--", "sleep", "60"]).spawn().expect("a command");
+    let holds = ["lock", "--ttl", "4s", "--disconnect-grace", "200ms", "contended", "--", "sleep", "60"];
+    let mut holding = lost(&holds).spawn().expect("a command");
     let client = cluster.client();
     let session = client.session().ttl(Duration::from_secs(5)).open().await.expect("a session");
     wait_until("the command holds", async || session.lock("contended").try_once().acquire().await.is_err()).await;

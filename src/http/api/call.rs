@@ -20,7 +20,7 @@ use crate::limits;
 use crate::model::{
     Command, Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Query, QueryReply, Reply, SessionId,
 };
-use crate::net::{ConnectionInfo, ConnectionsMax, Port, connections_max};
+use crate::net::{CertificateState, ConnectionInfo, ConnectionsMax, Port, connections_max};
 use crate::rpc::claims::DrawnNumbers;
 use crate::rpc::{Tasks, stopped};
 use crate::service::{
@@ -171,6 +171,8 @@ pub(super) struct At<S> {
     pub(super) session: Option<SessionId>,
     /// The last event that the caller of a stream has received.
     pub(super) last_event: Option<String>,
+    /// State of the certificate of the connection.
+    pub(super) certificate: CertificateState,
 }
 
 impl<S: LockService> At<S> {
@@ -179,12 +181,13 @@ impl<S: LockService> At<S> {
         service: S,
         params: &RawPathParams,
         headers: &HeaderMap,
+        certificate: CertificateState,
     ) -> Result<Self, Failed> {
         let param = |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
         let namespace = param("namespace").map(Namespace::parse).transpose()?.unwrap_or_default();
         let session = named("id", param("id").map(str::parse).transpose())?;
         let last_event = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()).map(str::to_owned);
-        Ok(Self { api, service, namespace, session, last_event })
+        Ok(Self { api, service, namespace, session, last_event, certificate })
     }
 
     /// The lock with this name in the namespace of the path.

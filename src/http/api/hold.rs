@@ -304,7 +304,8 @@ impl<S: LockService> Hold<S> {
     /// deadline. If the stream broke and the client may not return, the session ends after its grace.
     fn leave(&self, session: &Session<S>, departure: &Departure) {
         match departure {
-            Departure::Broken if self.grace.is_some() => {
+            // A client whose certificate is refused keeps its session for the TTL.
+            Departure::Broken if self.grace.is_some() && !self.at.certificate.is_refused() => {
                 // The kernel reports that a client is cut off when it has been silent for this long.
                 let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
                 session.leave_broken(self.pace.belief().saturating_sub(noticed));

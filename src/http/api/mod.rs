@@ -131,7 +131,8 @@ impl Asked {
             Failed::malformed(StatusCode::BAD_REQUEST, field, "in UTF-8", &self.path)
         };
         let params = self.params.as_ref().map_err(unreadable);
-        Ok(params.and_then(|params| At::new(Arc::clone(api), service, params, &self.headers)))
+        let certificate = self.connection.certificate.clone();
+        Ok(params.and_then(|params| At::new(Arc::clone(api), service, params, &self.headers, certificate)))
     }
 
     /// Reads the fields of a call from the body, or for a `GET` from the query.

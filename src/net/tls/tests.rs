@@ -2,6 +2,7 @@
 
 mod ends;
 
+use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,12 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::Service;
+use tonic::transport::server::Connected;
 
 use super::*;
 use crate::certs::{Authority, Issued};
@@ -116,8 +123,12 @@ async fn clients(certs: &Certs, required: bool, plain: bool) -> (String, tokio::
 
 /// Dials as a client does. Returns the text of the refusal.
 async fn dialled(address: &str, files: &TlsFiles) -> Result<Connection, String> {
+    dialled_with(Protocol::Http2, address, files).await
+}
+
+async fn dialled_with(protocol: Protocol, address: &str, files: &TlsFiles) -> Result<Connection, String> {
     let below: HttpConnector = CoalescingConnector::tcp().0;
-    let mut connector = TlsConnector { files: Arc::new(files.clone()), protocol: Protocol::Http2, below };
+    let mut connector = TlsConnector { files: Arc::new(files.clone()), protocol, below };
     let uri = format!("http://{address}").parse().expect("a URI");
     let dialled = connector.call(uri).await.map(|connection| connection.into_inner());
     dialled.map_err(|error| TlsRefusal::of(&*error).map_or_else(|| error.to_string(), ToString::to_string))

@@ -15,6 +15,7 @@ use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
 use crate::model::Invalid;
+use crate::net::ConnectionInfo;
 use crate::rpc::background::{Tasks, stopped};
 use crate::rpc::claims::free;
 use crate::rpc::convert::{Question, Wire, error_to_status, required};
@@ -101,7 +102,9 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     async fn session(&self, request: Request<Streaming<pb::ClientFrame>>) -> Answers<Self::SessionStream> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
         let service = self.service.of(&request)?;
-        let stream = SessionStream::new(service, self.info.clone(), self.stop.clone(), outgoing);
+        let certificate = request.extensions().get().map(|info: &ConnectionInfo| info.certificate.clone());
+        let (info, stop, certificate) = (self.info.clone(), self.stop.clone(), certificate.unwrap_or_default());
+        let stream = SessionStream::new(service, info, stop, certificate, outgoing);
         self.tasks.run(stream.run(self.streams.fetch_add(1, Ordering::Relaxed), request.into_inner()));
         Ok(Response::new(ReceiverStream::new(frames).map(|frame: Outgoing| frame.map(|frame| *frame))))
     }

@@ -8,10 +8,12 @@ use super::super::stream::StreamEvent;
 use super::super::tests::fake::{Fake, TTL, at};
 use super::*;
 use crate::model::{RequestId, SessionId};
+use crate::net::CertificateState;
 
 /// The events of a hold of the lock `a`, at a node that runs.
 struct Stream {
     events: Events<HoldEvent>,
+    certificate: CertificateState,
     _stop: watch::Sender<bool>,
 }
 
@@ -22,6 +24,7 @@ impl Stream {
 
     fn begin_with(fake: &Fake, body: Value, grace: Option<Duration>) -> Self {
         let (at, stop) = at(fake);
+        let certificate = at.certificate.clone();
         let body: AcquireBody = serde_json::from_value(body).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
         let terms = Terms {
@@ -34,7 +37,7 @@ impl Stream {
             is_set: false,
             acquire,
         };
-        Self { events: Hold::begin(at, terms).0, _stop: stop }
+        Self { events: Hold::begin(at, terms).0, certificate, _stop: stop }
     }
 
     /// Returns the next event, if there is one within three TTLs.
@@ -46,6 +49,24 @@ impl Stream {
     /// Returns the name of the next event, if there is one within three TTLs.
     async fn next(&mut self) -> Option<&'static str> {
         self.event().await.map(|event| event.word())
+    }
+}
+
+/// the session of a stream that breaks is reported as disconnected, so that its grace begins; but not if the node
+/// has ended the connection because of its certificate.
+#[tokio::test(start_paused = true)]
+async fn a_refused_certificate_starts_no_grace() {
+    for refused in [false, true] {
+        let fake = Fake::new();
+        fake.renewal_takes(Duration::from_millis(20));
+        let mut stream = Stream::begin_with(&fake, json!({"lock": "a"}), Some(TTL / 2));
+        assert_eq!(stream.next().await, Some("granted"));
+        if refused {
+            stream.certificate.refuse();
+        }
+        drop(stream.events);
+        tokio::time::sleep(2 * TTL).await;
+        assert_eq!(fake.disconnects(), usize::from(!refused));
     }
 }
 

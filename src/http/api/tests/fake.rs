@@ -13,6 +13,7 @@ use crate::model::{
     Acquire, Attachment, Command, FencingToken, Grant, LogTime, Namespace, Outcome, Query, QueryReply, QueryResult,
     RenewalTarget, Reply, SessionId, Totals, WallTime,
 };
+use crate::net::{CertificateState, ConnectionsMax};
 use crate::rpc::Tasks;
 use crate::service::{
     Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServerInfo,
@@ -48,12 +49,13 @@ pub(in crate::http::api) fn at(fake: &Fake) -> (At<Fake>, watch::Sender<bool>) {
         node: 1,
         leader: watch::channel(None).1,
         endpoints: watch::channel(Vec::new()).1,
-        connections: crate::net::ConnectionsMax::default(),
+        connections: ConnectionsMax::default(),
     };
     let (stop, stopped) = watch::channel(false);
     let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);
     Arc::get_mut(&mut api).expect("no other owner").clock = fake.clock.clone();
-    let at = At { api, service: fake.clone(), namespace: Namespace::default(), session: None, last_event: None };
+    let (namespace, certificate) = (Namespace::default(), CertificateState::default());
+    let at = At { api, service: fake.clone(), namespace, session: None, last_event: None, certificate };
     (at, stop)
 }
 
@@ -107,6 +109,11 @@ impl Fake {
     /// Loses all renewals from now on.
     pub(in crate::http::api) fn lose_renewals(&self) {
         self.with(|inner| inner.silent = true);
+    }
+
+    /// Returns how often a session was reported as disconnected.
+    pub(in crate::http::api) fn disconnects(&self) -> usize {
+        self.received.borrow().1
     }
 
     /// Returns the time until another client could be granted the lock.

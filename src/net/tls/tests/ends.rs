@@ -36,6 +36,38 @@ async fn a_refused_certificate_ends_its_connections() {
     assert!(nothing.is_err(), "the other client lost its connection: {nothing:?}");
 }
 
+/// a client keeps no connection with a refused certificate by bytes behind its request. The server does not read
+/// them while it works on the request, and it works on this one forever.
+#[tokio::test]
+async fn a_refused_certificate_ends_a_request_that_waits() {
+    let certs = Certs::new();
+    let tls = PortTls::for_clients(Port::Http, &certs.node(1), "harbour", true, false).expect("files");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let mut connections = secured(arrivals(listener, Port::Http, ConnectionsMax::default()), Some(tls.clone()));
+    let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    let serving = tokio::spawn(async move {
+        let connection = connections.next().await.expect("a connection");
+        let info = connection.connect_info();
+        let answer = service_fn(move |_: Request<Incoming>| {
+            asked.send(()).expect("counted");
+            std::future::pending::<Result<Response<String>, Infallible>>()
+        });
+        let server = Builder::new(TokioExecutor::new());
+        let served = server.http1_only().serve_connection(TokioIo::new(connection), answer).await;
+        (served.is_err(), info.certificate.is_refused())
+    });
+    let lost = certs.client("lost");
+    let mut open = dialled_with(Protocol::Http1, &address, &lost).await.expect("accepted");
+    open.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\nG").await.expect("sent");
+    open.flush().await.expect("sent");
+    requests.recv().await.expect("a request");
+    refuse(&certs, &lost);
+    tls.reload().expect("files");
+    ended(&mut open).await;
+    assert_eq!(serving.await.expect("a task"), (true, true));
+}
+
 /// A connection ends when its certificate expires, and when its authority is dropped.
 #[tokio::test]
 async fn a_connection_ends_with_its_certificate() {

@@ -22,6 +22,7 @@ use tonic::{Status, Streaming};
 use self::redirect::Redirect;
 use crate::limits;
 use crate::model::{Attachment, Command, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
+use crate::net::CertificateState;
 use crate::rpc::convert::{Wire, error_to_status, error_to_wire};
 use crate::rpc::pb;
 use crate::rpc::pb::server_frame::Body;
@@ -35,11 +36,13 @@ pub(in crate::rpc::server) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
 /// - The first open or attach that succeeds binds it to its session.
 /// - Commands go to the service in the order of their frames, and are answered as they complete.
 /// - When the stream breaks, the service gets a `Disconnected` command; not when the node ends the stream with
-///   `move_to`.
+///   `move_to`, and not when the node no longer accepts the certificate of the connection.
 pub(in crate::rpc::server) struct SessionStream<S> {
     service: S,
     info: ServerInfo,
     stop: watch::Receiver<bool>,
+    /// State of the certificate of the connection.
+    certificate: CertificateState,
     outgoing: mpsc::Sender<Outgoing>,
     /// Frames for which the channel had no space, oldest first: those of one step at most.
     unsent: Vec<Outgoing>,
@@ -102,12 +105,14 @@ impl<S: LockService> SessionStream<S> {
         service: S,
         info: ServerInfo,
         stop: watch::Receiver<bool>,
+        certificate: CertificateState,
         outgoing: mpsc::Sender<Outgoing>,
     ) -> Self {
         Self {
             service,
             info,
             stop,
+            certificate,
             outgoing,
             unsent: Vec::new(),
             namespace: Namespace::default(),
@@ -169,7 +174,7 @@ impl<S: LockService> SessionStream<S> {
         if last.is_ok() {
             let _ = self.hand_over().await;
         }
-        if gone {
+        if gone && !self.certificate.is_refused() {
             self.disconnected().await;
         }
     }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
-use self::hostile::stream_with_capacity;
+use self::hostile::{bound_stream, stream_with_capacity};
 use super::StreamEnd;
 use crate::limits;
 use crate::model::{

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, watch};
 use crate::codec::tests::hostile::{Sample, attack, kept, within_memory_bound};
 use crate::limits;
 use crate::model::{Attachment, SessionId};
+use crate::net::CertificateState;
 use crate::protobuf;
 use crate::rpc::convert::AsInvalid;
 use crate::rpc::convert::hostile::{full_acquire, full_alterations, full_of_elements, full_open, full_set};
@@ -16,7 +17,7 @@ use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::command::Command as Submitted;
 use crate::rpc::server::stream::hello::expected_cluster;
 use crate::rpc::server::stream::{Bound, Outgoing, SessionStream};
-use crate::service::ServerInfo;
+use crate::service::{Call, ServerInfo};
 
 fn samples() -> Vec<Sample> {
     let frame = |body| pb::ClientFrame { number: 3, body: Some(body) }.encode_to_vec();
@@ -51,6 +52,18 @@ fn samples() -> Vec<Sample> {
 
 /// Returns a stream that can send that many frames, and the receiver that its connection would read.
 pub(super) fn stream_with_capacity(frames: usize) -> (SessionStream<Fake>, mpsc::Receiver<Outgoing>) {
+    stream_of(Fake::new().0, frames)
+}
+
+/// Returns a stream that is bound to a session, and what it asks the service for.
+pub(super) fn bound_stream() -> (SessionStream<Fake>, mpsc::UnboundedReceiver<Call>) {
+    let (service, asked) = Fake::new();
+    let mut stream = stream_of(service, limits::STREAM_FRAMES_WAITING_MAX).0;
+    stream.bound = Some(Bound { session: SessionId::new(0, SESSION), attachment: Attachment(4), ttl_ms: 10_000 });
+    (stream, asked)
+}
+
+fn stream_of(service: Fake, frames: usize) -> (SessionStream<Fake>, mpsc::Receiver<Outgoing>) {
     let (outgoing, answers) = mpsc::channel(frames);
     let info = ServerInfo {
         cluster: "harbour".to_owned(),
@@ -60,7 +73,7 @@ pub(super) fn stream_with_capacity(frames: usize) -> (SessionStream<Fake>, mpsc:
         endpoints: watch::channel(vec![]).1,
         connections: crate::net::ConnectionsMax::default(),
     };
-    (SessionStream::new(Fake::new().0, info, watch::channel(false).1, outgoing), answers)
+    (SessionStream::new(service, info, watch::channel(false).1, CertificateState::default(), outgoing), answers)
 }
 
 /// Whether a stream in this state accepted the frame as valid.

@@ -96,6 +96,21 @@ async fn frames_for_a_slow_reader_keep_their_order() {
     assert_eq!(read, [1, 2, 3]);
 }
 
+/// a stream that ends because the node refuses the certificate of its connection is not reported as broken, so no
+/// grace starts.
+#[tokio::test]
+async fn a_refused_certificate_reports_no_break() {
+    for refused in [false, true] {
+        let (mut stream, mut asked) = bound_stream();
+        if refused {
+            stream.certificate.refuse();
+        }
+        stream.over(StreamEnd::Unread(Box::new(tonic::Status::unknown("the connection failed")))).await;
+        let reported = asked.try_recv().map(|call| matches!(call.command, Command::Disconnected { .. }));
+        assert_eq!(reported.unwrap_or(false), !refused);
+    }
+}
+
 /// A client that reads nothing for the time limit counts as gone.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_reads_nothing_counts_as_gone() {
