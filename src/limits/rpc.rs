@@ -11,7 +11,14 @@ pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const HALF_MESSAGES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The part of these bytes that one connection may use.
 pub const HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX: usize = HALF_MESSAGES_BYTES_MAX / 8;
-/// Time from the first to the last byte of a message.
+/// The part of these bytes that any connection may use. The others are for connections that use few.
+pub const HALF_MESSAGES_SHARED_BYTES_MAX: usize = HALF_MESSAGES_BYTES_MAX / 4 * 3;
+/// Bytes of the half messages of a connection that gets some of the others.
+pub const HALF_MESSAGES_FEW_BYTES_MAX: usize = HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX / 16;
+/// Bytes as which a call counts among the half messages while no byte of its first message has arrived: the memory of
+/// such a call, rounded up.
+pub const SILENT_CALL_BYTES: usize = 8 * 1024;
+/// Time from the headers of a call to the first byte of its message, and from the first to the last byte of a message.
 pub const MESSAGE_MS_MAX: u64 = 10_000;
 /// Unanswered frames of one session's stream. One more ends the stream.
 pub const STREAM_FRAMES_IN_FLIGHT_MAX: usize = 256;

@@ -1,5 +1,5 @@
-//! Limits the gRPC messages that have arrived in part. A decoder allocates space for a whole message as soon as it
-//! knows its length, and one connection may have thousands of streams.
+//! Limits the gRPC messages that have arrived in part, and the calls that wait for a message. A decoder allocates space
+//! for a whole message as soon as it knows its length, and one connection may have thousands of streams.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,14 +15,18 @@ use tonic::body::Body;
 use tonic::codegen::{Service, http::Request};
 use tonic::server::NamedService;
 
-use crate::limits::{HALF_MESSAGES_BYTES_MAX, HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX, MESSAGE_MS_MAX};
+use crate::limits::{
+    HALF_MESSAGES_BYTES_MAX, HALF_MESSAGES_FEW_BYTES_MAX, HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX,
+    HALF_MESSAGES_SHARED_BYTES_MAX, MESSAGE_MS_MAX, SILENT_CALL_BYTES,
+};
 use crate::net::ConnectionInfo;
 
 /// Bytes before each message: a flag, and the length of the message.
 const PREFIX_BYTES: usize = 5;
 
 /// A gRPC service that limits the messages of its requests that have arrived in part: their announced bytes, of each
-/// connection and of all together, and the time from the first to the last byte of a message.
+/// connection and of all together, and the time from the first to the last byte of a message. A call whose first
+/// message has not begun counts, too, and has the same time for its first byte.
 #[derive(Debug, Clone)]
 pub(crate) struct HalfMessages<S> {
     service: S,
@@ -57,7 +61,7 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for HalfMessages<S> {
         let info = request.extensions().get().map(|info: &ConnectionInfo| Arc::clone(&info.half_received));
         let counted = Counted { bytes: 0, of_connection: info.unwrap_or_default(), all: Arc::clone(&self.all) };
         let progress = Progress::new(self.message_bytes_max);
-        let request = request.map(|body| Body::new(FollowedBody { body, progress, counted, deadline: None }));
+        let request = request.map(|body| Body::new(FollowedBody { body, progress, counted, is_silent: true, deadline: None }));
         self.service.call(request)
     }
 }
@@ -136,7 +140,9 @@ impl Counted {
         };
         let (of_connection, all) = (change(&self.of_connection), change(&self.all));
         self.bytes = bytes;
-        of_connection <= HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX && all <= HALF_MESSAGES_BYTES_MAX
+        let has_few = of_connection <= HALF_MESSAGES_FEW_BYTES_MAX && all <= HALF_MESSAGES_BYTES_MAX;
+        has_few
+            || of_connection <= HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX && all <= HALF_MESSAGES_SHARED_BYTES_MAX
     }
 }
 
@@ -152,7 +158,9 @@ struct FollowedBody {
     body: Body,
     progress: Progress,
     counted: Counted,
-    /// Deadline of the message that has arrived in part.
+    /// Whether no byte of the first message has arrived.
+    is_silent: bool,
+    /// Deadline of the message that has arrived in part, or of the first byte.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -160,16 +168,30 @@ impl FollowedBody {
     /// Follows the next bytes. The error ends the request.
     fn follow(&mut self, bytes: &[u8]) -> Result<(), Status> {
         let begun = self.progress.follow(bytes);
+        self.is_silent &= bytes.is_empty();
         if !self.progress.is_half() {
             self.deadline = None;
         } else if begun || self.deadline.is_none() {
-            self.deadline = Some(Box::pin(sleep(Duration::from_millis(MESSAGE_MS_MAX))));
+            self.set_deadline();
         }
-        let allocated = self.progress.allocated();
-        if allocated == self.counted.bytes || self.counted.replace(allocated) {
+        self.count(self.progress.allocated())
+    }
+
+    /// Counts the call, which waits for its first message. The error ends the request.
+    fn wait(&mut self) -> Result<(), Status> {
+        self.set_deadline();
+        self.count(SILENT_CALL_BYTES)
+    }
+
+    fn set_deadline(&mut self) {
+        self.deadline = Some(Box::pin(sleep(Duration::from_millis(MESSAGE_MS_MAX))));
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), Status> {
+        if bytes == self.counted.bytes || self.counted.replace(bytes) {
             return Ok(());
         }
-        Err(Status::resource_exhausted("too many messages have arrived in part"))
+        Err(Status::resource_exhausted("too many messages have not arrived yet, or only in part"))
     }
 }
 
@@ -179,6 +201,13 @@ impl http_body::Body for FollowedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let read = Pin::new(&mut self.body).poll_frame(cx);
+        if read.is_pending()
+            && self.is_silent
+            && self.deadline.is_none()
+            && let Err(status) = self.wait()
+        {
+            return Poll::Ready(Some(Err(status)));
+        }
         if let (Poll::Pending, Some(deadline)) = (&read, &mut self.deadline) {
             ready!(deadline.as_mut().poll(cx));
             let late = format!("a message has not arrived completely within {MESSAGE_MS_MAX} ms");
@@ -207,6 +236,7 @@ mod tests {
     use std::convert::Infallible;
     use std::future::{Ready, poll_fn};
 
+    use futures_util::FutureExt;
     use http_body::Body as _;
     use tokio::sync::mpsc;
     use tokio::time::{Instant, timeout};
@@ -268,21 +298,24 @@ mod tests {
         HalfMessages::new(Followed, FRAME_BYTES_MAX, &Arc::default())
     }
 
-    /// H-19: a connection has an eighth of the bytes of half messages, and all connections together have the rest.
-    /// Whole messages, and ended requests, do not count.
+    /// H-19: a connection has an eighth of the bytes of half messages, and the last quarter is for connections that use
+    /// few. Whole messages, and ended requests, do not count.
     #[tokio::test(start_paused = true)]
     async fn half_messages_are_bounded() {
         let mut service = service();
         let half = Bytes::from(message(FRAME_BYTES_MAX)).split_to(PREFIX_BYTES);
-        let of_one = HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX / FRAME_BYTES_MAX;
-        let connections = HALF_MESSAGES_BYTES_MAX / HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX;
+        let greedy = HALF_MESSAGES_SHARED_BYTES_MAX / HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX;
+        let modest = (HALF_MESSAGES_BYTES_MAX - HALF_MESSAGES_SHARED_BYTES_MAX) / HALF_MESSAGES_FEW_BYTES_MAX;
         let mut open = Vec::new();
-        for connection in 0..=connections {
+        for connection in 0..=greedy + modest {
+            let bytes =
+                if connection < greedy { HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX } else { HALF_MESSAGES_FEW_BYTES_MAX };
+            let of_one = bytes / FRAME_BYTES_MAX;
             let info = ConnectionInfo::new(None, false, None);
             for number in 0..=of_one {
                 let (client, mut body) = request(&mut service, &info).await;
                 client.send(half.clone()).expect("open");
-                let within = number < of_one && connection < connections;
+                let within = number < of_one && connection < greedy + modest;
                 let expected = if within { Ok(half.clone()) } else { Err(tonic::Code::ResourceExhausted) };
                 assert_eq!(next(&mut body).await, Some(expected), "{number} of connection {connection}");
                 if within {
@@ -302,6 +335,35 @@ mod tests {
         client.send(half.clone()).expect("open");
         assert_eq!(next(&mut body).await, Some(Ok(half)));
         drop((open, client, body));
+        assert_eq!(service.all.load(Ordering::Relaxed), 0);
+    }
+
+    /// A call whose first message does not begin counts among the half messages of its connection until it begins, and
+    /// ends in the time of a message.
+    #[tokio::test(start_paused = true)]
+    async fn silent_calls_are_bounded() {
+        let mut service = service();
+        let info = ConnectionInfo::new(None, false, None);
+        let mut silent = Vec::new();
+        for _ in 0..HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX / SILENT_CALL_BYTES {
+            let (client, mut body) = request(&mut service, &info).await;
+            assert_eq!(next(&mut body).now_or_never(), None, "it may wait");
+            silent.push((client, body));
+        }
+        let (_client, mut body) = request(&mut service, &info).await;
+        assert_eq!(next(&mut body).await, Some(Err(tonic::Code::ResourceExhausted)));
+        drop(body);
+        // A call that gets its message makes space for another one.
+        let (client, mut whole) = silent.pop().expect("one");
+        client.send(message(9).into()).expect("open");
+        assert!(next(&mut whole).await.is_some_and(|read| read.is_ok()));
+        let longest = Duration::from_millis(MESSAGE_MS_MAX);
+        assert!(timeout(2 * longest, next(&mut whole)).await.is_err(), "there is no limit behind a message");
+        let (_client, mut body) = request(&mut service, &info).await;
+        let begun = Instant::now();
+        assert_eq!(next(&mut body).await, Some(Err(tonic::Code::DeadlineExceeded)));
+        assert_eq!(begun.elapsed(), longest);
+        drop((silent, body));
         assert_eq!(service.all.load(Ordering::Relaxed), 0);
     }
 

@@ -174,6 +174,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
@@ -198,15 +199,20 @@ mod tests {
         const REFUSED_STREAM: u32 = 7;
         let node = Node::start(1).await;
         let mut connection = TcpStream::connect(&node.address).await.expect("connected");
-        // POST, http, a path and a content type; the message of the call never comes.
-        let (path, kind) = (b"/lockkeeper.v1.Locks/Query", b"application/grpc");
+        // POST, http, a path and a content type. The stream of the call gets a hello, and stays open.
+        let (path, kind) = (b"/lockkeeper.v1.Locks/Session", b"application/grpc");
         let header =
             [&[0x83, 0x86, 0x04, path.len() as u8], &path[..], &[0x0f, 0x10, kind.len() as u8], &kind[..]].concat();
+        let hello = pb::ClientHello { protocol_min: 1, protocol_max: 1, ..Default::default() };
+        let hello = pb::ClientFrame { number: 0, body: Some(pb::client_frame::Body::Hello(hello)) }.encode_to_vec();
+        let message = [&[0, 0, 0, 0, hello.len() as u8], &hello[..]].concat();
         let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
         for stream in (1..).step_by(2).take(limits::STREAMS_A_CONNECTION_MAX as usize + 1) {
-            sent.extend([0, 0, header.len() as u8, 1, 4]);
-            sent.extend(u32::to_be_bytes(stream));
-            sent.extend(&header);
+            for (kind, flags, payload) in [(1, 4, &header), (0, 0, &message)] {
+                sent.extend([0, 0, payload.len() as u8, kind, flags]);
+                sent.extend(u32::to_be_bytes(stream));
+                sent.extend(payload);
+            }
         }
         connection.write_all(&sent).await.expect("sent");
         let refused = async {
