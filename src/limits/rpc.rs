@@ -68,6 +68,8 @@ pub const CLUSTER_LOOK_MS: u64 = 250;
 pub const ENDPOINT_WAIT_MS_MIN: u64 = 1_000;
 /// Time until the hello of a stream must arrive.
 pub const HELLO_MS_MAX: u64 = 5_000;
+/// Longest time of a stream without a session.
+pub const UNBOUND_STREAM_MS_MAX: u64 = 30_000;
 /// Time after which a stream counts as broken, if the peer has accepted no frame meanwhile.
 pub const STREAM_SEND_MS_MAX: u64 = 10_000;
 /// Time that a stopping node gives its connections to end in order.

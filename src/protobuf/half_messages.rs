@@ -61,7 +61,8 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for HalfMessages<S> {
         let info = request.extensions().get().map(|info: &ConnectionInfo| Arc::clone(&info.half_received));
         let counted = Counted { bytes: 0, of_connection: info.unwrap_or_default(), all: Arc::clone(&self.all) };
         let progress = Progress::new(self.message_bytes_max);
-        let request = request.map(|body| Body::new(FollowedBody { body, progress, counted, is_silent: true, deadline: None }));
+        let request =
+            request.map(|body| Body::new(FollowedBody { body, progress, counted, is_silent: true, deadline: None }));
         self.service.call(request)
     }
 }
@@ -141,8 +142,7 @@ impl Counted {
         let (of_connection, all) = (change(&self.of_connection), change(&self.all));
         self.bytes = bytes;
         let has_few = of_connection <= HALF_MESSAGES_FEW_BYTES_MAX && all <= HALF_MESSAGES_BYTES_MAX;
-        has_few
-            || of_connection <= HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX && all <= HALF_MESSAGES_SHARED_BYTES_MAX
+        has_few || of_connection <= HALF_MESSAGES_OF_A_CONNECTION_BYTES_MAX && all <= HALF_MESSAGES_SHARED_BYTES_MAX
     }
 }
 

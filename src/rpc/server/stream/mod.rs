@@ -1,6 +1,7 @@
 //! The server side of one session's stream: reads frames, writes replies and notifications, until the stream breaks or
 //! the node ends it.
 
+mod disconnect;
 mod frames;
 mod hello;
 mod redirect;
@@ -13,27 +14,29 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant as TokioInstant, sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use self::redirect::Redirect;
 use crate::limits;
-use crate::model::{Attachment, Command, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
+use crate::model::{Attachment, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
 use crate::net::CertificateState;
 use crate::rpc::convert::{Wire, error_to_status, error_to_wire};
 use crate::rpc::pb;
 use crate::rpc::pb::server_frame::Body;
-use crate::service::{Advice, Call, ClaimRef, Events, LeaderHint, LockService, ServerInfo, ServiceError};
+use crate::service::{ClaimRef, Events, LeaderHint, LockService, ServerInfo, ServiceError};
 
 /// A frame to the client. Boxed: a channel allocates space for 32 values at its creation, and most streams are idle.
 pub(in crate::rpc::server) type Outgoing = Result<Box<pb::ServerFrame>, Status>;
 
 /// The stream of at most one session.
 ///
-/// - The first open or attach that succeeds binds it to its session.
+/// - The first open or attach that succeeds binds it to its session. A stream that has none for
+///   [`limits::UNBOUND_STREAM_MS_MAX`] ends.
 /// - Commands go to the service in the order of their frames, and are answered as they complete.
 /// - When the stream breaks, the service gets a `Disconnected` command; not when the node ends the stream with
 ///   `move_to`, and not when the node no longer accepts the certificate of the connection.
@@ -48,6 +51,8 @@ pub(in crate::rpc::server) struct SessionStream<S> {
     unsent: Vec<Outgoing>,
     namespace: Namespace,
     bound: Option<Bound>,
+    /// When the stream ends because it has no session; `None` while it has one. Boxed, because most streams have one.
+    unbound: Option<Pin<Box<Sleep>>>,
     /// Whether an open or attach is in progress.
     binding: bool,
     /// Frame numbers in use: unanswered, or waiting for the outcome of a queued acquire.
@@ -86,6 +91,12 @@ enum Done {
     HoldEventsMissed { session: SessionId },
 }
 
+/// Returns the end of a stream without a session.
+fn unused() -> StreamEnd {
+    let bound = format!("opened or attached within {} ms", limits::UNBOUND_STREAM_MS_MAX);
+    StreamEnd::Refused(Invalid::new("session", bound, "none"))
+}
+
 /// Why a stream ends.
 enum StreamEnd {
     /// The client closed its side and has all replies, or it is gone.
@@ -117,6 +128,7 @@ impl<S: LockService> SessionStream<S> {
             unsent: Vec::new(),
             namespace: Namespace::default(),
             bound: None,
+            unbound: None,
             binding: false,
             numbers: HashSet::new(),
             unanswered: 0,
@@ -189,6 +201,7 @@ impl<S: LockService> SessionStream<S> {
         let outgoing = self.outgoing.clone();
         let mut closed = pin!(outgoing.closed());
         let mut due = pin!(due);
+        self.limit_unbound();
         loop {
             if !reading && self.unanswered == 0 {
                 return StreamEnd::Broken;
@@ -207,6 +220,7 @@ impl<S: LockService> SessionStream<S> {
                 },
                 leader = &mut due => Err(StreamEnd::Moved(leader)),
                 () = &mut closed => Err(StreamEnd::Broken),
+                Some(()) = OptionFuture::from(self.unbound.as_mut()), if !self.binding => Err(unused()),
             };
             if let Err(end) = step {
                 return end;
@@ -234,7 +248,7 @@ impl<S: LockService> SessionStream<S> {
             }
             Done::Replied { number, claim: _, result } => {
                 if matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. })) {
-                    self.bound = None;
+                    self.unbind();
                 }
                 self.answer(number, result)
             }
@@ -252,7 +266,7 @@ impl<S: LockService> SessionStream<S> {
                 self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
             }
             Done::SessionEnded { session, reason, why } if self.bound.is_some_and(|bound| bound.session == session) => {
-                self.bound = None;
+                self.unbind();
                 let (session, reason, why) = (session.to_wire(), reason.to_wire(), why.to_wire());
                 self.push(Body::SessionEnded(pb::SessionEnded { session, reason, why }))
             }
@@ -290,8 +304,21 @@ impl<S: LockService> SessionStream<S> {
             (Some(_) | None, _) => return,
         };
         self.bound = Some(bound);
+        self.unbound = None;
         self.watch_session(bound.session);
         self.follow_holds(bound.session);
+    }
+
+    /// Records that the session of the stream has ended.
+    fn unbind(&mut self) {
+        self.bound = None;
+        self.limit_unbound();
+    }
+
+    /// Limits the time until the stream has a session, unless it has one.
+    fn limit_unbound(&mut self) {
+        let longest = Duration::from_millis(limits::UNBOUND_STREAM_MS_MAX);
+        self.unbound = self.bound.is_none().then(|| Box::pin(sleep(longest)));
     }
 
     /// Subscribes to the events of the session's holds, from now on.
@@ -349,45 +376,5 @@ impl<S: LockService> SessionStream<S> {
             }
         }
         Ok(())
-    }
-
-    /// Reports to the service that the session's stream broke. Waits for an open or attach in progress first: it would
-    /// leave an attachment whose end is never reported.
-    async fn disconnected(&mut self) {
-        let longest = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
-        let _ = timeout(longest, async {
-            while self.binding
-                && let Some(done) = self.running.next().await
-            {
-                if let Done::Bound { attaching, result, .. } = done {
-                    self.bind(attaching, result.as_ref().ok());
-                }
-            }
-        })
-        .await;
-        if let Some(bound) = self.bound.take() {
-            self.note_break(bound).await;
-        }
-    }
-
-    /// Puts a `Disconnected` command for this attachment into the log. Retries while there is no leader: otherwise the
-    /// session would last for its whole TTL although its client is gone. Each retry is the same command, which has no
-    /// effect on a newer attachment. After a TTL the session has ended anyway.
-    async fn note_break(&mut self, Bound { session, attachment, ttl_ms }: Bound) {
-        let ends = TokioInstant::now() + Duration::from_millis(ttl_ms);
-        let mut pause = Duration::from_millis(limits::RETRY_MS_MIN);
-        loop {
-            let call = Call::new(Command::Disconnected { session, attachment });
-            let Err(error) = self.service.submit(call).await else { return };
-            if error.advice() == Advice::GiveUp || ends <= TokioInstant::now() {
-                tracing::debug!(%session, %error, "a broken stream could not be reported; the session lasts for its TTL");
-                return;
-            }
-            tokio::select! {
-                () = sleep(pause) => {}
-                _ = self.stop.wait_for(|stopped| *stopped) => return,
-            }
-            pause = (2 * pause).min(Duration::from_millis(limits::RETRY_MS_MAX));
-        }
     }
 }

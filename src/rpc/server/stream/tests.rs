@@ -222,6 +222,25 @@ async fn a_disconnect_is_repeated_until_there_is_a_leader() {
     assert!(node.calls.try_recv().is_err(), "it was reported the third time");
 }
 
+/// A stream without a session ends in time, before its first session and after its last one. A stream with a session
+/// stays.
+#[tokio::test]
+async fn a_stream_without_a_session_ends() {
+    let mut node = Node::start(1).await;
+    let (mut fresh, _) = Raw::greeted(&node).await;
+    let mut bound = Raw::bound(&mut node).await;
+    tokio::time::pause();
+    let longest = std::time::Duration::from_millis(limits::UNBOUND_STREAM_MS_MAX);
+    let status = tokio::time::timeout(2 * longest, fresh.ended()).await.expect("it ends");
+    assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
+    assert!(status.message().starts_with("session: opened or attached within 30000 ms"), "{status:?}");
+    assert!(tokio::time::timeout(2 * longest, bound.incoming.message()).await.is_err(), "its session lives");
+    bound.close(2).await;
+    assert!(matches!(bound.next().await, (2, ServerBody::Reply(_))));
+    let status = tokio::time::timeout(2 * longest, bound.ended()).await.expect("it ends");
+    assert!(status.message().starts_with("session: "), "{status:?}");
+}
+
 /// A settle needs no credit, but a stream waits for no more outcomes than a session may have requests, even if they
 /// name the same request. Any further settle is refused at once, and all earlier waits are still answered.
 #[tokio::test]
