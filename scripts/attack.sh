@@ -27,7 +27,8 @@ python3 -m venv "$folder/venv"
 "$folder/venv/bin/pip" install -q h2==4.4.1
 
 base=${LOCKKEEPER_PORT_BASE:-27700}
-"$LOCKKEEPER_BIN" dev --tls --dir "$folder/data" --port-base "$base" > "$folder/dev.out" 2> "$folder/dev.log" &
+# Some of the tools can show no certificate.
+"$LOCKKEEPER_BIN" dev --tls --client-cert optional --dir "$folder/data" --port-base "$base" > "$folder/dev.out" 2> "$folder/dev.log" &
 node=$!
 certs=$folder/data/certs
 export LOCKKEEPER_ENDPOINTS=127.0.0.1:$((base + 1)),127.0.0.1:$((base + 2)),127.0.0.1:$((base + 3))

@@ -134,7 +134,9 @@ impl Server {
     ) -> Result<Self, Failure> {
         let Ports { peer, client, http } = ports;
         let listeners = config.listeners();
-        let exposed = listeners.filter_map(|(name, protection, address)| protection.warning(name, address)).collect();
+        let has_auth = config.auth.is_some();
+        let warning = |(name, protection, address): (&str, &Protection, _)| protection.warning(name, address, has_auth);
+        let exposed = listeners.filter_map(warning).collect();
         let hosts = config.hosts().collect();
         let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };

@@ -58,10 +58,19 @@ impl Protection {
         Err(ConfigError::new(place, problem, fix))
     }
 
-    /// Returns a warning if the listener is open to every machine that reaches it.
+    /// Returns a warning if the listener is open to every machine that reaches it. `has_auth` is whether the node has
+    /// rules for its callers.
     #[must_use]
-    pub fn warning(&self, name: &str, address: SocketAddr) -> Option<String> {
+    pub fn warning(&self, name: &str, address: SocketAddr, has_auth: bool) -> Option<String> {
         match self {
+            Self::Tls { mode: TlsMode::Require, client_cert_required: false, .. }
+                if name != "peer" && !has_auth && is_exposed(address) =>
+            {
+                Some(format!(
+                    "listen.{name} {address} serves every machine that reaches it, also without a certificate, and there \
+                     is no [auth] (tls.{name}.client_cert)"
+                ))
+            }
             Self::Plain { insecure: true } if is_exposed(address) => {
                 Some(format!("listen.{name} {address} is open to every machine that reaches it (tls.{name}.insecure)"))
             }
@@ -183,7 +192,9 @@ impl Listener<'_> {
         if ca.is_none() && (*name == "peer" || client_cert_required) {
             let problem = format!("tls.{name} checks certificates, and there is no ca");
             let place = of.mode.as_ref().map_or(&draft.file, |mode| &mode.place);
-            return Err(ConfigError::new(place, problem, "set ca, cert and key under [tls]"));
+            let fix = "set ca, cert and key under [tls]";
+            let other = format!("{fix}, or set client_cert = \"optional\" under [tls.{name}]");
+            return Err(ConfigError::new(place, problem, if *name == "peer" { fix } else { other.as_str() }));
         }
         let path = |at: Placed<String>| Some(PathBuf::from(at.value));
         let files = TlsFiles { ca: ca.and_then(path), cert: path(cert), key: path(key), refuse: refuse.and_then(path) };
@@ -205,9 +216,11 @@ impl Listener<'_> {
         }
     }
 
+    /// Whether each client needs a certificate. Without rules it proves that a client belongs to the cluster, so it is
+    /// not optional by default.
     fn client_cert(&self) -> Result<bool, ConfigError> {
-        let Self { name, of, .. } = self;
-        let Some(at) = &of.client_cert else { return Ok(false) };
+        let Self { draft, name, of, .. } = self;
+        let Some(at) = &of.client_cert else { return Ok(*name != "peer" && draft.auth.is_none()) };
         if *name == "peer" {
             let problem = "there is no tls.peer.client_cert, because nodes always check each other's certificates";
             return Err(ConfigError::new(&at.place, problem, "remove it"));

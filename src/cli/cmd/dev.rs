@@ -45,6 +45,18 @@ pub(in crate::cli) struct DevOptions {
     /// Make certificates in the directory, and require TLS on every port
     #[arg(long, conflicts_with = "ephemeral")]
     tls: bool,
+    /// Whether clients need a certificate under --tls, also browsers
+    #[arg(long, default_value = "required", value_enum, requires = "tls")]
+    client_cert: ClientCert,
+}
+
+/// Whether each client needs a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum ClientCert {
+    /// Clients without a certificate are served, too.
+    Optional,
+    /// Only clients with a certificate of the authority are served.
+    Required,
 }
 
 /// Timing profiles that make sense on one machine.
@@ -87,7 +99,7 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     }
     let mut nodes = plan(options);
     if options.tls {
-        protect(&mut nodes, &options.dir.join(CERTS))?;
+        protect(&mut nodes, &options.dir.join(CERTS), options.client_cert)?;
     }
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     raise_descriptor_limit();
@@ -181,15 +193,18 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
     let variable = if standard { String::new() } else { format!("LOCKKEEPER_ENDPOINTS={} ", endpoints.join(",")) };
     output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))?;
     let Some(http) = listens.first().and_then(|listen| listen.http) else { return Ok(()) };
-    let authority = if options.tls {
-        format!("--cacert {} ", client_files(&options.dir.join(CERTS))[0].display())
-    } else {
-        String::new()
+    let [ca, cert, key] = client_files(&options.dir.join(CERTS)).map(|file| file.display().to_string());
+    let (files, demand) = match options.client_cert {
+        _ if !options.tls => (String::new(), ""),
+        ClientCert::Optional => (format!("--cacert {ca} "), ""),
+        ClientCert::Required => (
+            format!("--cacert {ca} --cert {cert} --key {key} "),
+            " (the browser needs the certificate, or start with --client-cert optional)",
+        ),
     };
-    output.line(format!("  page      {scheme}://{http}/"))?;
+    output.line(format!("  page      {scheme}://{http}/{demand}"))?;
     let (kind, body) = ("content-type:application/json", r#"{"lock":"nightly","lease_ms":5000}"#);
-    output
-        .line(format!("  or        curl -sS {authority}-H {kind} -d '{body}' {scheme}://{http}/v1/ns/default/acquire"))
+    output.line(format!("  or        curl -sS {files}-H {kind} -d '{body}' {scheme}://{http}/v1/ns/default/acquire"))
 }
 
 /// Prints a line whenever leadership changes, from the first leader on.
@@ -233,7 +248,7 @@ async fn any_failed(servers: &mut [Server]) -> String {
 }
 
 /// Makes the missing certificates, and sets TLS for every port of each node.
-fn protect(nodes: &mut [Config], dir: &Path) -> Result<(), Failure> {
+fn protect(nodes: &mut [Config], dir: &Path, client_cert: ClientCert) -> Result<(), Failure> {
     let hosts = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
     let of_nodes = nodes.iter().map(|config| (Role::Node(config.node), hosts.clone()));
     let roles = of_nodes.chain([(Role::Client(CLUSTER.to_owned()), Vec::new())]);
@@ -242,8 +257,13 @@ fn protect(nodes: &mut [Config], dir: &Path) -> Result<(), Failure> {
     for config in nodes {
         let file = |extension: &str| Some(dir.join(format!("node-{}.{extension}", config.node)));
         let files = TlsFiles { ca: Some(dir.join("ca.pem")), cert: file("pem"), key: file("key"), refuse: None };
-        let on = || Protection::Tls { mode: TlsMode::Require, files: files.clone(), client_cert_required: false };
-        config.tls = Tls { client: on(), peer: on(), http: on() };
+        let on = |client_cert_required| Protection::Tls {
+            mode: TlsMode::Require,
+            files: files.clone(),
+            client_cert_required,
+        };
+        let required = client_cert == ClientCert::Required;
+        config.tls = Tls { client: on(required), peer: on(false), http: on(required) };
     }
     Ok(())
 }
@@ -309,6 +329,23 @@ mod tests {
         assert_eq!(second.listen.peer.to_string(), "127.0.0.1:7612");
         assert_eq!(second.listen.http.unwrap().to_string(), "127.0.0.1:7622");
         assert_eq!(second.data, Path::new(".lockkeeper/n2"));
+    }
+
+    /// Without rules, a certificate is all that a client proves, so each client needs one unless the operator says
+    /// otherwise.
+    #[test]
+    fn dev_clients_need_a_certificate() {
+        let options =
+            |arguments: &[&str]| Line::try_parse_from(["dev"].iter().chain(arguments)).map(|line| line.options);
+        for (words, required) in [(&["--tls"][..], true), (&["--tls", "--client-cert", "optional"], false)] {
+            let options = options(words).unwrap();
+            let (mut nodes, dir) = (plan(&options), tempfile::tempdir().unwrap());
+            protect(&mut nodes, dir.path(), options.client_cert).unwrap();
+            let demands = |tls: &Protection| matches!(tls, Protection::Tls { client_cert_required: true, .. });
+            assert!(nodes.iter().all(|node| demands(&node.tls.client) == required));
+            assert!(nodes.iter().all(|node| demands(&node.tls.http) == required));
+        }
+        assert!(options(&["--client-cert", "optional"]).is_err(), "there is no TLS");
     }
 
     /// The first line about leadership names a leader, because a cluster that starts has none yet. A later loss of the

@@ -65,7 +65,7 @@ fn exposure(config: &Config, (name, protection, address): (&str, &Protection, So
         let detail = format!("{name} port {address} without [auth]: each machine that reaches it may break locks");
         return Some(Finding::fail(CHECK, detail, "set [auth] and [audit], or listen on 127.0.0.1"));
     }
-    if let Some(warning) = protection.warning(name, address) {
+    if let Some(warning) = protection.warning(name, address, config.auth.is_some()) {
         return Some(Finding::warn(CHECK, warning, "see the manual's page on security"));
     }
     let metrics = name == "http" && config.auth.is_none();

@@ -18,11 +18,26 @@ fn tls_protects_every_listener() {
     };
     let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
     let Tls { client, peer, http } = config.tls;
-    assert_eq!([client, peer, http], [(); 3].map(|()| required("n1", false)));
-    let own = "[tls.client]\ncert = \"web.pem\"\nkey = \"web.key\"\nclient_cert = \"required\"";
+    assert_eq!([client, peer, http], [true, false, true].map(|clients| required("n1", clients)));
+    let own = "[tls.client]\ncert = \"web.pem\"\nkey = \"web.key\"\nclient_cert = \"optional\"";
     let config = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}\n{own}"))).unwrap();
-    assert_eq!((config.tls.client, config.tls.peer), (required("web", true), required("n1", false)));
+    assert_eq!((config.tls.client, config.tls.peer), (required("web", false), required("n1", false)));
     assert_eq!(read(GOOD).unwrap().tls, Tls::default());
+}
+
+/// Without `[auth]` a certificate is all that a client proves, so each client needs one by default. With it, a token
+/// serves as well.
+#[test]
+fn clients_need_a_certificate_without_rules() {
+    let clients = |section: &str| {
+        let tls = read(&GOOD.replace("[tls]", &format!("[tls]\n{CERTIFICATES}\n{section}"))).unwrap().tls;
+        [tls.client, tls.http].map(|of| matches!(of, Protection::Tls { client_cert_required: true, .. }))
+    };
+    let rules = "[auth]\nfile = \"auth.toml\"\n[audit]\nfile = \"audit.jsonl\"";
+    assert_eq!(clients(""), [true, true]);
+    assert_eq!(clients(rules), [false, false]);
+    assert_eq!(clients("[tls.http]\nclient_cert = \"optional\""), [true, false]);
+    assert_eq!(clients(&format!("[tls.client]\nclient_cert = \"required\"\n{rules}")), [true, false]);
 }
 
 /// A listener that other machines can reach needs TLS, or the operator says that it is meant to be open.
@@ -36,10 +51,15 @@ fn an_open_listener_needs_tls() {
     );
     assert!(refused.contains("set ca, cert and key under [tls], or listen on 127.0.0.1"), "{refused}");
     let meant = read(&open.replace("[tls]", "[tls.client]\ninsecure = true")).unwrap();
-    let warning = meant.tls.client.warning("client", meant.listen.client).expect("a warning");
+    let warning = meant.tls.client.warning("client", meant.listen.client, false).expect("a warning");
     assert!(warning.ends_with("is open to every machine that reaches it (tls.client.insecure)"), "{warning}");
     let protected = read(&open.replace("[tls]", &format!("[tls]\n{CERTIFICATES}"))).unwrap();
-    assert_eq!(protected.tls.client.warning("client", protected.listen.client), None);
+    assert_eq!(protected.tls.client.warning("client", protected.listen.client, false), None);
+    let section = format!("[tls]\n{CERTIFICATES}\n[tls.client]\nclient_cert = \"optional\"");
+    let served = read(&open.replace("[tls]", &section)).unwrap();
+    let warning = |has_auth| served.tls.client.warning("client", served.listen.client, has_auth);
+    assert!(warning(false).expect("a warning").ends_with("and there is no [auth] (tls.client.client_cert)"));
+    assert_eq!(warning(true), None);
     let mapped = GOOD.replace("127.0.0.1:7621", "[::ffff:127.0.0.1]:7621");
     assert!(read(&mapped).is_ok());
 }
