@@ -148,6 +148,10 @@ pub const RENEWALS_AN_ENTRY_MAX: usize = 4_096;
 
 /// Acquires that wait within their calls on one node, including cancels of calls whose clients disconnected.
 pub const UNARY_CLAIMS_MAX: usize = 16_384;
+/// One in this many places of waiting calls is kept for sources that have few.
+pub const PLACES_KEPT_ONE_IN: usize = 4;
+/// A source has few places if it has less than one in this many.
+pub const PLACES_FEW_ONE_IN: usize = 16;
 /// Random bits of a request number that a node allocates for a session. Log time in milliseconds is in the bits above
 /// them, which suffices for 69 years.
 pub const DRAWN_REQUEST_RANDOM_BITS: u32 = 16;

@@ -49,6 +49,10 @@ impl LockService for Node {
         Ok(self.authorizer()?.map(|authorizer| authorizer.principal).unwrap_or_default())
     }
 
+    fn caller_source(&self) -> Source {
+        self.source(self.judge().ok().flatten().as_ref())
+    }
+
     fn knows_callers(&self) -> bool {
         self.core.auth.is_some()
     }

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{Either, pending};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
 use super::background::Tasks;
+use super::places::TakenPlace;
 use crate::client::Retry;
 use crate::clock::Clock;
 use crate::limits;
@@ -104,12 +104,12 @@ pub(crate) struct CancelOnDrop<S: LockService> {
     /// The cancel; `None` if the claim stays, because the call has its answer or its caller can repeat it.
     pub(crate) open: Option<Call>,
     /// The place of the call among those in progress, which it has until its claim is withdrawn or it ends.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) place: Option<TakenPlace>,
 }
 
 impl<S: LockService> Drop for CancelOnDrop<S> {
     fn drop(&mut self) {
-        let (Some(cancel), permit) = (self.open.take(), self.permit.take()) else { return };
+        let (Some(cancel), place) = (self.open.take(), self.place.take()) else { return };
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
@@ -118,7 +118,7 @@ impl<S: LockService> Drop for CancelOnDrop<S> {
             if let Err(error) = retry.until_answered(|| service.submit(cancel.clone())).await {
                 tracing::debug!(%error, "the claim of a cancelled call could not be withdrawn");
             }
-            drop(permit);
+            drop(place);
         });
     }
 }

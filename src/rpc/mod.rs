@@ -11,6 +11,7 @@ mod client;
 mod connect;
 mod convert;
 mod naming;
+pub(crate) mod places;
 mod server;
 #[cfg(test)]
 mod tests;

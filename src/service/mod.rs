@@ -71,6 +71,11 @@ pub trait LockService: Clone + Debug + Send + Sync + 'static {
         async { Ok(Principal::default()) }
     }
 
+    /// Returns the source to which the limits of this handle's caller apply.
+    fn caller_source(&self) -> Source {
+        Source::default()
+    }
+
     /// Whether the service knows its callers. If so, others get as little as possible.
     fn knows_callers(&self) -> bool {
         false

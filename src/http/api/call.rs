@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::sync::{OnceCell, watch};
 use utoipa::ToSchema;
 
 use super::problem::{Failed, named};
@@ -22,6 +22,7 @@ use crate::model::{
 };
 use crate::net::{CertificateState, ConnectionInfo, ConnectionsMax, Port, connections_max};
 use crate::rpc::claims::DrawnNumbers;
+use crate::rpc::places::{Places, TakenPlace};
 use crate::rpc::{Tasks, stopped};
 use crate::service::{
     self, ErrorCode, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError, Source,
@@ -115,9 +116,9 @@ pub(super) struct Api<S> {
     /// Numbers of requests whose callers name none.
     pub(super) drawn: DrawnNumbers,
     /// Limits the acquires in progress, together with the withdrawals of those whose callers are gone.
-    pub(super) claims: Arc<Semaphore>,
+    pub(super) claims: Places,
     /// Limits the requests that wait for a lock, together with the streams.
-    pub(super) polls: Arc<Semaphore>,
+    pub(super) polls: Places,
     /// The HTTP addresses of the other nodes, once the node stops.
     pub(super) others: OnceCell<Vec<String>>,
     /// True once the node stops: then waits end.
@@ -140,8 +141,8 @@ impl<S: LockService> Api<S> {
         stop: watch::Receiver<bool>,
         description: Value,
     ) -> Arc<Self> {
-        let (drawn, claims) = (DrawnNumbers::new(info.node), Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX)));
-        let (clock, polls) = (Arc::new(SystemClock::new()), Arc::new(Semaphore::new(polls_max(info.connections))));
+        let (drawn, claims) = (DrawnNumbers::new(info.node), Places::new(limits::UNARY_CLAIMS_MAX));
+        let (clock, polls) = (Arc::new(SystemClock::new()), Places::new(polls_max(info.connections)));
         let others = OnceCell::new();
         Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, others, stop, description })
     }
@@ -209,6 +210,15 @@ impl<S: LockService> At<S> {
     /// Submits a command that may be repeated, until it is answered.
     pub(super) async fn submit(&self, call: service::Call) -> Result<Reply, Failed> {
         decided(self.repeated(&call).await?.0)
+    }
+
+    /// Takes one of these places for the caller of the request.
+    ///
+    /// # Errors
+    /// There is none for it.
+    pub(super) fn place(&self, of: &Places) -> Result<TakenPlace, ServiceError> {
+        let overloaded = || ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
+        of.take(self.service.caller_source()).ok_or_else(overloaded)
     }
 
     /// Renews a session, a lease or a hold, until it is answered. A refusal is a reply.

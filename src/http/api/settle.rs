@@ -13,7 +13,7 @@ use crate::client::submit_and_wait;
 use crate::limits;
 use crate::model::{Grant, Invalid, LockKey, LogTime, Outcome, Place, Query, QueryReply, QueryResult, Refusal, Reply};
 use crate::rpc::claims::{Attempts, CancelOnDrop, claimed, free};
-use crate::service::{Call, ClaimRef, LockService, NotSent, ServiceError};
+use crate::service::{Call, ClaimRef, LockService, ServiceError};
 
 /// The outcome of a request, or its place in the queue after a poll.
 pub(super) struct Settled<S: LockService> {
@@ -63,11 +63,6 @@ impl<S: LockService> Settled<S> {
     }
 }
 
-/// The error of a request for which this node has no place.
-pub(super) fn overloaded<E>(_: E) -> ServiceError {
-    ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS })
-}
-
 /// Returns how long an acquire may wait for its answer; `None` if it does not wait.
 pub(super) fn poll(wait_ms: Option<u64>, poll_ms: Option<u64>) -> Result<Option<Duration>, Invalid> {
     let (poll_ms, wait_ms) = (bounded(poll_ms)?, wait_ms.unwrap_or(0));
@@ -95,12 +90,12 @@ impl<S: LockService> At<S> {
     pub(super) async fn settle(&self, call: &Call, named: bool, poll: Option<Duration>) -> Result<Settled<S>, Failed> {
         let no_claim = || ServiceError::Internal("a call that claims nothing".to_owned());
         let (claim, cancel) = claimed(call).ok_or_else(no_claim)?;
-        let permit = Arc::clone(&self.api.claims).try_acquire_owned().map_err(overloaded)?;
-        let _poll = poll.map(|_| self.api.polls.try_acquire().map_err(overloaded)).transpose()?;
+        let place = self.place(&self.api.claims)?;
+        let _poll = poll.map(|_| self.place(&self.api.polls)).transpose()?;
         let api = &self.api;
         let (service, tasks, clock) = (self.service.clone(), api.tasks.clone(), Arc::clone(&api.clock));
         let open = (!named).then_some(cancel);
-        let mut guard = CancelOnDrop { service, tasks, clock, open, permit: Some(permit) };
+        let mut guard = CancelOnDrop { service, tasks, clock, open, place: Some(place) };
         let (attempts, queued, mut ahead) = (Attempts::default(), Notify::new(), None);
         let attempt = || attempts.submit(&self.service, call);
         let stands = |place: &Place| {
@@ -135,7 +130,7 @@ impl<S: LockService> At<S> {
 
     /// Reads a lock once it is free, or when the time is over.
     pub(super) async fn until_free(&self, lock: LockKey, longest: Duration) -> Result<QueryReply, Failed> {
-        let _poll = self.api.polls.try_acquire().map_err(overloaded)?;
+        let _poll = self.place(&self.api.polls)?;
         let mut retry = self.api.retry();
         let ends = self.api.clock.now().after(longest);
         loop {
@@ -185,13 +180,12 @@ mod tests {
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
         let proof = Proof::Handle { handle: Handle::from_random(7), namespace: at.namespace.clone() };
         let call = Call { proof, ..Call::new(Command::Acquire(acquire)) };
-        let free = at.api.claims.available_permits();
         for named in [false, true] {
             let mut waits = std::pin::pin!(at.settle(&call, named, None));
             assert!(timeout(SECOND, &mut waits).await.is_err(), "it waits");
-            assert_eq!(at.api.claims.available_permits(), free - 1, "named: {named}");
+            assert_eq!(at.api.claims.in_use(), 1, "named: {named}");
             waits.await.expect("granted").leave();
-            assert_eq!(at.api.claims.available_permits(), free);
+            assert_eq!(at.api.claims.in_use(), 0);
         }
     }
 }

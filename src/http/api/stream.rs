@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,14 +13,14 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{StreamExt, unfold};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 use utoipa::ToSchema;
 
 use super::call::{At, Call};
 use super::problem::{Ended, Failed};
-use super::settle::overloaded;
 use crate::limits;
+use crate::rpc::places::TakenPlace;
 use crate::service::{ErrorCode, LockService};
 
 /// A call that is answered with a stream of events. As of [`Call`], its fields are those of the
@@ -102,7 +101,7 @@ pub(super) async fn begin<S: LockService, C: StreamCall>(
     at: At<S>,
     headers: &HeaderMap,
 ) -> Result<Response, Failed> {
-    let place = Arc::clone(&at.api.polls).try_acquire_owned().map_err(overloaded)?;
+    let place = at.place(&at.api.polls)?;
     let events = call.begin(at).await?;
     let mut answer = if accepts(headers, LINES) { lines::<C>(events, place) } else { server_sent::<C>(events, place) };
     // A proxy that collects the answer would delay its events.
@@ -115,12 +114,12 @@ const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// Returns the events one by one. The place is free once the stream is dropped.
 fn one_by_one<E: StreamEvent>(
     events: Events<E>,
-    place: OwnedSemaphorePermit,
+    place: TakenPlace,
 ) -> impl futures_util::Stream<Item = Sent<E>> + Send {
     unfold((events, place), |(mut events, place)| async move { Some((events.recv().await?, (events, place))) })
 }
 
-fn lines<C: StreamCall>(events: Events<C::Event>, place: OwnedSemaphorePermit) -> Response {
+fn lines<C: StreamCall>(events: Events<C::Event>, place: TakenPlace) -> Response {
     let line = |event: Sent<C::Event>| {
         let object = match event {
             Ok(event) => serde_json::to_string(&event),
@@ -144,7 +143,7 @@ fn lines<C: StreamCall>(events: Events<C::Event>, place: OwnedSemaphorePermit) -
     ([(header::CONTENT_TYPE, LINES)], Body::from_stream(lines)).into_response()
 }
 
-fn server_sent<C: StreamCall>(events: Events<C::Event>, place: OwnedSemaphorePermit) -> Response {
+fn server_sent<C: StreamCall>(events: Events<C::Event>, place: TakenPlace) -> Response {
     let events = one_by_one(events, place).map(|event| match event {
         Ok(event) => {
             let sent = event.id().into_iter().fold(sse::Event::default(), sse::Event::id);
@@ -204,11 +203,10 @@ pub(super) async fn sent<E>(sender: &mpsc::Sender<Sent<E>>, event: Sent<E>, long
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::Semaphore;
-
     use super::*;
     use crate::http::api::watch::WatchQuery;
-    use crate::service::ServiceError;
+    use crate::rpc::places::Places;
+    use crate::service::{ServiceError, Source};
 
     type WatchEvent = <WatchQuery as StreamCall>::Event;
 
@@ -222,13 +220,13 @@ mod tests {
 
     /// Checks a stream of this kind without events, its comment, and the start of its last event.
     async fn check_silent_stream(
-        stream: fn(Events<WatchEvent>, OwnedSemaphorePermit) -> Response,
+        stream: fn(Events<WatchEvent>, TakenPlace) -> Response,
         kind: &str,
         comment: &str,
         last: &str,
     ) {
-        let places = Arc::new(Semaphore::new(1));
-        let place = Arc::clone(&places).try_acquire_owned().expect("the only place");
+        let places = Places::new(1);
+        let place = places.take(Source::InProcess).expect("the only place");
         let (sender, events) = mpsc::channel(1);
         let answer = stream(events, place);
         assert_eq!(answer.headers()[header::CONTENT_TYPE], kind);
@@ -247,7 +245,7 @@ mod tests {
         drop(sender);
         let found = next().await.expect("an event");
         assert!(found.starts_with(last), "{found}");
-        assert_eq!((next().await, places.available_permits()), (None, 1));
+        assert_eq!((next().await, places.in_use()), (None, 0));
     }
 
     /// A caller that takes nothing in time is cut off.

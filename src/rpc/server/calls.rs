@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
 use super::caller::OfCallers;
@@ -20,6 +19,7 @@ use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
+use crate::rpc::places::Places;
 use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError, only_reply};
 
 /// State that all unary calls of one node share.
@@ -29,7 +29,7 @@ pub(super) struct Calls<S> {
     tasks: Tasks,
     clock: Arc<dyn Clock>,
     /// Limits the acquires that wait, together with the cancels of calls whose clients disconnected.
-    claims: Arc<Semaphore>,
+    claims: Places,
     drawn: Arc<DrawnNumbers>,
 }
 
@@ -58,7 +58,7 @@ fn of_session(session: &pb::SessionProof, asked: &str) -> Result<String, Status>
 
 impl<S> Calls<S> {
     pub(super) fn new(service: S, tasks: Tasks, node: u64) -> Self {
-        let claims = Arc::new(Semaphore::new(limits::UNARY_CLAIMS_MAX));
+        let claims = Places::new(limits::UNARY_CLAIMS_MAX);
         let drawn = Arc::new(DrawnNumbers::new(node));
         Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn }
     }
@@ -272,7 +272,7 @@ impl<S: LockService> Calls<S> {
     ) -> Result<pb::AcquireReply, Status> {
         let no_claim = || status(ServiceError::Internal("a call that claims nothing".to_owned()));
         let (claim, cancel) = claimed(&call).ok_or_else(no_claim)?;
-        let Ok(permit) = Arc::clone(&self.claims).try_acquire_owned() else {
+        let Some(place) = self.claims.take(self.service.caller_source()) else {
             let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
             return Err(status(ServiceError::not_sent(overloaded)));
         };
@@ -281,7 +281,7 @@ impl<S: LockService> Calls<S> {
             tasks: self.tasks.clone(),
             clock: Arc::clone(&self.clock),
             open: Some(cancel),
-            permit: Some(permit),
+            place: Some(place),
         };
         let (attempts, mut ahead) = (Attempts::default(), None);
         let attempt = || attempts.submit(&self.service, &call);
@@ -428,15 +428,19 @@ mod tests {
     #[tokio::test]
     async fn waits_within_calls_are_bounded() {
         let (service, _asks) = Fake::new();
-        let calls = Calls { claims: Arc::new(Semaphore::new(1)), ..Calls::new(service, Tasks::default(), 1) };
+        let calls = Calls { claims: Places::new(1), ..Calls::new(service, Tasks::default(), 1) };
         let mut waits = Box::pin(calls.acquire(asked("busy", "1"), pending()));
         assert!(waits.as_mut().now_or_never().is_none(), "queued");
         let status = calls.acquire(asked("free", "2"), pending()).await.expect_err("one too many");
         assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
         drop(waits);
         let longest = std::time::Duration::from_millis(limits::REQUEST_MS_DEFAULT);
-        let cancelled = tokio::time::timeout(longest, calls.claims.acquire()).await;
-        drop(cancelled.expect("the cancel is answered").expect("open"));
+        let cancelled = async {
+            while calls.claims.in_use() != 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(longest, cancelled).await.expect("the cancel is answered");
         calls.acquire(asked("free", "3"), pending()).await.expect("there is a place again");
     }
 }

@@ -1,0 +1,99 @@
+//! The places of calls that wait. The gRPC calls and the HTTP port use it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::limits::{PLACES_FEW_ONE_IN, PLACES_KEPT_ONE_IN};
+use crate::service::Source;
+
+/// A number of places. The last quarter of them is kept for sources that have few, so that one source cannot use all.
+/// Clones share the places.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    most: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// The places of each source that has some.
+    of: HashMap<Source, usize>,
+}
+
+/// One place, which is free again once this is dropped.
+#[derive(Debug)]
+pub(crate) struct TakenPlace {
+    places: Places,
+    source: Source,
+}
+
+impl Places {
+    /// Creates this number of free places.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, taken: Arc::default() }
+    }
+
+    /// Takes a place for a call of this source; `None` if there is none for it.
+    pub(crate) fn take(&self, source: Source) -> Option<TakenPlace> {
+        let mut taken = self.taken();
+        let of_source = taken.of.get(&source).copied().unwrap_or_default();
+        let shared = self.most - self.most / PLACES_KEPT_ONE_IN;
+        let has_few = of_source < (self.most / PLACES_FEW_ONE_IN).max(1);
+        if taken.all < if has_few { self.most } else { shared } {
+            taken.all += 1;
+            *taken.of.entry(source.clone()).or_default() += 1;
+            return Some(TakenPlace { places: self.clone(), source });
+        }
+        None
+    }
+
+    /// Returns the number of places that are taken.
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> usize {
+        self.taken().all
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for TakenPlace {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        taken.all -= 1;
+        if let Some(of_source) = taken.of.get_mut(&self.source) {
+            *of_source -= 1;
+            if *of_source == 0 {
+                taken.of.remove(&self.source);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source that asks without end gets three quarters of the places. The others are for sources that have few,
+    /// until all are taken. A place is free again when it is dropped.
+    #[test]
+    fn one_source_leaves_room() {
+        let places = Places::new(64);
+        let fill = |source: u64| -> Vec<TakenPlace> {
+            std::iter::from_fn(|| places.take(Source::Connection(source))).collect()
+        };
+        let mut greedy = fill(1);
+        assert_eq!(greedy.len(), 48);
+        let modest: Vec<_> = (2..=6).map(fill).collect();
+        assert_eq!(modest.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 4, 0]);
+        greedy.truncate(47);
+        assert!(places.take(Source::Connection(1)).is_none(), "the place is for another source");
+        assert!(places.take(Source::Connection(6)).is_some());
+        drop((greedy, modest));
+        assert_eq!(places.in_use(), 0);
+        assert!(places.taken().of.is_empty());
+        assert!(Places::new(1).take(Source::InProcess).is_some(), "a single place is for all");
+    }
+}
