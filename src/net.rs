@@ -60,6 +60,8 @@ pub struct Connection {
     certificate: CertificateState,
     /// Whether others may read what is sent.
     exposed: bool,
+    /// Whether it is a TCP connection in plain text.
+    plain: bool,
     /// Address of the other side, if it is known.
     from: Option<SocketAddr>,
 }
@@ -75,7 +77,7 @@ impl Connection {
     /// Creates a connection over TCP in plain text, which others may read unless both sides are on this machine.
     fn plain(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, from: Option<SocketAddr>) -> Self {
         let exposed = from.is_none_or(|from| !from.ip().to_canonical().is_loopback());
-        Self { exposed, from, ..Self::new(stream) }
+        Self { exposed, plain: true, from, ..Self::new(stream) }
     }
 
     /// Creates a connection whose other side has proven its name.
@@ -84,6 +86,7 @@ impl Connection {
             stream: Box::new(stream),
             proven: name.map(Arc::new),
             exposed: false,
+            plain: false,
             from: None,
             end: None,
             certificate: CertificateState::default(),
@@ -115,8 +118,8 @@ impl Connection {
 impl Connected for Connection {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        let certificate = self.certificate.clone();
-        ConnectionInfo { certificate, ..ConnectionInfo::new(self.proven.clone(), self.exposed, self.from) }
+        let (plain, certificate) = (self.plain, self.certificate.clone());
+        ConnectionInfo { plain, certificate, ..ConnectionInfo::new(self.proven.clone(), self.exposed, self.from) }
     }
 }
 

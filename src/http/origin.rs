@@ -13,6 +13,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::api::Failed;
+use crate::net::ConnectionInfo;
 use crate::service::ServiceError;
 
 /// The host names under which requests may reach the port, besides `localhost` and IP addresses.
@@ -32,14 +33,17 @@ impl Hosts {
         is_address || name == "localhost" || self.0.contains(&name)
     }
 
-    /// Returns why the port refuses a request, if it does.
-    fn refusal(&self, method: &Method, authority: Option<&str>, headers: &HeaderMap) -> Option<Refusal> {
+    /// Returns why the port refuses a request on a connection of this scheme, if it does.
+    fn refusal(&self, method: &Method, scheme: &str, authority: Option<&str>, headers: &HeaderMap) -> Option<Refusal> {
         let authority = authority.or_else(|| text(headers, &HOST)).unwrap_or_default();
         if !self.knows(without_port(authority)) {
             return Some(Refusal::Host(authority.to_owned()));
         }
         let origin = headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-        let own = |origin: &str| origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(authority));
+        let own = |origin: &str| {
+            let parts = origin.split_once("://");
+            parts.is_some_and(|(with, of)| with == scheme && of.eq_ignore_ascii_case(authority))
+        };
         let site = headers.get(SITE).map(HeaderValue::as_bytes);
         let from_elsewhere = site.is_some_and(|site| ![&b"same-origin"[..], b"none"].contains(&site));
         if origin.is_some_and(|origin| !own(origin)) || from_elsewhere {
@@ -129,7 +133,10 @@ fn without_port(authority: &str) -> &str {
 /// Answers requests that a page of another site could have sent, and adds the headers to each answer.
 pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(|authority| authority.as_str());
-    let mut answer = match hosts.refusal(request.method(), authority, request.headers()) {
+    // A page in plain text under the same name may be forged, so it is another site for a port with TLS.
+    let is_plain = request.extensions().get().is_none_or(|connection: &ConnectionInfo| connection.plain);
+    let scheme = if is_plain { "http" } else { "https" };
+    let mut answer = match hosts.refusal(request.method(), scheme, authority, request.headers()) {
         Some(refusal) if request.uri().path().starts_with("/v1/") => refusal.problem().into_response(),
         Some(refusal) => refusal.screen().into_response(),
         None => next.run(request).await,
@@ -146,12 +153,16 @@ mod tests {
     use super::*;
 
     fn status(method: &str, authority: Option<&str>, headers: &[(&str, &str)]) -> u16 {
+        status_over("http", method, authority, headers)
+    }
+
+    fn status_over(scheme: &str, method: &str, authority: Option<&str>, headers: &[(&str, &str)]) -> u16 {
         let hosts = Hosts::from_iter(["Locks.example".to_owned()]);
         let method = method.parse().expect("a method");
         let headers = headers.iter().map(|(name, value)| {
             (HeaderName::from_bytes(name.as_bytes()).expect("a name"), value.parse().expect("a value"))
         });
-        hosts.refusal(&method, authority, &headers.collect()).map_or(200, |refusal| refusal.status().as_u16())
+        hosts.refusal(&method, scheme, authority, &headers.collect()).map_or(200, |refusal| refusal.status().as_u16())
     }
 
     fn to(host: &str) -> u16 {
@@ -188,6 +199,14 @@ mod tests {
         assert_eq!(with("origin", "http://127.0.0.1:7621"), 200);
         for other in ["http://evil.example", "null", "http://127.0.0.1:7622", "http://127.0.0.1", "127.0.0.1:7621"] {
             assert_eq!(with("origin", other), 403, "{other}");
+        }
+        // The same name and port over another scheme is another site.
+        for (scheme, other) in [("http", "https"), ("https", "http")] {
+            let from = |of: &str| {
+                let origin = format!("{of}://127.0.0.1:7621");
+                status_over(scheme, "POST", None, &[host, ("origin", &origin)])
+            };
+            assert_eq!([from(scheme), from(other)], [200, 403], "{scheme}");
         }
         assert_eq!([with("sec-fetch-site", "same-origin"), with("sec-fetch-site", "none")], [200, 200]);
         assert_eq!([with("sec-fetch-site", "cross-site"), with("sec-fetch-site", "same-site")], [403, 403]);

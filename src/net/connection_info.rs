@@ -16,6 +16,9 @@ pub struct ConnectionInfo {
     pub(crate) proven: Option<Arc<CertificateName>>,
     /// Whether the connection is in plain text from another machine, so that others may read what is sent on it.
     pub(crate) exposed: bool,
+    /// Whether the connection is in plain text.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code))] // The HTTP port reads it.
+    pub(crate) plain: bool,
     /// Address of the other side, if it is known.
     pub(crate) from: Option<SocketAddr>,
     /// Whether the node has ended the connection because of its certificate.
@@ -48,6 +51,7 @@ impl ConnectionInfo {
             half_received: Arc::default(),
             proven,
             exposed,
+            plain: exposed,
             from,
             certificate: CertificateState::default(),
         }
