@@ -32,6 +32,8 @@ use tonic::transport::server::Connected;
 pub use arrivals::arrivals;
 pub(crate) use causes::{causes, with_causes};
 pub(crate) use closed_first::closed_first;
+#[cfg(feature = "cli")]
+pub(crate) use connection_count::network;
 pub(crate) use connection_info::CertificateState;
 pub use connection_info::ConnectionInfo;
 #[cfg(feature = "cli")]

@@ -28,8 +28,11 @@ pub const CLIENT_UNPROVEN_AN_ADDRESS_MAX: usize = 64;
 pub const PEER_CONNECTIONS_MAX: usize = 128;
 /// Connections of the peer port from one address: twice those of one node, and a few more.
 pub const PEER_CONNECTIONS_AN_ADDRESS_MAX: usize = 16;
-/// Connections of the peer port whose first request has not begun, from all addresses or from one.
-pub const PEER_UNPROVEN_MAX: usize = 16;
+/// Connections of the peer port whose first request has not begun. All of them have their handshakes in less than the
+/// time in which the request must begin.
+pub const PEER_UNPROVEN_MAX: usize = 64;
+/// Connections of the peer port from one network whose first request has not begun. The others stay free for members.
+pub const PEER_UNPROVEN_AN_ADDRESS_MAX: usize = 8;
 /// Connections of the HTTP port, unless the config has a smaller number.
 pub const HTTP_CONNECTIONS_MAX: usize = 1_024;
 /// Connections of the HTTP port from one address, unless the config has another number.
@@ -96,6 +99,7 @@ pub const CLAIM_LEASE_MS_MAX: u64 = 15_000;
 
 /// Shortest time between two TLS handshakes on the port for the other nodes, which Raft's thread serves.
 pub const PEER_HANDSHAKE_APART_MS: u64 = 20;
+const _: () = assert!(PEER_UNPROVEN_MAX as u64 * PEER_HANDSHAKE_APART_MS < PEER_FIRST_REQUEST_MS_MAX * 3 / 4);
 /// Time between two log lines about connections that a port refused because of TLS.
 pub const TLS_LOG_MS: u64 = 1_000;
 /// Groups of connections whose certificates are checked one group after another when the files have changed, so that

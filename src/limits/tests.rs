@@ -74,6 +74,7 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         PEER_CONNECTIONS_MAX,
         PEER_CONNECTIONS_AN_ADDRESS_MAX,
         PEER_UNPROVEN_MAX,
+        PEER_UNPROVEN_AN_ADDRESS_MAX,
         PEER_FIRST_REQUEST_MS_MAX,
         PEER_STREAMS_A_CONNECTION_MAX,
         HTTP_CONNECTIONS_MAX,

@@ -1,7 +1,7 @@
 //! Counts the connections of one listener, and refuses those beyond the limits of its port.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::Counter;
@@ -20,9 +20,11 @@ pub(super) struct ConnectionCount {
 #[derive(Debug, Default)]
 struct Counts {
     all: Count,
-    /// Counts of the addresses that have connections. A loopback address is not counted: all clients on this machine
+    /// Open connections of the addresses that have some. A loopback address is not counted: all clients on this machine
     /// share it.
-    of: HashMap<IpAddr, Count>,
+    open_of: HashMap<IpAddr, usize>,
+    /// Unproven connections of the networks that have some.
+    unproven_of: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -39,16 +41,53 @@ pub(super) struct Counted {
     proven: bool,
 }
 
-impl Counts {
-    /// Calls `change` with each count that a connection of this address belongs to.
-    fn change(&mut self, address: Option<IpAddr>, change: impl Fn(&mut Count)) {
-        change(&mut self.all);
-        let Some(address) = address else { return };
-        let count = self.of.entry(address).or_default();
-        change(count);
-        if count.open == 0 {
-            self.of.remove(&address);
+/// Returns the network of an address: an IPv4 address, or the /64 of an IPv6 address, because one machine can use all
+/// addresses of a /64.
+pub(crate) fn network(of: IpAddr) -> IpAddr {
+    match of.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> HOST_BITS << HOST_BITS)),
+    }
+}
+
+/// Bits of an IPv6 address that one machine can choose.
+const HOST_BITS: u32 = 64;
+
+/// Removes one from the count of an address, and the count with the last one.
+fn remove_one(counts: &mut HashMap<IpAddr, usize>, of: IpAddr) {
+    if let Some(count) = counts.get_mut(&of) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&of);
         }
+    }
+}
+
+impl Counts {
+    fn of(&self, address: IpAddr) -> Count {
+        let count = |counts: &HashMap<IpAddr, usize>, of: IpAddr| counts.get(&of).copied().unwrap_or_default();
+        Count { open: count(&self.open_of, address), unproven: count(&self.unproven_of, network(address)) }
+    }
+
+    /// Adds a connection of this address, which is unproven.
+    fn add(&mut self, address: Option<IpAddr>) {
+        (self.all.open, self.all.unproven) = (self.all.open + 1, self.all.unproven + 1);
+        if let Some(address) = address {
+            *self.open_of.entry(address).or_default() += 1;
+            *self.unproven_of.entry(network(address)).or_default() += 1;
+        }
+    }
+
+    /// Records that a connection is not unproven any more.
+    fn prove(&mut self, address: Option<IpAddr>) {
+        self.all.unproven -= 1;
+        address.into_iter().for_each(|address| remove_one(&mut self.unproven_of, network(address)));
+    }
+
+    /// Removes a connection, which is not unproven.
+    fn remove(&mut self, address: Option<IpAddr>) {
+        self.all.open -= 1;
+        address.into_iter().for_each(|address| remove_one(&mut self.open_of, address));
     }
 }
 
@@ -93,13 +132,13 @@ impl ConnectionCount {
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
         let address = Some(address.to_canonical()).filter(|address| !address.is_loopback());
         let mut counts = self.counts();
-        let of_address = address.and_then(|address| counts.of.get(&address).copied()).unwrap_or_default();
+        let of_address = address.map(|address| counts.of(address)).unwrap_or_default();
         if let Some(limit) = self.limits.exceeded(counts.all, of_address) {
             drop(counts);
             self.refused[limit].increment(1);
             return None;
         }
-        counts.change(address, |count| (count.open, count.unproven) = (count.open + 1, count.unproven + 1));
+        counts.add(address);
         Some(Counted { among: Arc::clone(self), address, proven: false })
     }
 }
@@ -108,7 +147,7 @@ impl Counted {
     /// Stops counting the connection as unproven, because its first request has begun.
     pub(super) fn prove(&mut self) {
         if !std::mem::replace(&mut self.proven, true) {
-            self.among.counts().change(self.address, |count| count.unproven -= 1);
+            self.among.counts().prove(self.address);
         }
     }
 }
@@ -116,7 +155,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.prove();
-        self.among.counts().change(self.address, |count| count.open -= 1);
+        self.among.counts().remove(self.address);
     }
 }
 
@@ -158,7 +197,29 @@ mod tests {
         assert!(admit(3).is_none(), "six are open");
         drop((one, two));
         assert!(admit(1).is_some());
-        assert!(count.counts().of.is_empty(), "addresses without connections are forgotten");
+        assert!(
+            count.counts().open_of.is_empty() && count.counts().unproven_of.is_empty(),
+            "addresses without connections are forgotten"
+        );
+    }
+
+    /// All addresses of an IPv6 /64 share the limit of unproven connections, because one machine can use all of them.
+    /// Each has its own limit of open ones.
+    #[test]
+    fn a_network_shares_its_unproven_connections() {
+        let count = counting();
+        let admit = |address: &str| count.admit(address.parse().expect("an address"));
+        let mut open = ["2001:db8::1", "2001:db8::2"].map(|of| admit(of).expect("below the limit"));
+        assert!(admit("2001:db8::3").is_none(), "two of this network have sent nothing");
+        assert!(admit("2001:db8:0:1::3").is_some(), "another network");
+        open.iter_mut().for_each(Counted::prove);
+        let proven = |of| {
+            let mut counted = admit(of).expect("below the limit");
+            counted.prove();
+            counted
+        };
+        let _others = ["2001:db8::1", "2001:db8::1", "2001:db8::3"].map(proven);
+        assert!(admit("2001:db8::1").is_none(), "three of this address are open");
     }
 
     /// Connections from this machine have no limit by address.
@@ -167,7 +228,7 @@ mod tests {
         let count = counting();
         let admit = |address: &str| count.admit(address.parse().expect("an address")).expect("below the other limits");
         let open = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1"].map(admit);
-        assert!(count.counts().of.is_empty());
+        assert!(count.counts().open_of.is_empty());
         assert_eq!(count.counts().all.open, open.len());
     }
 }

@@ -72,7 +72,7 @@ impl Port {
                 open: limits::PEER_CONNECTIONS_MAX,
                 open_an_address: limits::PEER_CONNECTIONS_AN_ADDRESS_MAX,
                 unproven: limits::PEER_UNPROVEN_MAX,
-                unproven_an_address: limits::PEER_UNPROVEN_MAX,
+                unproven_an_address: limits::PEER_UNPROVEN_AN_ADDRESS_MAX,
             },
             Self::Http => ConnectionLimits {
                 open: most.http,

@@ -4,15 +4,13 @@
 //! full table forgets the network that has not failed for the longest time, so no number of networks blocks another.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::limits;
-
-/// Bits of an IPv6 address that name its network.
-const NETWORK_BITS: u32 = 64;
+use crate::net::network;
 
 /// The last failures of each network, the oldest first.
 #[derive(Debug, Default)]
@@ -57,16 +55,10 @@ impl Failures {
     }
 }
 
-/// The network of an address, as its first address.
-fn network(of: IpAddr) -> IpAddr {
-    match of.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> NETWORK_BITS << NETWORK_BITS)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
     use crate::clock::{Clock, ManualClock};
 
