@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
 
 use crate::cli::error::Failure;
@@ -18,20 +18,50 @@ pub(super) fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
 }
 
 /// Replaces a file at once: a process that reads it meanwhile gets the old text or the new one. A new file gets this
-/// mode, and an existing one keeps its own.
+/// mode, and an existing one keeps its own, with its owner and its group: a node of another user must read it.
 pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let next = path.with_extension("next");
     let written = || {
         // An interrupted run may have left this file.
         let _ = fs::remove_file(&next);
         create(&next, text, mode)?;
-        if let Ok(old) = fs::metadata(path) {
-            fs::set_permissions(&next, old.permissions())?;
+        match fs::metadata(path) {
+            Ok(old) => keep_access(&next, &old)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
         fs::rename(&next, path)?;
         sync_parent(path)
     };
     written().map_err(failed("write", path))
+}
+
+/// Gives a new file the owner, the group and the mode of the file that it replaces.
+fn keep_access(next: &Path, old: &fs::Metadata) -> io::Result<()> {
+    let (new, owner, group) = (fs::metadata(next)?, old.uid(), old.gid());
+    if (new.uid(), new.gid()) != (owner, group) {
+        // A change of the owner resets bits of the mode, so it comes first.
+        chown(next, Some(owner), Some(group)).map_err(|error| {
+            // The file keeps its old text, so the other one is of no use.
+            let _ = fs::remove_file(next);
+            let why = format!("its owner {owner} and group {group} cannot be kept ({error}); run this as that user");
+            io::Error::new(error.kind(), why)
+        })?;
+    }
+    fs::set_permissions(next, old.permissions())
+}
+
+/// Locks a file against other commands that change it, until the returned file is dropped. Waits for them.
+pub(super) fn locked(path: &Path) -> io::Result<File> {
+    loop {
+        let file = File::open(path)?;
+        file.lock()?;
+        // The command that had the lock has replaced the file, perhaps.
+        let (locked, named) = (file.metadata()?, fs::metadata(path)?);
+        if (locked.dev(), locked.ino()) == (named.dev(), named.ino()) {
+            return Ok(file);
+        }
+    }
 }
 
 /// Makes the name of a new file durable.
@@ -70,5 +100,27 @@ mod tests {
         replace(&file, "new", PRIVATE).unwrap();
         assert_eq!((mode(), fs::read_to_string(&file).unwrap().as_str()), (0o640, "new"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// A replaced file keeps its owner and its group, so that a node of another user can read it. Only root may give a
+    /// file to another user; others may give it to a group of theirs.
+    #[test]
+    fn a_replaced_file_keeps_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("auth.toml");
+        replace(&file, "old", PRIVATE).unwrap();
+        let access = || {
+            let found = fs::metadata(&file).unwrap();
+            (found.uid(), found.gid(), found.mode() & 0o777)
+        };
+        let own = access();
+        let is_root = rustix::process::geteuid().is_root();
+        let groups = rustix::process::getgroups().unwrap();
+        let other = groups.iter().map(|group| group.as_raw()).find(|group| *group != own.1);
+        let given = if is_root { (own.0 + 1, own.1 + 1, 0o640) } else { (own.0, other.unwrap_or(own.1), 0o640) };
+        chown(&file, Some(given.0), Some(given.1)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(given.2)).unwrap();
+        replace(&file, "new", PRIVATE).unwrap();
+        assert_eq!((access(), fs::read_to_string(&file).unwrap().as_str()), (given, "new"));
     }
 }

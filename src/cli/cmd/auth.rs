@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::auth::{Access, AuthError, On, PrincipalView, Right, TokenHash, new_token, principal_name};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
-use crate::cli::files::{PRIVATE, create, failed, replace};
+use crate::cli::files::{PRIVATE, create, failed, locked, replace};
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::limits::{TOKEN_DAYS, TOKEN_DAYS_MAX};
@@ -161,6 +161,7 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
     let secret = new_token([clock.random_u128(), clock.random_u128()]);
     let hash = TokenHash::of(&secret).map_err(|error| Failure::usage(error.to_string()))?;
     let end = WallTime(clock.wall().0.saturating_add(expires * 24 * 3_600_000));
+    let _locked = locked(file).map_err(failed("lock", file))?;
     let mut text = text_of(file)?;
     checked(file, &text)?;
     if !text.ends_with('\n') {
@@ -185,6 +186,7 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
 }
 
 fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result<u8, Failure> {
+    let _locked = locked(file).map_err(failed("lock", file))?;
     let text = text_of(file)?;
     let access = checked(file, &text)?;
     let known = || access.principals().flat_map(|principal| principal.tokens).map(|(hash, _)| hash);
@@ -357,6 +359,27 @@ mod tests {
         assert!(revoked(hash.id()).is_err());
         let again = InitOptions { file, admin: principal_name("ops").expect("a name") };
         assert!(run(&FileCommand::Init(again), &output()).is_err(), "it would replace a file");
+    }
+
+    /// Tokens that are added and removed at the same time are all added and removed.
+    #[test]
+    fn changes_at_the_same_time_are_all_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, secret) = made(folder.path());
+        let first = TokenHash::of(&secret).expect("a token").id();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let out = Some(folder.path().join(format!("{number}.token")));
+                let principal = principal("ops").expect("a name");
+                let options = TokenOptions { file: file.clone(), principal, expires: 7, out };
+                scope.spawn(move || run(&FileCommand::Token(options), &output()).expect("added"));
+            }
+            let revoke = RevokeOptions { file: file.clone(), id: first.clone() };
+            scope.spawn(move || run(&FileCommand::Revoke(revoke), &output()).expect("removed"));
+        });
+        let access = Access::from_file(&file).expect("good rules");
+        let left = access.principals().flat_map(|view| tokens(&view)).map(|token| token.id).collect::<Vec<_>>();
+        assert_eq!((left.len(), left.contains(&first)), (8, false), "{left:?}");
     }
 
     /// The answer says whether a principal may, by exit code and rule. A question about another one is an error.
