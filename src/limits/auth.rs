@@ -16,6 +16,8 @@ pub const EVENTS_WATCHED_MAX: usize = 16;
 pub const AUDIT_REFUSALS_A_SECOND: usize = 20;
 /// Time in which the refusals of one source share a line in the audit log.
 pub const AUDIT_SECOND_MS: u64 = 1_000;
+/// Acts of one source in one second that are written to the audit log. Further ones are refused.
+pub const AUDITED_ACTS_A_SECOND: u32 = 20;
 /// Size at which a file of the audit log is full.
 pub const AUDIT_FILE_BYTES_MAX: u64 = 64 << 20;
 /// Full files of the audit log that a node keeps.

@@ -53,6 +53,7 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         WRONG_HANDLES_A_SECOND,
         WATCHERS_A_PRINCIPAL_MAX,
         WATCHERS_A_NODE_MAX,
+        AUDITED_ACTS_A_SECOND,
         BACKUPS_A_MINUTE_MAX,
         UNARY_CLAIMS_MAX,
         UNBOUND_STREAM_MS_MAX,

@@ -104,11 +104,11 @@ impl Act {
 
 impl Node {
     /// Executes an act between two lines of the audit log: what the caller asks for, and the result. A caller that the
-    /// rules of this node do not permit the act is refused before, so that it cannot fill the log. `refusal` finds what
-    /// the machine refused in a result.
+    /// rules of this node do not permit the act is refused before, and so is one that sends too many, so that neither
+    /// can fill the log. `refusal` finds what the machine refused in a result.
     ///
     /// # Errors
-    /// The act failed, or it was not executed because the log cannot be written.
+    /// The act failed, or it was not executed because there are too many of its caller, or the log cannot be written.
     pub(super) async fn audited<T>(
         &self,
         act: Act,
@@ -118,6 +118,7 @@ impl Node {
     ) -> Result<T, ServiceError> {
         permitted?;
         let Some(log) = &self.core.audit else { return executing.await };
+        self.limit_acts()?;
         let mut record = self.record(act, Phase::Asked);
         log.write(&record).map_err(|error| {
             let path = log.path().display();
@@ -133,6 +134,15 @@ impl Node {
         executed
     }
 
+    /// Counts an act for its caller. The application that embeds the node has no limit.
+    fn limit_acts(&self) -> Result<(), ServiceError> {
+        if self.caller.who == Who::Local {
+            return Ok(());
+        }
+        let source = self.source(self.authorizer()?.as_ref());
+        self.core.acts.take(&source, self.core.clock.now()).map_err(ServiceError::not_sent)
+    }
+
     /// Returns the act of a caller's command; `None` if the history of its locks suffices.
     pub(super) fn act_of(&self, command: &Command) -> Option<Act> {
         self.core.audit.as_ref()?;
@@ -145,16 +155,26 @@ impl Node {
     }
 
     /// Whether the rules of this node permit the command of an act. The leader decides again.
-    pub(super) fn permits_act(&self, act: &Act, command: &Command) -> Result<(), ServiceError> {
-        let permitted = self.authorizer().and_then(|authorizer| {
-            let Some(authorizer) = authorizer else { return Ok(()) };
-            if let Command::Manage(Manage { lock, what: Managing::HandOver { .. } }) = command {
-                // Whether the hold is the caller's own, only the leader knows for sure.
-                return Ok(authorizer.need(Right::Lock, lock)?);
-            }
-            Ok(self.core.consensus.machine(|machine| authorizer.command(machine, command)).map(drop)?)
-        });
+    pub(super) async fn permits_act(&self, act: &Act, command: &Command) -> Result<(), ServiceError> {
+        let mut permitted = self.permits_here(command);
+        if permitted.is_err() && self.may_own(command) {
+            // The state of this node may be older than the hold.
+            self.catch_up().await?;
+            permitted = self.permits_here(command);
+        }
         permitted.map_err(|error| self.noted(act.name, error))
+    }
+
+    fn permits_here(&self, command: &Command) -> Result<(), ServiceError> {
+        let Some(authorizer) = self.authorizer()? else { return Ok(()) };
+        Ok(self.core.consensus.machine(|machine| authorizer.command(machine, command)).map(drop)?)
+    }
+
+    /// Whether this command hands over a hold that may be the caller's own, by its rights.
+    fn may_own(&self, command: &Command) -> bool {
+        let Command::Manage(Manage { lock, what: Managing::HandOver { .. } }) = command else { return false };
+        self.authorizer()
+            .is_ok_and(|authorizer| authorizer.is_some_and(|authorizer| authorizer.need(Right::Lock, lock).is_ok()))
     }
 
     /// Counts that a caller of this node was refused. Also writes it, unless the same caller was refused in the last

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::Node;
+use super::backup_limit::BackupInProgress;
 use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Invalid, Member, Query, Restoring};
@@ -16,9 +17,8 @@ use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
 
 impl Node {
     /// Returns a snapshot file of this node's state, with everything that was acknowledged before the call. Any node
-    /// can make it, so that the leader need not. The error names a limit of backups that is reached.
-    pub(super) fn backup_here(&self) -> Result<Download, ServiceError> {
-        let in_progress = self.core.backups.begin(self.core.clock.now()).map_err(ServiceError::not_sent)?;
+    /// can make it, so that the leader need not.
+    pub(super) fn backup_here(&self, in_progress: BackupInProgress) -> Download {
         let (sender, receiver) = mpsc::channel(2);
         let node = self.clone();
         self.spawn(async move {
@@ -38,7 +38,7 @@ impl Node {
                 }
             }
         });
-        Ok(Download::new(receiver))
+        Download::new(receiver)
     }
 
     /// Returns the newest index of the leader. Retries while no node leads.
@@ -55,21 +55,26 @@ impl Node {
 
     /// Waits until this node has applied what the leader had applied, and writes a file.
     async fn complete_file(&self) -> Result<SnapshotFile, ServiceError> {
+        self.catch_up().await?;
+        let file = self.core.consensus.backup().await;
+        file.map_err(|error| ServiceError::Internal(format!("node {}: no backup: {error}", self.core.id)))
+    }
+
+    /// Waits until this node has applied what the leader had applied when this was called.
+    pub(super) async fn catch_up(&self) -> Result<(), ServiceError> {
         let wait = Duration::from_millis(limits::COMMIT_WAIT_MS_MAX);
         let asked = tokio::time::timeout(wait, Box::pin(self.newest_index())).await;
         let index = asked.unwrap_or_else(|_| Err(self.not_sent(NotSent::NoLeader)))?;
         let mut views = self.core.consensus.watch();
         let caught_up = views.wait_for(|view| view.applied >= Some(index) || view.fatal.is_some());
         match tokio::time::timeout(wait, caught_up).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Err(ServiceError::Stopping),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(ServiceError::Stopping),
             Err(_) => {
                 let why = format!("node {} is behind the leader; ask another node", self.core.id);
-                return Err(ServiceError::Internal(why));
+                Err(ServiceError::Internal(why))
             }
         }
-        let file = self.core.consensus.backup().await;
-        file.map_err(|error| ServiceError::Internal(format!("node {}: no backup: {error}", self.core.id)))
     }
 }
 

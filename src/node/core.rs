@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::act_rate::ActRate;
 use super::auth::Auth;
 use super::backup_limit::BackupLimit;
 use super::events::{ClaimWaiters, Hub};
@@ -57,6 +58,8 @@ pub(super) struct Core {
     /// Limits the wrong handles of each source.
     pub(super) wrong_handles: WrongHandles,
     pub(super) backups: Arc<BackupLimit>,
+    /// Limits the audited acts of each source.
+    pub(super) acts: ActRate,
     /// Limits the watches of each source.
     pub(super) watchers: Arc<Watchers>,
     /// Most connections of the ports for clients.

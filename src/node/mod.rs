@@ -8,6 +8,7 @@
 //!             └──────── claim waiters, events ◄── raft callbacks ◄──┘
 //! ```
 
+mod act_rate;
 mod audited;
 mod auth;
 pub mod backup;

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::act_rate::ActRate;
 use super::audited;
 use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
@@ -330,6 +331,7 @@ fn assemble(
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: WrongHandles::default(),
         backups: Arc::default(),
+        acts: ActRate::default(),
         watchers: super::watchers::Watchers::new(config.limits.watchers_a_principal),
         connections: config.limits.connections,
         leads_since: Mutex::default(),

@@ -50,7 +50,7 @@ impl LockService for Node {
     }
 
     fn caller_source(&self) -> Source {
-        self.source(self.judge().ok().flatten().as_ref())
+        self.source(self.authorizer().ok().flatten().as_ref())
     }
 
     fn knows_callers(&self) -> bool {
@@ -70,10 +70,10 @@ impl LockService for Node {
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         let answering = match self.act_of(&call.command) {
             None => Either::Left(self.submit_authorized(call)),
-            Some(act) => {
-                let permitted = self.permits_act(&act, &call.command);
-                Either::Right(Box::pin(self.audited(act, permitted, self.submit_authorized(call), refusal_of)))
-            }
+            Some(act) => Either::Right(Box::pin(async move {
+                let permitted = self.permits_act(&act, &call.command).await;
+                self.audited(act, permitted, self.submit_authorized(call), refusal_of).await
+            })),
         };
         answering.inspect(|reply| self.core.shared.metrics.refusals.of_reply(reply))
     }
@@ -140,12 +140,15 @@ impl LockService for Node {
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {
+        self.needs(ClusterRight::Backup)?;
+        // A backup that is refused because there are too many is no act.
+        let in_progress = self.core.backups.begin(self.core.clock.now()).map_err(ServiceError::not_sent)?;
         let executing = async {
             // This node decides about the whole backup, the read at the leader included.
             let caller = Caller { who: Who::Local, ..self.caller.clone() };
-            Self { caller, ..self.clone() }.backup_here()
+            Ok(Self { caller, ..self.clone() }.backup_here(in_progress))
         };
-        self.audited(Act::new("backup", []), self.needs(ClusterRight::Backup), executing, |_| None).await
+        self.audited(Act::new("backup", []), Ok(()), executing, |_| None).await
     }
 }
 

@@ -3,10 +3,12 @@
 use std::fs::{self, File};
 
 use lockkeeper::audit;
-use lockkeeper::model::{EndSession, Manage, Managing, Query, Reason};
-use lockkeeper::service::{Freshness, Operation};
+use lockkeeper::auth::Who;
+use lockkeeper::model::{EndSession, FencingToken, Manage, Managing, Principal, Query, Reason};
+use lockkeeper::service::{Freshness, NotSent, Operation};
 use serde_json::Value;
 
+use super::own::acquire;
 use super::*;
 
 /// Returns the lines of the only node, after a check of their chain.
@@ -88,6 +90,71 @@ async fn refused_callers_are_audited() {
     assert!(by("unknown")["result"].as_str().expect("a text").ends_with("the token is not known"), "{refused:?}");
     assert!(acts(&lines).iter().all(|act| !act.ends_with("asked")), "{lines:?}");
     drop(node);
+}
+
+/// A hold of a principal, whose session also is the receiver of a hand-over.
+struct Held {
+    session: SessionId,
+    token: FencingToken,
+}
+
+async fn hold(node: &Node, principal: &str, number: u64) -> Held {
+    let node = named(node, principal);
+    let (session, handle) = open(&node, u128::from(number)).await;
+    let granted = submit(&node, &handle, acquire(session, 1, &format!("a/{number}"), None)).await;
+    let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
+    Held { session, token: grant.token }
+}
+
+fn hand_over(number: u64, &Held { session, token }: &Held) -> Call {
+    let what = Managing::HandOver { token, to: session };
+    Call::new(Command::Manage(Manage { lock: key(&format!("a/{number}")), what }))
+}
+
+/// a hand-over of another's hold is a refused call and no act. Hand-overs of a principal's own holds are acts.
+/// Those beyond the limit, which would fill the log, are refused before they are written.
+#[tokio::test]
+async fn hand_overs_do_not_fill_the_log() {
+    let guarded = Guarded::start(1).await;
+    let node = guarded.cluster.leader().await;
+    let on = |principal: &str| {
+        let who = Who::Proven(Principal::parse(principal).expect("legal"));
+        node.for_caller(Source::Connection(1), None, || Ok(who)).expect("a principal")
+    };
+    let held = hold(&node, "lock-all", 1).await;
+    for _ in 0..50 {
+        assert!(is_forbidden(&on("other").submit(hand_over(1, &held)).await));
+    }
+    let (mut served, mut limited) = (0, 0);
+    for _ in 0..200 {
+        match on("lock-all").submit(hand_over(1, &held)).await {
+            Ok(_) => served += 1,
+            Err(ServiceError::NotSent { why: NotSent::LimitReached { limit, .. }, .. }) => {
+                assert_eq!(limit, "a caller may send 20 acts a second for the audit log");
+                limited += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(0 < limited && 20 <= served, "{served} were served and {limited} refused");
+    let acts = acts(&lines(&guarded));
+    let count = |line: &str| acts.iter().filter(|act| *act == line).count();
+    let refused = count("other hand-over refused");
+    assert!((1..50).contains(&refused) && count("other hand-over asked") == 0, "{acts:?}");
+    assert_eq!(count("lock-all hand-over asked"), served);
+}
+
+/// A node whose state may be older than a hold does not refuse its owner.
+#[tokio::test]
+async fn a_new_hold_is_handed_over_through_a_follower() {
+    let guarded = Guarded::start(3).await;
+    let (leader, follower) = (guarded.cluster.leader().await, guarded.cluster.follower().await);
+    for number in 1..=10 {
+        let held = hold(&leader, "lock-all", number).await;
+        let owner = named(&follower, "lock-all");
+        let answered = sent(|| owner.submit(hand_over(number, &held))).await;
+        assert!(!is_forbidden(&answered), "{answered:?}");
+    }
 }
 
 /// An act whose line cannot be written is not executed. Other calls are served.

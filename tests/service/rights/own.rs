@@ -16,7 +16,7 @@ fn unknown(session: SessionId) -> Refusal {
     Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }
 }
 
-fn acquire(session: SessionId, number: u64, name: &str, parent: Option<Parent>) -> Command {
+pub(super) fn acquire(session: SessionId, number: u64, name: &str, parent: Option<Parent>) -> Command {
     let extras = parent.map(|parent| Box::new(Extras { parent: Some(parent), ..Extras::default() }));
     Command::Acquire(Acquire {
         request: RequestId { session, number },
