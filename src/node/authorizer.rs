@@ -43,6 +43,12 @@ impl Authorizer {
         *owner == self.principal || owner.is_anonymous() || self.has(Right::Admin, lock)
     }
 
+    /// Whether the caller's principal made this, although the caller shows no handle. Callers that prove no identity
+    /// have one principal, so for them it proves nothing.
+    fn made(&self, owner: &Principal) -> bool {
+        *owner == self.principal && !owner.is_anonymous()
+    }
+
     fn owns_session(&self, (namespace, owner): (&Namespace, &Principal)) -> bool {
         let administers = || self.access.has(&self.principal, Right::Admin, namespace, On::All);
         *owner == self.principal || owner.is_anonymous() || administers()
@@ -114,15 +120,19 @@ impl Authorizer {
         for name in acquire.locks.keys() {
             self.access.need(&self.principal, Right::Lock, namespace, On::Name(name.as_str()))?;
         }
-        self.parent(machine, acquire.choices().parent.as_ref())?;
+        self.parent(machine, session, acquire.choices().parent.as_ref())?;
         Ok(None)
     }
 
     /// Refuses a parent that is not the caller's own session: its wait could be made to look like part of a deadlock.
-    fn parent(&self, machine: &Machine, parent: Option<&Parent>) -> Result<(), Denied> {
+    /// `session` is the one that the caller has proven.
+    fn parent(&self, machine: &Machine, session: SessionId, parent: Option<&Parent>) -> Result<(), Denied> {
         let Some(parent) = parent else { return Ok(()) };
         let own = match machine.session_owner(parent.session) {
-            Some((_, owner)) => *owner == self.principal || self.principal.is_local(),
+            Some((namespace, owner)) => {
+                let administers = || self.access.has(&self.principal, Right::Admin, namespace, On::All);
+                parent.session == session || self.made(owner) || administers()
+            }
             None => machine.was_opened(parent.session),
         };
         if own { Ok(()) } else { Err(Denied::Forbidden("a parent must be a session of your own".to_owned())) }
@@ -158,7 +168,7 @@ impl Authorizer {
             }
             Managing::Ask { .. } => self.need(Right::Lock, lock),
             Managing::HandOver { token, .. } => {
-                let own = machine.hold_owner(lock, *token) == Some(&self.principal);
+                let own = machine.hold_owner(lock, *token).is_some_and(|owner| self.made(owner));
                 self.need(if own { Right::Lock } else { Right::Admin }, lock)
             }
         }

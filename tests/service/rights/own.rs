@@ -108,6 +108,27 @@ async fn handles_prove_what_has_no_principal() {
     assert_eq!(submit(&none, &handle, Command::Release(release)).await, Ok(Outcome::Released { left: 0 }));
 }
 
+/// Tokens and ids of sessions are public. A caller without a principal, who shows no handle for them, can neither take
+/// a hold of another one nor name its session as parent.
+#[tokio::test]
+async fn numbers_prove_nothing_without_a_principal() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let (victim, handle) = open(&stranger(&leader), 1).await;
+    let granted = submit(&stranger(&leader), &handle, acquire(victim, 1, "a/1", None)).await;
+    let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
+    let (session, handle) = open(&stranger(&leader), 2).await;
+    let hand_over = Manage { lock: key("a/1"), what: Managing::HandOver { token: grant.token, to: session } };
+    let hand_over = || Call::new(Command::Manage(hand_over.clone()));
+    assert!(is_forbidden(&stranger(&leader).submit(hand_over()).await));
+    assert!(!is_forbidden(&named(&leader, "admin").submit(hand_over()).await));
+    let parent = |session| Some(Parent { session, owner: Owner::parse("p").expect("legal") });
+    let foreign = acquire(session, 1, "a/2", parent(victim));
+    assert!(is_forbidden(&submit(&stranger(&leader), &handle, foreign).await));
+    let granted = submit(&stranger(&leader), &handle, acquire(session, 2, "a/2", parent(session))).await;
+    assert!(matches!(granted, Ok(Outcome::Granted(_))), "{granted:?}");
+}
+
 /// Another's lease is unknown, and an answer names no holder of a lock that the caller may not read.
 #[tokio::test]
 async fn anothers_lease_is_unknown() {
