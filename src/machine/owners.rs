@@ -3,7 +3,8 @@
 use super::Machine;
 use super::lease::KnownLease;
 use crate::model::{
-    DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace, Principal, SessionId,
+    DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace, Principal, Refusal,
+    SessionId,
 };
 use crate::state::Holder;
 
@@ -50,6 +51,18 @@ impl Machine {
             KnownLease::Holds(_, holder) => Some(&holder.request.principal),
             KnownLease::Finished(_) => None,
         }
+    }
+
+    /// The refusal of a grab with a `ts` that is not known, of a lock that is held.
+    #[must_use]
+    pub fn refusal_of_grab(&self, lock: &LockKey) -> Refusal {
+        self.held_or_kept_closed(lock)
+    }
+
+    /// The refusal of a confirmation with a `ts` that is not known.
+    #[must_use]
+    pub fn refusal_of_confirm(&self, lock: &LockKey) -> Refusal {
+        self.not_held(lock, |_| false)
     }
 
     /// The names and principals of the held documents that this command would overtake or unlock.

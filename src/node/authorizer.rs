@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::auth::{Access, ClusterRight, Denied, On, Right};
 use crate::machine::Machine;
 use crate::model::{
-    About, Acquire, Alter, Alteration, Claim, Command, DocumentCommand, EndReason, Explanation, Grab, LockKey, Manage,
+    About, Acquire, Alter, Alteration, Claim, Command, DocumentCommand, DocumentId, EndReason, Explanation, Grab, LockKey, Manage,
     Managing, Namespace, Outcome, Parent, Principal, Query, QueryResult, Refusal, RenewalTarget, SessionId,
     WhichDocuments,
 };
@@ -177,9 +177,11 @@ impl Authorizer {
     fn document(&self, machine: &Machine, document: &DocumentCommand) -> Decision<Outcome> {
         let owners = || machine.owners_of_documents(document);
         match document {
-            DocumentCommand::Grab(Grab { lock, .. }) => {
+            DocumentCommand::Grab(Grab { lock, ts, .. }) => {
                 let another = owners().iter().any(|(_, owner)| !self.owns(lock, owner));
-                self.need(if another { Right::Admin } else { Right::Lock }, lock).map(|()| None)
+                self.need(if another { Right::Admin } else { Right::Lock }, lock)?;
+                let unknown = || Outcome::Refused(machine.refusal_of_grab(lock));
+                Ok(self.is_anothers_take(machine, lock, *ts).then(unknown))
             }
             DocumentCommand::Unlock { namespace, name, .. } => {
                 let on = name.as_ref().map_or(On::All, |name| On::Name(name.as_str()));
@@ -192,14 +194,22 @@ impl Authorizer {
             DocumentCommand::Ping { namespace, .. } | DocumentCommand::StopPing { namespace, .. } => {
                 self.need_all(Right::Lock, namespace).map(|()| None)
             }
-            DocumentCommand::RemoveExpired { lock, .. } | DocumentCommand::Confirm { lock, .. } => {
-                self.need(Right::Lock, lock).map(|()| None)
+            DocumentCommand::RemoveExpired { lock, .. } => self.need(Right::Lock, lock).map(|()| None),
+            DocumentCommand::Confirm { lock, ts } => {
+                self.need(Right::Lock, lock)?;
+                let unknown = || Outcome::Refused(machine.refusal_of_confirm(lock));
+                Ok(self.is_anothers_take(machine, lock, *ts).then(unknown))
             }
             DocumentCommand::SwapValue { lock, handle, .. } => {
                 self.need(Right::Lock, lock)?;
                 Ok(self.lease(machine.lease_owner(lock, handle), lock))
             }
         }
+    }
+
+    /// Whether another principal has the document with this `ts`, which is public.
+    fn is_anothers_take(&self, machine: &Machine, lock: &LockKey, ts: DocumentId) -> bool {
+        machine.take_owner(lock, ts.take()).is_some_and(|owner| !self.owns(lock, owner))
     }
 
     /// Returns the first document of another principal that this command would overtake or unlock with a right.

@@ -194,6 +194,14 @@ async fn documents_have_owners() {
     for command in [unlock(Some(key("a/1").name)), unlock(None), Command::Document(process.clone())] {
         assert_eq!(submitted("other", command.clone()).await, Ok(Outcome::Freed { locks: 0 }), "{command:?}");
     }
+    let confirm = |ts| Command::Document(DocumentCommand::Confirm { lock: key("a/1"), ts });
+    for shown in [ts, DocumentId([9; 12])] {
+        let answered = submitted("other", grab(shown, None)).await;
+        assert!(matches!(answered, Ok(Outcome::Refused(Refusal::Held { .. }))), "{shown:?}: {answered:?}");
+        let answered = submitted("other", confirm(shown)).await;
+        assert!(matches!(answered, Ok(Outcome::Refused(Refusal::HeldByOther { .. }))), "{shown:?}: {answered:?}");
+    }
+    assert!(matches!(submitted("lock-all", confirm(ts)).await, Ok(Outcome::Granted(_))));
     assert!(is_forbidden(&submitted("other", grab(DocumentId([8; 12]), Some(ts))).await));
     assert_eq!(holders(&leader, "a/1").await, 1);
     let overtaken = submitted("admin", grab(DocumentId([8; 12]), Some(ts))).await;
