@@ -3,8 +3,8 @@
 use super::Machine;
 use super::lease::KnownLease;
 use crate::model::{
-    DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace, Principal, Refusal,
-    SessionId,
+    Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace, Principal,
+    Refusal, SessionId,
 };
 use crate::state::Holder;
 
@@ -51,6 +51,16 @@ impl Machine {
             KnownLease::Holds(_, holder) => Some(&holder.request.principal),
             KnownLease::Finished(_) => None,
         }
+    }
+
+    /// Whether a cancel of a take or an unlock of documents finds something to end.
+    #[must_use]
+    pub fn ends_something(&self, command: &Command) -> bool {
+        if let Command::CancelTake { lock, take, .. } = command {
+            return self.take_owner(lock, *take).is_some();
+        }
+        let Command::Document(document) = command else { return false };
+        !self.owners_of_documents(document).is_empty()
     }
 
     /// The refusal of a grab with a `ts` that is not known, of a lock that is held.

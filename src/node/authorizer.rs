@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::auth::{Access, ClusterRight, Denied, On, Right};
 use crate::machine::Machine;
 use crate::model::{
-    About, Acquire, Alter, Alteration, Claim, Command, DocumentCommand, DocumentId, EndReason, Explanation, Grab, LockKey, Manage,
-    Managing, Namespace, Outcome, Parent, Principal, Query, QueryResult, Refusal, RenewalTarget, SessionId,
-    WhichDocuments,
+    About, Acquire, Alter, Alteration, Claim, Command, DocumentCommand, DocumentId, EndReason, Explanation, Grab,
+    LockKey, Manage, Managing, Namespace, Outcome, Parent, Principal, Query, QueryResult, Refusal, RenewalTarget,
+    SessionId, WhichDocuments,
 };
 use crate::service::Operation;
 

@@ -1,7 +1,8 @@
 //! Limits the commands per second of each namespace, and the commands and renewals per second of each principal: one
 //! token bucket each, on the leader, before the log.
 //!
-//! Commands that release or end something are never refused. They count for their principal.
+//! Commands that release or end something are never refused. They count for their principal. Those that find nothing
+//! to end are limited like others: each is remembered, or takes a place in the log.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,8 @@ impl Bucket {
 enum Within<'a> {
     Namespace(&'a Namespace),
     Session(SessionId),
+    /// The namespace of what the command ends. A limit may refuse the command only if there is nothing to end.
+    Ending(&'a Namespace),
 }
 
 /// A bucket with the tokens that it gets in a second.
@@ -91,14 +94,16 @@ impl RateLimits {
     }
 
     /// Takes the command out of the buckets of its principal and its namespace. A command that releases or ends
-    /// something is only counted for its principal. `namespace_of` finds the namespace of an open session; commands of
-    /// an ended session pass there, and the machine refuses them. The error names the limit and says how long to wait.
+    /// something is only counted for its principal; `ends` finds out whether there is something to end. `namespace_of`
+    /// finds the namespace of an open session; commands of an ended session pass there, and the machine refuses them.
+    /// The error names the limit and says how long to wait.
     pub(super) fn check(
         &self,
         command: &Command,
         authorizer: Option<&Authorizer>,
         clock: &dyn Clock,
         namespace_of: impl FnOnce(SessionId) -> Option<Namespace>,
+        ends: impl FnOnce(&Command) -> bool,
     ) -> Result<(), NotSent> {
         let rated = |authorizer: &Authorizer| {
             let a_second = authorizer.access.commands_a_second(&authorizer.principal)?;
@@ -108,10 +113,10 @@ impl RateLimits {
         if of_principal.is_none() && !self.on.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let within = within(command);
+        let within = within(command).filter(|within| !matches!(within, Within::Ending(_)) || !ends(command));
         let refusable = within.is_some();
         let namespace = within.and_then(|within| match within {
-            Within::Namespace(namespace) => Some(namespace.clone()),
+            Within::Namespace(namespace) | Within::Ending(namespace) => Some(namespace.clone()),
             Within::Session(session) => namespace_of(session),
         });
         let (now, mut limited) = (clock.now(), self.limited());
@@ -156,7 +161,18 @@ fn within(command: &Command) -> Option<Within<'_>> {
         Command::TakeLease(take) => Some(Within::Namespace(&take.lock.namespace)),
         Command::Manage(Manage { what: Managing::BreakHold { .. }, .. }) => None,
         Command::Manage(manage) => Some(Within::Namespace(&manage.lock.namespace)),
-        Command::Document(DocumentCommand::Grab(grab)) => Some(Within::Namespace(&grab.lock.namespace)),
+        Command::Document(document) => match document {
+            DocumentCommand::Grab(grab) => Some(Within::Namespace(&grab.lock.namespace)),
+            DocumentCommand::SwapValue { lock, .. }
+            | DocumentCommand::Confirm { lock, .. }
+            | DocumentCommand::RemoveExpired { lock, .. } => Some(Within::Namespace(&lock.namespace)),
+            DocumentCommand::Ping { namespace, .. } => Some(Within::Namespace(namespace)),
+            DocumentCommand::Unlock { namespace, .. } | DocumentCommand::UnlockAll { namespace, .. } => {
+                Some(Within::Ending(namespace))
+            }
+            DocumentCommand::StopPing { .. } => None,
+        },
+        Command::CancelTake { lock, .. } => Some(Within::Ending(&lock.namespace)),
         Command::Attach(_)
         | Command::Disconnected { .. }
         | Command::CloseSession { .. }
@@ -164,9 +180,7 @@ fn within(command: &Command) -> Option<Within<'_>> {
         | Command::ChangeSetting(_)
         | Command::Cancel { .. }
         | Command::Release(_)
-        | Command::CancelTake { .. }
         | Command::DropLease { .. }
-        | Command::Document(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure { .. }
@@ -184,7 +198,10 @@ mod tests {
     use crate::auth::Access;
     use crate::clock::ManualClock;
     use crate::limits::RATES_SWEPT_MIN;
-    use crate::model::{Handle, Instance, Metadata, OpenSession, SessionClose};
+    use crate::model::{
+        DocumentId, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, LogTime, Metadata, OpenSession,
+        ProcessId, SessionClose,
+    };
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
         let of = of.iter().map(|(name, rate)| (namespace(name), *rate)).collect();
@@ -220,7 +237,7 @@ mod tests {
                 metadata: Metadata::default(),
                 accepts_hand_over: false,
             });
-            self.rates.check(&open, authorizer, &self.clock, |_| None)
+            self.rates.check(&open, authorizer, &self.clock, |_| None, |_| false)
         }
 
         fn take(&self, namespace: &Namespace) -> Result<(), NotSent> {
@@ -229,7 +246,7 @@ mod tests {
 
         fn close(&self, authorizer: &Authorizer) -> Result<(), NotSent> {
             let close = Command::CloseSession { session: SessionId::new(0, 1), end: SessionClose::Done };
-            self.rates.check(&close, Some(authorizer), &self.clock, |_| None)
+            self.rates.check(&close, Some(authorizer), &self.clock, |_| None, |_| false)
         }
 
         fn renew(&self, authorizer: &Authorizer, renewals: usize) -> Result<(), NotSent> {
@@ -320,6 +337,38 @@ mod tests {
         assert_eq!(rates.open(Some(&ci), &ours), reached(limit, 1_100));
         rates.pass(1_100);
         rates.open(Some(&ci), &ours).expect("one more");
+    }
+
+    /// A cancel or an unlock without anything to end is limited, because it is remembered, and so are pings and changes
+    /// of documents. A cancel of something passes, and counts for its principal.
+    #[test]
+    fn ending_nothing_is_limited() {
+        let (ours, ci) = (namespace("ours"), judge("commands_a_second = 1\n"));
+        let key = || LockKey { namespace: ours.clone(), name: LockName::parse("a").expect("legal") };
+        let (lock, namespace, process) = (key(), ours.clone(), || ProcessId::parse("p").expect("legal"));
+        let (handle, ts) = (Handle::from_random(1), DocumentId([1; 12]));
+        let cancel = Command::CancelTake { lock: lock.clone(), take: LeaseRequestId(1), handle: handle.clone() };
+        let ping = DocumentCommand::Ping { namespace: namespace.clone(), process: process() };
+        let ending = [
+            cancel.clone(),
+            Command::Document(DocumentCommand::Unlock { namespace: namespace.clone(), ts, name: Some(key().name) }),
+            Command::Document(DocumentCommand::UnlockAll { namespace, process: process(), term: None }),
+        ];
+        let always = [
+            ping,
+            DocumentCommand::Confirm { lock: key(), ts },
+            DocumentCommand::SwapValue { lock: key(), handle, seen: None, value: None },
+            DocumentCommand::RemoveExpired { lock, token: FencingToken::new(0, 1), deadline: LogTime(1) },
+        ];
+        for command in ending.iter().cloned().chain(always.map(Command::Document)) {
+            for (rates, judge) in [(rates(None, &[("ours", 1)]), None), (RateLimits::default(), Some(&ci))] {
+                let rates = Timed::new(rates);
+                let sent = |ends| rates.rates.check(&command, judge, &rates.clock, |_| None, |_| ends);
+                sent(false).expect("the first");
+                sent(false).expect_err("its rate");
+                assert_eq!(sent(true).is_ok(), ending.contains(&command), "{command:?}");
+            }
+        }
     }
 
     /// Renewals do not count as commands. A list of them passes as a whole, and the next list waits until it is made

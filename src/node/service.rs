@@ -226,7 +226,8 @@ impl Node {
         }
         self.core.admits(&call.command)?;
         let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
-        let limited = self.core.rate_limits.check(&call.command, authorizer, &*self.core.clock, namespace_of);
+        let ends = |command: &Command| self.core.consensus.machine(|machine| machine.ends_something(command));
+        let limited = self.core.rate_limits.check(&call.command, authorizer, &*self.core.clock, namespace_of, ends);
         limited.map_err(ServiceError::not_sent)?;
         let (answer, reply) = oneshot::channel();
         let since = call.command.is_sessionless().then(|| self.sent_at(&call));
