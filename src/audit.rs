@@ -24,6 +24,9 @@ pub use self::record::{AuditRecord, Phase};
 use crate::clock::{Clock, Instant};
 use crate::limits::{AUDIT_REFUSALS_A_SECOND, AUDIT_SECOND_MS};
 
+/// The fact with the number of refusals that were left out.
+const LEFT_OUT: &str = "refusals_left_out";
+
 /// The audit log of one node.
 #[derive(Debug)]
 pub struct AuditLog {
@@ -90,14 +93,32 @@ impl AuditLog {
         let source = format!("{} {host}", record.principal);
         let Some(unwritten) = self.admit(source) else { return Ok(()) };
         if unwritten != 0 {
-            record.facts.insert("refusals_left_out", unwritten.to_string());
+            record.facts.insert(LEFT_OUT, unwritten.to_string());
         }
         self.write(&record)
     }
 
+    /// Adds a line with the number of refusals that were left out since the last line, if there were any.
+    ///
+    /// # Errors
+    /// The line cannot be written. Then a later one counts them.
+    pub fn write_left_out(&self) -> io::Result<()> {
+        let left_out = std::mem::take(&mut self.refusals().unwritten);
+        if left_out == 0 {
+            return Ok(());
+        }
+        let mut record = AuditRecord::new("refusals", Phase::Refused, "local");
+        record.facts.insert(LEFT_OUT, left_out.to_string());
+        self.write(&record).inspect_err(|_| self.refusals().unwritten += left_out)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the number of refusals that were left out before this one; `None` if this one is left out, too.
     fn admit(&self, source: String) -> Option<u64> {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refusals();
         let now = self.clock.now();
         let second = Duration::from_millis(AUDIT_SECOND_MS);
         if refusals.since.is_none_or(|since| second <= now.since(since)) {

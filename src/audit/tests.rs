@@ -117,3 +117,16 @@ fn a_flood_of_refusals_writes_few_lines() {
     let left_out = left_out.map(|count| count.parse::<usize>().expect("a number"));
     assert_eq!(left_out.sum::<usize>(), 200 - AUDIT_REFUSALS_A_SECOND);
 }
+
+/// what a flood left out is counted also if no refusal follows it, once.
+#[test]
+fn the_end_of_a_flood_is_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = log(&folder);
+    (0..100).for_each(|_| log.write_refusal(record("acquire")).expect("written"));
+    (0..3).for_each(|_| log.write_left_out().expect("written"));
+    let text = fs::read_to_string(log.path()).expect("read");
+    assert!(proof(&text).is_ok() && text.lines().count() == 2, "{text}");
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&last["act"], &last["refusals_left_out"]), (&"refusals".into(), &"99".into()));
+}

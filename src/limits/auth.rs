@@ -16,6 +16,8 @@ pub const EVENTS_WATCHED_MAX: usize = 16;
 pub const AUDIT_REFUSALS_A_SECOND: usize = 20;
 /// Time in which the refusals of one source share a line in the audit log.
 pub const AUDIT_SECOND_MS: u64 = 1_000;
+/// Longest time until the audit log counts the refusals that it left out.
+pub const AUDIT_LEFT_OUT_MS: u64 = 10_000;
 /// Acts of one source in one second that are written to the audit log. Further ones are refused.
 pub const AUDITED_ACTS_A_SECOND: u32 = 20;
 /// Size at which a file of the audit log is full.

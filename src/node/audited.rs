@@ -238,8 +238,8 @@ impl Node {
     }
 }
 
-/// Writes the start and the stop of the node to its audit log. Names the end of that log in the node's own log from
-/// time to time, so that a removed end shows.
+/// Writes the start and the stop of the node to its audit log, and from time to time how many refusals it left out.
+/// Names the end of that log in the node's own log from time to time, so that a removed end shows.
 pub(super) async fn keep(node: Node) {
     let Some(log) = &node.core.audit else { return };
     node.audit_own("start");
@@ -247,14 +247,18 @@ pub(super) async fn keep(node: Node) {
         node.audit_port(&certificates.port);
     }
     let mut named = 0;
-    loop {
-        let pause = Duration::from_millis(limits::AUDIT_END_LOG_MS);
+    for pauses in 1.. {
+        let pause = Duration::from_millis(limits::AUDIT_LEFT_OUT_MS);
         let stopped = tokio::time::timeout(pause, node.core.stopped()).await.is_ok();
+        if let Err(error) = log.write_left_out() {
+            tracing::error!(node = node.core.id, %error, "the number of refusals is missing in the audit log");
+        }
         if stopped {
             node.audit_own("stop");
         }
         let (lines, hash) = log.end();
-        if lines != named {
+        let due = pauses % (limits::AUDIT_END_LOG_MS / limits::AUDIT_LEFT_OUT_MS) == 0;
+        if (due || stopped) && lines != named {
             tracing::info!(node = node.core.id, lines, hash, "the end of the audit log");
             named = lines;
         }

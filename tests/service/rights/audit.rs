@@ -89,7 +89,12 @@ async fn refused_callers_are_audited() {
     assert_eq!((&by("read")["act"], &by("unknown")["act"]), (&"query".into(), &"login".into()));
     assert!(by("unknown")["result"].as_str().expect("a text").ends_with("the token is not known"), "{refused:?}");
     assert!(acts(&lines).iter().all(|act| !act.ends_with("asked")), "{lines:?}");
-    drop(node);
+    node.close().await;
+    let (written, lines) = (lines, self::lines(&guarded));
+    let left_out = |line: &Value| line["refusals_left_out"].as_str().map_or(0, |count| count.parse().expect("a count"));
+    let counted = lines.iter().map(left_out).sum::<usize>();
+    let refusals = lines.iter().filter(|line| line["phase"] == "refused" && line["act"] != "refusals").count();
+    assert_eq!(refusals + counted, 1 + 2 * 50 + 1, "{:?}", &lines[written.len()..]);
 }
 
 /// A hold of a principal, whose session also is the receiver of a hand-over.
