@@ -42,6 +42,8 @@ pub const LIVE_TICK_MS: u64 = 1_000;
 /// Time after which a screen without changes is notified all the same, so that the times that it shows stay right.
 pub const LIVE_SILENCE_MS: u64 = 10_000;
 
+/// Sign-ins with one token that a node remembers. A new one replaces the oldest of them.
+pub const SIGN_INS_OF_A_TOKEN_MAX: usize = 16;
 /// Sign-ins that a node remembers. A new one replaces the oldest.
 pub const SIGN_INS_MAX: usize = 1_024;
 /// Time after which a sign-in ends.

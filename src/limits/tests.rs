@@ -101,6 +101,7 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         SIGN_IN_ACTS_MS_MAX,
         SIGN_IN_TRIES_MAX,
         SIGN_INS_MAX,
+        SIGN_INS_OF_A_TOKEN_MAX,
     ]
     .to_vec()
 }

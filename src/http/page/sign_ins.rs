@@ -52,13 +52,17 @@ impl SignIns {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Remembers a sign-in, and returns its cookie.
+    /// Remembers a sign-in, and returns its cookie. The oldest one with the same token ends if there are too many, and
+    /// the oldest of all only if there are too many of other tokens.
     pub(super) fn open(&self, token: TokenHash, clock: &dyn Clock) -> String {
         let cookie = format!("{:032x}{:032x}", clock.random_u128(), clock.random_u128());
         let sign_in = SignIn { token, since: clock.now(), form_key: clock.random_u128() };
         self.with(|open| {
-            if limits::SIGN_INS_MAX <= open.len() {
-                let oldest = open.iter().min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
+            let own = open.values().filter(|sign_in| sign_in.token == token).count();
+            let too_many = limits::SIGN_INS_OF_A_TOKEN_MAX <= own;
+            if too_many || limits::SIGN_INS_MAX <= open.len() {
+                let candidates = open.iter().filter(|(_, sign_in)| !too_many || sign_in.token == token);
+                let oldest = candidates.min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
                 oldest.map(|cookie| open.remove(&cookie));
             }
             open.insert(Sha256::digest(&cookie).into(), sign_in);
@@ -138,13 +142,29 @@ mod tests {
     #[test]
     fn sign_ins_are_limited() {
         let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
-        let open = || {
+        let open = |number: usize| {
+            later(&clock, 1);
+            sign_ins.open(TokenHash::of(&new_token([1, number as u128])).expect("a token"), &clock)
+        };
+        let (first, second) = (open(0), open(1));
+        (0..limits::SIGN_INS_MAX - 1).for_each(|number| drop(open(2 + number)));
+        assert!(sign_ins.find(&first, clock.now()).is_none());
+        assert!(sign_ins.find(&second, clock.now()).is_some());
+    }
+
+    /// A token that signs in again and again ends its own oldest sign-ins, and no other one.
+    #[test]
+    fn one_token_signs_out_no_other() {
+        let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
+        let other = sign_ins.open(TokenHash::of(&new_token([3, 4])).expect("a token"), &clock);
+        let open = |_| {
             later(&clock, 1);
             sign_ins.open(token(), &clock)
         };
-        let (first, second) = (open(), open());
-        (0..limits::SIGN_INS_MAX - 1).for_each(|_| drop(open()));
-        assert!(sign_ins.find(&first, clock.now()).is_none());
-        assert!(sign_ins.find(&second, clock.now()).is_some());
+        let cookies: Vec<_> = (0..2 * limits::SIGN_INS_MAX).map(open).collect();
+        let open = cookies.iter().rev().map(|cookie| sign_ins.find(cookie, clock.now()).is_some());
+        let expected = (0..cookies.len()).map(|newer| newer < limits::SIGN_INS_OF_A_TOKEN_MAX);
+        assert!(open.eq(expected));
+        assert!(sign_ins.find(&other, clock.now()).is_some());
     }
 }
