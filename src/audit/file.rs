@@ -58,7 +58,11 @@ impl LogFile {
         let before = if log.bytes == 0 { File::open(log.older(1)) } else { Err(ErrorKind::NotFound.into()) };
         match before {
             // The node ended after the last file was full, and before this one had its first line.
-            Ok(before) => log.continue_from(&last_of(before)?, at)?,
+            Ok(before) => {
+                let Last { lines, hash, .. } = last_of(before)?;
+                (log.lines, log.hash) = (lines, hash);
+                log.begin(at)?;
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -68,8 +72,9 @@ impl LogFile {
     /// Adds a line, in a new file if the current one is full.
     pub(super) fn append(&mut self, record: &AuditRecord, at: &str) -> io::Result<()> {
         if AUDIT_FILE_BYTES_MAX <= self.bytes {
-            self.rotate(at)?;
+            self.rotate()?;
         }
+        self.begin(at)?;
         self.append_here(record, at)
     }
 
@@ -88,27 +93,36 @@ impl LogFile {
         Ok(())
     }
 
-    /// Gives each full file the next number, and begins a new one.
-    fn rotate(&mut self, at: &str) -> io::Result<()> {
+    /// Gives each full file the next number, and creates a new one. Nothing changes if that cannot be created: each try
+    /// would otherwise remove the oldest file.
+    fn rotate(&mut self) -> io::Result<()> {
+        let next = self.with_extension("next");
+        let file = append_to(&next)?;
         for number in (1..AUDIT_FILES_KEPT).rev() {
             rename(&self.older(number), &self.older(number + 1))?;
         }
         rename(&self.path, &self.older(1))?;
-        self.file = append_to(&self.path)?;
-        self.bytes = 0;
-        let last = Last { lines: self.lines, hash: std::mem::take(&mut self.hash), ended: true };
-        self.continue_from(&last, at)
+        fs::rename(&next, &self.path)?;
+        (self.file, self.bytes) = (file, 0);
+        Ok(())
     }
 
-    /// Writes the first line of a file that continues another one.
-    fn continue_from(&mut self, last: &Last, at: &str) -> io::Result<()> {
-        (self.lines, self.hash) = (last.lines, last.hash.clone());
+    /// Writes the first line of a file that continues another one, unless the file has it.
+    fn begin(&mut self, at: &str) -> io::Result<()> {
+        if self.bytes != 0 || self.lines == 0 {
+            return Ok(());
+        }
         self.append_here(&AuditRecord::new(CONTINUE, Phase::Done, "local"), at)
     }
 
     fn older(&self, number: usize) -> PathBuf {
+        self.with_extension(&number.to_string())
+    }
+
+    /// Returns the path of the file with a further extension.
+    fn with_extension(&self, extension: &str) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{number}"));
+        name.push(format!(".{extension}"));
         name.into()
     }
 }
@@ -122,5 +136,52 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         renamed => renamed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chain::verify;
+    use super::*;
+
+    fn record() -> AuditRecord {
+        AuditRecord::new("break", Phase::Asked, "ops")
+    }
+
+    /// If no new file can be created, no file changes its name, however often the log is written. The log
+    /// continues as soon as one can.
+    #[test]
+    fn a_file_that_cannot_be_replaced_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.jsonl");
+        let mut log = LogFile::open(&path, 1, "at").expect("a file");
+        log.append(&record(), "at").expect("written");
+        log.bytes = AUDIT_FILE_BYTES_MAX;
+        log.append(&record(), "at").expect("written");
+        log.bytes = AUDIT_FILE_BYTES_MAX;
+        let oldest = fs::read(log.older(1)).expect("read");
+        fs::create_dir(log.with_extension("next")).expect("a directory in place of the file");
+        for _ in 0..2 * AUDIT_FILES_KEPT {
+            log.append(&record(), "at").expect_err("no new file");
+        }
+        assert_eq!(fs::read(log.older(1)).expect("read"), oldest);
+        assert!(!log.older(2).exists() && path.exists());
+        fs::remove_dir(log.with_extension("next")).expect("removed");
+        log.append(&record(), "at").expect("written");
+        assert!(log.older(2).exists() && !log.with_extension("next").exists());
+    }
+
+    /// A new file whose first line could not be written, because the disk was full, gets it before the next line.
+    #[test]
+    fn each_file_begins_with_its_first_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.jsonl");
+        let mut log = LogFile::open(&path, 1, "at").expect("a file");
+        log.append(&record(), "at").expect("written");
+        log.rotate().expect("a new file");
+        assert_eq!(fs::metadata(&path).expect("a file").len(), 0);
+        log.append(&record(), "at").expect("written");
+        let proof = verify(File::open(&path).expect("a file")).expect("read").expect("it continues another file");
+        assert_eq!((proof.first, proof.lines), (2, 3));
     }
 }
