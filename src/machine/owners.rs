@@ -3,8 +3,8 @@
 use super::Machine;
 use super::lease::KnownLease;
 use crate::model::{
-    Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace, Principal,
-    Refusal, SessionId,
+    Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace,
+    OpenSession, Principal, Refusal, SessionId,
 };
 use crate::state::Holder;
 
@@ -41,6 +41,21 @@ impl Machine {
     #[must_use]
     pub fn lease_owner(&self, lock: &LockKey, handle: &Handle) -> Option<&Principal> {
         self.hold_owner(lock, self.proven_hold(lock, handle)?)
+    }
+
+    /// The principals of the leases and documents that hold a lock.
+    pub fn lease_owners(&self, lock: &LockKey) -> impl Iterator<Item = &Principal> {
+        let requests = self.state.holders(lock).map(|(_, holder)| &holder.request);
+        let leases = requests.filter(|request| matches!(request.claim, Claim::Lease(_)));
+        leases.map(|request| &request.principal)
+    }
+
+    /// The principal of the open session with the handle of this command, if another client has opened it.
+    #[must_use]
+    pub fn opened_by_another(&self, open: &OpenSession) -> Option<&Principal> {
+        let session = self.session_of(&open.namespace, &open.handle)?;
+        let record = &self.state.session(session)?.record;
+        (record.instance != open.instance).then_some(&record.principal)
     }
 
     /// The principal of a take that waits or holds.

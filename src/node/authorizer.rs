@@ -45,7 +45,7 @@ impl Authorizer {
 
     /// Whether the caller's principal made this, although the caller shows no handle. Callers that prove no identity
     /// have one principal, so for them it proves nothing.
-    fn made(&self, owner: &Principal) -> bool {
+    pub(super) fn made(&self, owner: &Principal) -> bool {
         *owner == self.principal && !owner.is_anonymous()
     }
 

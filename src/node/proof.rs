@@ -2,7 +2,9 @@
 
 use super::Node;
 use super::authorizer::Authorizer;
-use crate::model::{Command, Handle, Namespace, Refusal, SessionId};
+use crate::auth::Who;
+use crate::machine::Machine;
+use crate::model::{Command, DocumentCommand, Handle, LockKey, Namespace, OpenSession, Principal, Refusal, SessionId};
 use crate::service::{Call, Proof, ServiceError};
 
 /// A session, with the handle and the namespace that a caller shows for it.
@@ -31,7 +33,70 @@ pub(super) fn shown_by(call: &Call) -> Option<Shown<'_>> {
     shown(call.command.session(), &call.proof)
 }
 
+/// Returns the lock and the handle of the lease or document that a command names.
+fn lease_shown(command: &Command) -> Option<(&LockKey, &Handle)> {
+    match command {
+        Command::DropLease { lock, handle } | Command::Document(DocumentCommand::SwapValue { lock, handle, .. }) => {
+            Some((lock, handle))
+        }
+        _ => None,
+    }
+}
+
 impl Node {
+    /// Refuses a command that shows a handle without a session, if its source has shown too many wrong ones, and counts
+    /// a wrong one.
+    pub(super) fn limit_other_guesses(
+        &self,
+        authorizer: Option<&Authorizer>,
+        command: &Command,
+    ) -> Result<(), ServiceError> {
+        if let Command::OpenSession(open) = command {
+            return self.limit_opens(authorizer, open);
+        }
+        lease_shown(command).map_or(Ok(()), |(lock, handle)| self.limit_lease_guesses(authorizer, lock, handle))
+    }
+
+    /// Limits the handles that a source shows for a lock while a lease or document holds it whose handle could be
+    /// guessed. The handles of another principal prove nothing, so those cannot be.
+    pub(super) fn limit_lease_guesses(
+        &self,
+        authorizer: Option<&Authorizer>,
+        lock: &LockKey,
+        handle: &Handle,
+    ) -> Result<(), ServiceError> {
+        let made = |owner: &Principal| authorizer.is_some_and(|authorizer| authorizer.made(owner));
+        let of_handle = |owner: &Principal| authorizer.is_none() || owner.is_anonymous();
+        let (wrong, own, guessable) = self.core.consensus.machine(|machine| {
+            let owner = machine.lease_owner(lock, handle);
+            (owner.is_none(), owner.is_some_and(made), machine.lease_owners(lock).any(of_handle))
+        });
+        if own || !guessable {
+            return Ok(());
+        }
+        self.limit_wrong(authorizer, wrong)
+    }
+
+    /// Limits the sessions of others that a source finds by opening one with the same handle.
+    fn limit_opens(&self, authorizer: Option<&Authorizer>, open: &OpenSession) -> Result<(), ServiceError> {
+        let made = |owner: &Principal| authorizer.is_some_and(|authorizer| authorizer.made(owner));
+        let found = |machine: &Machine| machine.opened_by_another(open).is_some_and(|owner| !made(owner));
+        self.limit_wrong(authorizer, self.core.consensus.machine(found))
+    }
+
+    fn limit_wrong(&self, authorizer: Option<&Authorizer>, wrong: bool) -> Result<(), ServiceError> {
+        if self.caller.who == Who::Local {
+            // The application that embeds the node needs no guesses.
+            return Ok(());
+        }
+        let (source, now) = (self.source(authorizer), self.core.clock.now());
+        self.core.wrong_handles.check(&source, now).map_err(ServiceError::not_sent)?;
+        if wrong {
+            self.core.wrong_handles.count(&source, now);
+        }
+        Ok(())
+    }
+
     /// Refuses a wrong handle before any other part of the call is read, and counts it. A source that has shown too
     /// many is refused before its handle is compared. A session never changes its handle, so this state suffices to
     /// refuse one, or to prove it, even if it is old.

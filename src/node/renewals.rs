@@ -6,7 +6,7 @@ use super::forward::{Forward, Forwarded, unexpected};
 use super::proof::{replace_proof, shown};
 use super::proposer::queue::Now;
 use super::service::{answered, redacted, refused};
-use crate::model::Reply;
+use crate::model::{RenewalTarget, Reply};
 use crate::service::{RenewalCall, ServiceError};
 
 impl Node {
@@ -14,6 +14,9 @@ impl Node {
     pub(super) async fn renew_authorized(&self, mut renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         let authorizer = self.authorizer()?;
         for renewal in &mut renewals {
+            if let RenewalTarget::Lease { lock, handle, .. } = &renewal.target {
+                self.limit_lease_guesses(judge.as_ref(), lock, handle)?;
+            }
             let shown = shown(renewal.target.session(), &renewal.proof);
             match self.limit_guesses(authorizer.as_ref(), shown) {
                 Ok(proven) => replace_proof(&mut renewal.proof, proven),

@@ -166,6 +166,7 @@ impl Node {
         async move {
             let authorizer = self.authorizer()?;
             validate::check(&call)?;
+            self.limit_other_guesses(authorizer.as_ref(), &call.command)?;
             match self.limit_guesses(authorizer.as_ref(), shown_by(&call)) {
                 // The refusal of an attach is a reply, as from the machine.
                 Err(ServiceError::Refused(refusal)) if matches!(call.command, Command::Attach(_)) => {

@@ -4,8 +4,8 @@ use lockkeeper::auth::Who;
 use lockkeeper::client::{Client, Session};
 use lockkeeper::limits;
 use lockkeeper::model::{
-    Command, FencingToken, Handle, LockKey, LockName, Namespace, Outcome, Query, Refusal, RenewalTarget, SessionClose,
-    SessionId,
+    Command, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, OpenSession,
+    Outcome, Patience, Query, Refusal, RenewalTarget, SessionClose, SessionId, TakeLease,
 };
 use lockkeeper::node::Node;
 use lockkeeper::service::{Call, Freshness, LockService, NotSent, Proof, RenewalCall, ServiceError, Source};
@@ -103,6 +103,70 @@ async fn guessing_is_slow() {
         let refused = other.submit(close(Handle::from_random(1))).await.expect_err("a guess");
         assert_eq!(refused, ServiceError::Refused(Refusal::WrongHandle), "another source");
     }
+}
+
+/// Counts the answers to guesses, and asserts that the limit of wrong handles stopped the others.
+async fn answered_guesses(guess: impl AsyncFn(u128) -> Result<(), ServiceError>) {
+    let (begun, mut answered) = (std::time::Instant::now(), 0);
+    for number in 0..10 * u128::from(limits::WRONG_HANDLES_A_SECOND) {
+        match guess(number).await {
+            Err(ServiceError::NotSent { why: NotSent::LimitReached { .. }, .. }) => {}
+            Ok(()) | Err(ServiceError::Refused(_)) => answered += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let most = u128::from(limits::WRONG_HANDLES_A_SECOND) * (2 + begun.elapsed().as_millis() / 1_000);
+    assert!(0 < answered && answered <= most, "{answered} guesses were answered");
+}
+
+/// H-17: the handle of a lease cannot be guessed by releases and renewals, and the handle of a session cannot be by
+/// opening one. A handle of a lock that no lease holds is no guess.
+#[tokio::test]
+async fn guessing_without_a_session_is_slow() {
+    let cluster = Cluster::start(1, None).await.expect("a cluster");
+    let leader = cluster.leader().await;
+    let take = |number: u128| {
+        Call::new(Command::TakeLease(TakeLease {
+            lock: key("a"),
+            take: LeaseRequestId(number),
+            handle: Handle::from_random(1_000 + number),
+            access: Mode::Exclusive.into(),
+            lease_ms: 60_000,
+            patience: Patience::Try,
+            metadata: Metadata::default(),
+        }))
+    };
+    let release = |number| Call::new(Command::DropLease { lock: key("a"), handle: Handle::from_random(number) });
+    for number in 0..100 {
+        let free = of(&leader, 1).submit(release(number)).await;
+        assert!(free.is_ok(), "the lock is free: {free:?}");
+    }
+    of(&leader, 9).submit(take(0)).await.expect("granted");
+    answered_guesses(async |number| of(&leader, 1).submit(release(number)).await.map(drop)).await;
+    answered_guesses(async |number| {
+        let handle = Handle::from_random(number);
+        let target = RenewalTarget::Lease { lock: key("a"), handle, lease_ms: 60_000 };
+        of(&leader, 2).renew(vec![renewal(target)]).await.map(drop)
+    })
+    .await;
+    let released = of(&leader, 9).submit(release(1_000)).await.expect("another source").outcome;
+    assert!(matches!(released, Outcome::Released { .. }), "{released:?}");
+
+    let open = |number: u128, instance| {
+        Call::new(Command::OpenSession(OpenSession {
+            namespace: Namespace::default(),
+            handle: Handle::from_random(number),
+            instance: Instance(instance),
+            ttl_ms: 60_000,
+            disconnect_grace_ms: None,
+            metadata: Metadata::default(),
+            accepts_hand_over: false,
+        }))
+    };
+    for number in 0..100 {
+        of(&leader, 9).submit(open(number, 1)).await.expect("opened");
+    }
+    answered_guesses(async |number| of(&leader, 3).submit(open(number, 2)).await.map(drop)).await;
 }
 
 /// A wrong handle is refused through a follower that has not applied the session yet: only the leader can compare it.
