@@ -127,6 +127,21 @@ fn principals_need_a_protected_port_and_an_audit_log() {
     assert!(read(&format!("{}{auth}", open.replace("[tls]", &format!("[tls]\n{CERTIFICATES}")))).is_ok());
 }
 
+/// Principals need a port for nodes on which no other machine can name one. A running cluster has it from the second
+/// step of its way to TLS on.
+#[test]
+fn principals_need_proven_nodes() {
+    let auth = "[auth]\nfile = \"auth.toml\"\n[audit]\nfile = \"audit.jsonl\"\n";
+    let open = GOOD.replacen("peer   = \"127.0.0.1:7611\"", "peer   = \"0.0.0.0:7611\"", 1);
+    let with = |tls: &str| read(&format!("{}{auth}", open.replace("[tls]", tls)));
+    let refused = with("[tls.peer]\ninsecure = true").expect_err("refused").to_string();
+    assert!(refused.contains("[auth] is set and listen.peer is reachable in plain text"), "{refused}");
+    let step = |mode| with(&format!("[tls]\n{CERTIFICATES}\n[tls.peer]\nmode = \"{mode}\""));
+    let refused = step("allow").expect_err("refused").to_string();
+    assert!(refused.ends_with("add [auth] after all nodes have it"), "{refused}");
+    assert!(step("prefer").is_ok() && step("require").is_ok());
+}
+
 /// Text that is not TOML, and a value of a wrong type, are refused with the line.
 #[test]
 fn bad_toml_and_wrong_types_are_refused_with_their_line() {

@@ -121,13 +121,25 @@ pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, Config
     })
 }
 
-/// Returns the file of `[auth]`. Refuses it without a file for the audit log, or if clients would send their tokens in
-/// plain text over a network.
+/// Returns the file of `[auth]`. Refuses it without a file for the audit log, or if clients would send their tokens, or
+/// nodes the names of principals, in plain text over a network.
 pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<Option<PathBuf>, ConfigError> {
     let Some(file) = &draft.auth else { return Ok(None) };
     if matches!(tls.client, Protection::Plain { .. }) && is_exposed(listen.client) {
         let problem = "[auth] is set and listen.client is reachable in plain text: tokens would be read on the way";
         return Err(ConfigError::new(&file.place, problem, "set ca, cert and key under [tls]"));
+    }
+    let text_of_peers = match tls.peer {
+        Protection::Plain { .. } => Some(("listen.peer is reachable in plain text", "set ca, cert and key under [tls]")),
+        Protection::Tls { mode: TlsMode::Allow, .. } => Some((
+            "tls.peer.mode is \"allow\", with which nodes dial each other in plain text",
+            "set it to \"prefer\" or \"require\"; add [auth] after all nodes have it",
+        )),
+        Protection::Tls { mode: TlsMode::Prefer | TlsMode::Require, .. } => None,
+    };
+    if let Some((what, fix)) = text_of_peers.filter(|_| is_exposed(listen.peer)) {
+        let problem = format!("[auth] is set and {what}: other machines could send calls under any principal");
+        return Err(ConfigError::new(&file.place, problem, fix));
     }
     if draft.audit.is_none() {
         let problem = "[auth] is set and [audit] is not: no file would show what operators did, and who was refused";

@@ -13,8 +13,8 @@ use super::forward::{Forward, Forwarded};
 use super::{Node, Tasks};
 use crate::auth::Who;
 use crate::machine::Applied;
-use crate::model::Position;
-use crate::raft::Hooks;
+use crate::model::{Position, Principal};
+use crate::raft::{Hooks, Sender};
 use crate::service::{ServiceError, Source};
 
 /// The node's implementation of the Raft callbacks.
@@ -46,18 +46,43 @@ impl Hooks for RaftCallbacks {
         self.shared.fatal.send_replace(Some(why.to_owned()));
     }
 
-    fn forwarded(&self, sender: u64, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
+    fn forwarded(&self, sender: Sender, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
         let core = self.shared.core.get().and_then(Weak::upgrade);
         // Without another proof, a call of another node is one that it serves for a caller that proves nothing.
-        let caller = Caller { source: Source::Node(sender), who: Who::Anonymous, from: None };
+        let caller = Caller { source: Source::Node(sender.node), who: Who::Anonymous, from: None };
         let node = core.zip(self.tasks.upgrade()).map(|(core, tasks)| Node { core, tasks, caller });
         Box::pin(async move {
-            let forward = Forward::decode(&payload)?;
+            let forward = believed(Forward::decode(&payload)?, sender);
             let answer = match node {
                 Some(node) => node.serve_forwarded(forward).await,
                 None => Forwarded::Error(ServiceError::Stopping),
             };
             Ok(answer.encode())
         })
+    }
+}
+
+/// Returns a forwarded call without the principal that it names, unless the connection shows that a node has sent it.
+fn believed(forward: Forward, sender: Sender) -> Forward {
+    match forward {
+        Forward::As { call, .. } if sender.exposed => Forward::As { principal: Principal::default(), call },
+        forward => forward,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that reaches the port for nodes in plain text, where such calls are read, gets no principal's rights.
+    #[test]
+    fn plain_text_from_another_machine_names_no_principal() {
+        let named = || Forward::As { principal: Principal::local(), call: Forward::Status.encode().to_vec() };
+        for (exposed, expected) in [(false, Principal::local()), (true, Principal::default())] {
+            let Forward::As { principal, call } = believed(named(), Sender { node: 2, exposed }) else {
+                panic!("another call")
+            };
+            assert_eq!((principal, Forward::decode(&call)), (expected, Ok(Forward::Status)));
+        }
     }
 }

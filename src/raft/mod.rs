@@ -37,7 +37,7 @@ mod view;
 
 pub use consensus::{Consensus, Submitted};
 pub use error::{ProposeError, StartError};
-pub use hooks::Hooks;
+pub use hooks::{Hooks, Sender};
 pub use membership::{MembershipChange, MembershipError};
 pub use restore::{Backup, RestoredState};
 pub use settings::{RaftSettings, Timing};

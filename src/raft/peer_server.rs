@@ -15,6 +15,7 @@ use super::blocking::on_files;
 use super::disk_ids::wiped;
 use super::error::removed;
 use super::failure_detector::{FailureDetector, Leadership};
+use super::hooks::Sender;
 use super::lost_tail;
 use super::messages::append_response::Result as Appended;
 use super::messages::peer_server::{Peer, PeerServer};
@@ -288,10 +289,11 @@ impl Peer for Server {
         &self,
         request: Request<messages::ForwardRequest>,
     ) -> Result<Response<messages::ForwardResponse>, Status> {
+        let exposed = request.extensions().get::<ConnectionInfo>().is_none_or(|connection| connection.exposed);
         let (proven, request) = (proven(&request), request.into_inner());
-        let sender = self.admit(proven.as_deref(), request.header.as_ref())?;
-        self.check_member(sender)?;
-        match self.shared.hooks.forwarded(sender, request.payload).await {
+        let node = self.admit(proven.as_deref(), request.header.as_ref())?;
+        self.check_member(node)?;
+        match self.shared.hooks.forwarded(Sender { node, exposed }, request.payload).await {
             Ok(payload) => Ok(Response::new(messages::ForwardResponse { payload })),
             Err(why) => Err(Status::aborted(why)),
         }

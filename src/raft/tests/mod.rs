@@ -39,7 +39,7 @@ impl Hooks for Deaf {
     fn installed(&self, _: Position) {}
     fn checkpointed(&self, _: Duration) {}
     fn stopped(&self, _: &str) {}
-    fn forwarded(&self, _: u64, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
+    fn forwarded(&self, _: Sender, payload: Bytes) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>> {
         Box::pin(async move { if payload.is_empty() { Err("empty".to_owned()) } else { Ok(payload) } })
     }
 }
