@@ -82,7 +82,7 @@ impl Authority {
 
     fn certificate(&self, role: Role, hosts: &[String], days: u32) -> Result<CertificateParams, rcgen::Error> {
         let is_node = matches!(role, Role::Node(_));
-        let name = CertificateName { cluster: self.cluster.clone(), role }.to_string();
+        let name = CertificateName { cluster: self.cluster.clone(), role, digest: None }.to_string();
         let mut params = params(&name, days);
         params.subject_alt_names = vec![SanType::URI(name.as_str().try_into()?)];
         for host in hosts {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -28,8 +29,13 @@ pub enum Who {
     Anonymous,
     /// A caller that shows a token with this hash.
     Token(TokenHash),
-    /// A caller that shows a client's certificate with this name.
-    Certificate(Principal),
+    /// A caller that shows a client's certificate.
+    Certificate {
+        /// The name in the certificate.
+        name: Principal,
+        /// SHA-256 of the certificate in hexadecimal digits.
+        digest: Arc<str>,
+    },
     /// A caller whose principal was proven elsewhere: by another node, or by the application that embeds the node.
     Proven(Principal),
 }
@@ -130,15 +136,15 @@ impl Access {
                 }
                 &token.principal
             }
-            Who::Certificate(name) if self.principals.get(name).is_some_and(|grants| grants.certificate) => name,
-            Who::Certificate(_) | Who::Anonymous => &Principal::default(),
+            Who::Certificate { name, .. } if self.principals.get(name).is_some_and(|grants| grants.certificate) => name,
+            Who::Certificate { .. } | Who::Anonymous => &Principal::default(),
             Who::Proven(name) => name,
         };
         if principal.is_local() || self.principals.contains_key(principal) {
             return Ok(principal.clone());
         }
         Err(Denied::Unauthenticated(match who {
-            Who::Certificate(name) => format!("the certificate of {:?} counts for no principal", name.as_str()),
+            Who::Certificate { name, .. } => format!("the certificate of {:?} counts for no principal", name.as_str()),
             Who::Proven(name) if !name.is_anonymous() => {
                 format!("there is no principal {:?} in the file of rules", name.as_str())
             }

@@ -130,7 +130,9 @@ pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<O
         return Err(ConfigError::new(&file.place, problem, "set ca, cert and key under [tls]"));
     }
     let text_of_peers = match tls.peer {
-        Protection::Plain { .. } => Some(("listen.peer is reachable in plain text", "set ca, cert and key under [tls]")),
+        Protection::Plain { .. } => {
+            Some(("listen.peer is reachable in plain text", "set ca, cert and key under [tls]"))
+        }
         Protection::Tls { mode: TlsMode::Allow, .. } => Some((
             "tls.peer.mode is \"allow\", with which nodes dial each other in plain text",
             "set it to \"prefer\" or \"require\"; add [auth] after all nodes have it",

@@ -12,6 +12,8 @@ pub const AUTH_FILE_BYTES_MAX: u64 = 1 << 20;
 pub const AUTH_CHECK_MS: u64 = 5_000;
 /// Events that wait for the reader of a subscription behind the check of its rights.
 pub const EVENTS_WATCHED_MAX: usize = 16;
+/// Tokens whose first use a node remembers. A file of rules of the largest size has fewer.
+pub const TOKENS_SEEN_MAX: usize = 8_192;
 /// Refusals in the audit log in one second, each of another source. The others are only counted.
 pub const AUDIT_REFUSALS_A_SECOND: usize = 20;
 /// Time in which the refusals of one source share a line in the audit log.

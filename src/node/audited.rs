@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::Node;
@@ -213,6 +214,22 @@ impl Node {
         self.audit_own("reload-certificates");
     }
 
+    /// Writes the first use of a token since the node has started.
+    pub(super) fn audit_first_use(&self) {
+        let (Some(_), Who::Token(hash)) = (&self.core.audit, &self.caller.who) else { return };
+        let mut seen = self.core.seen_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.contains(hash) {
+            return;
+        }
+        if limits::TOKENS_SEEN_MAX <= seen.len() {
+            // Most of them were revoked: a file of rules has fewer.
+            seen.clear();
+        }
+        seen.insert(*hash);
+        drop(seen);
+        self.audit_own("first-use");
+    }
+
     /// Writes an act of the node itself.
     pub(super) fn audit_own(&self, act: &'static str) {
         let Some(log) = &self.core.audit else { return };
@@ -225,9 +242,12 @@ impl Node {
     }
 
     fn record(&self, Act { name, mut facts }: Act, phase: Phase) -> AuditRecord {
-        if let Who::Token(hash) = &self.caller.who {
-            facts.insert("proof", format!("token {}", hash.id()));
-        }
+        let proof = match &self.caller.who {
+            Who::Token(hash) => Some(format!("token {}", hash.id())),
+            Who::Certificate { digest, .. } => Some(format!("cert:sha256:{digest}")),
+            Who::Local | Who::Anonymous | Who::Proven(_) => None,
+        };
+        facts.extend(proof.map(|proof| ("proof", proof)));
         let who = match self.authorizer() {
             Ok(Some(authorizer)) => authorizer.principal.to_string(),
             Ok(None) => "local".to_owned(),

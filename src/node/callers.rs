@@ -73,7 +73,7 @@ impl Node {
     pub(super) fn named(&self) -> Option<&Principal> {
         match &self.caller.who {
             Who::Proven(name) => Some(name),
-            Who::Local | Who::Anonymous | Who::Token(_) | Who::Certificate(_) => None,
+            Who::Local | Who::Anonymous | Who::Token(_) | Who::Certificate { .. } => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! State that all parts of a node share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,7 @@ use super::rate_limit::RateLimits;
 use super::watchers::Watchers;
 use super::wrong_handles::WrongHandles;
 use crate::audit::AuditLog;
+use crate::auth::TokenHash;
 use crate::clock::{Clock, Instant, millis};
 use crate::config::Config;
 use crate::machine::Applied;
@@ -72,6 +73,8 @@ pub(super) struct Core {
     pub(super) warnings: Mutex<Vec<String>>,
     /// Principals and rules; `None` if all callers may do everything.
     pub(super) auth: Option<Auth>,
+    /// Tokens whose use the audit log has since the node has started.
+    pub(super) seen_tokens: Mutex<BTreeSet<TokenHash>>,
     /// Where acts of operators and refused callers are written.
     pub(super) audit: Option<Arc<AuditLog>>,
     /// The leader, for the servers on top of this node.

@@ -337,6 +337,7 @@ fn assemble(
         leads_since: Mutex::default(),
         warnings: Mutex::default(),
         auth,
+        seen_tokens: Mutex::default(),
         audit: audit.map(Arc::new),
         leader: watch::Sender::new(None),
         endpoints: watch::Sender::new(Vec::new()),

@@ -41,6 +41,7 @@ impl LockService for Node {
             });
             self.core.shared.metrics.refusals.of_answer(&known);
             known.map_err(|error| node.noted("login", error))?;
+            node.audit_first_use();
         }
         Ok(node)
     }

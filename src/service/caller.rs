@@ -14,8 +14,8 @@ pub fn who_calls(authorization: Option<&[u8]>, connection: Option<&ConnectionInf
     let Some(header) = authorization else {
         let name = connection.and_then(|connection| connection.proven.as_deref());
         return Ok(match name {
-            Some(CertificateName { role: Role::Client(name), .. }) => match Principal::parse(name) {
-                Ok(name) => Who::Certificate(name),
+            Some(CertificateName { role: Role::Client(name), digest, .. }) => match Principal::parse(name) {
+                Ok(name) => Who::Certificate { name, digest: digest.clone().unwrap_or_default() },
                 Err(_) => Who::Anonymous,
             },
             Some(CertificateName { role: Role::Node(_), .. }) | None => Who::Anonymous,
@@ -28,4 +28,22 @@ pub fn who_calls(authorization: Option<&[u8]>, connection: Option<&ConnectionInf
     let token = std::str::from_utf8(header).ok().and_then(|header| header.strip_prefix("Bearer "));
     let hash = token.and_then(|token| TokenHash::of(token).ok());
     hash.map(Who::Token).ok_or_else(|| refused("the token is not known"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A certificate shows its name and its digest, so that the audit log can say which of a client's certificates was
+    /// used.
+    #[test]
+    fn a_certificate_is_shown_with_its_digest() {
+        let role = Role::Client("ci".to_owned());
+        let certificate = CertificateName { cluster: "harbour".to_owned(), role, digest: Some("9f".into()) };
+        let connection = ConnectionInfo::new(Some(Arc::new(certificate)), false, None);
+        let name = Principal::parse("ci").expect("legal");
+        assert_eq!(who_calls(None, Some(&connection)), Ok(Who::Certificate { name, digest: "9f".into() }));
+    }
 }

@@ -1,9 +1,12 @@
 //! The name in a certificate.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
+
+use super::refuse_list::digest;
 
 /// The name in a certificate, written as a URI: `spiffe://CLUSTER/node/ID` or `spiffe://CLUSTER/client/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +15,9 @@ pub struct CertificateName {
     pub cluster: String,
     /// What the owner of the certificate is in that cluster.
     pub role: Role,
+    /// SHA-256 of the certificate in hexadecimal digits, which names it in a refuse list; `None` for a name that was
+    /// not read from a certificate.
+    pub digest: Option<Arc<str>>,
 }
 
 /// What the owner of a certificate is.
@@ -27,10 +33,10 @@ impl CertificateName {
     /// Returns the name in a certificate. A certificate without a URI, with several, or with another URI has none.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let certificate = EndEntityCert::try_from(certificate).ok()?;
-        let mut uris = certificate.valid_uri_names();
+        let parsed = EndEntityCert::try_from(certificate).ok()?;
+        let mut uris = parsed.valid_uri_names();
         let only = uris.next().filter(|_| uris.next().is_none())?;
-        Self::parse(only)
+        Some(Self { digest: Some(digest(certificate).into()), ..Self::parse(only)? })
     }
 
     /// Whether this is the name of that node of that cluster.
@@ -46,7 +52,11 @@ impl CertificateName {
             "client" if !name.is_empty() => Role::Client(name.to_owned()),
             _ => return None,
         };
-        (parts.next().is_none() && !cluster.is_empty()).then(|| Self { cluster: cluster.to_owned(), role })
+        (parts.next().is_none() && !cluster.is_empty()).then(|| Self {
+            cluster: cluster.to_owned(),
+            role,
+            digest: None,
+        })
     }
 }
 

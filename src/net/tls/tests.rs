@@ -143,9 +143,12 @@ fn text(dialled: Result<Connection, String>) -> String {
 async fn the_client_port_accepts_only_clients_of_its_cluster() {
     let certs = Certs::new();
     let (address, mut names) = clients(&certs, true, false).await;
-    let accepted = dialled(&address, &certs.client("ci")).await.expect("accepted");
+    let files = certs.client("ci");
+    let accepted = dialled(&address, &files).await.expect("accepted");
     let name = names.recv().await.expect("a connection").expect("a name");
     assert_eq!(name.to_string(), "spiffe://harbour/client/ci");
+    let own = fs::read_to_string(files.cert.expect("a certificate")).expect("read");
+    assert_eq!(name.digest.as_deref(), Some(&*crate::certs::describe(&own)[0].digest));
     drop(accepted);
 
     let none = text(dialled(&address, &certs.nameless()).await);

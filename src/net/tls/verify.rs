@@ -30,7 +30,7 @@ pub(super) enum Admitted {
 
 impl Admitted {
     fn admits(&self, certificate: &CertificateDer<'_>) -> bool {
-        let Some(CertificateName { cluster, role }) = CertificateName::of(certificate) else { return false };
+        let Some(CertificateName { cluster, role, .. }) = CertificateName::of(certificate) else { return false };
         match (self, role) {
             (Self::Nodes(ours), Role::Node(_)) | (Self::Clients(ours), Role::Client(_)) => cluster == *ours,
             (Self::Nodes(_), Role::Client(_)) | (Self::Clients(_), Role::Node(_)) => false,

@@ -162,6 +162,32 @@ async fn a_new_hold_is_handed_over_through_a_follower() {
     }
 }
 
+/// A line names the proof of its caller: the token, whose first use is written once, or the certificate.
+#[tokio::test]
+async fn proofs_are_audited() {
+    let guarded = Guarded::start(1).await;
+    let node = guarded.cluster.leader().await;
+    let (service, entry) = guarded.token("admin-all", 1);
+    let rules = rules_with(&entry);
+    let named = "name = \"admin-all\"\nroles = [\"admin-all\"]\n";
+    guarded.reload(&rules.replace(named, &format!("{named}certificate = true\n")));
+    let limit = || Call::new(Command::Manage(Manage { lock: key("s"), what: Managing::SetLimit { limit: 3 } }));
+    for _ in 0..2 {
+        service.submit(limit()).await.expect("set");
+    }
+    let who = Who::Certificate { name: Principal::parse("admin-all").expect("legal"), digest: "9f".into() };
+    let shown = node.for_caller(Source::Connection(1), None, || Ok(who)).expect("a principal");
+    shown.submit(limit()).await.expect("set");
+    let lines = lines(&guarded);
+    let proofs = |act: &str, phase: &str| {
+        let of = lines.iter().filter(|line| line["act"] == act && line["phase"] == phase);
+        of.map(|line| line["proof"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let token = proofs("first-use", "done");
+    assert!(token.len() == 1 && token[0].starts_with("token "), "{lines:?}");
+    assert_eq!(proofs("set-limit", "done"), [&*token[0], &token[0], "cert:sha256:9f"]);
+}
+
 /// An act whose line cannot be written is not executed. Other calls are served.
 #[tokio::test]
 async fn without_the_log_nothing_is_executed() {
