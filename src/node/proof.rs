@@ -35,12 +35,12 @@ pub(super) fn shown_by(call: &Call) -> Option<Shown<'_>> {
 
 /// Returns the lock and the handle of the lease or document that a command names.
 fn lease_shown(command: &Command) -> Option<(&LockKey, &Handle)> {
-    match command {
-        Command::DropLease { lock, handle } | Command::Document(DocumentCommand::SwapValue { lock, handle, .. }) => {
-            Some((lock, handle))
-        }
-        _ => None,
-    }
+    let (Command::DropLease { lock, handle } | Command::Document(DocumentCommand::SwapValue { lock, handle, .. })) =
+        command
+    else {
+        return None;
+    };
+    Some((lock, handle))
 }
 
 impl Node {

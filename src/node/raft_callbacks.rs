@@ -63,11 +63,11 @@ impl Hooks for RaftCallbacks {
 }
 
 /// Returns a forwarded call without the principal that it names, unless the connection shows that a node has sent it.
-fn believed(forward: Forward, sender: Sender) -> Forward {
-    match forward {
-        Forward::As { call, .. } if sender.exposed => Forward::As { principal: Principal::default(), call },
-        forward => forward,
+fn believed(mut forward: Forward, sender: Sender) -> Forward {
+    if let (Forward::As { principal, .. }, true) = (&mut forward, sender.exposed) {
+        *principal = Principal::default();
     }
+    forward
 }
 
 #[cfg(test)]
