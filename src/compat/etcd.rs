@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::gone_is_false;
+use super::false_if_gone;
 use crate::client::{self, Client, ClientError, HoldState, Leader, LockGuard, Observer};
 use crate::model::{FencingToken, SessionId};
 use crate::service::LockService;
@@ -117,7 +117,7 @@ impl<S: LockService> Mutex<S> {
     /// Releases the mutex. Fails with [`LockReleased`](EtcdError::LockReleased) if it is not held, or was lost.
     pub async fn unlock(&mut self) -> Result<(), EtcdError> {
         let Some(guard) = self.guard.take() else { return Err(EtcdError::LockReleased) };
-        if gone_is_false(guard.release().await)? { Ok(()) } else { Err(EtcdError::LockReleased) }
+        if false_if_gone(guard.release().await)? { Ok(()) } else { Err(EtcdError::LockReleased) }
     }
 
     /// Returns a unique name of this hold; `None` while the mutex is not held.
@@ -165,13 +165,13 @@ impl<S: LockService> Election<S> {
         let Some(guard) = self.guard.as_ref().filter(|_| self.rev().is_some()) else {
             return Err(EtcdError::NotLeader);
         };
-        if gone_is_false(guard.set_value(Some(value)).await)? { Ok(()) } else { Err(EtcdError::NotLeader) }
+        if false_if_gone(guard.set_value(Some(value)).await)? { Ok(()) } else { Err(EtcdError::NotLeader) }
     }
 
     /// Resigns, so that the next candidate leads. Does nothing if this candidate does not lead.
     pub async fn resign(&mut self) -> Result<(), EtcdError> {
         let Some(guard) = self.guard.take() else { return Ok(()) };
-        match gone_is_false(guard.release().await) {
+        match false_if_gone(guard.release().await) {
             Ok(_) | Err(ClientError::SessionLost { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

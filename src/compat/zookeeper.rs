@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use super::participant::participants;
-use super::{Participant, held_is_none};
+use super::{Participant, none_if_held};
 use crate::client::{ClientError, HoldState, LockGuard, LockRequest, Session};
 use crate::model::FencingToken;
 use crate::service::LockService;
@@ -63,13 +63,13 @@ impl<S: LockService> WriteLock<S> {
     /// in the queue.
     pub async fn lock_within(&mut self, wait: Duration) -> Result<Option<FencingToken>, ClientError> {
         let request = self.request().wait(wait);
-        held_is_none(self.enter(request).await)
+        none_if_held(self.enter(request).await)
     }
 
     /// Like [`lock`](Self::lock), but returns `None` if the lock is not free now.
     pub async fn try_lock(&mut self) -> Result<Option<FencingToken>, ClientError> {
         let request = self.request().try_once();
-        held_is_none(self.enter(request).await)
+        none_if_held(self.enter(request).await)
     }
 
     /// Releases the lock. Returns false if it was not held through this value.

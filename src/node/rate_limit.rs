@@ -343,7 +343,7 @@ mod tests {
     /// of documents. A cancel of something passes, and counts for its principal.
     #[test]
     fn ending_nothing_is_limited() {
-        let (ours, ci) = (namespace("ours"), judge("commands_a_second = 1\n"));
+        let (ours, ci) = (namespace("ours"), authorizer("commands_a_second = 1\n"));
         let key = || LockKey { namespace: ours.clone(), name: LockName::parse("a").expect("legal") };
         let (lock, namespace, process) = (key(), ours.clone(), || ProcessId::parse("p").expect("legal"));
         let (handle, ts) = (Handle::from_random(1), DocumentId([1; 12]));
@@ -361,9 +361,9 @@ mod tests {
             DocumentCommand::RemoveExpired { lock, token: FencingToken::new(0, 1), deadline: LogTime(1) },
         ];
         for command in ending.iter().cloned().chain(always.map(Command::Document)) {
-            for (rates, judge) in [(rates(None, &[("ours", 1)]), None), (RateLimits::default(), Some(&ci))] {
+            for (rates, authorizer) in [(rates(None, &[("ours", 1)]), None), (RateLimits::default(), Some(&ci))] {
                 let rates = Timed::new(rates);
-                let sent = |ends| rates.rates.check(&command, judge, &rates.clock, |_| None, |_| ends);
+                let sent = |ends| rates.rates.check(&command, authorizer, &rates.clock, |_| None, |_| ends);
                 sent(false).expect("the first");
                 sent(false).expect_err("its rate");
                 assert_eq!(sent(true).is_ok(), ending.contains(&command), "{command:?}");

@@ -15,7 +15,7 @@ impl Node {
         let authorizer = self.authorizer()?;
         for renewal in &mut renewals {
             if let RenewalTarget::Lease { lock, handle, .. } = &renewal.target {
-                self.limit_lease_guesses(judge.as_ref(), lock, handle)?;
+                self.limit_lease_guesses(authorizer.as_ref(), lock, handle)?;
             }
             let shown = shown(renewal.target.session(), &renewal.proof);
             match self.limit_guesses(authorizer.as_ref(), shown) {

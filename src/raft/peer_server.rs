@@ -231,8 +231,8 @@ impl Peer for Server {
             return Err(Status::invalid_argument("a snapshot without its announcement"));
         };
         let sender = self.admit(proven.as_deref(), announced.header.as_ref())?;
-        // Like log entries, a snapshot may come from a leader that joined after this node's last entry. A node that must
-        // be a member would never be known to this one: the entries before the snapshot are gone.
+        // Like log entries, a snapshot may come from a leader that joined after this node's last entry. This node would
+        // never learn that its sender is a member: the entries before the snapshot are gone.
         self.check_not_removed(sender)?;
         let vote = messages::read_ballot(announced.vote.as_ref())?;
         let head = messages::read_head(&announced)?;

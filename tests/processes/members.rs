@@ -178,10 +178,10 @@ async fn a_leader_is_replaced() {
     endpoints.swap(0, leader - 1);
     let leader_first = endpoints.join(",");
     let replace = ["--endpoints", &leader_first, "member", "promote", "4", "--instead-of", &id];
-    let printed = answer(&cluster, &replace);
+    let printed = cluster.answer(&replace);
     let rest: Vec<u64> = (1..=4).filter(|node| *node != leader as u64).collect();
     assert_eq!(printed["voters"], serde_json::to_value(&rest).unwrap());
     assert_eq!(members(&cluster), (rest, vec![]));
-    assert_eq!(cluster.await_end(leader), Some(70), "{}", cluster.log(leader));
+    assert_eq!(cluster.await_end(leader).await, Some(70), "{}", cluster.log(leader));
     cluster.client().lock("on").acquire().await.expect("the others serve").release().await.expect("released");
 }

@@ -370,7 +370,7 @@ mod tests {
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let out = Some(folder.path().join(format!("{number}.token")));
-                let principal = principal("ops").expect("a name");
+                let principal = principal_name("ops").expect("a name");
                 let options = TokenOptions { file: file.clone(), principal, expires: 7, out };
                 scope.spawn(move || run(&FileCommand::Token(options), &output()).expect("added"));
             }

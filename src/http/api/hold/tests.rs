@@ -103,7 +103,7 @@ async fn a_caller_that_leaves_before_its_first_event_is_reported() {
     fake.acquire_takes(IN_TIME);
     let stream = Stream::begin_with(&fake, json!({"lock": "a"}), Some(IN_TIME));
     timeout(TTL, fake.acquire_begins()).await.expect("it is requested");
-    let Stream { events, _stop } = stream;
+    let Stream { events, _stop, .. } = stream;
     drop(events);
     timeout(3 * TTL, fake.disconnect()).await.expect("the break is reported");
 }
