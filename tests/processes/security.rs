@@ -128,7 +128,7 @@ async fn a_refused_client_loses_its_sessions_by_time_only() {
         command
     };
     let ttl = Duration::from_secs(4);
-    let holds = ["lock", "--ttl", "4s", "--disconnect-grace", "200ms", "contended", "--", "sleep", "60"];
+    let holds = ["lock", "--ttl", "4s", "--disconnect-grace", "400ms", "contended", "--", "sleep", "60"];
     let mut holding = lost(&holds).spawn().expect("a command");
     let client = cluster.client();
     let session = client.session().ttl(Duration::from_secs(5)).open().await.expect("a session");

@@ -154,7 +154,7 @@ async fn another_acquire_takes_nothing_over() {
     assert_eq!(fake.count(attaches), before + 1);
 }
 
-/// The break of a stream is reported with the attachment of the tenure, after the pause, and the holds are not released.
+/// The break of a stream is reported with the attachment of the tenure, after the pause. The holds are not released.
 #[tokio::test(start_paused = true)]
 async fn a_break_names_the_attachment() {
     let fake = Fake::new();

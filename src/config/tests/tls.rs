@@ -71,7 +71,10 @@ fn tls_settings_must_agree() {
     refuse("[tls]\ncert = \"n1.pem\"", "[tls] names cert and no key; name both");
     refuse("[tls]\nkey = \"n1.key\"", "[tls] names key and no cert; name both");
     refuse("[tls.peer]\nmode = \"require\"", "tls.peer.mode is set, and there is no certificate");
-    refuse("[tls]\ncert = \"a\"\nkey = \"b\"", "tls.peer checks certificates, and there is no ca");
+    let without_ca = "[tls]\ncert = \"a\"\nkey = \"b\"";
+    refuse(without_ca, "tls.client checks certificates, and there is no ca; set ca, cert and key under [tls], or set");
+    let optional = format!("{without_ca}\n[tls.client]\nclient_cert = \"optional\"");
+    refuse(&optional, "tls.peer checks certificates, and there is no ca");
     let with = |section: &str| format!("[tls]\n{CERTIFICATES}\n{section}");
     refuse(&with("[tls.client]\nmode = \"prefer\""), "there is no tls.client.mode \"prefer\"; use allow or require");
     refuse(&with("[tls.client]\ninsecure = true"), "tls.client has insecure = true and mode = \"require\"; remove one");

@@ -195,6 +195,7 @@ mod tests {
     /// A connection that has as many calls as it may have is refused one more: it ends before it reaches the service.
     #[tokio::test]
     async fn the_calls_of_a_connection_are_bounded() {
+        const HEADERS: u8 = 1;
         const RST_STREAM: u8 = 3;
         const REFUSED_STREAM: u32 = 7;
         let node = Node::start(1).await;
@@ -206,26 +207,32 @@ mod tests {
         let hello = pb::ClientHello { protocol_min: 1, protocol_max: 1, ..Default::default() };
         let hello = pb::ClientFrame { number: 0, body: Some(pb::client_frame::Body::Hello(hello)) }.encode_to_vec();
         let message = [&[0, 0, 0, 0, hello.len() as u8], &hello[..]].concat();
-        let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-        for stream in (1..).step_by(2).take(limits::STREAMS_A_CONNECTION_MAX as usize + 1) {
-            for (kind, flags, payload) in [(1, 4, &header), (0, 0, &message)] {
-                sent.extend([0, 0, payload.len() as u8, kind, flags]);
-                sent.extend(u32::to_be_bytes(stream));
-                sent.extend(payload);
-            }
-        }
-        connection.write_all(&sent).await.expect("sent");
+        let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        connection.write_all(begin).await.expect("sent");
         let refused = async {
-            loop {
-                let mut head = [0; 9];
-                connection.read_exact(&mut head).await.expect("a frame");
-                let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
-                connection.read_exact(&mut payload).await.expect("a payload");
-                if head[3] == RST_STREAM {
+            for stream in (1..).step_by(2) {
+                let frame = |kind, flags, payload: &[u8]| {
+                    let head = [0, 0, payload.len() as u8, kind, flags];
+                    [&head, &u32::to_be_bytes(stream)[..], payload].concat()
+                };
+                // In one write: the kernel would delay a second one.
+                let sent = [frame(HEADERS, 4, &header), frame(0, 0, &message)].concat();
+                connection.write_all(&sent).await.expect("sent");
+                // The port answers the call, or refuses it.
+                loop {
+                    let mut head = [0; 9];
+                    connection.read_exact(&mut head).await.expect("a frame");
+                    let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+                    connection.read_exact(&mut payload).await.expect("a payload");
                     let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
-                    return (word(&head[5..]), word(&payload));
+                    match head[3] {
+                        RST_STREAM => return (word(&head[5..]), word(&payload)),
+                        HEADERS if word(&head[5..]) == stream => break,
+                        _ => {}
+                    }
                 }
             }
+            unreachable!("there is a limit")
         };
         let longest = Duration::from_millis(2 * (limits::KEEPALIVE_MS + limits::KEEPALIVE_WAIT_MS));
         let refused = timeout(longest, refused).await.expect("one is refused");
