@@ -120,12 +120,12 @@ async fn a_request_that_is_too_old_gets_a_new_number() {
     until(|| fake.count(is_release) == 2).await;
     assert_eq!(numbers(is_release), [3, 4]);
     let next = session.lock("a").acquire().await.expect("free");
-    let asked = fake.asked(is_acquire).into_iter().next_back();
-    let Some((_, Asked::Submit(Command::Acquire(acquire)))) = asked else { panic!("{asked:?}") };
-    assert_eq!(acquire.answered_below, acquire.request.number, "no number is left outstanding");
     too_old_once(is_release);
     next.release().await.expect("released under the second number");
     let permits = session.lock("p").permits(2, 3).acquire().await.expect("free").into_permits();
+    let asked = fake.asked(is_acquire).into_iter().next_back();
+    let Some((_, Asked::Submit(Command::Acquire(acquire)))) = asked else { panic!("{asked:?}") };
+    assert_eq!(acquire.answered_below, acquire.request.number, "no number is left outstanding");
     let mut permits: Vec<_> = permits.collect();
     let permit = permits.pop().expect("two");
     let is_change = |asked: &Asked| matches!(asked, Asked::Submit(Command::Alter(_)));
