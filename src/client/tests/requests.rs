@@ -104,10 +104,17 @@ async fn a_request_that_is_too_old_gets_a_new_number() {
     };
     let numbers = |of: fn(&Asked) -> bool| {
         let asked = fake.asked(of).into_iter();
-        let numbers = asked.map(|(_, asked)| match asked {
+        let numbers = asked.map(|(_, asked)| match &asked {
             Asked::Submit(Command::Acquire(acquire)) => acquire.request.number,
             Asked::Submit(Command::Release(release)) => release.request.number,
-            other => panic!("{other:?}"),
+            Asked::Submit(_)
+            | Asked::Renew(_)
+            | Asked::Settled
+            | Asked::Query(_)
+            | Asked::Subscribe
+            | Asked::Status => {
+                panic!("{asked:?}")
+            }
         });
         numbers.collect::<Vec<_>>()
     };
