@@ -75,9 +75,9 @@ built=${CARGO_TARGET_DIR:-target}/debug/lockkeeper
 "$built" dev --ephemeral --port-base 27600 &
 background=$!
 export LOCKKEEPER_ENDPOINTS=127.0.0.1:27601,127.0.0.1:27602,127.0.0.1:27603
-said=$("$built" lock --timeout 30s nightly -- echo "only me")
-printf '%s\n' "$said"
-[ "$said" = "only me" ]
+printed=$("$built" lock --timeout 30s nightly -- echo "only me")
+printf '%s\n' "$printed"
+[ "$printed" = "only me" ]
 kill -INT "$background"
 wait "$background"
 background=""
