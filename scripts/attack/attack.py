@@ -324,7 +324,8 @@ ATTACKS = [
     ("half messages on 16 connections", functools.partial(half_messages, 16), 80),
     ("slow HTTP headers", slow_http, 16),
     ("handshakes on the peer port", peer_handshakes, 16),
-    ("unknown calls at full speed (h2load)", load, 16),
+    # 64 connections with 32 calls each: 2,048 calls have buffers at the same time, 16 KiB for each.
+    ("unknown calls at full speed (h2load)", load, 32),
 ]
 
 

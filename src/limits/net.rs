@@ -31,7 +31,8 @@ pub const PEER_CONNECTIONS_AN_ADDRESS_MAX: usize = 16;
 /// Connections of the peer port whose first request has not begun. All of them have their handshakes in less than the
 /// time in which the request must begin.
 pub const PEER_UNPROVEN_MAX: usize = 64;
-/// Connections of the peer port from one network whose first request has not begun. The others stay free for members.
+/// Connections of the peer port from one network whose first request has not begun. The others stay free for members,
+/// and a quarter of them for networks that have none.
 pub const PEER_UNPROVEN_AN_ADDRESS_MAX: usize = 8;
 /// Connections of the HTTP port, unless the config has a smaller number.
 pub const HTTP_CONNECTIONS_MAX: usize = 1_024;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use metrics::Counter;
 
 use super::port::{ConnectionLimits, ConnectionsMax, Port};
+use crate::limits::PLACES_KEPT_ONE_IN;
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -95,12 +96,14 @@ impl ConnectionLimits {
     /// Names of the limits, as labels of a metric.
     const LABELS: [&str; 4] = ["open", "open_an_address", "unproven", "unproven_an_address"];
 
-    /// Returns the place of the limit that one more connection would exceed.
+    /// Returns the place of the limit that one more connection would exceed. A few networks that open connections and
+    /// send nothing cannot use all that may be unproven: a part of these is kept for networks that have none.
     fn exceeded(&self, all: Count, of_address: Count) -> Option<usize> {
+        let kept = if of_address.unproven == 0 { 0 } else { self.unproven / PLACES_KEPT_ONE_IN };
         let exceeded = [
             self.open <= all.open,
             self.open_an_address <= of_address.open,
-            self.unproven <= all.unproven,
+            self.unproven - kept <= all.unproven,
             self.unproven_an_address <= of_address.unproven,
         ];
         exceeded.into_iter().position(|exceeded| exceeded)
@@ -177,8 +180,8 @@ mod tests {
     }
 
     /// Each limit refuses the first connection beyond it: of one address, of all addresses, and of those that have sent
-    /// no request. A connection that has ended, or has sent its request, makes space. The same address in IPv6 notation
-    /// has the same limit.
+    /// no request. The last of these is for an address that has none. A connection that has ended, or has sent its
+    /// request, makes space. The same address in IPv6 notation has the same limit.
     #[test]
     fn each_limit_refuses_the_next_connection() {
         let count = counting();
@@ -187,15 +190,17 @@ mod tests {
         assert!(admit(1).is_none(), "two of this address have sent nothing");
         let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped();
         assert!(count.admit(mapped.into()).is_none(), "the same address");
-        let mut two = vec![admit(2).expect("the third"), admit(2).expect("the fourth")];
-        assert!(admit(3).is_none(), "four have sent nothing");
-        one.iter_mut().chain(&mut two).for_each(Counted::prove);
+        let mut two = vec![admit(2).expect("the third")];
+        assert!(admit(2).is_none(), "the fourth is for another address");
+        let mut three = admit(3).expect("the fourth");
+        assert!(admit(4).is_none(), "four have sent nothing");
+        one.iter_mut().chain(&mut two).chain([&mut three]).for_each(Counted::prove);
         one.push(admit(1).expect("the fifth"));
         one[2].prove();
         assert!(admit(1).is_none(), "three of this address are open");
         two.push(admit(2).expect("the sixth"));
         assert!(admit(3).is_none(), "six are open");
-        drop((one, two));
+        drop((one, two, three));
         assert!(admit(1).is_some());
         assert!(
             count.counts().open_of.is_empty() && count.counts().unproven_of.is_empty(),

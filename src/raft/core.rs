@@ -67,7 +67,7 @@ impl Core {
 
     pub(super) fn apply(&mut self, entry: RaftEntry) -> io::Result<Option<Arc<Applied>>> {
         let id = to_log_id(&entry.log_id);
-        let stretch = self.machine.now().0 / DIGEST_MS;
+        let period = self.machine.now().0 / DIGEST_MS;
         let applied = match entry.payload {
             RaftPayload::Blank => {
                 self.machine.skip(id.index);
@@ -82,7 +82,7 @@ impl Core {
         };
         self.last = Some(id);
         self.unwritten += 1;
-        if stretch != self.machine.now().0 / DIGEST_MS {
+        if period != self.machine.now().0 / DIGEST_MS {
             self.dirty.fold(&mut self.machine);
             self.dirty.remember(id.index);
         } else if FOLD_RECORDS <= self.machine.state().dirty_records() {
