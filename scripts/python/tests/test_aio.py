@@ -99,6 +99,18 @@ def test_two_tasks_exclude_each_other(nodes: Nodes) -> None:
     run(nodes, main)
 
 
+def test_a_block_may_end_in_another_task(nodes: Nodes) -> None:
+    """A task ends a block that another task began, as for a fixture or a generator."""
+
+    async def main(lk: AsyncClient, other: AsyncClient) -> None:
+        lock = lk.lock("aio-ends")
+        hold = await lock.__aenter__()
+        await asyncio.create_task(lock.__aexit__(None, None, None))
+        assert not await lk.check("aio-ends", hold.token)
+
+    run(nodes, main)
+
+
 def test_a_cancelled_acquire_leaves_nothing(nodes: Nodes) -> None:
     """An acquire is cancelled at each of its steps, of a free lock and of a held one; it leaves no hold and no place.
 

@@ -4,6 +4,7 @@ import json
 import pickle
 import threading
 import urllib.request
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -210,6 +211,31 @@ def test_the_decorator_names_the_lock_by_its_arguments(nodes: Nodes) -> None:
             assert report(1) is None
             assert report(day=2) is not None
         assert report.__doc__ == "Reports."
+
+
+def test_the_decorator_refuses_functions_that_run_later(nodes: Nodes) -> None:
+    """The body of a generator and of a coroutine function would run without the lock."""
+
+    def rows() -> Iterator[int]:
+        yield 1
+
+    async def report() -> None: ...
+
+    with nodes.client() as lk:
+        for function in (rows, report):
+            with pytest.raises(InvalidArgument, match=function.__name__):
+                lk.locked("calls-later")(function)
+
+
+def test_a_block_may_end_in_another_thread(nodes: Nodes) -> None:
+    """A thread ends a block that another thread began, as for a generator that it closes."""
+    with nodes.client() as lk:
+        lock = lk.lock("calls-threads")
+        hold = lock.__enter__()
+        ends = threading.Thread(target=lock.__exit__, args=(None, None, None))
+        ends.start()
+        ends.join()
+        assert not lk.check("calls-threads", hold.token)
 
 
 def test_a_longest_time_ends_the_hold_before_the_next_one(nodes: Nodes) -> None:

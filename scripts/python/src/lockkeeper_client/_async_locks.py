@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ._tasks import Tasks
 from .core import base, claim, lease, release
+from .core.blocks import Blocks
 from .core.errors import LockLost
 from .core.holds import HoldState
 from .core.settings import Duration, maybe_ns
@@ -57,7 +58,7 @@ class AsyncHold(base.BaseHold):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         body, self._body = self._body, None
-        if self._cancelled and body is not None:
+        if self._cancelled and body is not None and body is asyncio.current_task():
             error = await self._own_cancel(body, error)
         await self._tasks.run(release.leave(self._state, error))
 
@@ -88,7 +89,7 @@ class AsyncLock:
     ) -> None:
         self._acquire = acquire
         self._request = request
-        self._held: dict[asyncio.Task[Any] | None, list[AsyncHold]] = {}
+        self._blocks: Blocks[AsyncHold] = Blocks()
 
     async def acquire(self, wait: Duration | EllipsisType | None = ...) -> AsyncHold:
         """Acquires it. `wait` overrides the wait of this lock: 0 does not wait, and None waits without a limit.
@@ -102,17 +103,13 @@ class AsyncLock:
 
     async def __aenter__(self) -> AsyncHold:
         hold = await self.acquire()
-        self._held.setdefault(asyncio.current_task(), []).append(hold)
+        self._blocks.begin(asyncio.current_task(), hold)
         return await hold.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task = asyncio.current_task()
-        hold = self._held[task].pop()
-        if not self._held[task]:
-            del self._held[task]
-        await hold.__aexit__(kind, error, trace)
+        await self._blocks.end(asyncio.current_task()).__aexit__(kind, error, trace)
 
 
 class AsyncLease(base.BaseLease):

@@ -8,6 +8,7 @@ from typing import Self
 
 from ._threads import Threads
 from .core import base, claim, lease, release
+from .core.blocks import Blocks
 from .core.holds import HoldState
 from .core.settings import Duration, maybe_ns
 
@@ -48,20 +49,13 @@ class Hold(base.BaseHold):
         self._threads.run(release.leave(self._state, error))
 
 
-class _Held(threading.local):
-    """The holds of the `with` blocks in which a thread is."""
-
-    def __init__(self) -> None:
-        self.holds: list[Hold] = []
-
-
 class Lock:
     """A lock, a set, or permits, that `acquire` or a `with` block acquires. One object may be used again and again."""
 
     def __init__(self, acquire: Callable[[claim.LockRequest], Hold], request: claim.LockRequest) -> None:
         self._acquire = acquire
         self._request = request
-        self._held = _Held()
+        self._blocks: Blocks[Hold] = Blocks()
 
     def acquire(self, wait: Duration | EllipsisType | None = ...) -> Hold:
         """Acquires it. `wait` overrides the wait of this lock: 0 does not wait, and None waits without a limit.
@@ -75,13 +69,13 @@ class Lock:
 
     def __enter__(self) -> Hold:
         hold = self.acquire()
-        self._held.holds.append(hold)
+        self._blocks.begin(threading.get_ident(), hold)
         return hold
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held.holds.pop().__exit__(kind, error, trace)
+        self._blocks.end(threading.get_ident()).__exit__(kind, error, trace)
 
 
 class Lease(base.BaseLease):

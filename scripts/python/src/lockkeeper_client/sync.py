@@ -1,6 +1,7 @@
 """The client for threads."""
 
 import functools
+import inspect
 import os
 import ssl
 import threading
@@ -13,7 +14,7 @@ from ._locks import Hold, Lease, Lock
 from ._threads import Threads, Wake
 from ._watch import Watch
 from .core import base, claim, keep, lease, reads
-from .core.errors import NotAcquired
+from .core.errors import InvalidArgument, NotAcquired
 from .core.follow import follow
 from .core.locked import name_of
 from .core.reads import Row, Show
@@ -64,6 +65,8 @@ class _Sessions(base.BaseSessions[Lock]):
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
+            if inspect.iscoroutinefunction(function):
+                raise InvalidArgument(f"locked: {function.__name__} is a coroutine function: use AsyncClient")
             name_for = name_of(name, function)
 
             @functools.wraps(function)

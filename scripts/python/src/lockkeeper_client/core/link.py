@@ -118,7 +118,7 @@ class Link:
 
     def _target(self, path: str, fields: Fields) -> str:
         base = path if path.startswith("/") else f"/v1/ns/{self.namespace}/{path}"
-        given = {name: str(value) for name, value in fields.items() if value is not None}
+        given = {name: _text(value) for name, value in fields.items() if value is not None}
         return f"{base}?{urlencode(given, quote_via=quote)}" if given else base
 
     def _request(self, endpoint: Endpoint, method: str, target: str, body: bytes | None, accept: str) -> bytes:
@@ -177,6 +177,11 @@ class Link:
         if head.status >= 300:
             raise Internal(f"{endpoint} answered with status {head.status}")
         return Answer(sent, head, body)
+
+
+def _text(value: object) -> str:
+    """Returns a value as text in a query: booleans are written as in JSON."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _problem(stop: Stop, timeout: int) -> Steps[Error]:
