@@ -7,7 +7,7 @@ use axum::response::Response;
 
 use super::layout::{Commands, Layout};
 use super::reads::{newest, unexpected};
-use super::records::Row;
+use super::records::{self, Row};
 use super::refused::Refused;
 use super::text::{Client, Link, clock, count, mode, several, shell, span};
 use super::timeline::Timeline;
@@ -116,7 +116,7 @@ pub(super) async fn lock<S: LockService>(visit: Visit<S>) -> Result<Response, Re
         reasons: reasons(&known.explanation, known.now),
         more_reasons: known.explanation.more,
         timeline,
-        records: rows.records.iter().rev().map(|record| Row::new(record, &visit.namespace)).collect(),
+        records: records::rows(&rows.records, &visit.namespace),
         more_records: rows.more,
         history: visit.target().call(&format!("history {}", operand(&name)), "").cli,
         name,

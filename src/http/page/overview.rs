@@ -9,7 +9,7 @@ use super::layout::{Commands, Layout};
 use super::measures::Measured;
 use super::nodes::NodeRow;
 use super::reads::{newest, unexpected};
-use super::records::Row;
+use super::records::{Row, rows};
 use super::refused::Refused;
 use super::summary::Summary;
 use super::text::{count, several, span};
@@ -68,14 +68,13 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     };
     let status = visit.status().await?;
     let rate = visit.shared.grants_a_second(reply.now, totals.grants).await;
-    let rows = records.iter().rev().map(|record| Row::new(record, &visit.namespace));
     let screen = Screen {
         layout: visit.layout("Overview", reply.index).await?,
         commands: visit.target().commands("status", "/v1/status"),
         figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &measured) },
         nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
         concerns: concerns(&status, &summary),
-        records: rows.collect(),
+        records: rows(&records, &visit.namespace),
         locks_link: visit.link("/locks").text(),
         overdue_link: visit.link("/locks").with("show", "overdue").text(),
         waiting_link: visit.link("/locks").with("show", "waiting").text(),

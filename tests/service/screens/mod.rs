@@ -205,6 +205,19 @@ async fn a_live_screen_is_notified_and_ends() {
     while stream.read(&mut part).await.is_ok_and(|read| read != 0) {}
 }
 
+/// The record of a release names the holder, which only the record of the grant has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_record_of_a_hold_names_its_holder() {
+    let port = Port::start(false).await;
+    let lease = port.call("acquire", serde_json::json!({"lock": "dam", "lease_ms": 60_000, "who": "ann"})).await;
+    port.call("release", serde_json::json!({"lock": "dam", "handle": lease["handle"]})).await;
+    for screen in ["/lock?lock=dam", "/"] {
+        let page = port.get(screen).await.body;
+        let released = page.split("<tr>").find(|row| row.contains(">released<")).expect("a record");
+        assert!(released.contains("<b>ann</b>"), "{screen}: {released}");
+    }
+}
+
 /// A browser that has not signed in is sent to the form, and returns to the screen afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_screen_without_principal_leads_to_the_sign_in() {
