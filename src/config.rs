@@ -5,7 +5,6 @@
 
 mod check;
 mod draft;
-mod draft_tls;
 mod limits;
 mod metrics;
 mod place;
@@ -15,13 +14,15 @@ mod timing;
 mod tls;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use self::draft::Draft;
+use self::place::Source;
 pub use crate::model::Member;
 pub use limits::Limits;
 pub use metrics::{LockClass, MetricsLabels};
+pub use place::ConfigError;
 pub use quota::Rates;
 pub use render::Joining;
 pub use timing::{Profile, Timing};
@@ -76,39 +77,22 @@ pub struct Listen {
     pub http: Option<SocketAddr>,
 }
 
-/// Why settings were refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {problem}; {fix}")]
-pub struct ConfigError {
-    /// The file with the line of the error, if there is one, or the environment variable.
-    pub place: String,
-    /// What is wrong.
-    pub problem: String,
-    /// What the operator should do about it.
-    pub fix: String,
-}
-
-impl ConfigError {
-    fn new(place: impl fmt::Display, problem: impl fmt::Display, fix: impl fmt::Display) -> Self {
-        Self { place: place.to_string(), problem: problem.to_string(), fix: fix.to_string() }
-    }
-}
-
 /// Reads only the name of the cluster and its founding members from a file.
 ///
 /// # Errors
 /// The file cannot be read, or these settings are not valid.
 pub fn founders(path: &Path) -> Result<(String, BTreeMap<u64, Member>), ConfigError> {
-    let name = path.display().to_string();
-    check::founders(&draft::Draft::parse(&name, &text_of(path)?)?)
+    let (name, text) = (path.display().to_string(), text_of(path)?);
+    let source = Source { name: &name, text: &text };
+    check::founders(&Draft::parse(source)?, source).map_err(|refused| source.error(refused))
 }
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {
-    let name = path.display();
-    let unread = |error| ConfigError::new(&name, format!("cannot be read: {error}"), "check the path");
+    let refused = |problem, fix: &str| ConfigError { place: path.display().to_string(), problem, fix: fix.to_owned() };
+    let unread = |error| refused(format!("cannot be read: {error}"), "check the path");
     String::from_utf8(std::fs::read(path).map_err(unread)?).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
-        ConfigError::new(&name, format!("line {line} is not in UTF-8"), "save the file in UTF-8")
+        refused(format!("line {line} is not in UTF-8"), "save the file in UTF-8")
     })
 }
 
@@ -133,9 +117,10 @@ impl Config {
         text: &str,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let mut draft = draft::Draft::parse(name, text)?;
-        draft.overlay(variables)?;
-        check::check(draft)
+        let source = Source { name, text };
+        let mut draft = Draft::parse(source)?;
+        let checked = draft.overlay(variables).and_then(|()| check::check(draft, source));
+        checked.map_err(|refused| source.error(refused))
     }
 
     /// Returns the name, protection and address of each listener.

@@ -5,25 +5,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use super::draft::{Draft, DraftMember};
-use super::place::Placed;
-use super::{Config, ConfigError, Listen, Member, Profile, Timing};
+use super::place::{Place, Placed, Refused, Source};
+use super::{Config, Listen, Member, Profile, Timing};
 use crate::limits;
 use crate::model::{Invalid, Namespace, parse_cluster_id};
 
-type Checked<T> = Result<T, ConfigError>;
+type Checked<T> = Result<T, Refused>;
 
 /// Returns the checked settings, or the first error.
-pub(super) fn check(draft: Draft) -> Checked<Config> {
-    let members = members(&draft)?;
-    let node = required(&draft.file, "node", "node = 1", draft.node.clone())?;
+pub(super) fn check(draft: Draft, source: Source<'_>) -> Checked<Config> {
+    let members = members(&draft, source)?;
+    let node = required("node", "node = 1", draft.node.clone())?;
     let Some(member) = members.get(&node.value) else {
         let ids = members.keys().map(u64::to_string).collect::<Vec<_>>().join(", ");
         let problem = format!("node {} is not among the members ({ids})", node.value);
-        return Err(ConfigError::new(
-            node.place,
-            problem,
-            "set node to one of them, or add its [[member]] on every node",
-        ));
+        return Err(Refused::new(&node.place, problem, "set node to one of them, or add its [[member]] on every node"));
     };
     let listen = listen(&draft, member)?;
     let tls = super::tls::check(&draft, &listen)?;
@@ -42,28 +38,29 @@ pub(super) fn check(draft: Draft) -> Checked<Config> {
         tls,
         http_hosts: http_hosts(&draft)?,
         auth,
-        audit: draft.audit.as_ref().map(|at| PathBuf::from(&at.value)),
+        audit: draft.audit.as_ref().map(|audit| PathBuf::from(&audit.file.value)),
         members,
     })
 }
 
 /// Returns the checked name of the cluster and its members.
-pub(super) fn founders(draft: &Draft) -> Checked<(String, BTreeMap<u64, Member>)> {
-    Ok((cluster(draft)?, members(draft)?))
+pub(super) fn founders(draft: &Draft, source: Source<'_>) -> Checked<(String, BTreeMap<u64, Member>)> {
+    Ok((cluster(draft)?, members(draft, source)?))
 }
 
-fn required<T>(file: &str, key: &str, example: &str, value: Option<Placed<T>>) -> Checked<Placed<T>> {
-    value.ok_or_else(|| ConfigError::new(file, format!("{key} is missing"), format!("add a line such as {example}")))
+fn required<T>(key: &str, example: &str, value: Option<Placed<T>>) -> Checked<Placed<T>> {
+    value
+        .ok_or_else(|| Refused::new(&Place::File, format!("{key} is missing"), format!("add a line such as {example}")))
 }
 
 fn cluster(draft: &Draft) -> Checked<String> {
-    let cluster = required(&draft.file, "cluster", "cluster = \"harbour\"", draft.cluster.clone())?;
+    let cluster = required("cluster", "cluster = \"harbour\"", draft.cluster.clone())?;
     // A cluster's name has the rules of a namespace, because paths, logs and metrics contain it.
     match Namespace::parse(&cluster.value) {
         Ok(_) => Ok(cluster.value),
         Err(invalid) => {
             let problem = format!("cluster must be {}, got {:?}", invalid.bound, cluster.value);
-            Err(ConfigError::new(cluster.place, problem, "choose another name, the same on every node"))
+            Err(Refused::new(&cluster.place, problem, "choose another name, the same on every node"))
         }
     }
 }
@@ -72,18 +69,18 @@ fn peers_id(draft: &Draft) -> Checked<Option<u128>> {
     let Some(at) = &draft.peers_id else { return Ok(None) };
     let refused = |invalid: Invalid| {
         let problem = format!("peers_id must be {}, got {:?}", invalid.bound, at.value);
-        ConfigError::new(&at.place, problem, "take it from `lockkeeper member add` or `lockkeeper restore`")
+        Refused::new(&at.place, problem, "take it from `lockkeeper member add` or `lockkeeper restore`")
     };
     parse_cluster_id(&at.value).map(Some).map_err(refused)
 }
 
 fn log_level(draft: &Draft) -> Checked<String> {
-    let Some(level) = draft.log_level.clone() else { return Ok("info".to_owned()) };
+    let Some(level) = draft.log.level.clone() else { return Ok("info".to_owned()) };
     if ["off", "error", "warn", "info", "debug", "trace"].contains(&level.value.as_str()) {
         return Ok(level.value);
     }
     let problem = format!("there is no log level {:?}", level.value);
-    Err(ConfigError::new(level.place, problem, "use off, error, warn, info, debug or trace"))
+    Err(Refused::new(&level.place, problem, "use off, error, warn, info, debug or trace"))
 }
 
 fn http_hosts(draft: &Draft) -> Checked<Vec<String>> {
@@ -93,46 +90,46 @@ fn http_hosts(draft: &Draft) -> Checked<Vec<String>> {
             return Ok(at.value.clone());
         }
         let problem = format!("http.hosts has {:?}, which is no host name", at.value);
-        Err(ConfigError::new(&at.place, problem, "write it without a scheme and without a port"))
+        Err(Refused::new(&at.place, problem, "write it without a scheme and without a port"))
     };
-    draft.http_hosts.iter().map(host).collect()
+    draft.http.hosts.iter().map(host).collect()
 }
 
 fn data(draft: &Draft) -> Checked<PathBuf> {
-    let data = required(&draft.file, "data", "data = \"data/n1\"", draft.data.clone())?;
+    let data = required("data", "data = \"data/n1\"", draft.data.clone())?;
     if data.value.is_empty() {
-        return Err(ConfigError::new(data.place, "data is empty", "name a directory for this node alone"));
+        return Err(Refused::new(&data.place, "data is empty", "name a directory for this node alone"));
     }
     Ok(PathBuf::from(data.value))
 }
 
-fn members(draft: &Draft) -> Checked<BTreeMap<u64, Member>> {
-    if draft.members.is_empty() {
+fn members(draft: &Draft, source: Source<'_>) -> Checked<BTreeMap<u64, Member>> {
+    if draft.member.is_empty() {
         let fix = "add a [[member]] with id, client and peer for every founding node";
-        return Err(ConfigError::new(&draft.file, "there are no members", fix));
+        return Err(Refused::new(&Place::File, "there are no members", fix));
     }
-    if draft.members.len() > limits::MEMBERS_MAX {
-        let problem = format!("{} members are more than {}", draft.members.len(), limits::MEMBERS_MAX);
-        return Err(ConfigError::new(&draft.file, problem, "3 or 5 are usual"));
+    if draft.member.len() > limits::MEMBERS_MAX {
+        let problem = format!("{} members are more than {}", draft.member.len(), limits::MEMBERS_MAX);
+        return Err(Refused::new(&Place::File, problem, "3 or 5 are usual"));
     }
     let mut members = BTreeMap::new();
-    let mut addresses: BTreeMap<String, String> = BTreeMap::new();
-    for member in &draft.members {
-        let DraftMember { id, client, peer } = &member.value;
+    let mut addresses: BTreeMap<&str, &Place> = BTreeMap::new();
+    for DraftMember { id, client, peer } in &draft.member {
         if id.value == 0 {
-            return Err(ConfigError::new(&id.place, "member id 0 is not allowed", "number members from 1"));
+            return Err(Refused::new(&id.place, "member id 0 is not allowed", "number members from 1"));
         }
         for address in [client, peer] {
             host_and_port(address)?;
-            if let Some(before) = addresses.insert(address.value.clone(), address.place.clone()) {
+            if let Some(before) = addresses.insert(&address.value, &address.place) {
+                let before = source.shown(before);
                 let problem = format!("address {} is used twice (before at {before})", address.value);
-                return Err(ConfigError::new(&address.place, problem, "give every listener a different address"));
+                return Err(Refused::new(&address.place, problem, "give every listener a different address"));
             }
         }
         let entry = Member { client: client.value.clone(), peer: peer.value.clone() };
         if members.insert(id.value, entry).is_some() {
             let problem = format!("member id {} is used twice", id.value);
-            return Err(ConfigError::new(&id.place, problem, "give every member a different id"));
+            return Err(Refused::new(&id.place, problem, "give every member a different id"));
         }
     }
     Ok(members)
@@ -146,27 +143,27 @@ fn host_and_port(address: &Placed<String>) -> Checked<(String, u16)> {
         }
         Some(_) | None => {
             let problem = format!("{:?} is not HOST:PORT", address.value);
-            Err(ConfigError::new(&address.place, problem, "write it like 10.0.0.1:7600 or node1.example:7600"))
+            Err(Refused::new(&address.place, problem, "write it like 10.0.0.1:7600 or node1.example:7600"))
         }
     }
 }
 
 fn listen(draft: &Draft, member: &Member) -> Checked<Listen> {
-    let client = listener(draft, "client", draft.listen_client.as_ref(), &member.client)?;
-    let peer = listener(draft, "peer", draft.listen_peer.as_ref(), &member.peer)?;
-    let http = draft.listen_http.as_ref().map(socket).transpose()?;
-    if let Some((http, at)) = http.zip(draft.listen_http.as_ref()) {
+    let client = listener("client", draft.listen.client.as_ref(), &member.client)?;
+    let peer = listener("peer", draft.listen.peer.as_ref(), &member.peer)?;
+    let http = draft.listen.http.as_ref().map(socket).transpose()?;
+    if let Some((http, at)) = http.zip(draft.listen.http.as_ref()) {
         for (key, other) in [("client", client), ("peer", peer)] {
             if overlaps(http, other) {
                 let problem = format!("listen.http {http} is also the address of listen.{key}");
-                return Err(ConfigError::new(&at.place, problem, "give it another port, such as 7620"));
+                return Err(Refused::new(&at.place, problem, "give it another port, such as 7620"));
             }
         }
     }
     if overlaps(client, peer) {
-        let place = draft.listen_peer.as_ref().map_or(&draft.file, |at| &at.place);
+        let place = draft.listen.peer.as_ref().map_or(&Place::File, |at| &at.place);
         let problem = format!("listen.peer {peer} is also the address of listen.client");
-        return Err(ConfigError::new(place, problem, "give clients and peers different ports"));
+        return Err(Refused::new(place, problem, "give clients and peers different ports"));
     }
     Ok(Listen { client, peer, http })
 }
@@ -177,11 +174,11 @@ fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
 
 /// The address to listen on: the written one, if the members can reach this node there, or else the address of the
 /// member.
-fn listener(draft: &Draft, key: &str, written: Option<&Placed<String>>, member: &str) -> Checked<SocketAddr> {
+fn listener(key: &str, written: Option<&Placed<String>>, member: &str) -> Checked<SocketAddr> {
     let Some(at) = written else {
         return member.parse().map_err(|_| {
             let problem = format!("listen.{key} is missing, and the member's address {member} is a name");
-            ConfigError::new(&draft.file, problem, format!("add {key} = \"0.0.0.0:PORT\" under [listen]"))
+            Refused::new(&Place::File, problem, format!("add {key} = \"0.0.0.0:PORT\" under [listen]"))
         });
     };
     let address = socket(at)?;
@@ -189,7 +186,7 @@ fn listener(draft: &Draft, key: &str, written: Option<&Placed<String>>, member: 
     let other_host = host.parse::<IpAddr>().is_ok_and(|ip| ip != address.ip() && !address.ip().is_unspecified());
     if other_host || port != address.port() {
         let problem = format!("listen.{key} is {address}, but the members reach this node at {member}");
-        return Err(ConfigError::new(
+        return Err(Refused::new(
             &at.place,
             problem,
             format!("listen on {member}, or correct the member on every node"),
@@ -199,7 +196,7 @@ fn listener(draft: &Draft, key: &str, written: Option<&Placed<String>>, member: 
 }
 
 fn socket(at: &Placed<String>) -> Checked<SocketAddr> {
-    let refused = |fix: &str| ConfigError::new(&at.place, format!("{:?} is not IP:PORT", at.value), fix);
+    let refused = |fix: &str| Refused::new(&at.place, format!("{:?} is not IP:PORT", at.value), fix);
     let address: SocketAddr =
         at.value.parse().map_err(|_| refused("a listener needs an address, such as 0.0.0.0:7600"))?;
     if address.port() == 0 {
@@ -209,18 +206,18 @@ fn socket(at: &Placed<String>) -> Checked<SocketAddr> {
 }
 
 fn timing(draft: &Draft) -> Checked<Timing> {
-    let by_hand = [&draft.heartbeat, &draft.election_min, &draft.election_max];
+    let by_hand = [&draft.timing.heartbeat, &draft.timing.election_min, &draft.timing.election_max];
     let written = by_hand.iter().find_map(|at| at.as_ref());
     let Some(written) = written else {
-        let Some(at) = &draft.profile else { return Ok(Timing::default()) };
+        let Some(at) = &draft.timing.profile else { return Ok(Timing::default()) };
         return Profile::from_name(&at.value).map(Profile::timing).ok_or_else(|| {
             let problem = format!("there is no timing profile {:?}", at.value);
-            ConfigError::new(&at.place, problem, "use lan, fast or wan")
+            Refused::new(&at.place, problem, "use lan, fast or wan")
         });
     };
-    if let Some(profile) = &draft.profile {
+    if let Some(profile) = &draft.timing.profile {
         let problem = format!("timing.profile {:?} cannot be combined with heartbeat or election times", profile.value);
-        return Err(ConfigError::new(
+        return Err(Refused::new(
             &profile.place,
             problem,
             "keep the profile, or heartbeat, election_min and election_max",
@@ -228,10 +225,10 @@ fn timing(draft: &Draft) -> Checked<Timing> {
     }
     let [Some(heartbeat), Some(election_min), Some(election_max)] = by_hand else {
         let problem = "heartbeat, election_min and election_max belong together, and one is missing";
-        return Err(ConfigError::new(&written.place, problem, "set all three, or profile = \"lan\""));
+        return Err(Refused::new(&written.place, problem, "set all three, or profile = \"lan\""));
     };
     Timing::by_hand(milliseconds(heartbeat)?, milliseconds(election_min)?, milliseconds(election_max)?)
-        .map_err(|problem| ConfigError::new(&heartbeat.place, problem, "use a profile, or times in that order"))
+        .map_err(|problem| Refused::new(&heartbeat.place, problem, "use a profile, or times in that order"))
 }
 
 fn milliseconds(at: &Placed<String>) -> Checked<u64> {
@@ -240,8 +237,8 @@ fn milliseconds(at: &Placed<String>) -> Checked<u64> {
             Ok(number) => format!("did you mean \"{number}ms\"?"),
             Err(_) => "write it like \"50ms\"".to_owned(),
         };
-        ConfigError::new(&at.place, format!("{:?} is not a duration: {error}", at.value), fix)
+        Refused::new(&at.place, format!("{:?} is not a duration: {error}", at.value), fix)
     })?;
     u64::try_from(duration.as_millis())
-        .map_err(|_| ConfigError::new(&at.place, format!("{:?} is too long", at.value), "write it like \"50ms\""))
+        .map_err(|_| Refused::new(&at.place, format!("{:?} is too long", at.value), "write it like \"50ms\""))
 }

@@ -3,144 +3,128 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::ConfigError;
-use super::draft_tls::{DraftTls, FileTls};
-use super::limits::{DraftLimits, FileLimits};
-use super::metrics::{DraftMetrics, FileMetrics};
-use super::place::{Placed, Source, line_of};
+use super::limits::DraftLimits;
+use super::metrics::DraftMetrics;
+use super::place::{ConfigError, Place, Placed, Refused, Source};
 use crate::model::parse_cluster_id;
 
 /// The settings as written, before they are checked.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Draft {
-    pub(super) file: String,
     pub(super) cluster: Option<Placed<String>>,
     pub(super) peers_id: Option<Placed<String>>,
     pub(super) node: Option<Placed<u64>>,
     pub(super) data: Option<Placed<String>>,
-    pub(super) listen_client: Option<Placed<String>>,
-    pub(super) listen_peer: Option<Placed<String>>,
-    pub(super) listen_http: Option<Placed<String>>,
-    pub(super) members: Vec<Placed<DraftMember>>,
-    pub(super) profile: Option<Placed<String>>,
-    pub(super) heartbeat: Option<Placed<String>>,
-    pub(super) election_min: Option<Placed<String>>,
-    pub(super) election_max: Option<Placed<String>>,
-    pub(super) log_level: Option<Placed<String>>,
-    pub(super) rate: Option<Placed<u64>>,
-    /// Quotas by the name of the namespace.
-    pub(super) rates: Vec<(String, Placed<u64>)>,
-    pub(super) limits: DraftLimits,
-    pub(super) metrics: DraftMetrics,
+    #[serde(default)]
+    pub(super) listen: DraftListen,
+    #[serde(default)]
+    pub(super) member: Vec<DraftMember>,
+    #[serde(default)]
+    pub(super) timing: DraftTiming,
+    #[serde(default)]
+    pub(super) log: DraftLog,
+    #[serde(default)]
     pub(super) tls: DraftTls,
-    pub(super) http_hosts: Vec<Placed<String>>,
-    pub(super) auth: Option<Placed<String>>,
-    pub(super) audit: Option<Placed<String>>,
+    #[serde(default)]
+    pub(super) http: DraftHttp,
+    pub(super) auth: Option<DraftFile>,
+    pub(super) audit: Option<DraftFile>,
+    #[serde(default)]
+    pub(super) quota: DraftQuota,
+    #[serde(default)]
+    pub(super) limits: DraftLimits,
+    #[serde(default)]
+    pub(super) metrics: DraftMetrics,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DraftListen {
+    pub(super) client: Option<Placed<String>>,
+    pub(super) peer: Option<Placed<String>>,
+    pub(super) http: Option<Placed<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DraftMember {
     pub(super) id: Placed<u64>,
     pub(super) client: Placed<String>,
     pub(super) peer: Placed<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct File {
-    cluster: Option<Spanned<String>>,
-    peers_id: Option<Spanned<String>>,
-    node: Option<Spanned<u64>>,
-    data: Option<Spanned<String>>,
-    #[serde(default)]
-    listen: FileListen,
-    #[serde(default)]
-    member: Vec<Spanned<FileMember>>,
-    #[serde(default)]
-    timing: FileTiming,
-    #[serde(default)]
-    log: FileLog,
-    #[serde(default)]
-    tls: FileTls,
-    #[serde(default)]
-    http: FileHttp,
-    #[serde(default)]
-    auth: Option<FileAuth>,
-    audit: Option<FileAudit>,
-    #[serde(default)]
-    quota: FileQuota,
-    #[serde(default)]
-    limits: FileLimits,
-    #[serde(default)]
-    metrics: FileMetrics,
+pub(super) struct DraftTiming {
+    pub(super) profile: Option<Placed<String>>,
+    pub(super) heartbeat: Option<Placed<String>>,
+    pub(super) election_min: Option<Placed<String>>,
+    pub(super) election_max: Option<Placed<String>>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct FileListen {
-    client: Option<Spanned<String>>,
-    peer: Option<Spanned<String>>,
-    http: Option<Spanned<String>>,
+pub(super) struct DraftLog {
+    pub(super) level: Option<Placed<String>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct FileMember {
-    id: Spanned<u64>,
-    client: Spanned<String>,
-    peer: Spanned<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct FileTiming {
-    profile: Option<Spanned<String>>,
-    heartbeat: Option<Spanned<String>>,
-    election_min: Option<Spanned<String>>,
-    election_max: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct FileLog {
-    level: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct FileHttp {
+pub(super) struct DraftTls {
+    pub(super) ca: Option<Placed<String>>,
+    pub(super) cert: Option<Placed<String>>,
+    pub(super) key: Option<Placed<String>>,
+    pub(super) refuse: Option<Placed<String>>,
     #[serde(default)]
-    hosts: Vec<Spanned<String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct FileQuota {
-    commands_a_second: Option<Spanned<u64>>,
+    pub(super) client: DraftListener,
     #[serde(default)]
-    namespace: BTreeMap<String, FileRate>,
+    pub(super) peer: DraftListener,
+    #[serde(default)]
+    pub(super) http: DraftListener,
 }
 
-#[derive(Deserialize)]
+/// The section of one listener under `[tls]`.
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct FileRate {
-    commands_a_second: Spanned<u64>,
+pub(super) struct DraftListener {
+    pub(super) ca: Option<Placed<String>>,
+    pub(super) cert: Option<Placed<String>>,
+    pub(super) key: Option<Placed<String>>,
+    pub(super) refuse: Option<Placed<String>>,
+    pub(super) mode: Option<Placed<String>>,
+    pub(super) insecure: Option<Placed<bool>>,
+    pub(super) client_cert: Option<Placed<String>>,
 }
 
-/// A section without a file would promise a protection that does not exist, so the file is required.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct FileAuth {
-    file: Spanned<String>,
+pub(super) struct DraftHttp {
+    #[serde(default)]
+    pub(super) hosts: Vec<Placed<String>>,
 }
 
-/// As with `[auth]`, the file is required.
-#[derive(Deserialize)]
+/// `[auth]` or `[audit]`. A section without a file would promise a protection that does not exist, so the file is
+/// required.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileAudit {
-    file: Spanned<String>,
+pub(super) struct DraftFile {
+    pub(super) file: Placed<String>,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DraftQuota {
+    pub(super) commands_a_second: Option<Placed<u64>>,
+    #[serde(default)]
+    pub(super) namespace: BTreeMap<String, DraftRate>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DraftRate {
+    pub(super) commands_a_second: Placed<u64>,
 }
 
 /// Keys that an environment variable can set.
@@ -172,38 +156,13 @@ pub(super) const SCALARS: [&str; 23] = [
 
 impl Draft {
     /// Parses the text. Refuses invalid TOML, unknown keys and values of a wrong type.
-    pub(super) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        let file: File = toml::from_str(text).map_err(|error| unreadable(name, text, &error))?;
-        let source = Source { name, text };
-        Ok(Self {
-            file: name.to_owned(),
-            cluster: file.cluster.map(|value| source.at(value)),
-            peers_id: file.peers_id.map(|value| source.at(value)),
-            node: file.node.map(|value| source.at(value)),
-            data: file.data.map(|value| source.at(value)),
-            listen_client: file.listen.client.map(|value| source.at(value)),
-            listen_peer: file.listen.peer.map(|value| source.at(value)),
-            listen_http: file.listen.http.map(|value| source.at(value)),
-            members: file.member.into_iter().map(|of| member(&source, of)).collect(),
-            profile: file.timing.profile.map(|value| source.at(value)),
-            heartbeat: file.timing.heartbeat.map(|value| source.at(value)),
-            election_min: file.timing.election_min.map(|value| source.at(value)),
-            election_max: file.timing.election_max.map(|value| source.at(value)),
-            log_level: file.log.level.map(|value| source.at(value)),
-            rate: file.quota.commands_a_second.map(|value| source.at(value)),
-            rates: file.quota.namespace.into_iter().map(|(of, rate)| (of, source.at(rate.commands_a_second))).collect(),
-            limits: DraftLimits::new(file.limits, &source),
-            metrics: DraftMetrics::new(file.metrics, &source),
-            tls: DraftTls::new(file.tls, &source),
-            http_hosts: file.http.hosts.into_iter().map(|value| source.at(value)).collect(),
-            auth: file.auth.map(|auth| source.at(auth.file)),
-            audit: file.audit.map(|audit| source.at(audit.file)),
-        })
+    pub(super) fn parse(source: Source<'_>) -> Result<Self, ConfigError> {
+        toml::from_str(source.text).map_err(|error| source.error(unreadable(&error)))
     }
 
     /// Replaces values with those of environment variables. A variable that names an unknown key of a section is an
     /// error.
-    pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, String)>) -> Result<(), ConfigError> {
+    pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, String)>) -> Result<(), Refused> {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix("LOCKKEEPER_").map(|rest| rest.to_lowercase().replace("__", ".")) else {
                 continue;
@@ -215,27 +174,24 @@ impl Draft {
                 // For clients, the same variable holds the `cluster_id`. No name of a cluster looks like an id.
                 continue;
             }
+            let place = Place::Variable(name);
             if SCALARS.contains(&key.as_str()) {
-                self.set(&key, Placed { value, place: format!("environment variable {name}") })?;
+                self.set(&key, Placed { value, place })?;
             } else if key.contains('.') {
                 let known =
                     SCALARS.map(|key| format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"))).join(", ");
-                let place = format!("environment variable {name}");
-                return Err(ConfigError::new(
-                    place,
-                    format!("there is no setting {key}"),
-                    format!("unset it, or use one of {known}"),
-                ));
+                let fix = format!("unset it, or use one of {known}");
+                return Err(Refused::new(&place, format!("there is no setting {key}"), fix));
             }
         }
         Ok(())
     }
 
-    fn set(&mut self, key: &str, at: Placed<String>) -> Result<(), ConfigError> {
+    fn set(&mut self, key: &str, at: Placed<String>) -> Result<(), Refused> {
         if let Some(slot) = self.number(key) {
             let refused = |_| {
                 let problem = format!("{key} is not a whole number: {:?}", at.value);
-                ConfigError::new(&at.place, problem, "write it in digits")
+                Refused::new(&at.place, problem, "write it in digits")
             };
             *slot = Some(Placed { value: at.value.parse().map_err(refused)?, place: at.place });
             return Ok(());
@@ -244,21 +200,24 @@ impl Draft {
             "cluster" => &mut self.cluster,
             "peers_id" => &mut self.peers_id,
             "data" => &mut self.data,
-            "listen.client" => &mut self.listen_client,
-            "listen.peer" => &mut self.listen_peer,
-            "listen.http" => &mut self.listen_http,
-            "timing.profile" => &mut self.profile,
-            "timing.heartbeat" => &mut self.heartbeat,
-            "timing.election_min" => &mut self.election_min,
-            "timing.election_max" => &mut self.election_max,
-            "log.level" => &mut self.log_level,
-            "tls.ca" => &mut self.tls.files.ca,
-            "tls.cert" => &mut self.tls.files.cert,
-            "tls.key" => &mut self.tls.files.key,
-            "tls.refuse" => &mut self.tls.files.refuse,
-            "auth.file" => &mut self.auth,
-            "audit.file" => &mut self.audit,
-            other => return Err(ConfigError::new(&at.place, format!("there is no setting {other}"), "unset it")),
+            "listen.client" => &mut self.listen.client,
+            "listen.peer" => &mut self.listen.peer,
+            "listen.http" => &mut self.listen.http,
+            "timing.profile" => &mut self.timing.profile,
+            "timing.heartbeat" => &mut self.timing.heartbeat,
+            "timing.election_min" => &mut self.timing.election_min,
+            "timing.election_max" => &mut self.timing.election_max,
+            "log.level" => &mut self.log.level,
+            "tls.ca" => &mut self.tls.ca,
+            "tls.cert" => &mut self.tls.cert,
+            "tls.key" => &mut self.tls.key,
+            "tls.refuse" => &mut self.tls.refuse,
+            "auth.file" | "audit.file" => {
+                let section = if key == "auth.file" { &mut self.auth } else { &mut self.audit };
+                *section = Some(DraftFile { file: at });
+                return Ok(());
+            }
+            other => return Err(Refused::new(&at.place, format!("there is no setting {other}"), "unset it")),
         };
         *slot = Some(at);
         Ok(())
@@ -278,24 +237,13 @@ impl Draft {
     }
 }
 
-fn member(source: &Source<'_>, member: Spanned<FileMember>) -> Placed<DraftMember> {
-    let place = source.place(member.span().start);
-    let member = member.into_inner();
-    let value =
-        DraftMember { id: source.at(member.id), client: source.at(member.client), peer: source.at(member.peer) };
-    Placed { value, place }
-}
-
-fn unreadable(name: &str, text: &str, error: &toml::de::Error) -> ConfigError {
-    let place = match error.span() {
-        Some(span) => format!("{name}:{}", line_of(text, span.start)),
-        None => name.to_owned(),
-    };
+fn unreadable(error: &toml::de::Error) -> Refused {
+    let place = error.span().map_or(Place::File, |span| Place::Byte(span.start));
     let message = error.message().trim().replace('\n', " ");
     let fix = match message.split_once("unknown field") {
         Some(_) => "remove it, or use one of the keys named here",
         None if message.contains("missing field") => "add it",
         None => "write it as the manual's example does",
     };
-    ConfigError::new(place, message, fix)
+    Refused::new(&place, message, fix)
 }

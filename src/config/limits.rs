@@ -1,10 +1,8 @@
 //! `[limits]`: how many connections and watches a node serves.
 
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::ConfigError;
-use super::place::{Placed, Source};
+use super::place::{Placed, Refused};
 use crate::limits;
 use crate::net::ConnectionsMax;
 
@@ -24,18 +22,8 @@ impl Default for Limits {
 }
 
 /// `[limits]` as written.
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FileLimits {
-    client_connections: Option<Spanned<u64>>,
-    client_connections_an_address: Option<Spanned<u64>>,
-    http_connections: Option<Spanned<u64>>,
-    http_connections_an_address: Option<Spanned<u64>>,
-    watchers_a_principal: Option<Spanned<u64>>,
-}
-
-/// `[limits]` with the place of each value.
-#[derive(Debug, Default)]
 pub(super) struct DraftLimits {
     pub(super) client_connections: Option<Placed<u64>>,
     pub(super) client_connections_an_address: Option<Placed<u64>>,
@@ -45,18 +33,7 @@ pub(super) struct DraftLimits {
 }
 
 impl DraftLimits {
-    pub(super) fn new(file: FileLimits, source: &Source<'_>) -> Self {
-        let at = |value: Option<Spanned<u64>>| value.map(|value| source.at(value));
-        Self {
-            client_connections: at(file.client_connections),
-            client_connections_an_address: at(file.client_connections_an_address),
-            http_connections: at(file.http_connections),
-            http_connections_an_address: at(file.http_connections_an_address),
-            watchers_a_principal: at(file.watchers_a_principal),
-        }
-    }
-
-    pub(super) fn check(&self) -> Result<Limits, ConfigError> {
+    pub(super) fn check(&self) -> Result<Limits, Refused> {
         let Limits { connections, watchers_a_principal } = Limits::default();
         let ConnectionsMax { client, client_an_address, http, http_an_address } = connections;
         let clients = (limits::CLIENT_CONNECTIONS_SET_MAX, "what the descriptors of a process suffice for");
@@ -81,12 +58,12 @@ impl DraftLimits {
 }
 
 /// Returns the written value if it is at least 1 and at most the first part of `most`, whose second part says why.
-fn bounded(key: &str, at: &Option<Placed<u64>>, default: usize, most: (usize, &str)) -> Result<usize, ConfigError> {
+fn bounded(key: &str, at: &Option<Placed<u64>>, default: usize, most: (usize, &str)) -> Result<usize, Refused> {
     let Some(at) = at else { return Ok(default) };
     let (most, why) = most;
     let value = usize::try_from(at.value).ok().filter(|value| (1..=most).contains(value));
     value.ok_or_else(|| {
         let problem = format!("limits.{key} is {}, not 1 to {most}, {why}", at.value);
-        ConfigError::new(&at.place, problem, format!("correct it, or remove it for {default}"))
+        Refused::new(&at.place, problem, format!("correct it, or remove it for {default}"))
     })
 }

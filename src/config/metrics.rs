@@ -1,10 +1,8 @@
 //! `[metrics]`: which namespaces and classes of locks have their own metrics.
 
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::ConfigError;
-use super::place::{Placed, Source};
+use super::place::{Placed, Refused};
 use crate::limits::{LOCK_NAME_BYTES_MAX, METRICS_CLASSES_MAX, METRICS_NAMESPACES_MAX};
 use crate::model::Namespace;
 
@@ -27,55 +25,39 @@ pub struct LockClass {
 }
 
 /// `[metrics]` as written.
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FileMetrics {
-    #[serde(default)]
-    namespaces: Vec<Spanned<String>>,
-    #[serde(default)]
-    class: Vec<FileClass>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileClass {
-    name: Spanned<String>,
-    prefix: Spanned<String>,
-}
-
-/// `[metrics]` with the place of each value.
-#[derive(Debug, Default)]
 pub(super) struct DraftMetrics {
+    #[serde(default)]
     namespaces: Vec<Placed<String>>,
-    /// Names and prefixes.
-    classes: Vec<[Placed<String>; 2]>,
+    #[serde(default)]
+    class: Vec<DraftClass>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DraftClass {
+    name: Placed<String>,
+    prefix: Placed<String>,
 }
 
 impl DraftMetrics {
-    pub(super) fn new(file: FileMetrics, source: &Source<'_>) -> Self {
-        let classes = file.class.into_iter().map(|FileClass { name, prefix }| [name, prefix].map(|at| source.at(at)));
-        Self {
-            classes: classes.collect(),
-            namespaces: file.namespaces.into_iter().map(|value| source.at(value)).collect(),
-        }
-    }
-
-    pub(super) fn check(&self) -> Result<MetricsLabels, ConfigError> {
-        let names = || self.classes.iter().map(|[name, _]| name);
+    pub(super) fn check(&self) -> Result<MetricsLabels, Refused> {
+        let names = || self.class.iter().map(|class| &class.name);
         at_most("metrics.namespaces", METRICS_NAMESPACES_MAX, self.namespaces.iter())?;
         at_most("metrics.class", METRICS_CLASSES_MAX, names())?;
         let namespaces = self.namespaces.iter().map(|at| label("metrics.namespaces", at)).collect::<Result<_, _>>()?;
         let mut classes: Vec<LockClass> = Vec::new();
-        for [name, prefix] in &self.classes {
+        for DraftClass { name, prefix } in &self.class {
             label("the name of a metrics.class", name)?;
             if classes.iter().any(|class| class.name == name.value) {
                 let problem = format!("two metrics.class have the name {:?}", name.value);
-                return Err(ConfigError::new(&name.place, problem, "give each another name"));
+                return Err(Refused::new(&name.place, problem, "give each another name"));
             }
             if prefix.value.is_empty() || LOCK_NAME_BYTES_MAX < prefix.value.len() {
                 let problem = format!("the prefix of a metrics.class has {} bytes", prefix.value.len());
                 let fix = format!("write 1 to {LOCK_NAME_BYTES_MAX} bytes; the locks of no class are in `other`");
-                return Err(ConfigError::new(&prefix.place, problem, fix));
+                return Err(Refused::new(&prefix.place, problem, fix));
             }
             classes.push(LockClass { name: name.value.clone(), prefix: prefix.value.clone() });
         }
@@ -88,16 +70,16 @@ fn at_most<'a>(
     key: &str,
     most: usize,
     mut values: impl ExactSizeIterator<Item = &'a Placed<String>>,
-) -> Result<(), ConfigError> {
+) -> Result<(), Refused> {
     let written = values.len();
     let Some(beyond) = values.nth(most) else { return Ok(()) };
     let problem = format!("{key} has {written} entries, and {most} are the most");
-    Err(ConfigError::new(&beyond.place, problem, "leave some out: they are counted in `other`"))
+    Err(Refused::new(&beyond.place, problem, "leave some out: they are counted in `other`"))
 }
 
 /// Returns the value of a label. All have the rules of a namespace.
-fn label(key: &str, at: &Placed<String>) -> Result<Namespace, ConfigError> {
-    let refused = |problem| ConfigError::new(&at.place, problem, "correct its name");
+fn label(key: &str, at: &Placed<String>) -> Result<Namespace, Refused> {
+    let refused = |problem| Refused::new(&at.place, problem, "correct its name");
     if at.value == crate::telemetry::OTHER {
         return Err(refused(format!(
             "{key} is {:?}, which stands for all that have no metrics of their own",

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::ConfigError;
 use super::draft::Draft;
-use super::place::Placed;
+use super::place::{Placed, Refused};
 use crate::limits;
 use crate::model::Namespace;
 
@@ -32,22 +31,23 @@ impl Rates {
     }
 }
 
-pub(super) fn rates(draft: &Draft) -> Result<Rates, ConfigError> {
+pub(super) fn rates(draft: &Draft) -> Result<Rates, Refused> {
     let mut of = BTreeMap::new();
-    for (name, at) in &draft.rates {
+    for (name, written) in &draft.quota.namespace {
+        let at = &written.commands_a_second;
         let namespace = Namespace::parse(name).map_err(|invalid| {
             let problem = format!("a namespace is {}, got {name:?}", invalid.bound);
-            ConfigError::new(&at.place, problem, "correct its name")
+            Refused::new(&at.place, problem, "correct its name")
         })?;
         of.insert(namespace, rate(at)?);
     }
-    Ok(Rates { a_second: draft.rate.as_ref().map(rate).transpose()?, of })
+    Ok(Rates { a_second: draft.quota.commands_a_second.as_ref().map(rate).transpose()?, of })
 }
 
-fn rate(at: &Placed<u64>) -> Result<u32, ConfigError> {
+fn rate(at: &Placed<u64>) -> Result<u32, Refused> {
     let bounded = u32::try_from(at.value).ok().filter(|rate| (1..=limits::COMMANDS_A_SECOND_MAX).contains(rate));
     bounded.ok_or_else(|| {
         let problem = format!("commands_a_second is {}, not 1 to {}", at.value, limits::COMMANDS_A_SECOND_MAX);
-        ConfigError::new(&at.place, problem, "correct it, or remove it for no bound")
+        Refused::new(&at.place, problem, "correct it, or remove it for no bound")
     })
 }

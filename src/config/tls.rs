@@ -3,10 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::ConfigError;
-use super::draft::Draft;
-use super::draft_tls::{DraftFiles, DraftListener, DraftTls};
-use super::place::Placed;
+use super::draft::{Draft, DraftFile, DraftListener};
+use super::place::{ConfigError, Place, Placed, Refused};
 use crate::net::TlsFiles;
 
 /// How a listener protects its connections.
@@ -43,9 +41,15 @@ pub enum TlsMode {
 impl Protection {
     /// Refuses an address that other machines can reach, if nothing protects it and the operator does not accept that.
     pub(crate) fn check(&self, name: &str, address: SocketAddr, place: &str) -> Result<(), ConfigError> {
+        let Some((problem, fix)) = self.exposure(name, address) else { return Ok(()) };
+        Err(ConfigError { place: place.to_owned(), problem, fix })
+    }
+
+    /// Returns the problem of an unprotected address, and the fix.
+    fn exposure(&self, name: &str, address: SocketAddr) -> Option<(String, String)> {
         let unprotected = matches!(self, Self::Plain { insecure: false });
         if !unprotected || !is_exposed(address) {
-            return Ok(());
+            return None;
         }
         let problem = format!(
             "listen.{name} is {address}, which other machines can reach, and it has no TLS: each of them could break \
@@ -55,7 +59,7 @@ impl Protection {
             "set ca, cert and key under [tls], or listen on 127.0.0.1, or set insecure = true under [tls.{name}] to \
              serve it without protection"
         );
-        Err(ConfigError::new(place, problem, fix))
+        Some((problem, fix))
     }
 
     /// Returns a warning if the listener is open to every machine that reaches it. `has_auth` is whether the node has
@@ -107,27 +111,26 @@ pub struct Tls {
     pub http: Protection,
 }
 
-pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, ConfigError> {
-    let DraftTls { files, client, peer, http } = &draft.tls;
+pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, Refused> {
     let listener = |name, of, address, written| {
-        let protection = Listener { draft, files, name, of }.protection()?;
-        refuse_exposed(draft, name, address, written, &protection)?;
-        Ok::<_, ConfigError>(protection)
+        let protection = Listener { draft, name, of }.protection()?;
+        refuse_exposed(name, address, written, &protection)?;
+        Ok::<_, Refused>(protection)
     };
     Ok(Tls {
-        client: listener("client", client, Some(listen.client), draft.listen_client.as_ref())?,
-        peer: listener("peer", peer, Some(listen.peer), draft.listen_peer.as_ref())?,
-        http: listener("http", http, listen.http, draft.listen_http.as_ref())?,
+        client: listener("client", &draft.tls.client, Some(listen.client), draft.listen.client.as_ref())?,
+        peer: listener("peer", &draft.tls.peer, Some(listen.peer), draft.listen.peer.as_ref())?,
+        http: listener("http", &draft.tls.http, listen.http, draft.listen.http.as_ref())?,
     })
 }
 
 /// Returns the file of `[auth]`. Refuses it without a file for the audit log, or if clients would send their tokens, or
 /// nodes the names of principals, in plain text over a network.
-pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<Option<PathBuf>, ConfigError> {
-    let Some(file) = &draft.auth else { return Ok(None) };
+pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<Option<PathBuf>, Refused> {
+    let Some(DraftFile { file }) = &draft.auth else { return Ok(None) };
     if matches!(tls.client, Protection::Plain { .. }) && is_exposed(listen.client) {
         let problem = "[auth] is set and listen.client is reachable in plain text: tokens would be read on the way";
-        return Err(ConfigError::new(&file.place, problem, "set ca, cert and key under [tls]"));
+        return Err(Refused::new(&file.place, problem, "set ca, cert and key under [tls]"));
     }
     let text_of_peers = match tls.peer {
         Protection::Plain { .. } => {
@@ -141,11 +144,11 @@ pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<O
     };
     if let Some((what, fix)) = text_of_peers.filter(|_| is_exposed(listen.peer)) {
         let problem = format!("[auth] is set and {what}: other machines could send calls under any principal");
-        return Err(ConfigError::new(&file.place, problem, fix));
+        return Err(Refused::new(&file.place, problem, fix));
     }
     if draft.audit.is_none() {
         let problem = "[auth] is set and [audit] is not: no file would show what operators did, and who was refused";
-        return Err(ConfigError::new(&file.place, problem, "add [audit] with file = \"audit.jsonl\""));
+        return Err(Refused::new(&file.place, problem, "add [audit] with file = \"audit.jsonl\""));
     }
     Ok(Some(PathBuf::from(&file.value)))
 }
@@ -156,66 +159,65 @@ fn is_exposed(address: SocketAddr) -> bool {
 }
 
 fn refuse_exposed(
-    draft: &Draft,
     name: &str,
     address: Option<SocketAddr>,
     written: Option<&Placed<String>>,
     protection: &Protection,
-) -> Result<(), ConfigError> {
-    let place = written.map_or(&draft.file, |at| &at.place);
-    address.map_or(Ok(()), |address| protection.check(name, address, place))
+) -> Result<(), Refused> {
+    let Some((problem, fix)) = address.and_then(|address| protection.exposure(name, address)) else { return Ok(()) };
+    Err(Refused::new(written.map_or(&Place::File, |at| &at.place), problem, fix))
 }
 
 struct Listener<'a> {
     draft: &'a Draft,
-    /// Files of all listeners that name none.
-    files: &'a DraftFiles,
     name: &'static str,
     of: &'a DraftListener,
 }
 
 impl Listener<'_> {
-    fn protection(&self) -> Result<Protection, ConfigError> {
-        let Self { draft, files, name, of } = self;
+    fn protection(&self) -> Result<Protection, Refused> {
+        let Self { draft, name, of } = self;
+        // The files of all listeners that name none.
+        let files = &draft.tls;
         let own = |one: &Option<Placed<String>>, other: &Option<Placed<String>>| one.clone().or_else(|| other.clone());
-        let (cert, key) = (own(&of.files.cert, &files.cert), own(&of.files.key, &files.key));
-        let (ca, refuse) = (own(&of.files.ca, &files.ca), own(&of.files.refuse, &files.refuse));
+        let (cert, key) = (own(&of.cert, &files.cert), own(&of.key, &files.key));
+        let (ca, refuse) = (own(&of.ca, &files.ca), own(&of.refuse, &files.refuse));
         let insecure = of.insecure.as_ref().filter(|insecure| insecure.value);
         let (cert, key) = match (cert, key) {
             (Some(cert), Some(key)) => (cert, key),
             (None, None) => {
                 if let Some(mode) = &of.mode {
                     let problem = format!("tls.{name}.mode is set, and there is no certificate");
-                    return Err(ConfigError::new(&mode.place, problem, "set ca, cert and key under [tls]"));
+                    return Err(Refused::new(&mode.place, problem, "set ca, cert and key under [tls]"));
                 }
                 return Ok(Protection::Plain { insecure: insecure.is_some() });
             }
             (Some(cert), None) => {
-                return Err(ConfigError::new(cert.place, "[tls] names cert and no key", "name both"));
+                return Err(Refused::new(&cert.place, "[tls] names cert and no key", "name both"));
             }
             (None, Some(key)) => {
-                return Err(ConfigError::new(key.place, "[tls] names key and no cert", "name both"));
+                return Err(Refused::new(&key.place, "[tls] names key and no cert", "name both"));
             }
         };
         let mode = self.mode()?;
         if let (Some(insecure), TlsMode::Require) = (insecure, mode) {
             let problem = format!("tls.{name} has insecure = true and mode = \"require\"");
-            return Err(ConfigError::new(&insecure.place, problem, "remove one"));
+            return Err(Refused::new(&insecure.place, problem, "remove one"));
         }
         let client_cert_required = self.client_cert()?;
         if ca.is_none() && (*name == "peer" || client_cert_required) {
             let problem = format!("tls.{name} checks certificates, and there is no ca");
-            let place = of.mode.as_ref().map_or(&draft.file, |mode| &mode.place);
+            let place = of.mode.as_ref().map_or(&Place::File, |mode| &mode.place);
             let fix = "set ca, cert and key under [tls]";
             let other = format!("{fix}, or set client_cert = \"optional\" under [tls.{name}]");
-            return Err(ConfigError::new(place, problem, if *name == "peer" { fix } else { other.as_str() }));
+            return Err(Refused::new(place, problem, if *name == "peer" { fix } else { other.as_str() }));
         }
         let path = |at: Placed<String>| Some(PathBuf::from(at.value));
         let files = TlsFiles { ca: ca.and_then(path), cert: path(cert), key: path(key), refuse: refuse.and_then(path) };
         Ok(Protection::Tls { mode, files, client_cert_required })
     }
 
-    fn mode(&self) -> Result<TlsMode, ConfigError> {
+    fn mode(&self) -> Result<TlsMode, Refused> {
         let Self { name, of, .. } = self;
         let Some(mode) = &of.mode else { return Ok(TlsMode::Require) };
         match (mode.value.as_str(), *name) {
@@ -225,26 +227,26 @@ impl Listener<'_> {
             (other, _) => {
                 let known = if *name == "peer" { "allow, prefer or require" } else { "allow or require" };
                 let problem = format!("there is no tls.{name}.mode {other:?}");
-                Err(ConfigError::new(&mode.place, problem, format!("use {known}")))
+                Err(Refused::new(&mode.place, problem, format!("use {known}")))
             }
         }
     }
 
     /// Whether each client needs a certificate. Without rules it proves that a client belongs to the cluster, so it is
     /// not optional by default.
-    fn client_cert(&self) -> Result<bool, ConfigError> {
+    fn client_cert(&self) -> Result<bool, Refused> {
         let Self { draft, name, of, .. } = self;
         let Some(at) = &of.client_cert else { return Ok(*name != "peer" && draft.auth.is_none()) };
         if *name == "peer" {
             let problem = "there is no tls.peer.client_cert, because nodes always check each other's certificates";
-            return Err(ConfigError::new(&at.place, problem, "remove it"));
+            return Err(Refused::new(&at.place, problem, "remove it"));
         }
         match at.value.as_str() {
             "optional" => Ok(false),
             "required" => Ok(true),
             other => {
                 let problem = format!("there is no tls.{name}.client_cert {other:?}");
-                Err(ConfigError::new(&at.place, problem, "use optional or required"))
+                Err(Refused::new(&at.place, problem, "use optional or required"))
             }
         }
     }
