@@ -19,7 +19,7 @@ pub(super) const REFUSED: u8 = 65;
 /// Ends a command with an exit code and a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    pub(crate) word: ErrorCode,
+    pub(crate) code: ErrorCode,
     pub(crate) detail: String,
     /// The leader, if the error names one.
     pub(crate) leader: Option<LeaderHint>,
@@ -33,9 +33,9 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(word: ErrorCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         let (leader, cycle) = (None, Vec::new());
-        Self { word, detail: detail.into(), leader, cycle, exit: None, names_next_step: false, silent: false }
+        Self { code, detail: detail.into(), leader, cycle, exit: None, names_next_step: false, silent: false }
     }
 
     /// Creates the failure of a node that cannot run. The detail says why, and what to do.
@@ -63,12 +63,12 @@ impl Failure {
 
     #[must_use]
     pub(crate) fn exit(&self) -> u8 {
-        if self.silent { 0 } else { self.exit.unwrap_or(self.word.row().exit) }
+        if self.silent { 0 } else { self.exit.unwrap_or(self.code.row().exit) }
     }
 
     #[must_use]
     pub(crate) fn next_step(&self) -> Option<&'static str> {
-        Some(match self.word {
+        Some(match self.code {
             // The detail names the bound and the fix.
             ErrorCode::Invalid => return None,
             ErrorCode::NotAcquired => "wait longer with -w, or see what blocks it with `lockkeeper show`",
@@ -102,7 +102,7 @@ impl Failure {
     /// The advice of the error, as in JSON.
     #[must_use]
     pub(crate) fn advice(&self) -> &'static str {
-        self.word.row().advice.word()
+        self.code.row().advice.word()
     }
 }
 
@@ -110,23 +110,22 @@ impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
         // An error with a pause says when to try again.
         let names_next_step = 0 < error.pause_ms();
-        Self { leader: error.leader().cloned(), names_next_step, ..Self::new(error.word(), error.to_string()) }
+        Self { leader: error.leader().cloned(), names_next_step, ..Self::new(error.code(), error.to_string()) }
     }
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        let (word, detail) = (error.word(), error.to_string());
-        let cycle = match error {
-            ClientError::Service(error) => return error.into(),
-            ClientError::Refused(Refusal::Deadlock { cycle }) => cycle,
+        let (code, detail) = (error.code(), error.to_string());
+        match error {
+            ClientError::Service(error) => error.into(),
+            ClientError::Refused(Refusal::Deadlock { cycle }) => Self { cycle, ..Self::new(code, detail) },
             ClientError::NotAcquired { .. }
             | ClientError::Refused(_)
             | ClientError::SessionLost { .. }
             | ClientError::HoldEnded { .. }
-            | ClientError::Invalid(_) => Vec::new(),
-        };
-        Self { cycle, ..Self::new(word, detail) }
+            | ClientError::Invalid(_) => Self::new(code, detail),
+        }
     }
 }
 
@@ -164,9 +163,9 @@ mod tests {
     #[test]
     fn every_error_has_a_next_step() {
         for row in TABLE {
-            let failure = Failure::new(row.word, "x");
+            let failure = Failure::new(row.code, "x");
             assert_eq!((failure.exit(), failure.advice()), (row.exit, row.advice.word()));
-            let says_it_itself = row.word == ErrorCode::Invalid;
+            let says_it_itself = row.code == ErrorCode::Invalid;
             assert_eq!(failure.next_step().is_none_or(str::is_empty), says_it_itself, "{}", row.text);
         }
     }

@@ -176,7 +176,7 @@ impl Output {
             return;
         }
         let line = ErrorLine {
-            error: failure.word.row().text,
+            error: failure.code.row().text,
             exit: failure.exit(),
             detail: &failure.detail,
             advice: failure.advice(),

@@ -119,8 +119,8 @@ pub(super) fn unopened(error: OpenNodeError) -> Failure {
         error,
         OpenNodeError::Tls(_) | OpenNodeError::Exposed(_) | OpenNodeError::Auth(_) | OpenNodeError::Audit { .. }
     );
-    let word = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
-    Failure { names_next_step: true, ..Failure::new(word, error.to_string()) }
+    let code = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
+    Failure { names_next_step: true, ..Failure::new(code, error.to_string()) }
 }
 
 impl Server {

@@ -65,13 +65,13 @@ impl ClientError {
 
     /// Returns the error's code in the [table](crate::service::TABLE).
     #[must_use]
-    pub fn word(&self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         match self {
             ClientError::NotAcquired { .. } => ErrorCode::NotAcquired,
             ClientError::Refused(refusal) => ErrorCode::of_refusal(refusal),
             ClientError::SessionLost { .. } => ErrorCode::SessionEnded,
             ClientError::HoldEnded { .. } => ErrorCode::Lost,
-            ClientError::Service(error) => error.word(),
+            ClientError::Service(error) => error.code(),
             ClientError::Invalid(_) => ErrorCode::Invalid,
         }
     }
@@ -79,7 +79,7 @@ impl ClientError {
     /// Returns what the caller can do about the error.
     #[must_use]
     pub fn advice(&self) -> Advice {
-        self.word().row().advice
+        self.code().row().advice
     }
 }
 
@@ -200,7 +200,7 @@ fn cause(alone: bool, session: SessionId, reason: Option<EndReason>, why: &Optio
 impl Lost {
     /// Returns the error's code in the [table](crate::service::TABLE).
     #[must_use]
-    pub fn word(&self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         ErrorCode::Lost
     }
 }

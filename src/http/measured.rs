@@ -47,7 +47,7 @@ impl Measures {
     }
 }
 
-/// Counts a request and its time, and the word with which the port itself refused it.
+/// Counts a request and its time, and the code with which the port itself refused it.
 pub(super) async fn measured(State(measures): State<Arc<Measures>>, request: Request, next: Next) -> Response {
     let Measures { calls, series } = &*measures;
     let begun = TokioInstant::now();
@@ -57,9 +57,9 @@ pub(super) async fn measured(State(measures): State<Arc<Measures>>, request: Req
     let answer = next.run(request).await;
     calls.answered(route, answer.status().as_u16());
     calls.took(kind, begun.elapsed());
-    if let Some(RefusedByPort(word)) = answer.extensions().get() {
+    if let Some(RefusedByPort(code)) = answer.extensions().get() {
         let [name, help] = REFUSALS;
-        series.counter(name, help, &[("word", word.row().text)]).increment(1);
+        series.counter(name, help, &[("word", code.row().text)]).increment(1);
     }
     if !sends_events(answer.headers()) {
         return answer;

@@ -188,7 +188,7 @@ async fn metrics<S: LockService>(
     let shown = || who_calls(headers.get(header::AUTHORIZATION).map(|shown| shown.as_bytes()), Some(&connection));
     let caller = port.service.for_caller(Source::Connection(connection.id()), connection.from, shown);
     if let Err(error) = caller.and_then(|caller| caller.permits(ClusterRight::Metrics)) {
-        let status = StatusCode::from_u16(error.word().row().http).unwrap_or(StatusCode::FORBIDDEN);
+        let status = StatusCode::from_u16(error.code().row().http).unwrap_or(StatusCode::FORBIDDEN);
         let demand = [(header::WWW_AUTHENTICATE, "Bearer")];
         return match status {
             StatusCode::UNAUTHORIZED => (status, demand, format!("{error}\n")).into_response(),

@@ -169,7 +169,7 @@ impl ServiceError {
 
     /// Returns the code of this error in the [table](super::TABLE).
     #[must_use]
-    pub fn word(&self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         match self {
             ServiceError::NotSent {
                 why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. } | NotSent::LimitReached { .. },
@@ -193,7 +193,7 @@ impl ServiceError {
     /// Returns what the caller may do about the error.
     #[must_use]
     pub fn advice(&self) -> Advice {
-        self.word().row().advice
+        self.code().row().advice
     }
 
     /// Returns how long the caller should wait before a retry, in milliseconds; 0 if the error requests no pause.

@@ -31,7 +31,7 @@ impl Advice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorRow {
     /// Code of the error.
-    pub word: ErrorCode,
+    pub code: ErrorCode,
     /// Name of the error in JSON and in gRPC details.
     pub text: &'static str,
     /// Description of the error, the same for all its causes.
@@ -47,14 +47,14 @@ pub struct ErrorRow {
 }
 
 macro_rules! table {
-    ($( #[doc = $doc:literal] $word:ident $text:literal $grpc:literal $http:literal $exit:literal $advice:ident; )*) => {
+    ($( #[doc = $doc:literal] $code:ident $text:literal $grpc:literal $http:literal $exit:literal $advice:ident; )*) => {
         /// Every error that a caller can get, one code each.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        pub enum ErrorCode { $( #[doc = $doc] $word, )* }
+        pub enum ErrorCode { $( #[doc = $doc] $code, )* }
 
         /// All errors, one row each, in the order of [`ErrorCode`].
         pub const TABLE: &[ErrorRow] = &[
-            $( ErrorRow { word: ErrorCode::$word, text: $text, title: $doc.trim_ascii(), grpc: $grpc, http: $http, exit: $exit, advice: Advice::$advice }, )*
+            $( ErrorRow { code: ErrorCode::$code, text: $text, title: $doc.trim_ascii(), grpc: $grpc, http: $http, exit: $exit, advice: Advice::$advice }, )*
         ];
     };
 }
@@ -140,7 +140,7 @@ impl ErrorCode {
     /// Returns the code with this text.
     #[must_use]
     pub fn from_text(text: &str) -> Option<ErrorCode> {
-        TABLE.iter().find(|row| row.text == text).map(|row| row.word)
+        TABLE.iter().find(|row| row.text == text).map(|row| row.code)
     }
 
     /// Returns the code of a refusal.
@@ -185,10 +185,10 @@ mod tests {
         assert_eq!(listed.len(), TABLE.len());
         for (row, line) in TABLE.iter().zip(listed) {
             let fields: Vec<_> = line.split('|').map(str::trim).collect();
-            let (word, advice) = (format!("`{}`", row.text), format!("`{}`", row.advice.word()));
+            let (code, advice) = (format!("`{}`", row.text), format!("`{}`", row.advice.word()));
             let grpc = fields[3].split(' ').next().expect("a number");
             let codes = [grpc.to_owned(), fields[4].to_owned(), fields[5].to_owned()];
-            assert_eq!((fields[1], fields[6]), (word.as_str(), advice.as_str()), "{line}");
+            assert_eq!((fields[1], fields[6]), (code.as_str(), advice.as_str()), "{line}");
             assert_eq!(codes, [row.grpc.to_string(), row.http.to_string(), row.exit.to_string()], "{line}");
         }
     }
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn the_table_is_complete_and_its_codes_are_known() {
         for (position, row) in TABLE.iter().enumerate() {
-            assert_eq!(row.word as usize, position);
-            assert_eq!(row.word.row(), row);
-            assert_eq!(ErrorCode::from_text(row.text), Some(row.word), "{} is not unique", row.text);
+            assert_eq!(row.code as usize, position);
+            assert_eq!(row.code.row(), row);
+            assert_eq!(ErrorCode::from_text(row.text), Some(row.code), "{} is not unique", row.text);
             assert!([64, 65, 69, 70, 75, 76, 77].contains(&row.exit), "{}", row.text);
             assert!((1..=16).contains(&row.grpc) && (400..=599).contains(&row.http), "{}", row.text);
         }

@@ -181,9 +181,9 @@ impl Answer {
     }
 
     /// Checks that the answer is this problem.
-    pub(crate) fn is_problem(&self, status: u16, word: &str, advice: &str) {
+    pub(crate) fn is_problem(&self, status: u16, code: &str, advice: &str) {
         let found = (self.status, self.body["error"].as_str(), self.body["advice"].as_str());
-        assert_eq!(found, (status, Some(word), Some(advice)), "{}", self.body);
+        assert_eq!(found, (status, Some(code), Some(advice)), "{}", self.body);
         assert_eq!(self.header("content-type"), Some("application/problem+json"));
         assert_eq!(self.body["status"], status);
     }

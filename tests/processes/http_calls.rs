@@ -295,8 +295,8 @@ async fn wrong_requests_get_exact_statuses() {
     let (_cluster, port) = at_a_follower().await;
     let ns = "/v1/ns/default";
     let body = r#"{"lock":"a","lease_ms":1000}"#;
-    let status = |answer: Answer, status: u16, word: &str| {
-        answer.is_problem(status, word, "give_up");
+    let status = |answer: Answer, status: u16, code: &str| {
+        answer.is_problem(status, code, "give_up");
         for header in ["lockkeeper-node", "lockkeeper-cluster"] {
             assert!(answer.header(header).is_some(), "no header {header} with {status}: {}", answer.body);
         }

@@ -40,7 +40,7 @@ async fn a_node_makes_few_backups_in_a_minute() {
         clock.advance(Duration::from_secs(10));
     }
     let refused = backup(&leader).await.expect_err("the fourth");
-    assert_eq!((refused.word(), refused.pause_ms()), (ErrorCode::Overloaded, 30_000), "{refused}");
+    assert_eq!((refused.code(), refused.pause_ms()), (ErrorCode::Overloaded, 30_000), "{refused}");
     let text = "the node has made 3 backups in the last minute, its limit; name another node with --endpoints; try again \
                 in 30s";
     assert!(refused.to_string().ends_with(text), "{refused}");

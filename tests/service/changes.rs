@@ -39,7 +39,7 @@ pub(crate) async fn an_upgrade_that_ends_early_changes_nothing<S: LockService>(s
     let two = client.lock("a").shared().acquire().await.expect("shared");
     let shared = one.token();
     let late = one.upgrade_within(SHORT).await.expect_err("another reads");
-    assert_eq!(late.word(), ErrorCode::NotAcquired);
+    assert_eq!(late.code(), ErrorCode::NotAcquired);
     in_use(&client, "a", 2, 0).await;
     assert!(tokio::time::timeout(SHORT, one.upgrade_within(LONG)).await.is_err());
     in_use(&client, "a", 2, 0).await;
@@ -71,7 +71,7 @@ pub(crate) async fn a_named_owner_enters_again<S: LockService>(service: S) {
     let guards = [enter().await.expect("free"), enter().await.expect("its own"), enter().await.expect("its own")];
     assert!(guards.iter().all(|guard| guard.token() == guards[0].token()));
     let unnamed = session.lock("b").reentry(Reentry::Count).acquire().await.expect_err("reentry needs an owner");
-    assert_eq!(unnamed.word(), ErrorCode::Invalid);
+    assert_eq!(unnamed.code(), ErrorCode::Invalid);
     let token = guards[0].token();
     for (guard, left) in guards.into_iter().zip([2, 1, 0]) {
         session.lock("a").owner("other").try_once().acquire().await.expect_err("still held");
@@ -159,7 +159,7 @@ pub(crate) async fn a_value_is_shown_and_changed<S: LockService>(service: S) {
     guard.set_value(None).await.expect("its own");
     assert_eq!(value().await, None);
     let long = "x".repeat(5_000);
-    assert_eq!(guard.set_value(Some(&long)).await.expect_err("too long").word(), ErrorCode::Invalid);
+    assert_eq!(guard.set_value(Some(&long)).await.expect_err("too long").code(), ErrorCode::Invalid);
     guard.set_value(Some("third")).await.expect("its own");
     guard.release().await.expect("released");
     assert_eq!(value().await, None);
@@ -184,11 +184,11 @@ pub(crate) async fn a_lost_hold_is_resumed_once<S: LockService>(service: S) {
     next.lock("a").try_once().acquire().await.expect_err("closed");
     assert!(client.inspect("a").await.expect("inspected").value.delay_ms.is_some());
     let wrong = next.resume("a", guard.token(), next.handle()).await.expect_err("not the lost session's handle");
-    assert_eq!(wrong.word(), ErrorCode::WrongHandle);
+    assert_eq!(wrong.code(), ErrorCode::WrongHandle);
     let resumed = next.resume("a", guard.token(), lost.handle()).await.expect("in time");
     assert!(guard.token() < resumed.token());
     let again = next.resume("a", guard.token(), lost.handle()).await.expect_err("once");
-    assert_eq!(again.word(), ErrorCode::NotHeld);
+    assert_eq!(again.code(), ErrorCode::NotHeld);
     resumed.release().await.expect("released");
     in_use(&client, "a", 0, 0).await;
 }
@@ -215,7 +215,7 @@ pub(crate) async fn a_broken_holder_is_notified<S: LockService>(service: S) {
     let other = client.lock("b").acquire().await.expect("free");
     let would = client.would_break("a", guard.token()).await.expect("held");
     assert_eq!((would.done, would.holder.token, would.next), (false, guard.token(), None));
-    assert!(client.break_hold("a", guard.token(), "").await.is_err_and(|error| error.word() == ErrorCode::Invalid));
+    assert!(client.break_hold("a", guard.token(), "").await.is_err_and(|error| error.code() == ErrorCode::Invalid));
     assert_eq!(guard.state(), HoldState::Held);
     ask_until_received(&client, &guard).await;
     let (lost, next, broken) = tokio::join!(guard.lost(), client.lock("a").wait(LONG).acquire(), async {
@@ -227,7 +227,7 @@ pub(crate) async fn a_broken_holder_is_notified<S: LockService>(service: S) {
     let broken = broken.expect("broken");
     assert!(broken.done && broken.next.is_some());
     let stale = client.break_hold("a", guard.token(), "again").await.expect_err("not the current token");
-    assert_eq!(stale.word(), ErrorCode::HeldByOther);
+    assert_eq!(stale.code(), ErrorCode::HeldByOther);
     let next = next.expect("granted");
     assert_eq!(next.state(), HoldState::Held);
     client.break_hold("a", next.token(), "before the guard waits").await.expect("broken");
@@ -259,7 +259,7 @@ pub(crate) async fn a_holder_is_asked<S: LockService>(service: S) {
     assert_eq!(guard.state(), HoldState::Held);
     let token = guard.token();
     guard.release().await.expect("still held");
-    assert_eq!(client.ask("a", token, "too late").await.expect_err("released").word(), ErrorCode::NotHeld);
+    assert_eq!(client.ask("a", token, "too late").await.expect_err("released").code(), ErrorCode::NotHeld);
 }
 
 /// A hold is handed over to a waiting session, past earlier waiters and without a gap. A hand-over to a session that
@@ -269,7 +269,7 @@ pub(crate) async fn a_hold_is_handed_over<S: LockService>(service: S) {
     let client = client(service, "hand-over");
     let guard = client.lock("a").acquire().await.expect("free");
     let refused = client.hand_over("a", guard.token(), second.id()).await.expect_err("it did not ask");
-    assert_eq!(refused.word(), ErrorCode::NotAccepted);
+    assert_eq!(refused.code(), ErrorCode::NotAccepted);
     let mut ahead = Box::pin(first.lock("a").wait(LONG).acquire());
     tokio::select! {
         _ = &mut ahead => panic!("held by another"),
@@ -293,7 +293,7 @@ pub(crate) async fn a_semaphore_keeps_its_limit<S: LockService>(service: S) {
     client.set_semaphore("s", 1).await.expect("free");
     let one = client.lock("s").permits(1, None).acquire().await.expect("its limit is known");
     let mismatch = client.lock("s").permits(1, 5).try_once().acquire().await.expect_err("another limit");
-    assert_eq!(mismatch.word(), ErrorCode::LimitMismatch);
+    assert_eq!(mismatch.code(), ErrorCode::LimitMismatch);
     let (two, raised) = tokio::join!(client.lock("s").permits(1, None).wait(LONG).acquire(), async {
         in_use(&client, "s", 1, 1).await;
         client.set_semaphore("s", 2).await
@@ -308,7 +308,7 @@ pub(crate) async fn a_semaphore_keeps_its_limit<S: LockService>(service: S) {
     assert_eq!(client.inspect("s").await.expect("inspected").value.limit, Some(1));
     client.remove_semaphore("s").await.expect("removed");
     assert_eq!(client.inspect("s").await.expect("inspected").value.kind, None);
-    assert_eq!(client.set_semaphore("s", 0).await.expect_err("none at all").word(), ErrorCode::Invalid);
+    assert_eq!(client.set_semaphore("s", 0).await.expect_err("none at all").code(), ErrorCode::Invalid);
 }
 
 /// One candidate leads, observers see the value that it proclaims, and the next candidate leads when it resigns.
@@ -328,7 +328,7 @@ pub(crate) async fn an_election_has_one_leader<S: LockService>(service: S) {
         () = in_use(&client, "office", 1, 1) => {}
     }
     assert_eq!(
-        election.campaign("n3").try_once().elected().await.expect_err("another leads").word(),
+        election.campaign("n3").try_once().elected().await.expect_err("another leads").code(),
         ErrorCode::NotAcquired
     );
     first.proclaim("n1 again").await.expect("leads");

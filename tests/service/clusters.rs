@@ -44,7 +44,7 @@ async fn a_lock_is_granted_in_one_cluster_only() {
     for endpoints in [&mixed, &reversed] {
         let refused = Client::connect(endpoints.clone()).await.expect_err("the endpoints are of two clusters");
         let message = refused.to_string();
-        assert_eq!(refused.word(), ErrorCode::Invalid);
+        assert_eq!(refused.code(), ErrorCode::Invalid);
         assert!([id, other_id].iter().all(|id| message.contains(&format!("{id:032x}"))), "{message}");
     }
     let first = Client::connect_with(settings(Some(id), mixed)).await.expect("connected");
@@ -125,7 +125,7 @@ async fn a_client_of_a_replaced_cluster_must_restart() {
     ];
     for error in asked {
         let message = error.to_string();
-        assert_eq!(error.word(), ErrorCode::Unreachable, "{message}");
+        assert_eq!(error.code(), ErrorCode::Unreachable, "{message}");
         assert!(message.contains(&format!("{old_id:032x}")) && message.contains("start again"), "{message}");
     }
     assert_ne!(guard.state(), HoldState::Lost);

@@ -35,7 +35,7 @@ impl Results {
         match renewed {
             Ok(Outcome::Renewed { .. }) => self.renewed += 1,
             Ok(_) => self.refused += 1,
-            Err(error) if matches!(error.word(), ErrorCode::NoLeader | ErrorCode::Unknown) => self.lost += 1,
+            Err(error) if matches!(error.code(), ErrorCode::NoLeader | ErrorCode::Unknown) => self.lost += 1,
             Err(_) => self.refused += 1,
         }
     }
@@ -127,13 +127,13 @@ async fn a_flood_of_unknown_renewals_does_not_fill_the_log() {
             attempt: 1,
         });
         let unknown: Vec<_> = unknown.collect();
-        calls.push(tokio::spawn(async move { node.renew(unknown).await.map_err(|error| error.word()) }));
+        calls.push(tokio::spawn(async move { node.renew(unknown).await.map_err(|error| error.code()) }));
     }
     let sent = 100 * calls.len();
     let mut answers = BTreeMap::new();
     for call in join_all(calls).await {
-        let word = call.expect("a task").map_or_else(|error| error.row().text, |_| "answered");
-        *answers.entry(word).or_insert(0) += 100;
+        let code = call.expect("a task").map_or_else(|error| error.row().text, |_| "answered");
+        *answers.entry(code).or_insert(0) += 100;
     }
     let grown: Vec<_> = sizes().into_iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
     eprintln!("X-20: {sent} renewals of nothing: {answers:?}; the logs grew by {grown:?} bytes");

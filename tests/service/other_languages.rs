@@ -102,7 +102,7 @@ print(*sorted(service.name for service in answer.list_services_response.service)
 
 /// A Python program reads the name of an error and its advice from the metadata of the call, as the page says.
 #[tokio::test]
-async fn python_reads_the_word_of_an_error() {
+async fn python_reads_the_code_of_an_error() {
     let handler = PAGE.rsplit("```python\n").next().and_then(|rest| rest.split("```").next()).expect("a sample");
     let program = format!(
         r#"
@@ -113,7 +113,7 @@ request = pb.AcquireRequest(lock="python-held", handle="")
 got = locks.Acquire(request)
 try:
     locks.Acquire(request)
-{handler}print(word)
+{handler}print(code)
 locks.Release(pb.ReleaseRequest(lock="python-held", handle=got.handle))
 "#
     );

@@ -76,7 +76,7 @@ pub(crate) async fn a_set_has_its_bounds<S: LockService>(service: S) {
         client.locks(["a", "line\nend"]).acquire().await,
     ];
     for refused in wrong {
-        assert_eq!(refused.expect_err("refused").word(), ErrorCode::Invalid);
+        assert_eq!(refused.expect_err("refused").code(), ErrorCode::Invalid);
     }
     let many = (0..64).map(|number| format!("n{number}"));
     client.locks(many).acquire().await.expect("the largest allowed set").release().await.expect("released");
@@ -135,7 +135,7 @@ pub(crate) async fn the_leases_of_a_set_are_renewed<S: LockService>(service: S) 
 }
 
 fn cycle(refused: ClientError) -> Vec<(String, String, WaitReason)> {
-    assert_eq!(refused.word(), ErrorCode::Deadlock, "{refused}");
+    assert_eq!(refused.code(), ErrorCode::Deadlock, "{refused}");
     let ClientError::Refused(Refusal::Deadlock { cycle }) = refused else { panic!("{refused:?}") };
     cycle.into_iter().map(|link| (link.owner.to_string(), link.lock.name.to_string(), link.why)).collect()
 }
@@ -168,7 +168,7 @@ pub(crate) async fn owners_that_deadlock_are_refused<S: LockService>(service: S)
     assert_eq!(cycle(set).len(), 2);
     in_use(&client, "c", 0, 0).await;
     let waited = two.lock("a").owner("bob").on_deadlock(OnDeadlock::Wait).wait(SHORT).acquire().await;
-    assert_eq!(waited.expect_err("it times out").word(), ErrorCode::NotAcquired);
+    assert_eq!(waited.expect_err("it times out").code(), ErrorCode::NotAcquired);
     b.release().await.expect("released");
     waits.await;
     a.release().await.expect("released");
@@ -206,7 +206,7 @@ pub(crate) async fn an_accepted_hold_is_adopted<S: LockService>(service: S) {
     let client = client(service.clone(), "adopt");
     let successor = client.session().accepts_hand_over().open().await.expect("opened");
     let guard = client.lock("a").acquire().await.expect("free");
-    assert_eq!(successor.adopt("a", guard.token()).await.expect_err("not its own").word(), ErrorCode::NotHeld);
+    assert_eq!(successor.adopt("a", guard.token()).await.expect_err("not its own").code(), ErrorCode::NotHeld);
     let token = client.hand_over("a", guard.token(), successor.id()).await.expect("it accepts");
     let adopted = successor.adopt("a", token).await.expect("its own");
     assert_eq!((adopted.token(), adopted.session(), adopted.state()), (token, successor.id(), HoldState::Held));

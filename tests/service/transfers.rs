@@ -43,7 +43,7 @@ async fn callers_are_served_while_a_transfer_waits_for_its_target() {
             }
         };
         let refused = refused.expect_err("the target has stopped");
-        assert_eq!(refused.word(), ErrorCode::Invalid, "{refused}");
+        assert_eq!(refused.code(), ErrorCode::Invalid, "{refused}");
         if served_meanwhile {
             break;
         }

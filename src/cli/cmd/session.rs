@@ -45,7 +45,7 @@ pub(super) fn not_open(error: ClientError) -> Failure {
         Some(reason) => format!("it has ended: {reason}"),
     };
     let detail = format!("session {session} is not open ({how}); `lockkeeper sessions` lists those that are");
-    Failure { names_next_step: true, ..Failure::new(error.word(), detail) }
+    Failure { names_next_step: true, ..Failure::new(error.code(), detail) }
 }
 
 #[cfg(test)]

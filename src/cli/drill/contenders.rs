@@ -123,7 +123,7 @@ impl Contender {
             | ClientError::HoldEnded { .. }
             | ClientError::Service(_)
             | ClientError::Invalid(_) => {
-                if matches!(error.word(), ErrorCode::Lost | ErrorCode::NotHeld | ErrorCode::HeldByOther) {
+                if matches!(error.code(), ErrorCode::Lost | ErrorCode::NotHeld | ErrorCode::HeldByOther) {
                     self.journal.broken(Promise::Grant, format!("the cluster lost a grant of {name}: {error}"));
                 }
                 tracing::info!(%error, "a request failed");

@@ -103,7 +103,7 @@ async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &
             return Ok(signals::exit_code(signal));
         }
         Err(NotHeld::Failed(mut failure)) => {
-            if failure.word == ErrorCode::NotAcquired {
+            if failure.code == ErrorCode::NotAcquired {
                 failure.exit = order.run.conflict_exit_code;
             }
             return Err(failure);

@@ -85,7 +85,7 @@ impl<S: LockService> Lease<S> {
             Some(token) if token == self.token => Ok((answer, refreshed)),
             Some(_) | None => Err(Refusal::NotHeld { lock: self.lock.clone() }.into()),
         });
-        let gone = |error: &ClientError| matches!(error.word(), ErrorCode::NotHeld | ErrorCode::HeldByOther);
+        let gone = |error: &ClientError| matches!(error.code(), ErrorCode::NotHeld | ErrorCode::HeldByOther);
         let (mut answer, refreshed) = renewed.inspect_err(|error| {
             if gone(error) {
                 self.validity.end();

@@ -219,7 +219,7 @@ impl SessionState {
     /// Records whether the cluster refuses the session's client, and why.
     pub(crate) fn refused(&self, error: Option<&ServiceError>) {
         let denied =
-            |error: &&ServiceError| matches!(error.word(), ErrorCode::Unauthenticated | ErrorCode::NotPermitted);
+            |error: &&ServiceError| matches!(error.code(), ErrorCode::Unauthenticated | ErrorCode::NotPermitted);
         let refusal = error.filter(denied).and_then(|error| Reason::parse(&error.to_string()).ok());
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
     }

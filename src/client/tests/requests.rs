@@ -33,12 +33,12 @@ async fn callers_do_not_wait_for_each_others_patience() {
     let tries = |wait: Option<Duration>| {
         let request = client.lock("a");
         let request = if let Some(wait) = wait { request.wait(wait) } else { request.try_once() };
-        async move { (request.acquire().await.expect_err("no session").word(), began.elapsed()) }
+        async move { (request.acquire().await.expect_err("no session").code(), began.elapsed()) }
     };
     let waits = [None, None, None, Some(SECOND), Some(MINUTE)];
     let ended = futures_util::future::join_all(waits.map(tries)).await;
-    for ((word, after), wait) in ended.into_iter().zip(waits) {
-        assert!(matches!(word, ErrorCode::Unreachable | ErrorCode::Unknown), "{word:?}");
+    for ((code, after), wait) in ended.into_iter().zip(waits) {
+        assert!(matches!(code, ErrorCode::Unreachable | ErrorCode::Unknown), "{code:?}");
         assert!(after <= REQUEST_WAIT.min(wait.unwrap_or(MINUTE)), "{after:?} of {wait:?}");
     }
     fake.rule(|_| Reaction::Serve);
@@ -59,7 +59,7 @@ async fn a_take_that_was_never_sent_is_unreachable() {
     let fake = Fake::new();
     silence(&fake, |asked| matches!(asked, Asked::Query(Query::Totals)));
     let error = fake.client().lease("a").wait(SECOND).take().await.map(|_| ()).expect_err("no answer");
-    assert_eq!(error.word(), ErrorCode::Unreachable);
+    assert_eq!(error.code(), ErrorCode::Unreachable);
 }
 
 /// A release that is not answered returns an error after the request wait. The session's task continues it under the
@@ -71,7 +71,7 @@ async fn a_release_that_is_not_answered_is_bounded() {
     let guard = session.lock("a").acquire().await.expect("free");
     silence(&fake, is_release);
     let released = tokio::time::timeout(2 * REQUEST_WAIT, guard.release()).await.expect("bounded");
-    assert_eq!(released.expect_err("no answer").word(), ErrorCode::Unknown);
+    assert_eq!(released.expect_err("no answer").code(), ErrorCode::Unknown);
     session.lock("b").acquire().await.expect("free").release().await.expect_err("no answer");
     fake.rule(|_| Reaction::Serve);
     fake.answers(2).await;
@@ -137,7 +137,7 @@ async fn a_request_that_is_too_old_gets_a_new_number() {
     let permit = permits.pop().expect("two");
     let is_change = |asked: &Asked| matches!(asked, Asked::Submit(Command::Alter(_)));
     too_old_once(is_change);
-    assert_eq!(permit.release().await.expect_err("it may have run").word(), ErrorCode::TooOld);
+    assert_eq!(permit.release().await.expect_err("it may have run").code(), ErrorCode::TooOld);
     assert_eq!(fake.count(is_change), 1);
 }
 
@@ -152,7 +152,7 @@ async fn a_timeout_is_reported_only_once_the_cancel_was_answered() {
     silence(&fake, move |asked| is_cancel(asked) || matches!(asked, Asked::Submit(Command::Acquire(_))));
     let began = tokio::time::Instant::now();
     let error = session.lock("a").wait(SECOND).acquire().await.map(drop).expect_err("no answer");
-    assert_eq!(error.word(), ErrorCode::Unknown, "{error}");
+    assert_eq!(error.code(), ErrorCode::Unknown, "{error}");
     assert!(began.elapsed() <= SECOND + 2 * REQUEST_WAIT, "{:?}", began.elapsed());
     let cancels = fake.count(is_cancel);
     fake.rule(|_| Reaction::Serve);
@@ -174,7 +174,7 @@ async fn a_change_that_is_not_answered_is_bounded() {
     let guard = session.lock("a").acquire().await.expect("free");
     silence(&fake, |asked| matches!(asked, Asked::Submit(Command::Alter(_))));
     let first = tokio::time::timeout(2 * REQUEST_WAIT, guard.set_value(Some("one"))).await.expect("bounded");
-    assert_eq!(first.expect_err("no answer").word(), ErrorCode::Unknown);
+    assert_eq!(first.expect_err("no answer").code(), ErrorCode::Unknown);
     fake.rule(|_| Reaction::Serve);
     guard.set_value(Some("two")).await.expect("answered");
     let values = fake.asked(|asked| matches!(asked, Asked::Submit(Command::Alter(_))));
@@ -212,7 +212,7 @@ async fn a_dry_run_submits_nothing() {
         Reaction::Serve
     });
     let refused = fake.client().would_break("a", "7".parse().expect("legal")).await.expect_err("it is not held");
-    assert_eq!(refused.word(), ErrorCode::NotHeld);
+    assert_eq!(refused.code(), ErrorCode::NotHeld);
     let asked: Vec<String> = asked.try_iter().collect();
     assert!(matches!(&asked[..], [one] if one.contains("WouldBreak")), "{asked:?}");
 }

@@ -219,7 +219,7 @@ async fn an_adopted_hold_without_a_lease_lives_with_its_session() {
     let guard = session.adopt("a", token).await.expect("held by this session");
     assert_eq!(guard.valid_for(), session.valid_for());
     let gone = session.adopt("a", token).await.expect_err("held at the first look only");
-    assert_eq!(gone.word(), ErrorCode::NotHeld);
+    assert_eq!(gone.code(), ErrorCode::NotHeld);
 }
 
 /// A token lease whose handle now holds a newer grant is not held: a refresh of the newer grant does not make the old
@@ -231,7 +231,7 @@ async fn a_refresh_does_not_revive_an_older_grant() {
     until(|| first.valid_for().is_zero()).await;
     let second = fake.client().lease("a").duration(60 * SECOND).handle(first.handle().clone()).take().await;
     let second = second.expect("free again");
-    assert_eq!(first.refresh().await.expect_err("another grant").word(), ErrorCode::NotHeld);
+    assert_eq!(first.refresh().await.expect_err("another grant").code(), ErrorCode::NotHeld);
     assert_eq!(first.valid_for(), Duration::ZERO);
     assert!(first.token() < second.token() && !second.valid_for().is_zero());
 }
@@ -252,6 +252,6 @@ async fn a_refused_refresh_ends_the_lease() {
     });
     tokio::time::sleep(TICK).await;
     assert!(!lease.valid_for().is_zero());
-    assert_eq!(lease.refresh().await.expect_err("given back").word(), ErrorCode::NotHeld);
+    assert_eq!(lease.refresh().await.expect_err("given back").code(), ErrorCode::NotHeld);
     assert_eq!(lease.valid_for(), Duration::ZERO);
 }

@@ -330,7 +330,7 @@ impl<S: LockService> Hold<S> {
             Departure::Moved => HoldEvent::Moved(HoldEnd::because("moved")),
             Departure::Over => HoldEvent::Released(HoldEnd::because("max_ms")),
             Departure::Refused(error) => {
-                let reason = error.word().row().text;
+                let reason = error.code().row().text;
                 // Then nothing is held, and a stream that continues the request gets the same answer, so the session is
                 // of no use. Its task closes it.
                 if gets_nothing(&error) {

@@ -244,7 +244,7 @@ fn responses(call: &Described, content: &Value) -> Value {
     }
     let mut errors = BTreeMap::<u16, Vec<String>>::new();
     let all = OF_ALL.iter().chain(call.errors);
-    for row in all.map(|word| word.row()) {
+    for row in all.map(|code| code.row()) {
         errors.entry(row.http).or_default().push(format!("`{}`: {}", row.text, row.title));
     }
     let posted: &[u16] = if call.method == Method::POST { &[413, 415] } else { &[] };

@@ -223,8 +223,8 @@ fn detail_of_value(Invalid { field, bound, value }: &Invalid) -> String {
 }
 
 impl Problem {
-    fn new(word: ErrorCode, detail: String, more: More) -> Self {
-        let row = word.row();
+    fn new(code: ErrorCode, detail: String, more: More) -> Self {
+        let row = code.row();
         Self {
             kind: format!("/v1/errors#{}", row.text),
             title: row.title,
@@ -241,7 +241,7 @@ impl Problem {
         match failed {
             Failed::Service(error, now) => {
                 let leader = error.leader().map(LeaderNode::new);
-                Self { leader, ..Self::new(error.word(), detail(error), More::of(error, *now)) }
+                Self { leader, ..Self::new(error.code(), detail(error), More::of(error, *now)) }
             }
             Failed::Malformed(status, invalid) => {
                 let detail = detail_of_value(invalid);
@@ -277,7 +277,7 @@ impl Ended {
     }
 }
 
-/// Marks the answer of a request that the port refused itself, with its word. The node counts what its service refuses.
+/// Marks the answer of a request that the port refused itself, with its code. The node counts what its service refuses.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct RefusedByPort(pub(in crate::http) ErrorCode);
 

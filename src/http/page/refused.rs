@@ -70,7 +70,7 @@ impl Refused {
 
 impl From<ServiceError> for Refused {
     fn from(error: ServiceError) -> Self {
-        let row = error.word().row();
+        let row = error.code().row();
         let (next, sign_in) = match (&error, row.advice) {
             (ServiceError::Unauthenticated { .. }, _) => ("Nothing was done. Sign in, then repeat it.", true),
             (ServiceError::Forbidden { .. }, _) => {

@@ -15,7 +15,7 @@ pub(in crate::node) struct Refusals {
 
 impl Refusals {
     pub(super) fn new(series: &Series) -> Self {
-        let word = |text| {
+        let counter = |text| {
             let [name, help] = REFUSALS;
             series.counter(name, help, &[("word", text)])
         };
@@ -24,7 +24,7 @@ impl Refusals {
             series.counter("lockkeeper_auth_failures_total", help, &[("reason", reason)])
         };
         Self {
-            words: TABLE.iter().map(|row| word(row.text)).collect(),
+            by_code: TABLE.iter().map(|row| counter(row.text)).collect(),
             unauthenticated: failure("unauthenticated"),
             forbidden: failure("forbidden"),
         }
@@ -34,7 +34,7 @@ impl Refusals {
     pub(in crate::node) fn of_reply(&self, reply: &Result<Reply, ServiceError>) {
         match reply {
             Ok(reply) => self.of_outcome(&reply.outcome),
-            Err(error) => self.count(error.word()),
+            Err(error) => self.count(error.code()),
         }
     }
 
@@ -42,13 +42,13 @@ impl Refusals {
     pub(in crate::node) fn of_replies(&self, replies: &Result<Vec<Reply>, ServiceError>) {
         match replies {
             Ok(replies) => replies.iter().for_each(|reply| self.of_outcome(&reply.outcome)),
-            Err(error) => self.count(error.word()),
+            Err(error) => self.count(error.code()),
         }
     }
 
     pub(in crate::node) fn of_answer<T>(&self, answer: &Result<T, ServiceError>) {
         if let Err(error) = answer {
-            self.count(error.word());
+            self.count(error.code());
         }
     }
 
@@ -65,7 +65,7 @@ impl Refusals {
         }
     }
 
-    fn count(&self, word: ErrorCode) {
-        self.words[word as usize].increment(1);
+    fn count(&self, code: ErrorCode) {
+        self.by_code[code as usize].increment(1);
     }
 }

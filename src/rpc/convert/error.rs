@@ -28,7 +28,7 @@ const DOMAIN: &str = "lockkeeper";
 /// Converts an error to the status of a call.
 pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
     let wire = pb::Error { detail: String::new(), ..error_to_wire(error) };
-    of_wire(error.word(), wire, error.to_string())
+    of_wire(error.code(), wire, error.to_string())
 }
 
 /// Refuses a list that is too long like any other value out of bounds.
@@ -111,7 +111,7 @@ fn rich(code: Code, message: &str, error: &pb::Error) -> Vec<u8> {
 
 /// Converts an error to a message on the stream.
 pub(in crate::rpc) fn error_to_wire(error: &ServiceError) -> pb::Error {
-    let row = error.word().row();
+    let row = error.code().row();
     pb::Error {
         code: row.text.to_owned(),
         detail: error.to_string(),

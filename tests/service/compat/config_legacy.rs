@@ -69,7 +69,7 @@ async fn r_cfg_04_a_prepared_lock_may_be_overtaken<S: LockService>(service: S) {
     refused(&old, "upgrade").await;
     old.lock("upgrade", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
     let over = plain.confirm("upgrade", crashed.ts).await.expect_err("overtaken");
-    assert_eq!(over.word(), lockkeeper::service::ErrorCode::Lost);
+    assert_eq!(over.code(), lockkeeper::service::ErrorCode::Lost);
 }
 
 /// Before its first acquire, and before it overtakes, a manager compares the service's time with its own clock and

@@ -175,7 +175,7 @@ async fn w_inc_05_w_inc_07_no_client_releases_for_another<S: LockService>(servic
     assert!(!c.release_lock("k").await.expect("answered"));
     assert!(a.get_by_key("k").await.expect("answered").is_some());
     let everything = c.release_lock("").await.expect_err("refused");
-    assert!(matches!(everything, ClientError::Invalid(_)) && everything.word() == ErrorCode::Invalid);
+    assert!(matches!(everything, ClientError::Invalid(_)) && everything.code() == ErrorCode::Invalid);
     assert!(a.release_lock("k").await.expect("answered"));
 }
 

@@ -252,7 +252,7 @@ async fn w_red_01_no_time_is_an_error<S: LockService>(service: S) {
     let lock = RedisLock::new(client(service, "red-w1"));
     for none in [Duration::ZERO, Duration::from_micros(900)] {
         let refused = lock.try_get_distributed_lock("k", "a", none).await.expect_err("refused");
-        assert_eq!(refused.word(), ErrorCode::Invalid, "{refused}");
+        assert_eq!(refused.code(), ErrorCode::Invalid, "{refused}");
     }
     assert_eq!(lock.get("k").await.expect("answered"), None);
 }

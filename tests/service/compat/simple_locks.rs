@@ -100,11 +100,11 @@ async fn w_uni_04_four_answers<S: LockService>(service: S) {
     let mut record = lock.insert("k", LONG).await.expect("answered").expect("free");
     assert!(lock.insert("k", LONG).await.expect("held is an answer").is_none());
     let refused = lock.insert("k2", Duration::ZERO).await.expect_err("a duration of zero");
-    assert_eq!(refused.word(), ErrorCode::Invalid);
+    assert_eq!(refused.code(), ErrorCode::Invalid);
     faults.answers_lost.store(u32::MAX, SeqCst);
     let hasty = UniqueIndexLock::new(client.clone().request_wait(SHORT * 10));
     let lost = hasty.insert("k3", LONG).await.expect_err("there is no answer");
-    assert_eq!(lost.word(), ErrorCode::Unknown);
+    assert_eq!(lost.code(), ErrorCode::Unknown);
     faults.answers_lost.store(0, SeqCst);
     assert!(record.refresh(Duration::from_millis(1)).await.expect("answered"));
     ended(&client, "k").await;

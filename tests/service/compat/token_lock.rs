@@ -72,7 +72,7 @@ async fn r_tok_04_a_refreshed_lock_lives<S: LockService>(service: S) {
         .remove_expired("k", seen.token, seen.deadline.expect("a lease ends"))
         .await
         .expect_err("it was refreshed");
-    assert_eq!(refused.word(), lockkeeper::service::ErrorCode::Changed);
+    assert_eq!(refused.code(), lockkeeper::service::ErrorCode::Changed);
     assert_eq!(lock.acquire("k", LONG).await.expect("answered"), None);
     assert!(lock.release("k", &token).await.expect("answered"));
 }

@@ -24,10 +24,10 @@ async fn tokens_prove_principals() {
     let reader = client(reader);
     reader.inspect("a/1").await.expect("permitted");
     let refused = reader.inspect("b").await.expect_err("refused");
-    assert_eq!(refused.word(), ErrorCode::NotPermitted);
+    assert_eq!(refused.code(), ErrorCode::NotPermitted);
     assert!(refused.to_string().contains("principal \"read\" has no right to read \"b\" in namespace \"prod\""));
     let refused = client(unknown).inspect("a/1").await.expect_err("refused");
-    assert_eq!((refused.word(), refused.word().row().exit), (ErrorCode::Unauthenticated, 77));
+    assert_eq!((refused.code(), refused.code().row().exit), (ErrorCode::Unauthenticated, 77));
     assert!(refused.to_string().contains("the token is not known"), "{refused}");
     let bare = || RemoteService::new(RemoteSettings::new(guarded.cluster.endpoints())).expect("settings");
     client(bare()).inspect("b").await.expect("anonymous may lock all names");
@@ -99,9 +99,9 @@ async fn a_revoked_token_is_refused_and_its_session_ends_in_time() {
     };
     assert!(matches!(ended, ServiceError::Unauthenticated { .. }), "{ended}");
     let waited = free.await.expect("a task").expect_err("refused");
-    assert_eq!(waited.word(), ErrorCode::Unauthenticated, "{waited}");
+    assert_eq!(waited.code(), ErrorCode::Unauthenticated, "{waited}");
     let refused = client(service).inspect("a/1").await.expect_err("refused");
-    assert_eq!(refused.word(), ErrorCode::Unauthenticated, "{refused}");
+    assert_eq!(refused.code(), ErrorCode::Unauthenticated, "{refused}");
     assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
 
     let sessions = Query::Sessions { namespace: namespace(), after: None, rows: 0 };
@@ -161,7 +161,7 @@ async fn the_leader_judges_operators() {
     let (leader, follower) = (guarded.cluster.leader().await, guarded.cluster.follower().await);
     let transfer = async || named(&follower, "operate").operate(Operation::Transfer(99)).await.expect_err("refused");
     let invalid = transfer().await;
-    assert_eq!(invalid.word(), ErrorCode::Invalid, "{invalid}");
+    assert_eq!(invalid.code(), ErrorCode::Invalid, "{invalid}");
     let entry = "name = \"operate\"\nroles = [\"operate\"]";
     super::write(&guarded.file(), &rules_with("").replace(entry, "name = \"operate\"\nroles = []"));
     leader.reload_auth().expect("good rules");

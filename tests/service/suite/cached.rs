@@ -82,7 +82,7 @@ pub(crate) async fn n_cac_34_a_try_waits_only_briefly<S: LockService>(service: S
     let other = client(service, "cac-34");
     let guard = session.lock("a").cached().acquire().await.expect("free");
     let refused = other.lock("a").try_once().acquire().await.expect_err("used");
-    assert_eq!(refused.word(), ErrorCode::NotAcquired);
+    assert_eq!(refused.code(), ErrorCode::NotAcquired);
     until("the hold is recalled", async || {
         other.inspect("a").await.expect("answered").value.holders.iter().any(|holder| holder.recalled)
     })
@@ -136,7 +136,7 @@ pub(crate) async fn n_cac_36_a_lost_session_loses_its_cached_holds<S: LockServic
     assert!(guard.token() < next.expect("granted after the loss").token());
     drop(other.lock("idle").wait(LONG).acquire().await.expect("granted after the loss"));
     let error = session.lock("idle").cached().acquire().await.expect_err("lost");
-    assert_eq!(error.word(), ErrorCode::SessionEnded);
+    assert_eq!(error.code(), ErrorCode::SessionEnded);
 }
 
 /// N-CAC-37: After its stream broke, a session attaches and keeps holds between uses again.

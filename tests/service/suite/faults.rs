@@ -27,11 +27,11 @@ pub(crate) async fn work_is_cancelled_before_another_is_granted<S: LockService>(
         },
         next
     );
-    assert_eq!((lost.0.token, lost.0.word(), lost.0.reason), (guard.token(), ErrorCode::Lost, None));
+    assert_eq!((lost.0.token, lost.0.code(), lost.0.reason), (guard.token(), ErrorCode::Lost, None));
     assert_eq!(guard.state(), HoldState::Lost);
     assert_eq!(guard.valid_for(), Duration::ZERO);
     assert!(guard.token() < next.expect("granted after the loss").token());
-    assert_eq!(session.lock("b").acquire().await.expect_err("lost").word(), ErrorCode::SessionEnded);
+    assert_eq!(session.lock("b").acquire().await.expect_err("lost").code(), ErrorCode::SessionEnded);
 }
 
 /// A request whose answer was lost is repeated and gets the first answer; a wait that fails is resumed.
@@ -167,7 +167,7 @@ pub(crate) async fn an_outage_is_reported<S: LockService>(service: S) {
     let session = client.session().open().await.expect("opened");
     faults.answers_lost.store(u32::MAX, SeqCst);
     let error = session.lock("a").acquire().await.expect_err("no answers");
-    assert_eq!(error.word(), ErrorCode::Unknown);
+    assert_eq!(error.code(), ErrorCode::Unknown);
     faults.answers_lost.store(0, SeqCst);
     // The request may have been granted; the session task withdraws it as soon as the service answers again.
     in_use(&client, "a", 0, 0).await;

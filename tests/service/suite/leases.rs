@@ -16,7 +16,7 @@ pub(crate) async fn a_lease_belongs_to_its_handle<S: LockService>(service: S) {
     let mut lease = client.lease("a").duration(LONG).take().await.expect("free");
     assert!(lease.valid_for() > Duration::ZERO && lease.valid_for() <= LONG);
     let stranger = client.lease("a").take().await.expect_err("held");
-    assert_eq!(stranger.word(), ErrorCode::NotAcquired);
+    assert_eq!(stranger.code(), ErrorCode::NotAcquired);
     let refreshed = lease.refresh_for(LONG * 2).await.expect("held");
     assert!(LONG < refreshed.valid_for && LONG < lease.valid_for());
     let wrong = lockkeeper::model::Handle::parse("not the handle").expect("a good handle");

@@ -14,7 +14,7 @@ pub(crate) async fn an_exclusive_lock_has_one_holder<S: LockService>(service: S)
     let guard = session.lock("a").acquire().await.expect("free");
     let refused = session.lock("a").try_once().acquire().await.expect_err("held");
     let ClientError::NotAcquired { holder: Some(holder), .. } = &refused else { panic!("{refused:?}") };
-    assert_eq!((holder.token, refused.word()), (guard.token(), ErrorCode::NotAcquired));
+    assert_eq!((holder.token, refused.code()), (guard.token(), ErrorCode::NotAcquired));
     assert_eq!(guard.state(), HoldState::Held);
     assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() < session.ttl());
     guard.release().await.expect("released");
@@ -30,14 +30,14 @@ pub(crate) async fn at_least_outlasts_the_hold<S: LockService>(service: S) {
     guard.release().await.expect("released");
     let refused = client.lock("a").try_once().acquire().await.expect_err("closed");
     let ClientError::NotAcquired { holder: None, closed: Some(closed), .. } = &refused else { panic!("{refused:?}") };
-    assert_eq!((closed.token, refused.word()), (token, ErrorCode::NotAcquired));
+    assert_eq!((closed.token, refused.code()), (token, ErrorCode::NotAcquired));
     assert!(0 < closed.left_ms && Duration::from_millis(closed.left_ms) <= LONG, "{closed:?}");
     let shown = client.inspect("a").await.expect("answered").value.closed;
     assert_eq!(shown.iter().map(|closed| closed.token).collect::<Vec<_>>(), [token]);
     client.break_hold("a", token, "the job failed").await.expect("the token keeps it closed");
     client.lock("a").try_once().acquire().await.expect("open").release().await.expect("released");
     let refused = client.lock("a").shared().at_least(SHORT).acquire().await.expect_err("shared");
-    assert_eq!(refused.word(), ErrorCode::Invalid);
+    assert_eq!(refused.code(), ErrorCode::Invalid);
 }
 
 /// A hold with a maximum time ends although its session lives: its guard reports the loss, and the next waiter gets the
@@ -144,8 +144,8 @@ pub(crate) async fn permits_are_counted<S: LockService>(service: S) {
     session.lock("s").permits(2, 3).try_once().acquire().await.expect_err("one is left");
     let one = session.lock("s").permits(1, None).try_once().acquire().await.expect("one is left");
     let never = session.lock("s").permits(4, 3).acquire().await.expect_err("above the limit");
-    assert_eq!(never.word(), ErrorCode::LimitExceeded);
-    assert_eq!(session.lock("s").try_once().acquire().await.expect_err("a semaphore").word(), ErrorCode::KindMismatch);
+    assert_eq!(never.code(), ErrorCode::LimitExceeded);
+    assert_eq!(session.lock("s").try_once().acquire().await.expect_err("a semaphore").code(), ErrorCode::KindMismatch);
     two.release().await.expect("released");
     one.release().await.expect("released");
 }
@@ -155,9 +155,9 @@ pub(crate) async fn the_same_owner_is_refused<S: LockService>(service: S) {
     let session = session(service, "owner").await;
     let _guard = session.lock("a").owner("task").acquire().await.expect("free");
     let again = session.lock("a").owner("task").acquire().await.expect_err("its own");
-    assert_eq!(again.word(), ErrorCode::AlreadyHeld);
+    assert_eq!(again.code(), ErrorCode::AlreadyHeld);
     let other = session.lock("a").owner("other").wait(SHORT).acquire().await.expect_err("held");
-    assert_eq!(other.word(), ErrorCode::NotAcquired);
+    assert_eq!(other.code(), ErrorCode::NotAcquired);
 }
 
 /// A release with the token of another holder is refused and changes nothing.

@@ -134,5 +134,5 @@ pub(crate) async fn a_watch_of_another_cluster_is_refused<S: LockService>(servic
     let (cluster_id, after) = (watch.cluster_id(), watch.position());
     client.watch_of(cluster_id, "", after).next().await.expect("the next event");
     let foreign = client.watch_of(cluster_id ^ 1, "", after).next().await.expect_err("of another cluster");
-    assert_eq!(foreign.word(), ErrorCode::Invalid);
+    assert_eq!(foreign.code(), ErrorCode::Invalid);
 }

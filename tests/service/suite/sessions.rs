@@ -50,10 +50,10 @@ pub(crate) async fn a_handle_opens_one_session<S: LockService>(service: S) {
     let session = client.session().open().await.expect("opened");
     let handle = session.handle().clone();
     let second = client.session().handle(handle.clone()).open().await.expect_err("another instance");
-    assert_eq!(second.word(), ErrorCode::AlreadyOpen);
+    assert_eq!(second.code(), ErrorCode::AlreadyOpen);
     session.close().await.expect("closed");
     let late = client.session().handle(handle).open().await.expect_err("ended");
-    assert_eq!(late.word(), ErrorCode::SessionEnded);
+    assert_eq!(late.code(), ErrorCode::SessionEnded);
 }
 
 /// A session that an operator ends loses all its locks at once, without their lock-delay, and leaves every queue. Its
@@ -71,7 +71,7 @@ pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
         let elsewhere = super::client(service, "elsewhere");
         let unknown =
             elsewhere.end_session(session.id(), "stuck").await.expect_err("the session is in another namespace");
-        assert_eq!(unknown.word(), ErrorCode::SessionEnded);
+        assert_eq!(unknown.code(), ErrorCode::SessionEnded);
         assert_eq!(guard.state(), HoldState::Held);
         client.end_session(session.id(), "its host is gone").await.expect("ended");
         other.lock("a").wait(LONG).acquire().await.expect("no delay keeps it closed")
@@ -84,7 +84,7 @@ pub(crate) async fn an_operator_ends_a_session<S: LockService>(service: S) {
     assert!(guard.token() < next.token());
     in_use(&client, "b", 1, 0).await;
     let again = client.end_session(session.id(), "once more").await.expect_err("it has ended");
-    assert!(again.word() == ErrorCode::SessionEnded && again.to_string().contains("its host is gone"), "{again}");
+    assert!(again.code() == ErrorCode::SessionEnded && again.to_string().contains("its host is gone"), "{again}");
     let history = client.history(Some("a"), None).expect("a name").all().await.expect("kept");
     let recorded = history.iter().any(
         |record| matches!(&record.event.kind, EventKind::Broken { why, .. } if why.as_str() == "its host is gone"),
@@ -102,7 +102,7 @@ pub(crate) async fn the_longest_ttl_is_changed<S: LockService>(service: S) {
     // Other tests of this cluster change the setting as well: the value read here may come from one of them, and the
     // steps below work with every value that they set.
     let refused = client.change_setting(Setting::TtlMax(before * 1_000)).await.expect_err("above a day");
-    assert!(refused.word() == ErrorCode::Invalid && refused.to_string().contains("ttl_max must be"), "{refused}");
+    assert!(refused.code() == ErrorCode::Invalid && refused.to_string().contains("ttl_max must be"), "{refused}");
     client.change_setting(Setting::TtlMax(2 * 3_600_000)).await.expect("within its bounds");
     assert_eq!(client.status().await.expect("a status").ttl_ms_max, 2 * 3_600_000);
     let session = client.session().ttl(hours(2)).open().await.expect("within the new limit");

@@ -118,12 +118,12 @@ async fn n_cac_29_the_end_of_the_session_ends_its_cached_holds() {
     });
     tokio::time::sleep(TICK).await;
     session.clone().close().await.expect("closed");
-    assert_eq!(guard.lost().await.word(), ErrorCode::Lost);
+    assert_eq!(guard.lost().await.code(), ErrorCode::Lost);
     let error = waits.await.expect("not cancelled").expect_err("the session has ended");
-    assert_eq!(error.word(), ErrorCode::SessionEnded);
+    assert_eq!(error.code(), ErrorCode::SessionEnded);
     drop(guard);
     let error = cached(&session).acquire().await.expect_err("the session has ended");
-    assert_eq!(error.word(), ErrorCode::SessionEnded);
+    assert_eq!(error.code(), ErrorCode::SessionEnded);
 
     let fake = Fake::new();
     let session = self::session(&fake).await;

@@ -161,7 +161,7 @@ async fn connecting_waits_for_nothing_else() {
     let node = Node::start_in(None, 1, "127.0.0.1:0").await;
     let connect = async |address: &str, request_wait| {
         let settings = RemoteSettings { request_wait, ..RemoteSettings::new([address]) };
-        Client::connect_with(settings).await.expect_err("no cluster").word()
+        Client::connect_with(settings).await.expect_err("no cluster").code()
     };
     let short = Duration::from_millis(limits::ENDPOINT_WAIT_MS_MIN);
     assert_eq!(connect(&node.address, short).await, ErrorCode::NoLeader);

@@ -23,7 +23,7 @@ pub(super) fn one_error_of_each_kind() -> Vec<ServiceError> {
 #[test]
 fn errors_read_back_and_follow_the_table() {
     for error in one_error_of_each_kind() {
-        let row = error.word().row();
+        let row = error.code().row();
         let status = error_to_status(&error);
         assert_eq!(error_from_status(&status), error);
         assert_eq!(status.code() as i32, i32::from(row.grpc), "{error}");
@@ -49,7 +49,7 @@ fn every_word_survives_without_its_detail() {
     }
     let unknown = pb::Error { code: "of-tomorrow".to_owned(), ..Default::default() };
     assert_eq!(
-        error_from_wire(&unknown).word(),
+        error_from_wire(&unknown).code(),
         ErrorCode::Unknown,
         "an unknown error never says that nothing happened"
     );

@@ -163,7 +163,7 @@ fn every_error_reads_back_and_fits() {
         assert!(bytes <= limits::ERROR_STATUS_BYTES_MAX, "{bytes} bytes: {error}");
         assert!(status.message().len() >= limits::ERROR_TEXT_BYTES_MIN.min(error.to_string().len()), "{error}");
         largest = largest.max(bytes);
-        words.insert(error.word().row().text);
+        words.insert(error.code().row().text);
         let refusal = wire.refusal.expect("what was in the way");
         kinds.insert(discriminant(&refusal));
         if let pb::error::Refusal::Refused(pb::Refused { why: Some(why) }) = &refusal {
@@ -202,7 +202,7 @@ fn a_text_without_an_end_is_cut() {
 #[test]
 fn details_are_those_of_google() {
     for error in all() {
-        let (status, row) = (error_to_status(&error), error.word().row());
+        let (status, row) = (error_to_status(&error), error.code().row());
         let rich = RichStatus::decode(status.details()).expect("a status");
         assert_eq!((rich.code, rich.message.as_str()), (i32::from(row.grpc), status.message()), "they are compared");
         let of = |name: &str| {
@@ -217,7 +217,7 @@ fn details_are_those_of_google() {
         let pauses = [(1_250, (1, 250_000_000)), (90, (0, 90_000_000))];
         let asked =
             pauses.into_iter().find(|(ms, _)| *ms == error_to_wire(&error).retry_after_ms).map(|(_, delay)| delay);
-        assert_eq!(asked.is_some(), error.word() == ErrorCode::Overloaded, "{error}");
+        assert_eq!(asked.is_some(), error.code() == ErrorCode::Overloaded, "{error}");
         assert_eq!(pause, asked, "{error}");
         assert!(of("lockkeeper.v1.Error").is_some());
     }
@@ -228,7 +228,7 @@ fn details_are_those_of_google() {
 #[test]
 fn a_client_without_our_messages_reads_words() {
     for error in all() {
-        let (status, row) = (error_to_status(&error), error.word().row());
+        let (status, row) = (error_to_status(&error), error.code().row());
         let text = |key: &str| status.metadata().get(key).map(|value| value.to_str().expect("text"));
         assert_eq!((text("lockkeeper-error"), text("lockkeeper-advice")), (Some(row.text), Some(row.advice.word())));
         assert_eq!(text("lockkeeper-leader").is_some(), error.leader().is_some());

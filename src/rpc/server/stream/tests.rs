@@ -98,7 +98,7 @@ impl Raw {
 /// Time limit of a test for an event that must happen.
 const LONG: std::time::Duration = std::time::Duration::from_secs(20);
 
-fn word(status: &tonic::Status) -> &str {
+fn code(status: &tonic::Status) -> &str {
     status.metadata().get("lockkeeper-error").expect("our metadata").to_str().expect("text")
 }
 
@@ -118,7 +118,7 @@ async fn a_hello_that_does_not_fit_is_refused_by_its_field() {
     let node = Node::start(1).await;
     let newer = pb::ClientHello { protocol_min: 2, protocol_max: 3, ..Default::default() };
     let status = Raw::connect(&node, newer).await.ended().await;
-    assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
+    assert_eq!((status.code(), code(&status)), (Code::InvalidArgument, "invalid"));
     assert!(status.message().starts_with("protocol"), "{status:?}");
 
     let cluster_id = format!("{:032x}", 0xdef);
@@ -148,7 +148,7 @@ async fn a_list_that_is_too_long_ends_the_stream_by_its_name() {
     let others = vec![pb::SetMember::default(); limits::LIST_ELEMENTS_MAX + 1];
     raw.submit(2, Submitted::Acquire(pb::Acquire { others, ..Default::default() })).await;
     let status = raw.ended().await;
-    assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
+    assert_eq!((status.code(), code(&status)), (Code::InvalidArgument, "invalid"));
     assert_eq!(status.message(), "others: at most 100, got 101");
 }
 
@@ -232,7 +232,7 @@ async fn a_stream_without_a_session_ends() {
     tokio::time::pause();
     let longest = std::time::Duration::from_millis(limits::UNBOUND_STREAM_MS_MAX);
     let status = tokio::time::timeout(2 * longest, fresh.ended()).await.expect("it ends");
-    assert_eq!((status.code(), word(&status)), (Code::InvalidArgument, "invalid"));
+    assert_eq!((status.code(), code(&status)), (Code::InvalidArgument, "invalid"));
     assert!(status.message().starts_with("session: opened or attached within 30000 ms"), "{status:?}");
     assert!(tokio::time::timeout(2 * longest, bound.incoming.message()).await.is_err(), "its session lives");
     bound.close(2).await;

@@ -27,9 +27,9 @@ async fn short_curator<S: LockService>(service: S, name: &str) -> CuratorFramewo
     builder.session_timeout(std::time::Duration::from_millis(ttl_ms)).start().await.expect("started")
 }
 
-fn word(error: &CuratorError) -> Option<ErrorCode> {
+fn code(error: &CuratorError) -> Option<ErrorCode> {
     match error {
-        CuratorError::Client(error) => Some(error.word()),
+        CuratorError::Client(error) => Some(error.code()),
         CuratorError::IllegalMonitorState { .. } | CuratorError::IllegalState { .. } => None,
     }
 }

@@ -4,7 +4,7 @@ use lockkeeper::compat::curator::{InterProcessMultiLock, InterProcessMutex};
 use lockkeeper::service::{ErrorCode, LockService};
 use tokio::time::Instant;
 
-use super::{curator, is_state, word};
+use super::{code, curator, is_state};
 use crate::suite::{LONG, SHORT, in_use};
 
 recipe_tests! {
@@ -51,7 +51,7 @@ async fn r_mul_01_all_or_none_within_one_wait<S: LockService>(service: S) {
     });
     assert!(acquired.expect("answered") && all.is_acquired_in_this_process());
     assert!(["a", "b", "c"].iter().all(|path| all.token(path).is_some()));
-    assert_eq!(all.acquire().await.err().as_ref().and_then(word), Some(ErrorCode::AlreadyHeld));
+    assert_eq!(all.acquire().await.err().as_ref().and_then(code), Some(ErrorCode::AlreadyHeld));
     all.release().await.expect("held");
     for name in ["a", "b", "c"] {
         in_use(one.client(), name, 0, 0).await;

@@ -6,7 +6,7 @@ use lockkeeper::compat::curator::{InterProcessMutex, InterProcessSemaphoreMutex,
 use lockkeeper::service::{ErrorCode, LockService};
 use tokio::time::Instant;
 
-use super::{curator, is_monitor_state, is_state, short_curator, word};
+use super::{code, curator, is_monitor_state, is_state, short_curator};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use};
 
@@ -178,8 +178,8 @@ async fn a_lost_mutex_is_not_entered_again<S: LockService>(service: S) {
     assert!(!mutex.is_owned_by(&task) && mutex.token(&task).is_none());
     faults.ignores_renewals.store(false, SeqCst);
     for _ in 0..2 {
-        assert_eq!(mutex.acquire(&task).await.err().as_ref().and_then(word), Some(ErrorCode::SessionEnded));
-        assert_eq!(mutex.release(&task).await.err().as_ref().and_then(word), Some(ErrorCode::SessionEnded));
+        assert_eq!(mutex.acquire(&task).await.err().as_ref().and_then(code), Some(ErrorCode::SessionEnded));
+        assert_eq!(mutex.release(&task).await.err().as_ref().and_then(code), Some(ErrorCode::SessionEnded));
     }
     assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)));
     assert!(!mutex.acquire_within(&task, SHORT).await.expect("a new session"));
@@ -241,7 +241,7 @@ async fn r_all_03_owners_in_opposite_order_are_refused<S: LockService>(service: 
             refused
         }
     );
-    assert_eq!(word(&refused), Some(ErrorCode::Deadlock));
+    assert_eq!(code(&refused), Some(ErrorCode::Deadlock));
     right.release(&task).await.expect("held");
     left.release(&task).await.expect("held");
 }

@@ -32,7 +32,7 @@ async fn r_ns_01_namespaces_are_separate<S: LockService>(service: S) {
     assert_eq!(check(orders.client(), token).await, TokenState::Valid);
     assert_eq!(check(orders.client(), foreign).await, TokenState::Stale);
     let refused = orders.client().break_hold("a", foreign, "not ours").await.expect_err("not here");
-    assert_eq!(refused.word(), ErrorCode::HeldByOther);
+    assert_eq!(refused.code(), ErrorCode::HeldByOther);
     assert!(other.is_owned_by(&next));
     mutex.release(&task).await.expect("held");
     other.release(&next).await.expect("held");

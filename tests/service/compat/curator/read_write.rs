@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use lockkeeper::compat::curator::InterProcessReadWriteLock;
 use lockkeeper::service::{ErrorCode, LockService};
 
-use super::{curator, is_monitor_state, is_state, short_curator, word};
+use super::{code, curator, is_monitor_state, is_state, short_curator};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use};
 
@@ -97,7 +97,7 @@ async fn r_rw_03_upgrades_never_hang<S: LockService>(service: S) {
     write.release(&task).await.expect("held");
     read.acquire(&other).await.expect("shared again");
     let refused = lock.upgrade(&task).await.expect_err("another reads");
-    assert_eq!(word(&refused), Some(ErrorCode::NotAcquired));
+    assert_eq!(code(&refused), Some(ErrorCode::NotAcquired));
     assert!(read.is_owned_by(&task));
     let (first, second) = tokio::join!(lock.upgrade_within(&task, LONG), async {
         in_use(curator.client(), "a", 2, 1).await;
@@ -105,7 +105,7 @@ async fn r_rw_03_upgrades_never_hang<S: LockService>(service: S) {
         read.release(&other).await.expect("held");
         second
     });
-    assert_eq!(second.err().as_ref().and_then(word), Some(ErrorCode::NotAcquired));
+    assert_eq!(second.err().as_ref().and_then(code), Some(ErrorCode::NotAcquired));
     assert!(Some(token) < first.ok() && write.is_owned_by(&task));
     write.release(&task).await.expect("held");
     read.release(&task).await.expect("held");
@@ -150,7 +150,7 @@ async fn a_lost_read_write_lock_reports_the_loss<S: LockService>(service: S) {
     assert!(!lock.write_lock().is_owned_by(&task));
     let again = lock.read_lock().acquire(&task).await.expect_err("lost");
     let release = lock.write_lock().release(&task).await.expect_err("lost");
-    assert_eq!((word(&again), word(&release)), (Some(ErrorCode::SessionEnded), Some(ErrorCode::SessionEnded)));
+    assert_eq!((code(&again), code(&release)), (Some(ErrorCode::SessionEnded), Some(ErrorCode::SessionEnded)));
     faults.ignores_renewals.store(false, SeqCst);
     assert!(!lock.read_lock().acquire_within(&task, SHORT).await.expect("a new session"));
     other.write_lock().release(&next).await.expect("held");

@@ -4,7 +4,7 @@ use lockkeeper::client::HoldState;
 use lockkeeper::compat::curator::{InterProcessSemaphoreV2, Revoker, SharedCount};
 use lockkeeper::service::{ErrorCode, LockService};
 
-use super::{curator, word};
+use super::{code, curator};
 use crate::suite::{LONG, SHORT, in_use};
 
 recipe_tests! {
@@ -21,9 +21,9 @@ async fn r_sem_01_more_than_there_are_is_refused_at_once<S: LockService>(service
     let curator = curator(service, "sem-01").await;
     let semaphore = InterProcessSemaphoreV2::new(&curator, "s", 3);
     let refused = semaphore.acquire_many(4).await.expect_err("there are three");
-    assert_eq!(word(&refused), Some(ErrorCode::LimitExceeded));
+    assert_eq!(code(&refused), Some(ErrorCode::LimitExceeded));
     let none = semaphore.acquire_many(0).await.expect_err("at least one");
-    assert_eq!(word(&none), Some(ErrorCode::Invalid));
+    assert_eq!(code(&none), Some(ErrorCode::Invalid));
     in_use(curator.client(), "s", 0, 0).await;
 }
 
@@ -104,7 +104,7 @@ async fn r_sem_04_the_clusters_limit_counts<S: LockService>(service: S) {
     let (one, three) = (InterProcessSemaphoreV2::new(&curator, "s", 1), InterProcessSemaphoreV2::new(&curator, "s", 3));
     let lease = one.acquire().await.expect("free");
     let refused = three.acquire_within(LONG).await.expect_err("the limit is one");
-    assert_eq!(word(&refused), Some(ErrorCode::LimitMismatch));
+    assert_eq!(code(&refused), Some(ErrorCode::LimitMismatch));
     assert!(one.acquire_within(SHORT).await.expect("answered").is_none());
     one.return_lease(lease).await.expect("held");
     let lease = three.acquire().await.expect("an unused semaphore takes the limit of the next client");

@@ -139,7 +139,7 @@ async fn r_zkf_02_a_waiter_that_dies_grants_nothing<S: LockService>(service: S) 
     holder.lock().await.expect("free");
     let waits = async {
         let died = middle.lock().await.expect_err("its session ends");
-        assert_eq!(died.word(), ErrorCode::SessionEnded);
+        assert_eq!(died.code(), ErrorCode::SessionEnded);
     };
     let dies = async {
         in_use(&client, "a", 1, 1).await;
