@@ -15,7 +15,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 pub use self::chain::{AuditFlaw, AuditProof, first_of, verify};
@@ -23,6 +23,7 @@ use self::file::LogFile;
 pub use self::record::{AuditRecord, Phase};
 use crate::clock::{Clock, Instant};
 use crate::limits::{AUDIT_REFUSALS_A_SECOND, AUDIT_SECOND_MS};
+use crate::mutex::Mutex;
 
 /// The fact with the number of refusals that were left out.
 const LEFT_OUT: &str = "refusals_left_out";
@@ -65,7 +66,7 @@ impl AuditLog {
     /// the end of the log was removed.
     #[must_use]
     pub fn end(&self) -> (u64, String) {
-        let file = self.file();
+        let file = self.file.lock();
         (file.lines, file.hash.clone())
     }
 
@@ -74,11 +75,7 @@ impl AuditLog {
     /// # Errors
     /// The line cannot be written. Then the act must not be executed.
     pub fn write(&self, record: &AuditRecord) -> io::Result<()> {
-        self.file().append(record, &at(&*self.clock))
-    }
-
-    fn file(&self) -> MutexGuard<'_, LogFile> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().append(record, &at(&*self.clock))
     }
 
     /// Adds a line about a refusal: at most one a second for each source, and few in all. The next line contains the
@@ -103,22 +100,18 @@ impl AuditLog {
     /// # Errors
     /// The line cannot be written. Then a later one counts them.
     pub fn write_left_out(&self) -> io::Result<()> {
-        let left_out = std::mem::take(&mut self.refusals().unwritten);
+        let left_out = std::mem::take(&mut self.refusals.lock().unwritten);
         if left_out == 0 {
             return Ok(());
         }
         let mut record = AuditRecord::new("refusals", Phase::Refused, "local");
         record.facts.insert(LEFT_OUT, left_out.to_string());
-        self.write(&record).inspect_err(|_| self.refusals().unwritten += left_out)
-    }
-
-    fn refusals(&self) -> MutexGuard<'_, Refusals> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.write(&record).inspect_err(|_| self.refusals.lock().unwritten += left_out)
     }
 
     /// Returns the number of refusals that were left out before this one; `None` if this one is left out, too.
     fn admit(&self, source: String) -> Option<u64> {
-        let mut refusals = self.refusals();
+        let mut refusals = self.refusals.lock();
         let now = self.clock.now();
         let second = Duration::from_millis(AUDIT_SECOND_MS);
         if refusals.since.is_none_or(|since| second <= now.since(since)) {

@@ -3,10 +3,10 @@
 //! Knows: model (for wall times). Never: what the time is used for, or sleeping, for which there is `tokio::time`.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::model::WallTime;
+use crate::mutex::Mutex;
 
 /// A point in time of one clock, in nanoseconds since the start of that clock. Comparable only within one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -153,7 +153,7 @@ impl ManualClock {
 
     /// Advances the clock.
     pub fn advance(&self, duration: Duration) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.now = state.now.after(duration);
         state.wall_ms = state.wall_ms.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     }
@@ -161,15 +161,15 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Instant {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).now
+        self.state.lock().now
     }
 
     fn wall(&self) -> WallTime {
-        WallTime(self.state.lock().unwrap_or_else(PoisonError::into_inner).wall_ms)
+        WallTime(self.state.lock().wall_ms)
     }
 
     fn random_u128(&self) -> u128 {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let mut half = || {
             state.draws += 1;
             u128::from(mixed(state.seed.wrapping_add(state.draws.wrapping_mul(0x9E37_79B9_7F4A_7C15))))
@@ -184,13 +184,13 @@ static SEEDED: Mutex<Option<u64>> = Mutex::new(None);
 /// Makes the random numbers of code without a [`Clock`] (such as Raft's election timeouts) follow from this seed. Only
 /// a simulation calls this, and it runs in a separate process.
 pub fn seed_draws(seed: u64) {
-    *SEEDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(seed);
+    *SEEDED.lock() = Some(seed);
 }
 
 /// Returns a random number for code that cannot get a [`Clock`]. It is called only a few times for each start of a
 /// node.
 pub(crate) fn draw() -> u64 {
-    let mut seeded = SEEDED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut seeded = SEEDED.lock();
     match &mut *seeded {
         Some(state) => {
             *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);

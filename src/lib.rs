@@ -2,6 +2,7 @@
 //!
 //! The modules are in order: each one uses only modules above it in this list:
 
+mod mutex;
 pub mod manual;
 pub mod limits;
 pub mod model;

@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Label, SharedString};
+
+use crate::mutex::Mutex;
 
 /// The value of a label that all share that have no separate value, so that the number of values is limited.
 pub(crate) const OTHER: &str = "other";
@@ -134,7 +135,7 @@ impl CallMetrics {
 
     /// Adds to the counter of a call and code. Beyond the most series, it is the counter of all others.
     fn count(&self, call: &str, code: u16, by: u64) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         if let Some(counter) = requests.get(call).and_then(|codes| codes.get(&code)) {
             return counter.increment(by);
         }

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest: a module may import only from those before it.
 const MODULES: &[&str] = &[
+    "mutex",
     "manual",
     "limits",
     "model",

@@ -50,7 +50,7 @@ fn a_full_file_is_followed_by_another() {
     let (full, _) = log(&folder);
     for _ in 0..AUDIT_FILES_KEPT + 2 {
         full.write(&record("break")).expect("written");
-        full.file().bytes = AUDIT_FILE_BYTES_MAX;
+        full.file.lock().bytes = AUDIT_FILE_BYTES_MAX;
     }
     full.write(&record("break")).expect("written");
     let files: Vec<_> = (1..=AUDIT_FILES_KEPT).rev().map(text).chain(fs::read_to_string(&path)).collect();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -14,6 +13,7 @@ use super::who::{self, OWN_PROGRAM};
 use crate::client;
 use crate::http::Scraper;
 use crate::model::parse_cluster_id;
+use crate::mutex::Mutex;
 use crate::net::TlsFiles;
 use crate::rpc::{RemoteService, RemoteSettings};
 use crate::service::{ErrorCode, Status};
@@ -61,7 +61,7 @@ pub(super) fn cluster(common: &Common) -> Result<Option<u128>, Failure> {
 /// Prints each warning about an endpoint once, even if the command has several clients.
 fn warn_of_left_out(sentence: &str) {
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(sentence.to_owned()) {
+    if WARNED.lock().insert(sentence.to_owned()) {
         Output::new(false).warn(&format!("lockkeeper: {sentence}"));
     }
 }

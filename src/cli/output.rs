@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,6 +14,7 @@ use serde::Serialize;
 use super::error::Failure;
 use crate::limits::{NOTICES_MS_MAX, NOTICES_WAITING_MAX};
 use crate::model::DeadlockLink;
+use crate::mutex::Mutex;
 use crate::shapes::{CycleLink, LeaderNode};
 
 /// The thread that prints notices, from the first notice on.
@@ -141,13 +141,13 @@ impl Output {
     pub(crate) fn notice(self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let json = self.json.then(|| serde_json::to_string(value).ok()).flatten();
         let line = json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text())));
-        let mut notices = NOTICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notices = NOTICES.lock();
         notices.get_or_insert_with(|| Notices::start(self)).lines.try_send(line).ok();
     }
 
     /// Waits until the notices are printed, but not for a reader that stopped.
     pub(crate) fn finish_notices() {
-        let notices = NOTICES.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let notices = NOTICES.lock().take();
         if let Some(Notices { lines, ended }) = notices {
             drop(lines);
             // The thread sends nothing. The wait ends with the thread, or after this time.

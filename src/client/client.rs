@@ -1,7 +1,6 @@
 //! The client, which consists of a lock service, a namespace and a clock.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -13,6 +12,7 @@ use super::session::{Session, SessionBuilder};
 use super::settings::Settings;
 use crate::clock::Clock;
 use crate::model::{LockKey, LockName, LogTime, Metadata, Namespace, Query, QueryReply};
+use crate::mutex::Mutex;
 use crate::service::{Freshness, LockService};
 
 /// An answer and the log time at which it was true. Ages and remaining times in it are relative to `now`.
@@ -128,7 +128,7 @@ impl<S: LockService> Client<S> {
     /// Waits for the cancels of lease requests. Each ends when it is answered or its request wait is over.
     #[cfg(feature = "cli")]
     pub(crate) async fn cancelled(&self) {
-        let under_way = || std::mem::take(&mut *self.cancels.lock().unwrap_or_else(PoisonError::into_inner));
+        let under_way = || std::mem::take(&mut *self.cancels.lock());
         let mut cancels = under_way();
         while cancels.join_next().await.is_some() {}
     }
@@ -136,7 +136,7 @@ impl<S: LockService> Client<S> {
     /// Runs a cancel in a task of this client.
     pub(crate) fn run_in_background(&self, cancel: impl Future<Output = ()> + Send + 'static) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut cancels = self.cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cancels = self.cancels.lock();
         while cancels.try_join_next().is_some() {}
         cancels.spawn_on(cancel, &runtime);
     }

@@ -1,7 +1,7 @@
 //! The state of one hold, which its guard and its session's task share. It calls no service.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
@@ -12,6 +12,7 @@ use super::wait::FirstEnd;
 use crate::clock::{Clock, Instant};
 use crate::limits::RENEWALS_A_TTL;
 use crate::model::{EndReason, FencingToken, Grant, LockName, LogTime, Outcome, Principal, Reason, Reply};
+use crate::mutex::Mutex;
 
 /// How certain it is that a hold lasts, by the client's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -180,7 +181,7 @@ impl Hold {
     }
 
     fn lease(&self) -> Option<MutexGuard<'_, HoldLease>> {
-        self.lease.as_ref().map(|lease| lease.lock().unwrap_or_else(PoisonError::into_inner))
+        self.lease.as_ref().map(|lease| lease.lock())
     }
 
     /// Returns the length of the hold's lease in milliseconds, and the longest time between two renewals; `None`

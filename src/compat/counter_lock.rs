@@ -8,12 +8,12 @@
 //! | every caller that knows the key may release | only the caller that acquired it may release |
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
 use crate::model::{FencingToken, HolderView, Invalid, LogTime, Refusal};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 
 /// The record of a held lock.
@@ -43,7 +43,7 @@ impl<S: LockService> CounterLock<S> {
     /// Acquires the lock for this duration if it is free. Returns whether it did.
     pub async fn get_lock(&self, key: &str, expire: Duration) -> Result<bool, ClientError> {
         let Some(lease) = none_if_held(self.client.lease(key).duration(expire).take().await)? else { return Ok(false) };
-        self.held().insert(key.to_owned(), lease);
+        self.held.lock().insert(key.to_owned(), lease);
         Ok(true)
     }
 
@@ -52,7 +52,7 @@ impl<S: LockService> CounterLock<S> {
         if key.is_empty() {
             return Err(Invalid::new("key", "a name: an empty condition would release everything", "nothing").into());
         }
-        let lease = self.held().remove(key);
+        let lease = self.held.lock().remove(key);
         match lease {
             Some(lease) => false_if_gone(lease.release().await),
             None => Ok(false),
@@ -80,10 +80,6 @@ impl<S: LockService> CounterLock<S> {
     /// The fencing token of a lock that this caller acquired.
     #[must_use]
     pub fn token(&self, key: &str) -> Option<FencingToken> {
-        self.held().get(key).map(Lease::token)
-    }
-
-    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Lease<S>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().get(key).map(Lease::token)
     }
 }

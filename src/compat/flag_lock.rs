@@ -7,10 +7,10 @@
 //! | every client can reset it | only the session that set it can reset it |
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use super::{false_if_gone, none_if_held};
 use crate::client::{ClientError, LockGuard, Session};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 
 /// The flags that one session has set. They are reset when the session ends.
@@ -31,13 +31,13 @@ impl<S: LockService> FlagLock<S> {
     /// Sets the flag. Returns false if it is already set.
     pub async fn lock(&self, id: &str) -> Result<bool, ClientError> {
         let Some(guard) = none_if_held(self.session.lock(id).try_once().acquire().await)? else { return Ok(false) };
-        self.flags.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), guard);
+        self.flags.lock().insert(id.to_owned(), guard);
         Ok(true)
     }
 
     /// Resets the flag. Returns true if this session had set it.
     pub async fn unlock(&self, id: &str) -> Result<bool, ClientError> {
-        let guard = self.flags.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let guard = self.flags.lock().remove(id);
         match guard {
             Some(guard) => false_if_gone(guard.release().await),
             None => Ok(false),

@@ -8,7 +8,7 @@
 //! | the timer continues after the release | it ends with the guard |
 //! | `expireAt` remains in the future after a release | the lock is free at once |
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -19,6 +19,7 @@ use crate::client::{Client, ClientError};
 use crate::clock::Instant;
 use crate::limits::LEASE_RENEWALS_A_PERIOD;
 use crate::model::{FencingToken, Handle, HolderView};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 
 /// Lease locks in one namespace, with one period.
@@ -88,7 +89,7 @@ impl<S: LockService> LeaseGuard<S> {
     /// The times at which the lease was renewed, by the client's clock, oldest first.
     #[must_use]
     pub fn renewals(&self) -> Vec<Instant> {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.renewed.lock().clone()
     }
 
     /// Stops the renewals and lets the lease expire, as a crash does.
@@ -125,7 +126,7 @@ impl<S: LockService> Timer<S> {
             tokio::time::sleep(self.period / LEASE_RENEWALS_A_PERIOD).await;
             let sent = self.client.time().now();
             match false_if_gone(self.client.refresh(&self.id, &self.handle, self.period).await) {
-                Ok(true) => self.renewed.lock().unwrap_or_else(PoisonError::into_inner).push(sent),
+                Ok(true) => self.renewed.lock().push(sent),
                 Ok(false) => {
                     self.lost.send_replace(true);
                     return;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use metrics::Counter;
 
 use super::port::{ConnectionLimits, ConnectionsMax, Port};
 use crate::limits::PLACES_KEPT_ONE_IN;
+use crate::mutex::Mutex;
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -126,15 +127,11 @@ impl ConnectionCount {
         Arc::new(Self { limits, counts: Mutex::default(), refused })
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a new connection from this address, which is unproven at first. Returns `None` if the port may have no
     /// more connections, or no more from this address.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
         let address = Some(address.to_canonical()).filter(|address| !address.is_loopback());
-        let mut counts = self.counts();
+        let mut counts = self.counts.lock();
         let of_address = address.map(|address| counts.of(address)).unwrap_or_default();
         if let Some(limit) = self.limits.exceeded(counts.all, of_address) {
             drop(counts);
@@ -150,7 +147,7 @@ impl Counted {
     /// Stops counting the connection as unproven, because its first request has begun.
     pub(super) fn prove(&mut self) {
         if !std::mem::replace(&mut self.proven, true) {
-            self.among.counts().prove(self.address);
+            self.among.counts.lock().prove(self.address);
         }
     }
 }
@@ -158,7 +155,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.prove();
-        self.among.counts().remove(self.address);
+        self.among.counts.lock().remove(self.address);
     }
 }
 
@@ -203,7 +200,7 @@ mod tests {
         drop((one, two, three));
         assert!(admit(1).is_some());
         assert!(
-            count.counts().open_of.is_empty() && count.counts().unproven_of.is_empty(),
+            count.counts.lock().open_of.is_empty() && count.counts.lock().unproven_of.is_empty(),
             "addresses without connections are forgotten"
         );
     }
@@ -233,7 +230,7 @@ mod tests {
         let count = counting();
         let admit = |address: &str| count.admit(address.parse().expect("an address")).expect("below the other limits");
         let open = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1"].map(admit);
-        assert!(count.counts().open_of.is_empty());
-        assert_eq!(count.counts().all.open, open.len());
+        assert!(count.counts.lock().open_of.is_empty());
+        assert_eq!(count.counts.lock().all.open, open.len());
     }
 }

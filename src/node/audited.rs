@@ -2,8 +2,6 @@
 //! writes, not the leader that executes.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::Node;
@@ -217,7 +215,7 @@ impl Node {
     /// Writes the first use of a token since the node has started.
     pub(super) fn audit_first_use(&self) {
         let (Some(_), Who::Token(hash)) = (&self.core.audit, &self.caller.who) else { return };
-        let mut seen = self.core.seen_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.core.seen_tokens.lock();
         if seen.contains(hash) {
             return;
         }

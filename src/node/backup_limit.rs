@@ -1,11 +1,12 @@
 //! Limits the backups of a node: each of them writes a file of the whole state to the disk that the log needs.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Instant, millis};
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::service::NotSent;
 
 /// The backups of a node that is making one, or made some in the last minute.
@@ -27,10 +28,6 @@ pub(super) struct BackupInProgress {
 }
 
 impl BackupLimit {
-    fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Permits a backup, unless another one is in progress, or the last minute had too many. The error says which, and
     /// how long to wait.
     pub(super) fn begin(self: &Arc<Self>, now: Instant) -> Result<BackupInProgress, NotSent> {
@@ -39,7 +36,7 @@ impl BackupLimit {
             NotSent::LimitReached { limit, pause_ms }
         };
         let (minute, most) = (Duration::from_millis(limits::BACKUPS_APART_MS), limits::BACKUPS_A_MINUTE_MAX);
-        let mut recent = self.recent();
+        let mut recent = self.0.lock();
         if recent.in_progress {
             let why = "the node is making another backup, and makes one at a time".to_owned();
             return Err(refused(why, limits::BACKUP_PAUSE_MS));
@@ -57,13 +54,13 @@ impl BackupLimit {
 impl BackupInProgress {
     /// Counts the backup, because all of it was sent.
     pub(super) fn complete(self) {
-        self.limit.recent().complete.push_back(self.begun);
+        self.limit.0.lock().complete.push_back(self.begun);
     }
 }
 
 impl Drop for BackupInProgress {
     fn drop(&mut self) {
-        self.limit.recent().in_progress = false;
+        self.limit.0.lock().in_progress = false;
     }
 }
 

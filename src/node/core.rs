@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -24,6 +24,7 @@ use crate::auth::TokenHash;
 use crate::clock::{Clock, Instant, millis};
 use crate::config::Config;
 use crate::machine::Applied;
+use crate::mutex::Mutex;
 use crate::model::{Announcement, ClusterSettings, DigestClaim, Member};
 use crate::net::{ConnectionsMax, PeerTls, PortTls};
 use crate::raft::Consensus;
@@ -230,14 +231,14 @@ impl Core {
 
     /// Records that this node leads in a new term since now.
     pub(super) fn leads_since_now(&self, term: u64) {
-        *self.leads_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.now());
+        *self.leads_since.lock() = Some(self.clock.now());
         self.shared.metrics.leads(term);
         tracing::info!(node = self.id, term, "this node leads");
     }
 
     /// Returns for how long a node that leads has led in its term.
     pub(super) fn led_ms(&self) -> u64 {
-        let since = *self.leads_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *self.leads_since.lock();
         since.map_or(0, |since| millis(self.clock.now().since(since)))
     }
 }

@@ -39,8 +39,7 @@ mod watchers;
 mod wrong_handles;
 
 use std::fmt;
-use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -48,6 +47,7 @@ use tokio::task::JoinSet;
 
 use self::auth::Caller;
 use self::core::Core;
+use crate::mutex::Mutex;
 use crate::limits;
 use crate::service::ServerInfo;
 #[cfg(feature = "cli")]
@@ -153,7 +153,7 @@ impl Node {
 
     /// Replaces the warnings in this node's status: what its operator should change, one sentence each.
     pub fn set_warnings(&self, warnings: Vec<String>) {
-        *self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
+        *self.core.warnings.lock() = warnings;
     }
 
     /// Returns the certificate that this node shows to other nodes, and its end; `None` without TLS.
@@ -204,7 +204,7 @@ impl Node {
 
     /// Runs a task on the node's runtime until the node closes.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut running = self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.tasks.running.lock();
         while running.try_join_next().is_some() {}
         running.spawn_on(task, &self.tasks.handle);
     }
@@ -218,7 +218,7 @@ impl Node {
             tracing::warn!(node = self.core.id, %error, "the last checkpoint was not written; the log has everything");
         }
         self.core.raft_ended.send_replace(true);
-        let mut running = std::mem::take(&mut *self.tasks.running.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut running = std::mem::take(&mut *self.tasks.running.lock());
         let grace = std::time::Duration::from_millis(crate::limits::CLOSE_WAIT_MS);
         let ended = async { while running.join_next().await.is_some() {} };
         if tokio::time::timeout(grace, ended).await.is_err() {
@@ -232,13 +232,13 @@ impl Tasks {
     /// Returns the number of asynchronous tasks of this node and of the application that opened it: servers,
     /// connections and calls.
     fn alive(&self) -> usize {
-        let own = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let own = self.runtime.lock().is_some();
         let of_callers = self.callers.metrics().num_alive_tasks();
         if own { of_callers + self.handle.metrics().num_alive_tasks() } else { of_callers }
     }
 
     fn stop_runtime(&self) {
-        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(runtime) = self.runtime.lock().take() {
             runtime.shutdown_background();
         }
     }

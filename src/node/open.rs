@@ -5,7 +5,7 @@ mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -28,6 +28,7 @@ use crate::auth::{AuthError, Who};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Protection, TlsMode};
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::model::{Announcement, ClusterSettings};
 use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
 use crate::raft::{Consensus, RaftSettings, StartError, Timing};

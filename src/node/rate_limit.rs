@@ -6,13 +6,13 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::authorizer::Authorizer;
 use super::buckets::Buckets;
 use crate::clock::{Clock, Instant};
 use crate::config;
 use crate::model::{Alteration, Command, DocumentCommand, Manage, Managing, Namespace, Principal, SessionId};
+use crate::mutex::Mutex;
 use crate::service::NotSent;
 
 /// All buckets, with the limits that fill those of namespaces. The limits of principals come with their calls.
@@ -82,13 +82,9 @@ impl RateLimits {
         limits
     }
 
-    fn limited(&self) -> MutexGuard<'_, Limited> {
-        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Replaces the limits of namespaces. Commands that were already sent still count.
     pub(super) fn set(&self, rates: config::Rates) {
-        let mut limited = self.limited();
+        let mut limited = self.limited.lock();
         self.on.store(!rates.is_off(), Ordering::Relaxed);
         limited.rates = rates;
     }
@@ -119,7 +115,7 @@ impl RateLimits {
             Within::Namespace(namespace) | Within::Ending(namespace) => Some(namespace.clone()),
             Within::Session(session) => namespace_of(session),
         });
-        let (now, mut limited) = (clock.now(), self.limited());
+        let (now, mut limited) = (clock.now(), self.limited.lock());
         let of_namespace = namespace.and_then(|namespace| limited.rated(namespace));
         let rated = [of_principal, of_namespace];
         if refusable {
@@ -139,7 +135,7 @@ impl RateLimits {
         now: Instant,
     ) -> Result<(), NotSent> {
         let rated = (Bucket::Renewals(principal.clone()), a_second.get());
-        let mut limited = self.limited();
+        let mut limited = self.limited.lock();
         limited.check(&rated, now)?;
         limited.buckets.take(&rated.0, renewals, rated.1, now);
         Ok(())
@@ -312,7 +308,7 @@ mod tests {
             rates.take(&namespace(&format!("n{number}"))).expect("its first");
             rates.pass(100);
         }
-        assert!(rates.rates.limited().buckets.len() <= 2 * RATES_SWEPT_MIN);
+        assert!(rates.rates.limited.lock().buckets.len() <= 2 * RATES_SWEPT_MIN);
     }
 
     /// A principal at its rate is refused by name, in every namespace. What it gives back passes and counts, but its

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -17,6 +17,7 @@ use crate::limits::{
     DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, OPEN_LINKS_MS, PEER_MESSAGE_BYTES_MAX, PEER_PING_MS,
     PEER_PING_WAIT_MS,
 };
+use crate::mutex::Mutex;
 use crate::net::{Connector, causes, with_causes};
 
 /// The use of a connection. Each use has a separate connection, so that bulk data never delays a heartbeat.
@@ -92,12 +93,8 @@ impl Connections {
         Self { runtime: Handle::current(), connector, links: Mutex::default() }
     }
 
-    fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, Purpose), Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn forget(&self, key: (u64, Purpose), generation: u64) {
-        if let Some(link) = self.table().get_mut(&key)
+        if let Some(link) = self.links.lock().get_mut(&key)
             && link.generation == generation
         {
             link.channel = None;
@@ -110,7 +107,7 @@ impl Connections {
         if let Some(borrowed) = self.there(key, address).await {
             return Ok(borrowed);
         }
-        let dialling = Arc::clone(&self.table().entry(key).or_default().dialling);
+        let dialling = Arc::clone(&self.links.lock().entry(key).or_default().dialling);
         let alone = dialling.lock_owned().await;
         if let Some(borrowed) = self.there(key, address).await {
             return Ok(borrowed);
@@ -149,7 +146,7 @@ impl Connections {
 
     /// Stores a new connection and returns its generation.
     fn dialled(&self, key: (u64, Purpose), channel: Channel) -> u64 {
-        let mut table = self.table();
+        let mut table = self.links.lock();
         let link = table.entry(key).or_default();
         link.generation += 1;
         link.channel = Some(channel);
@@ -162,7 +159,7 @@ impl Connections {
     /// on it.
     async fn there(self: &Arc<Self>, key: (u64, Purpose), address: &str) -> Option<Borrowed> {
         let (generation, channel) = {
-            let mut table = self.table();
+            let mut table = self.links.lock();
             let link = table.entry(key).or_default();
             if link.address != address {
                 *link = Link { address: address.to_owned(), generation: link.generation, ..Link::default() };
@@ -180,7 +177,7 @@ impl Connections {
     /// Returns an error during the pause after a failed attempt. Otherwise records an attempt, which counts as failed
     /// until it succeeds.
     fn may_dial(&self, key: (u64, Purpose), address: &str) -> io::Result<()> {
-        let mut table = self.table();
+        let mut table = self.links.lock();
         let link = table.entry(key).or_default();
         if link.not_before.is_some_and(|not_before| TokioInstant::now() < not_before) {
             return Err(io::Error::other(format!("node {} at {address} did not answer recently", key.0)));

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,6 +34,7 @@ use super::types::{LeaderId, Listener, Proposal, Types};
 use super::view::{self, View};
 use crate::limits;
 use crate::machine::{Applied, Machine};
+use crate::mutex::Mutex;
 use crate::model::{DigestClaim, Entry};
 use crate::net::{Connection, Connector};
 use crate::protobuf::HalfMessages;
@@ -362,7 +363,7 @@ impl Consensus {
     pub async fn shutdown(&self) -> io::Result<()> {
         // An error means that the core had stopped earlier, so there is nothing left to stop.
         let _ = self.0.raft.shutdown().await;
-        let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = std::mem::take(&mut *self.0.tasks.lock());
         for task in tasks {
             task.abort();
             // The result only says that the task was aborted.

@@ -9,9 +9,9 @@
 //! is lost before that, shortly after the cluster was founded, no node detects it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::machine::Machine;
+use crate::mutex::Mutex;
 
 /// The disk ids that this node knows. They are separate from the machine, so that a heartbeat does not wait for entries
 /// that are being applied.
@@ -19,14 +19,10 @@ use crate::machine::Machine;
 pub(super) struct DiskIds(Mutex<BTreeMap<u64, u128>>);
 
 impl DiskIds {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, u128>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Copies the disk ids that the machine knows. Disk ids never change and are never removed, so an equal count means
     /// equal contents.
     pub(super) fn follow(&self, machine: &Machine) {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         if table.len() != machine.announcements().len() {
             *table = machine.announcements().map(|announcement| (announcement.node, announcement.disk)).collect();
         }
@@ -34,7 +30,7 @@ impl DiskIds {
 
     /// The disk id by which this node is known; `None` before its announcement was applied here.
     pub(super) fn of(&self, node: u64) -> Option<u128> {
-        self.table().get(&node).copied()
+        self.0.lock().get(&node).copied()
     }
 
     /// Whether the node is known by another disk id than this one.

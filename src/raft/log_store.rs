@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::{Stream, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, RaftLogStorage};
@@ -19,6 +19,7 @@ use super::payload;
 use super::types::{RaftEntry, RaftLogId, RaftVote, Types, from_log_id, from_vote, to_log_id, to_vote};
 use crate::faults::{self, Fault};
 use crate::limits::{REPLICATION_BYTES_MAX, REPLICATION_ENTRIES_MAX};
+use crate::mutex::Mutex;
 use crate::storage::Wal;
 
 /// A handle to the log. All handles share one log.
@@ -33,10 +34,6 @@ impl LogStore {
         Self { wal, cache: Arc::default() }
     }
 
-    fn cache(&self) -> MutexGuard<'_, EntryCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads entries from `from` up to but not including `to`: as many as fit into one message, and at least one if the
     /// range has any.
     async fn read_part(&self, from: u64, to: u64) -> io::Result<Vec<RaftEntry>> {
@@ -44,7 +41,7 @@ impl LogStore {
         loop {
             let (from, to) = {
                 // The state and the cache are read under one lock, so that no truncation happens in between.
-                let cache = self.cache();
+                let cache = self.cache.lock();
                 let state = self.wal.state();
                 let from = from.max(state.purged.map_or(cache.begins, |id| id.index + 1));
                 let to = to.min(state.last.map_or(0, |id| id.index + 1));
@@ -180,7 +177,7 @@ impl RaftLogStorage<Types> for LogStore {
         let records = entries.iter().map(|entry| (to_log_id(&entry.log_id), payload::encode(&entry.payload))).collect();
         // The cache is locked during the append: a reader must never find entries that neither the cache nor the disk
         // has.
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         if self.wal.state().last.is_none() {
             cache.begins = entries.first().map_or(0, |entry| entry.log_id.index);
         }
@@ -201,7 +198,7 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<RaftLogId>) -> io::Result<()> {
         let last = last.as_ref().map(to_log_id);
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         self.wal.truncate_after(last)?;
         cache.truncate_from(last.map_or(0, |id| id.index + 1));
         Ok(())
@@ -209,7 +206,7 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn purge(&mut self, upto: RaftLogId) -> io::Result<()> {
         let upto = to_log_id(&upto);
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         self.wal.purge(upto)?;
         cache.purge(upto.index);
         Ok(())

@@ -12,9 +12,9 @@
 //! tolerate.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::types::{RaftLogId, RaftVote, to_log_id, to_vote};
+use crate::mutex::Mutex;
 use crate::storage::{LogId, Vote, WalState};
 
 /// The last entry that each follower acknowledged to this leader, by node, with the vote of the leader.
@@ -22,10 +22,6 @@ use crate::storage::{LogId, Vote, WalState};
 pub(super) struct Acknowledged(Mutex<BTreeMap<u64, (Vote, LogId)>>);
 
 impl Acknowledged {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, (Vote, LogId)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that the node acknowledged its log as durable up to `upto`. An acknowledgement of a lower term is
     /// ignored.
     pub(super) fn note(&self, node: u64, vote: &RaftVote, upto: &RaftLogId) {
@@ -45,14 +41,14 @@ impl Acknowledged {
     }
 
     fn learn(&self, node: u64, news: (Vote, LogId)) {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         let known = table.entry(node).or_insert(news);
         *known = news.max(*known);
     }
 
     /// What the node acknowledged in this term; `None` if it has not acknowledged anything yet.
     pub(super) fn of(&self, node: u64, vote: &RaftVote) -> Option<LogId> {
-        let (term, upto) = self.table().get(&node).copied()?;
+        let (term, upto) = self.0.lock().get(&node).copied()?;
         (term == to_vote(vote)).then_some(upto)
     }
 }

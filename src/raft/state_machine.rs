@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use futures_util::{Stream, StreamExt};
 use openraft::OptionalSend;
@@ -25,6 +25,7 @@ use super::types::{
 use crate::limits::{CHECKPOINT_ENTRIES, CHECKPOINT_RECORDS};
 use crate::machine::Applied;
 use crate::model::Command;
+use crate::mutex::Mutex;
 use crate::storage::{Head, Recovered, SnapshotFile, StateStore, Wal};
 
 /// The data that the state machine, the checkpoint task and the handle share.
@@ -97,7 +98,7 @@ impl Shared {
     /// Locks the state for a short time: the caller must not await while it holds the guard.
     pub(super) fn core(&self) -> MutexGuard<'_, Core> {
         // A panic while the lock was held ends the process anyway; until then, readers may still read.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     /// Stops the node for this reason. Does nothing if the node already stops for another one.

@@ -14,7 +14,6 @@ mod identity;
 mod ids;
 mod memory_disk;
 mod mirror;
-mod mutex;
 mod open;
 mod recover;
 mod snapshot;

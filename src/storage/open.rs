@@ -3,7 +3,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::error::OpenError;
 use super::fs::{create_directory, exposure, quarantine, remove_files};
@@ -13,6 +13,7 @@ use super::recover::{MirrorFound, RecoverError, Recovered, Source, recover};
 use super::snapshot::{SnapshotFile, received_name};
 use super::wal::{DiskWal, Floor, WalOptions, cut_torn_tail};
 use crate::limits::MIRRORS_QUARANTINED;
+use crate::mutex::Mutex;
 
 /// Options of [`open`].
 #[derive(Clone)]

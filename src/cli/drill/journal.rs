@@ -1,13 +1,14 @@
 //! The journal of a drill: what was done to the nodes, and what the clients observed. All times are microseconds since
 //! the drill began.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Instant, SystemClock, micros};
 use crate::model::{FencingToken, Mode};
+use crate::mutex::Mutex;
 
 #[derive(Debug, Clone)]
 pub(super) struct LockInfo {
@@ -150,7 +151,7 @@ impl Journal {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Timeline> {
-        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+        self.timeline.lock()
     }
 
     /// Records a grant at the moment of its receipt. Returns the index of the hold.

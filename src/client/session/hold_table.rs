@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::{Notify, Semaphore};
 
@@ -11,6 +11,7 @@ use crate::client::session::cached_holds::{Admitted, Asked, CachedHolds, Ticket}
 use crate::clock::Instant;
 use crate::limits::{HOLD_EVENTS_EARLY_MAX, HOLD_READS_AT_ONCE, HOLDS_SWEEP_MIN};
 use crate::model::{EndReason, Event, EventKind, FencingToken, LockName, Reason};
+use crate::mutex::Mutex;
 
 /// The holds of a session that have guards.
 ///
@@ -103,12 +104,8 @@ impl HoldTable {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.apply_early(hold);
         table.add(hold);
     }
@@ -116,7 +113,7 @@ impl HoldTable {
     /// Adds the hold that was granted to a cached acquire. The next acquires can take it, unless it was recalled or
     /// has ended.
     pub(crate) fn add_cached(&self, ticket: Ticket, hold: &Arc<Hold>) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let over = table.apply_early(hold);
         table.add(hold);
         let first = table.cached.granted(ticket, hold, over);
@@ -141,7 +138,7 @@ impl HoldTable {
 
     /// Begins an acquire of a cached hold.
     pub(crate) fn ask_cached(&self, name: &LockName, now: Instant) -> Asked {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let asked = table.cached.ask(name, now);
         if let Asked::Now(Admitted::Taken(hold)) = &asked {
             table.add(hold);
@@ -152,18 +149,18 @@ impl HoldTable {
 
     /// Removes an acquire of a cached hold from the local queue.
     pub(crate) fn leave_cached(&self, name: &LockName, ticket: Ticket) {
-        self.table().cached.leave(name, ticket);
+        self.table.lock().cached.leave(name, ticket);
     }
 
     /// Records that the request of a cached acquire ended without a grant.
     pub(crate) fn cached_failed(&self, name: &LockName, ticket: Ticket) {
-        self.table().cached.failed(name, ticket);
+        self.table.lock().cached.failed(name, ticket);
     }
 
     /// Ends a use of a cached hold that its guard has released. Returns false if the hold must be released at the
     /// cluster.
     pub(crate) fn give_back(&self, hold: &Hold, now: Instant) -> bool {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if hold.ended(now) != Some(HoldEnd::Released) {
             table.cached.give_up(hold.token());
             return false;
@@ -179,7 +176,7 @@ impl HoldTable {
     /// Makes a cached hold an ordinary one: its guard releases it. Other holds stay as they are.
     pub(crate) fn stop_caching(&self, hold: &Hold) {
         if hold.kept.is_some() {
-            self.table().cached.give_up(hold.token());
+            self.table.lock().cached.give_up(hold.token());
         }
     }
 
@@ -188,7 +185,7 @@ impl HoldTable {
         if tokens.is_empty() {
             return;
         }
-        let mut table = self.table();
+        let mut table = self.table.lock();
         for token in tokens {
             table.on_event(*token, &HoldEvent::Recalled);
         }
@@ -197,25 +194,25 @@ impl HoldTable {
 
     /// Records until when the last renewal of the session allows local takes.
     pub(crate) fn renewed(&self, fresh_until: Option<Instant>) {
-        self.table().cached.renewed(fresh_until);
+        self.table.lock().cached.renewed(fresh_until);
     }
 
     /// Removes the cached holds that were idle for too long. Returns the holds that must be released, and when to look
     /// again.
     pub(crate) fn cached_to_release(&self, now: Instant) -> (Vec<Arc<Hold>>, Option<Instant>) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let next = table.cached.give_up_overdue(now);
         (table.cached.take_given_up(), next)
     }
 
     /// Removes all cached holds, because the session has ended.
     pub(crate) fn close(&self) {
-        self.table().cached = CachedHolds::default();
+        self.table.lock().cached = CachedHolds::default();
     }
 
     /// Stores the token of an upgrade.
     pub(crate) fn regranted(&self, hold: &Hold, token: FencingToken) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         hold.regranted(token);
         table.apply_early(hold);
     }
@@ -223,26 +220,26 @@ impl HoldTable {
     /// Applies an event to the holds with its token, which several guards may share.
     pub(crate) fn on_event(&self, event: &Event) {
         let Some((token, event)) = HoldEvent::of(event) else { return };
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.on_event(token, &event);
         self.changed(&table, false);
     }
 
     /// Records that events are missed from now on: the session gives up its cached holds.
     pub(crate) fn unfollowed(&self) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.cached.unfollowed();
         self.changed(&table, false);
     }
 
     /// Records that events arrive from now on.
     pub(crate) fn followed(&self) {
-        self.table().cached.followed();
+        self.table.lock().cached.followed();
     }
 
     /// Records that events were missed. Returns the holds that must be read now.
     pub(crate) fn missed(&self) -> Vec<Arc<Hold>> {
-        let table = self.table();
+        let table = self.table.lock();
         table.holds.iter().filter_map(Weak::upgrade).filter(|hold| hold.missed()).collect()
     }
 }

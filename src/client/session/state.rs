@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,6 +15,7 @@ use crate::client::wait::FirstEnd;
 use crate::clock::{Clock, Instant};
 use crate::limits::RENEWAL_BEATS;
 use crate::model::{Command, EndReason, Handle, LockKey, LockName, Namespace, Reason, RequestId, SessionId};
+use crate::mutex::Mutex;
 use crate::service::{Call, ErrorCode, Proof, ServiceError};
 
 /// How a session ended, as its client sees it.
@@ -138,22 +139,18 @@ impl SessionState {
 
     /// Returns the state of its deadline. It is locked for a few instructions, never across an await.
     pub(crate) fn validity(&self) -> MutexGuard<'_, Validity> {
-        self.validity.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn numbers(&self) -> MutexGuard<'_, RequestNumbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.validity.lock()
     }
 
     /// Returns the next request number, and the bound below which every number is answered.
     pub(crate) fn draw(&self) -> (u64, u64) {
-        let mut numbers = self.numbers();
+        let mut numbers = self.numbers.lock();
         (numbers.draw(), numbers.answered_below())
     }
 
     /// Records that the request with this number has its final answer.
     pub(crate) fn finish(&self, number: u64) {
-        self.numbers().finish(number);
+        self.numbers.lock().finish(number);
     }
 
     /// Returns the number of the next attempt to renew a hold's lease. Guards may share a hold, so all holds of the
@@ -221,13 +218,13 @@ impl SessionState {
         let denied =
             |error: &&ServiceError| matches!(error.code(), ErrorCode::Unauthenticated | ErrorCode::NotPermitted);
         let refusal = error.filter(denied).and_then(|error| Reason::parse(&error.to_string()).ok());
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        *self.refusal.lock() = refusal;
     }
 
     /// Returns the reason that an operator gave for ending the session, or why the cluster refused to renew it, if any.
     pub(crate) fn why(&self) -> Option<Reason> {
         match self.end.get() {
-            Some(SessionEnd::Expired) => self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Some(SessionEnd::Expired) => self.refusal.lock().clone(),
             Some(SessionEnd::Closed | SessionEnd::Reported(_) | SessionEnd::Superseded) | None => {
                 self.why.get().cloned()
             }

@@ -4,7 +4,7 @@
 
 mod service;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use crate::model::{
     Namespace, Outcome, Position, Principal, Query, QueryResult, RenewalTarget, Reply, SessionId, TokenState, Totals,
     ValidTokens, WallTime,
 };
+use crate::mutex::Mutex;
 use crate::service::{EventSender, RenewalCall, ServiceError};
 
 /// A call that the service received.
@@ -108,47 +109,43 @@ impl Fake {
         Client::new(self.clone()).clock(self.clock.clone())
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the delay of calls and of their answers.
     pub(super) fn ways(&self, there: Duration, back: Duration) {
-        self.inner().ways = (there, back);
+        self.inner.lock().ways = (there, back);
     }
 
     /// Sets the rule for calls from now on.
     pub(super) fn rule(&self, rule: impl FnMut(&Asked) -> Reaction + Send + 'static) {
-        self.inner().rule = Box::new(rule);
+        self.inner.lock().rule = Box::new(rule);
     }
 
     /// Sets whether sessions of this service have a stream.
     pub(super) fn attached(&self, attached: bool) {
-        self.inner().attached.send_replace(attached);
+        self.inner.lock().attached.send_replace(attached);
     }
 
     /// Turns the service into another cluster, which was restored from a backup.
     pub(super) fn restored(&self) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.cluster_id += 1;
         inner.subscribers.clear();
     }
 
     /// Sets the valid tokens.
     pub(super) fn valid(&self, tokens: &[u64]) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.valid = tokens.iter().map(|token| FencingToken::new(0, *token)).collect();
         inner.tokens = inner.tokens.max(tokens.iter().copied().max().unwrap_or(0));
     }
 
     /// Returns the number of calls so far that match.
     pub(super) fn count(&self, of: impl Fn(&Asked) -> bool) -> usize {
-        self.inner().asked.iter().filter(|(_, asked)| of(asked)).count()
+        self.inner.lock().asked.iter().filter(|(_, asked)| of(asked)).count()
     }
 
     /// Returns the calls so far that match, with the times at which they were sent.
     pub(super) fn asked(&self, of: impl Fn(&Asked) -> bool) -> Vec<(Instant, Asked)> {
-        self.inner().asked.iter().filter(|(_, asked)| of(asked)).cloned().collect()
+        self.inner.lock().asked.iter().filter(|(_, asked)| of(asked)).cloned().collect()
     }
 
     /// Returns when the last matching call was sent.
@@ -158,19 +155,19 @@ impl Fake {
 
     /// Waits until this number of further commands and renewals were answered and their callers have the answers.
     pub(super) async fn answers(&self, more: usize) {
-        let before = self.inner().answered;
-        until(|| before + more <= self.inner().answered).await;
+        let before = self.inner.lock().answered;
+        until(|| before + more <= self.inner.lock().answered).await;
         tokio::time::sleep(TICK).await;
     }
 
     /// Returns the largest number of queries that were in progress at the same time.
     pub(super) fn most_questions(&self) -> usize {
-        self.inner().questions.1
+        self.inner.lock().questions.1
     }
 
     /// Sends this event or error to all subscribers.
     pub(super) async fn publish(&self, published: Result<Event, ServiceError>) {
-        let subscribers = self.inner().subscribers.clone();
+        let subscribers = self.inner.lock().subscribers.clone();
         for subscriber in subscribers {
             subscriber.send(published.clone()).await;
         }
@@ -178,22 +175,22 @@ impl Fake {
 
     /// Sets the recalled holds that renewals name from now on.
     pub(super) fn recalled(&self, tokens: &[u64]) {
-        self.inner().recalled = tokens.iter().map(|token| FencingToken::new(0, *token)).collect();
+        self.inner.lock().recalled = tokens.iter().map(|token| FencingToken::new(0, *token)).collect();
     }
 
     /// Ends all subscriptions.
     pub(super) fn cut(&self) {
-        self.inner().subscribers.clear();
+        self.inner.lock().subscribers.clear();
     }
 
     /// Makes subscriptions end as soon as they begin.
     pub(super) fn end_subscriptions_at_once(&self) {
-        self.inner().end_subscriptions_at_once = true;
+        self.inner.lock().end_subscriptions_at_once = true;
     }
 
     /// Makes subscriptions last again.
     pub(super) fn followed(&self) {
-        self.inner().end_subscriptions_at_once = false;
+        self.inner.lock().end_subscriptions_at_once = false;
     }
 
     /// Returns the current log time.
@@ -203,11 +200,11 @@ impl Fake {
 
     /// Receives a call and applies the rule.
     async fn reach(&self, asked: Asked) -> Result<Reaction, ServiceError> {
-        let ways = self.inner().ways;
+        let ways = self.inner.lock().ways;
         let sent = self.clock.now();
-        self.inner().asked.push((sent, asked.clone()));
+        self.inner.lock().asked.push((sent, asked.clone()));
         tokio::time::sleep(ways.0).await;
-        let reaction = (self.inner().rule)(&asked);
+        let reaction = (self.inner.lock().rule)(&asked);
         match reaction {
             Reaction::Silence => std::future::pending().await,
             Reaction::Fail(error) => {
@@ -225,19 +222,19 @@ impl Fake {
     /// Creates the answer now and returns it after the delay.
     async fn reply(&self, outcome: Outcome) -> Reply {
         let (index, ways) = {
-            let mut inner = self.inner();
+            let mut inner = self.inner.lock();
             inner.index += 1;
             (inner.index, inner.ways)
         };
         let reply = Reply::new(index, self.stamp(), outcome);
         tokio::time::sleep(ways.1).await;
-        self.inner().answered += 1;
+        self.inner.lock().answered += 1;
         reply
     }
 
     fn done(&self, command: &Command) -> Outcome {
         let stamp = self.stamp();
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let granted = |inner: &mut Inner, lease_ms: Option<u64>, at_most_ms: Option<u64>| {
             inner.tokens += 1;
             let (token, deadline) = (FencingToken::new(0, inner.tokens), lease_ms.map(|ms| stamp.after_ms(ms)));
@@ -275,7 +272,7 @@ impl Fake {
 
     fn renewed(&self, renewal: &RenewalCall) -> Outcome {
         let (ttl_ms, newest) = {
-            let inner = self.inner();
+            let inner = self.inner.lock();
             (inner.ttl_ms, FencingToken::new(0, inner.tokens))
         };
         let (length_ms, token) = match &renewal.target {
@@ -287,7 +284,7 @@ impl Fake {
     }
 
     fn answer(&self, query: &Query) -> QueryResult {
-        let inner = self.inner();
+        let inner = self.inner.lock();
         match query {
             Query::Totals => QueryResult::Totals(Totals::default()),
             Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock.clone())),
@@ -315,7 +312,7 @@ impl Fake {
 
     /// Returns an event after all previous answers: a grant of the lock `a` with this token.
     pub(super) fn granted(&self, token: u64) -> Event {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.index += 1;
         inner.tokens = inner.tokens.max(token);
         let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") };

@@ -28,7 +28,7 @@ impl<S: LockService> ConfigLocks<S> {
         loop {
             let last = match pending.attempt().await? {
                 Ok(grabbed) => {
-                    self.observer().forget(&name);
+                    self.observer.lock().forget(&name);
                     return Ok(pending.held(grabbed));
                 }
                 Err(last) => last,

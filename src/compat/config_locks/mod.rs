@@ -16,7 +16,6 @@ mod scoped;
 mod settings;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -29,6 +28,7 @@ pub use settings::{ConfigLockError, ConfigSettings, WaitFor};
 
 use crate::client::{Client, ClientError, Grabbed, NewDocument};
 use crate::model::{Document, DocumentId, FencingToken, Invalid, LockName, LogTime, Metadata, ProcessId, Refusal};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 use pinger::Unlocks;
 
@@ -187,10 +187,6 @@ impl<S: LockService> ConfigLocks<S> {
         Metadata { process: self.process.as_str().into(), who: who.into(), why: why.into(), ..Metadata::default() }
     }
 
-    fn observer(&self) -> std::sync::MutexGuard<'_, Observer> {
-        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the state of the lock. Returns its document if its process has not pinged for the take-over time.
     async fn expired(&self, name: &LockName) -> Result<Option<Document>, ClientError> {
         let asked = self.client.time().now();
@@ -204,7 +200,7 @@ impl<S: LockService> ConfigLocks<S> {
         let server_time = LogTime(status.log_time.0.saturating_sub(u64::try_from(half.as_millis()).unwrap_or(0)));
         let process = document.process.to_string();
         let look = Look { process, ping: ping.value, ts: document.ts, election: status.term, server_time };
-        let verdict = self.observer().look(name, look);
+        let verdict = self.observer.lock().look(name, look);
         match verdict {
             Verdict::Alive => Ok(None),
             Verdict::TimeWentBack => {

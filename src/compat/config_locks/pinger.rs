@@ -1,12 +1,13 @@
 //! The background task of a process: pings at the start and once in each period, and retries failed unlocks.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
 use crate::limits::CONFIG_SLOW_PING_FACTOR;
 use crate::model::{DocumentId, LockName, ProcessId};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 
 /// The unlocks to send: those without an answer, and those of dropped locks.
@@ -19,17 +20,17 @@ pub(super) struct Unlocks {
 impl Unlocks {
     /// Queues an unlock, which the task sends as soon as possible.
     pub(super) fn push(&self, ts: DocumentId, name: LockName) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((ts, name));
+        self.waiting.lock().push_back((ts, name));
         self.more.notify_one();
     }
 
     fn take(&self) -> Option<(DocumentId, LockName)> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.waiting.lock().pop_front()
     }
 
     /// The number of queued unlocks.
     pub(super) fn len(&self) -> usize {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.waiting.lock().len()
     }
 
     /// Sends the queued unlocks. The first one that fails is queued again and ends the round.
@@ -38,7 +39,7 @@ impl Unlocks {
             let Some((ts, name)) = self.take() else { return };
             if let Err(error) = client.unlock(ts, Some(name.as_str())).await {
                 tracing::warn!(lock = %name, %ts, %error, "an unlock failed; it is retried with the next ping");
-                self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((ts, name));
+                self.waiting.lock().push_back((ts, name));
                 return;
             }
         }

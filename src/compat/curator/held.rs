@@ -1,6 +1,6 @@
 //! The hold of a lock that is not reentrant, which the clones of the lock share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::mutex::Mutex;
 
 /// A guard, and the number of releases without an answer. The lock counts as held until every release is answered.
 #[derive(Debug)]
@@ -16,18 +16,14 @@ struct Inside<G> {
 pub(super) struct GivingBack<'a, G>(&'a Held<G>);
 
 impl<G> Held<G> {
-    fn inside(&self) -> MutexGuard<'_, Inside<G>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Stores a guard in place of the previous one.
     pub(super) fn put(&self, guard: G) {
-        self.inside().guard = Some(guard);
+        self.0.lock().guard = Some(guard);
     }
 
     /// Takes the guard out for a release. The release is in progress until the second value is dropped.
     pub(super) fn take(&self) -> Option<(G, GivingBack<'_, G>)> {
-        let mut inside = self.inside();
+        let mut inside = self.0.lock();
         let guard = inside.guard.take()?;
         inside.giving_back += 1;
         Some((guard, GivingBack(self)))
@@ -35,13 +31,13 @@ impl<G> Held<G> {
 
     /// Whether the guard meets the condition, or a release is in progress.
     pub(super) fn is_held(&self, held: impl FnOnce(&G) -> bool) -> bool {
-        let inside = self.inside();
+        let inside = self.0.lock();
         0 < inside.giving_back || inside.guard.as_ref().is_some_and(held)
     }
 
     /// Reads a value from the guard, if there is one.
     pub(super) fn of<T>(&self, read: impl FnOnce(&G) -> Option<T>) -> Option<T> {
-        self.inside().guard.as_ref().and_then(read)
+        self.0.lock().guard.as_ref().and_then(read)
     }
 }
 
@@ -53,6 +49,6 @@ impl<G> Default for Held<G> {
 
 impl<G> Drop for GivingBack<'_, G> {
     fn drop(&mut self) {
-        self.0.inside().giving_back -= 1;
+        self.0.0.lock().giving_back -= 1;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -14,6 +14,7 @@ use crate::client::{ClientError, HoldState, HoldWatch, LockGuard, LockRequest};
 use crate::compat::Participant;
 use crate::compat::participant::participants;
 use crate::model::{FencingToken, Reentry};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 
 /// A mutex that its owner may acquire again. Each acquire needs a release, and the last release frees the mutex. It is
@@ -81,19 +82,19 @@ impl<S: LockService> InterProcessMutex<S> {
     /// cluster has answered.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.shared().entered.values().any(Entered::is_held)
+        self.shared.lock().entered.values().any(Entered::is_held)
     }
 
     /// Whether this task holds the mutex (`isOwnedByCurrentThread`).
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
-        self.shared().entered.get(task).is_some_and(Entered::is_held)
+        self.shared.lock().entered.get(task).is_some_and(Entered::is_held)
     }
 
     /// The fencing token of this task's hold, which is the same for all its acquisitions.
     #[must_use]
     pub fn token(&self, task: &Task) -> Option<FencingToken> {
-        let shared = self.shared();
+        let shared = self.shared.lock();
         let guard = shared.entered.get(task)?.guards.last()?;
         (guard.state() != HoldState::Lost).then(|| guard.token())
     }
@@ -101,7 +102,7 @@ impl<S: LockService> InterProcessMutex<S> {
     /// A watch of this task's hold, for its loss and for requests to release it.
     #[must_use]
     pub fn watch(&self, task: &Task) -> Option<HoldWatch> {
-        self.shared().entered.get(task)?.guards.last().map(LockGuard::watch)
+        self.shared.lock().entered.get(task)?.guards.last().map(LockGuard::watch)
     }
 
     /// The holders and waiters, in order.
@@ -112,7 +113,7 @@ impl<S: LockService> InterProcessMutex<S> {
     /// Sets a listener that is called each time another client asks a task of this mutex to release; see
     /// [`Revoker`](super::Revoker). It applies to later acquisitions.
     pub fn make_revocable(&self, listener: impl Fn(Revocation) + Send + Sync + 'static) {
-        self.shared().listener = Some(Arc::new(listener));
+        self.shared.lock().listener = Some(Arc::new(listener));
     }
 
     async fn enter(
@@ -128,7 +129,7 @@ impl<S: LockService> InterProcessMutex<S> {
         let session = self.curator.session().await?;
         let request = session.lock(&self.path).owner(task.name()).reentry(Reentry::Count);
         let guard = wait(request).acquire().await?;
-        let mut shared = self.shared();
+        let mut shared = self.shared.lock();
         let outermost = shared.entered.get(task).is_none_or(|entered| entered.guards.is_empty());
         if let Some(listener) = shared.listener.clone().filter(|_| outermost) {
             while shared.listening.try_join_next().is_some() {}
@@ -139,7 +140,7 @@ impl<S: LockService> InterProcessMutex<S> {
     }
 
     fn lost(&self, task: &Task) -> Option<ClientError> {
-        let shared = self.shared();
+        let shared = self.shared.lock();
         let guard = shared.entered.get(task)?.guards.last()?;
         let lost = guard.state() == HoldState::Lost;
         lost.then(|| ClientError::SessionLost { session: guard.session(), reason: None, why: None })
@@ -147,7 +148,7 @@ impl<S: LockService> InterProcessMutex<S> {
 
     /// Removes the newest acquisition of a task.
     pub(super) fn pop(&self, task: &Task) -> Option<LockGuard> {
-        let mut shared = self.shared();
+        let mut shared = self.shared.lock();
         let entered = shared.entered.get_mut(task)?;
         let guard = entered.guards.pop();
         if entered.guards.is_empty() && entered.giving_back == 0 {
@@ -155,14 +156,6 @@ impl<S: LockService> InterProcessMutex<S> {
         }
         guard
     }
-
-    fn shared(&self) -> MutexGuard<'_, Shared> {
-        lock(&self.shared)
-    }
-}
-
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A release in progress.
@@ -173,25 +166,19 @@ struct GivingBack<'a> {
 
 impl<'a> GivingBack<'a> {
     fn new(shared: &'a Mutex<Shared>, task: &'a Task) -> Self {
-        lock(shared).entered.entry(task.clone()).or_default().giving_back += 1;
+        shared.lock().entered.entry(task.clone()).or_default().giving_back += 1;
         Self { shared, task }
     }
 }
 
 impl Drop for GivingBack<'_> {
     fn drop(&mut self) {
-        let mut shared = lock(self.shared);
+        let mut shared = self.shared.lock();
         let Some(entered) = shared.entered.get_mut(self.task) else { return };
         entered.giving_back -= 1;
         if entered.guards.is_empty() && entered.giving_back == 0 {
             shared.entered.remove(self.task);
         }
-    }
-}
-
-impl<S: LockService> Clone for InterProcessMutex<S> {
-    fn clone(&self) -> Self {
-        Self { curator: self.curator.clone(), path: self.path.clone(), shared: self.shared.clone() }
     }
 }
 

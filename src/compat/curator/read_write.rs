@@ -1,7 +1,7 @@
 //! The reentrant read-write lock: many readers or one writer.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::in_time;
@@ -10,6 +10,7 @@ use crate::client::{ClientError, HoldState, HoldWatch, LockGuard, LockRequest};
 use crate::compat::Participant;
 use crate::compat::participant::participants;
 use crate::model::{FencingToken, Mode};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 
 /// Many readers or one writer, in the order of requests: a reader that arrives after a waiting writer waits, too.
@@ -129,7 +130,7 @@ impl<S: LockService> ReadWriteMutex<S> {
     /// Undoes one acquire of the same task on this side.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let (mut changing, reads_on) = {
-            let mut all = self.both.entered();
+            let mut all = self.both.entered.lock();
             let entered = all.get_mut(task).filter(|entered| 0 < entered.count(self.side));
             let Some(entered) = entered else {
                 return Err(CuratorError::IllegalMonitorState { path: self.both.path.clone() });
@@ -155,19 +156,19 @@ impl<S: LockService> ReadWriteMutex<S> {
     /// Whether any task of this process holds this side through this lock.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.both.entered().values().any(|entered| self.is_held(entered))
+        self.both.entered.lock().values().any(|entered| self.is_held(entered))
     }
 
     /// Whether this task holds this side.
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
-        self.both.entered().get(task).is_some_and(|entered| self.is_held(entered))
+        self.both.entered.lock().get(task).is_some_and(|entered| self.is_held(entered))
     }
 
     /// The fencing token of this task's hold, if the task holds this side.
     #[must_use]
     pub fn token(&self, task: &Task) -> Option<FencingToken> {
-        let entered = self.both.entered();
+        let entered = self.both.entered.lock();
         let entered = entered.get(task).filter(|entered| self.is_held(entered))?;
         entered.hold.as_ref().map(LockGuard::token)
     }
@@ -175,7 +176,7 @@ impl<S: LockService> ReadWriteMutex<S> {
     /// A watch of this task's hold, for its loss and for requests to release it, if the task holds this side.
     #[must_use]
     pub fn watch(&self, task: &Task) -> Option<HoldWatch> {
-        let entered = self.both.entered();
+        let entered = self.both.entered.lock();
         let entered = entered.get(task).filter(|entered| self.is_held(entered))?;
         entered.hold.as_ref().map(LockGuard::watch)
     }
@@ -209,7 +210,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         let session = self.both.curator.session().await?;
         let request = session.lock(&self.both.path).mode(self.mode()).owner(task.name());
         let hold = wait(request).acquire().await?;
-        let mut all = self.both.entered();
+        let mut all = self.both.entered.lock();
         let entered = all.entry(task.clone()).or_default();
         entered.hold = Some(hold);
         *entered.count_mut(self.side) += 1;
@@ -218,7 +219,7 @@ impl<S: LockService> ReadWriteMutex<S> {
 
     /// Counts one more acquisition if the task's hold allows it. Returns whether it did.
     fn enter_again(&self, task: &Task) -> Result<bool, CuratorError> {
-        let mut all = self.both.entered();
+        let mut all = self.both.entered.lock();
         let Some(entered) = all.get_mut(task).filter(|entered| entered.hold.is_some()) else { return Ok(false) };
         if let Some(hold) = entered.hold.as_ref().filter(|hold| hold.state() == HoldState::Lost) {
             return Err(ClientError::SessionLost { session: hold.session(), reason: None, why: None }.into());
@@ -243,7 +244,7 @@ impl Entered {
 impl<S: LockService> Both<S> {
     async fn upgrade(&self, task: &Task, wait: Option<Duration>) -> Result<FencingToken, CuratorError> {
         let mut changing = {
-            let mut all = self.entered();
+            let mut all = self.entered.lock();
             let reader = all.get_mut(task).filter(|entered| entered.hold.is_some() && entered.writes == 0);
             let Some(entered) = reader else { return Err(self.refused("only a reader is upgraded")) };
             Changing::begin(self, task, Side::Read, entered)
@@ -259,10 +260,6 @@ impl<S: LockService> Both<S> {
 
     fn refused(&self, why: &'static str) -> CuratorError {
         CuratorError::IllegalState { path: self.path.clone(), why }
-    }
-
-    fn entered(&self) -> MutexGuard<'_, BTreeMap<Task, Entered>> {
-        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -292,7 +289,7 @@ impl<'a, S: LockService> Changing<'a, S> {
 
 impl<S: LockService> Drop for Changing<'_, S> {
     fn drop(&mut self) {
-        let mut all = self.both.entered();
+        let mut all = self.both.entered.lock();
         let Some(entered) = all.get_mut(self.task) else { return };
         entered.changing = None;
         entered.writes += self.writes;

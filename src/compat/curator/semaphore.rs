@@ -1,6 +1,5 @@
 //! The semaphore: a limited number of leases at the same time.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::error::in_time;
@@ -9,6 +8,7 @@ use crate::client::{HoldState, HoldWatch, LockRequest, Permit};
 use crate::compat::Participant;
 use crate::compat::participant::participants;
 use crate::model::{FencingToken, LockValue};
+use crate::mutex::Mutex;
 use crate::service::LockService;
 
 /// A semaphore under a path. It is fair. Curator's `InterProcessSemaphore` is the same here.
@@ -43,7 +43,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
     /// Sets a text that is kept with each later lease and shown to all clients.
     pub fn set_node_data(&self, data: &str) -> Result<(), CuratorError> {
         LockValue::parse(data)?;
-        *self.data.lock().unwrap_or_else(PoisonError::into_inner) = Some(data.to_owned());
+        *self.data.lock() = Some(data.to_owned());
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl<S: LockService> InterProcessSemaphoreV2<S> {
         wait: impl FnOnce(LockRequest<S>) -> LockRequest<S>,
     ) -> Result<Vec<SemaphoreLease>, CuratorError> {
         let session = self.curator.session().await?;
-        let data = self.data.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let data = self.data.lock().clone();
         let request = session.lock(&self.path).permits(count, self.max_leases);
         let request = match &data {
             Some(data) => request.value(data),

@@ -82,10 +82,3 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         Ok(())
     }
 }
-
-impl<S: LockService> Clone for InterProcessSemaphoreMutex<S> {
-    fn clone(&self) -> Self {
-        let (path, owner, lease) = (self.path.clone(), self.owner.clone(), self.lease.clone());
-        Self { curator: self.curator.clone(), path, owner, lease }
-    }
-}

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -23,6 +23,7 @@ use super::recheck::not_accepted;
 use super::server_files::{ClientCertificates, ServerFiles, ServerSettings};
 use super::verify::{Admitted, REFUSED};
 use crate::limits::{PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
+use crate::mutex::Mutex;
 use crate::net::first_request::Admission;
 use crate::net::prefixed::Prefixed;
 use crate::net::{Accepted, Connection, ConnectionsMax, Port};
@@ -188,7 +189,7 @@ impl PortTls {
             return;
         }
         let turn = {
-            let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.0.next.lock();
             let turn = next.unwrap_or_else(TokioInstant::now).max(TokioInstant::now());
             *next = Some(turn + Duration::from_millis(PEER_HANDSHAKE_APART_MS));
             turn
@@ -235,7 +236,7 @@ impl PortTls {
             notify(port, from, refused);
         }
         let skipped = {
-            let mut log = self.0.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = self.0.log.lock();
             let now = TokioInstant::now();
             if log.last.is_some_and(|last| now - last < Duration::from_millis(TLS_LOG_MS)) {
                 log.skipped += 1;

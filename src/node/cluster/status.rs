@@ -1,7 +1,6 @@
 //! Status of the cluster: only the leader has the whole view, so every node asks it.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ impl Node {
         let answer = tokio::time::timeout(wait, self.leaders_status()).await;
         let status = answer.unwrap_or_else(|_| self.status_here());
         let mut warnings = status.warnings;
-        warnings.extend(self.core.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        warnings.extend(self.core.warnings.lock().clone());
         warnings.extend(self.differing_rules());
         Status { node: self.core.id, warnings, ..status }
     }

@@ -1,13 +1,12 @@
 //! What is counted from applied events. Every node applies the same events, so these counters grow alike on all nodes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use metrics::{Counter, Gauge, Histogram};
 
 use super::namespaces::{NamespaceSeries, Namespaces};
 use super::reasons::SessionsEnded;
 use crate::config::{LockClass, MetricsLabels};
 use crate::model::{EndReason, Event, EventKind, Subject};
+use crate::mutex::Mutex;
 use crate::telemetry::{OTHER, Series};
 
 pub(super) struct EventMetrics {
@@ -16,7 +15,7 @@ pub(super) struct EventMetrics {
     leader_changes: Counter,
     leaderless_seconds: Gauge,
     classes: Classes,
-    namespaces: Mutex<Namespaces>,
+    pub(super) namespaces: Mutex<Namespaces>,
 }
 
 impl EventMetrics {
@@ -36,15 +35,11 @@ impl EventMetrics {
         }
     }
 
-    pub(super) fn namespaces(&self) -> MutexGuard<'_, Namespaces> {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn count(&self, events: &[Event]) {
         if events.is_empty() {
             return;
         }
-        let mut namespaces = self.namespaces();
+        let mut namespaces = self.namespaces.lock();
         for event in events {
             match (&event.kind, &event.namespace) {
                 (EventKind::SessionOpened, _) => self.sessions_opened.increment(1),

@@ -1,12 +1,12 @@
 //! What the leader measures of the other nodes.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::Gauge;
 
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::raft::View;
 use crate::telemetry::Series;
 
@@ -29,7 +29,7 @@ impl Peers {
 
     /// Returns the metrics of another node; `None` if too many others were members since this node started.
     fn series_of(&self, node: u64) -> Option<PeerSeries> {
-        let mut by_node = self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_node = self.by_node.lock();
         if limits::METRICS_PEERS_MAX <= by_node.len() && !by_node.contains_key(&node) {
             return None;
         }
@@ -61,7 +61,7 @@ impl Peers {
             }
         }
         // A node that has left lags no more.
-        let by_node = self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_node = self.by_node.lock();
         for (_, left) in by_node.iter().filter(|(node, _)| !view.members.contains_key(node)) {
             left.lag.set(0.0);
             left.rtt.set(0.0);

@@ -55,19 +55,19 @@ impl Core {
             let sizes = self.consensus.machine(|machine| machine.sizes_after(after.as_ref(), rows));
             after = sizes.last().map(|(namespace, _)| namespace.clone());
             let more = sizes.len() == rows;
-            self.shared.metrics.events.namespaces().add(&mut tally, sizes);
+            self.shared.metrics.events.namespaces.lock().add(&mut tally, sizes);
             if !more {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        self.shared.metrics.events.namespaces().record(&tally);
+        self.shared.metrics.events.namespaces.lock().record(&tally);
     }
 
     /// Records the longest waits, none unless this node leads.
     async fn measure_waits(&self, leads: bool) {
         let longest = if leads { self.longest_waits().await } else { LongestWaits::default() };
-        self.shared.metrics.events.namespaces().record_waits(&longest);
+        self.shared.metrics.events.namespaces.lock().record_waits(&longest);
     }
 
     /// Searches the longest waits. Looks at a limited number of locks at a time.
@@ -76,7 +76,7 @@ impl Core {
         loop {
             let rows = limits::METRICS_SEARCH_ROWS;
             let waits = self.consensus.machine(|machine| machine.waits_after(after.as_ref(), rows));
-            self.shared.metrics.events.namespaces().add_waits(&mut longest, waits.longest);
+            self.shared.metrics.events.namespaces.lock().add_waits(&mut longest, waits.longest);
             after = waits.more_after;
             if after.is_none() {
                 return longest;

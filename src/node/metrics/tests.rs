@@ -95,7 +95,7 @@ fn namespaces_beyond_the_limit_share_their_series() {
         let metrics = events(&listed);
         metrics.count(&grants);
         let sizes = |holders| NamespaceSizes { holders, used: [0.5, 0.0, 0.0, 0.0], ..NamespaceSizes::default() };
-        let (mut tally, mut namespaces) = (namespaces::Tally::default(), metrics.namespaces());
+        let (mut tally, mut namespaces) = (namespaces::Tally::default(), metrics.namespaces.lock());
         namespaces.add(&mut tally, vec![(namespace("n1"), sizes(1)), (namespace("n2"), sizes(2))]);
         namespaces.add(&mut tally, vec![(namespace("n39"), sizes(4))]);
         namespaces.record(&tally);

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -14,6 +13,7 @@ use crate::clock::Instant;
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{LogTime, Renewal, RenewalTarget, Reply, SessionId, Submission};
+use crate::mutex::Mutex;
 use crate::node::validate;
 use crate::service::{LeaderHint, NotSent, RenewalCall, ServiceError, Source};
 
@@ -125,13 +125,9 @@ pub(in crate::node) struct Now {
 }
 
 impl ProposalQueue {
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Opens the queue when this node starts to lead: starts log time and accepts calls.
     pub(in crate::node) fn open(&self, stamp: LogTime, now: Instant, election_max: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stop_clock();
         state.clock = Some(LogClock::start(stamp, now, election_max));
         state.paused = false;
@@ -140,7 +136,7 @@ impl ProposalQueue {
 
     /// Limits the renewals in one entry from now on.
     pub(in crate::node) fn set_renewals_an_entry_max(&self, most: usize) {
-        self.state().renewals_an_entry_max = Some(most);
+        self.state.lock().renewals_an_entry_max = Some(most);
     }
 
     /// Returns a receiver that shows whether the queue is open.
@@ -154,7 +150,7 @@ impl ProposalQueue {
 
     /// Closes the queue when this node does not lead: stops log time and rejects the waiting calls.
     pub(in crate::node) fn close(&self, leader: Option<LeaderHint>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stop_clock();
         self.opened.send_replace(false);
         drop(state);
@@ -164,7 +160,7 @@ impl ProposalQueue {
     /// Closes the queue when the node stops. Rejects all waiting calls, because the node can forward none of them any
     /// more.
     pub(in crate::node) fn end(&self) {
-        self.state().paused = false;
+        self.state.lock().paused = false;
         self.close(None);
         for Waiting { answer, .. } in self.take_unsent() {
             not_sent(answer, None);
@@ -175,7 +171,7 @@ impl ProposalQueue {
     /// the next leader is known soon, so the queue keeps the commands for it, and their callers need not send them
     /// again. Commands of the node itself fail: only the leader may propose them.
     pub(in crate::node) fn reject_all(&self, leader: Option<LeaderHint>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (renewals, mut commands) = (state.renewals.take_all(), state.commands.take_all());
         state.sessions = 0;
         state.of_session.clear();
@@ -193,13 +189,13 @@ impl ProposalQueue {
 
     /// Takes out the commands that wait for the next leader.
     pub(in crate::node) fn take_unsent(&self) -> Vec<Waiting<Submission>> {
-        std::mem::take(&mut self.state().unsent)
+        std::mem::take(&mut self.state.lock().unsent)
     }
 
     /// Pauses the queue during a transfer of leadership: stops log time and keeps the queued calls until the next
     /// leader is known.
     pub(in crate::node) fn pause(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.paused = true;
         if let Some(clock) = state.clock.as_mut() {
             clock.stop();
@@ -208,7 +204,7 @@ impl ProposalQueue {
 
     /// Resumes the queue and log time after a failed transfer.
     pub(in crate::node) fn resume(&self, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.paused = false;
         if let Some(clock) = state.clock.as_mut() {
             clock.resume(now);
@@ -219,7 +215,7 @@ impl ProposalQueue {
 
     /// Whether leadership is being transferred.
     pub(in crate::node) fn is_paused(&self) -> bool {
-        self.state().paused
+        self.state.lock().paused
     }
 
     /// Queues a command. Refused if this node does not lead, or if the queue has no place for the source of the
@@ -230,7 +226,7 @@ impl ProposalQueue {
         submission: Submission,
         answer: ReplySender,
     ) -> Result<(), NotSent> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.clock.is_none() {
             return Err(NotSent::NoLeader);
         }
@@ -250,7 +246,7 @@ impl ProposalQueue {
         calls: Vec<RenewalCall>,
         now: impl FnOnce() -> Now,
     ) -> Result<Vec<oneshot::Receiver<Result<Reply, ServiceError>>>, NotSent> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.clock.is_some() && !(state.renewals.admits(&source, calls.len()) && state.count_sessions(&calls)) {
             return Err(overloaded());
         }
@@ -278,7 +274,7 @@ impl ProposalQueue {
     /// Returns how many calls wait, and wakes the proposer when `wanted` wait. While sessions gather, their renewals do
     /// not count.
     pub(in crate::node) fn waiting(&self, wanted: usize, sessions_gather: bool) -> usize {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.wake_at = wanted;
         state.sessions_gather = sessions_gather;
         state.waiting()
@@ -286,7 +282,7 @@ impl ProposalQueue {
 
     /// Whether the waiting calls are at most `at_most` commands, all of which match. Renewals that gather do not count.
     pub(in crate::node) fn has_only(&self, at_most: usize, matches: impl Fn(&Submission) -> bool) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let commands = &state.commands;
         state.waiting() == commands.len()
             && commands.len() <= at_most
@@ -298,7 +294,7 @@ impl ProposalQueue {
     /// entry never has a stamp from before the receipt of one of its calls, because clients count their leases from
     /// the sending of the call. `None` while this node does not lead.
     pub(in crate::node) fn take(&self, now: Now) -> Option<Batch> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let stamp = state.clock.as_mut()?.read(now.instant, now.applied, now.timed);
         // Renewals get at most half of the bytes, so that some commands always fit.
         let most = limits::RENEWALS_AN_ENTRY_MAX.min(state.renewals_an_entry_max.unwrap_or(usize::MAX));
@@ -322,24 +318,24 @@ impl ProposalQueue {
 
     /// Returns the real time of the last minute that did not become log time; zero while this node does not lead.
     pub(in crate::node) fn uncounted(&self, now: Instant) -> Duration {
-        self.state().clock.as_mut().map_or(Duration::ZERO, |clock| clock.uncounted(now))
+        self.state.lock().clock.as_mut().map_or(Duration::ZERO, |clock| clock.uncounted(now))
     }
 
     /// Returns the real time of all terms of this leader that did not become log time.
     pub(in crate::node) fn all_uncounted(&self) -> Duration {
-        let state = self.state();
+        let state = self.state.lock();
         state.uncounted_before + state.clock.as_ref().map_or(Duration::ZERO, LogClock::all_uncounted)
     }
 
     /// Returns how many commands and renewals wait.
     pub(in crate::node) fn len(&self) -> usize {
-        let state = self.state();
+        let state = self.state.lock();
         state.renewals.len() + state.commands.len()
     }
 
     /// Returns log time as this leader last read it; `None` while this node does not lead.
     pub(in crate::node) fn log_time(&self) -> Option<LogTime> {
-        self.state().clock.as_ref().map(LogClock::stamp)
+        self.state.lock().clock.as_ref().map(LogClock::stamp)
     }
 }
 
@@ -565,7 +561,7 @@ mod tests {
         assert_eq!(renew(&[2, 3]), Ok(2), "other sessions are not delayed");
         assert_eq!(queue.waiting(1, false), most + 2, "nothing of the refused list waits");
         assert_eq!(queue.take(NOW).expect("it leads").renewals.len(), most + 2);
-        assert!(queue.state().of_session.is_empty() && queue.state().sessions == 0);
+        assert!(queue.state.lock().of_session.is_empty() && queue.state.lock().sessions == 0);
         assert_eq!(renew(&[1]), Ok(1));
     }
 }

@@ -6,8 +6,8 @@
 //! get their replies from the thread that applies it, as soon as its events are published: no other task runs in
 //! between.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
@@ -16,6 +16,7 @@ use super::queue::ProposalQueue;
 use crate::limits::{ANSWERS_AT_ONCE, GATHER_COMMANDS_MIN};
 use crate::machine::Applied;
 use crate::model::Reply;
+use crate::mutex::Mutex;
 use crate::raft::Listener;
 use crate::service::ServiceError;
 
@@ -54,25 +55,21 @@ pub(in crate::node) struct DecidedReplies {
 }
 
 impl DecidedReplies {
-    fn kept(&self) -> MutexGuard<'_, Option<(u64, Replies)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keeps the replies of an entry, and sends those of the entry before it.
     fn keep(&self, entry: u64, replies: Replies) {
-        let before = self.kept().replace((entry, replies));
+        let before = self.kept.lock().replace((entry, replies));
         drop(before);
     }
 
     /// Sends the replies that are kept.
     pub(in crate::node) fn send(&self) {
-        let kept = self.kept().take();
+        let kept = self.kept.lock().take();
         drop(kept);
     }
 
     /// Sends the replies that are kept if they are those of this entry.
     fn send_of(&self, entry: u64) {
-        let kept = self.kept().take_if(|(of, _)| *of == entry);
+        let kept = self.kept.lock().take_if(|(of, _)| *of == entry);
         drop(kept);
     }
 }
@@ -94,10 +91,6 @@ impl BatchReplies {
         Self { runtime, queue, decided, entry, served, unanswered }
     }
 
-    fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
-        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of callers, with a reply or without.
     pub(super) fn served(&self) -> usize {
         self.served
@@ -105,7 +98,7 @@ impl BatchReplies {
 
     /// Returns how many other calls waited for the next entry when a large entry sent its first replies; otherwise 0.
     pub(super) fn others_waiting(&self) -> usize {
-        self.unanswered().others.unwrap_or(0)
+        self.unanswered.lock().others.unwrap_or(0)
     }
 
     /// Whether there are enough callers to send replies in portions, from the runtime of the callers.
@@ -115,7 +108,7 @@ impl BatchReplies {
 
     /// Takes out the callers that have no reply and whose commands are decided, if there are at least `at_least`.
     fn take_decided(&self, applied: &Applied, at_least: usize) -> Option<Replies> {
-        let mut unanswered = self.unanswered();
+        let mut unanswered = self.unanswered.lock();
         let answered = self.served - unanswered.answers.len();
         let decided = applied.renewals.len() + applied.commands.len();
         if answered == self.served || decided < answered + at_least {
@@ -146,7 +139,7 @@ impl BatchReplies {
     /// replies of another entry still wait for its events.
     pub(super) fn reply_error(&self, error: &ServiceError) {
         self.decided.send_of(self.entry);
-        for answer in &mut self.unanswered().answers {
+        for answer in &mut self.unanswered.lock().answers {
             answer.send(Err(error.clone())).ok();
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Sleep, sleep, timeout};
@@ -15,6 +15,7 @@ use super::pin::{ClusterPin, Dialled, PinnedChannel, Unfit};
 use super::settings::RemoteSettings;
 use super::token_file;
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::model::Invalid;
 use crate::net::{Connector, TlsFiles};
 use crate::rpc::pb::admin_client::AdminClient;
@@ -270,7 +271,7 @@ impl Endpoints {
                 Step::Final(error)
             }
             (ServiceError::Unauthenticated { .. }, _) if self.has_another_token(address, token) => {
-                self.channels().clear();
+                self.channels.lock().clear();
                 Step::Again(error)
             }
             (
@@ -309,16 +310,16 @@ impl Endpoints {
     pub(super) fn learn(&self, members: &[String]) {
         let left = limits::ENDPOINTS_MAX;
         let new = members.iter().filter(|member| !self.configured.contains(member)).take(left);
-        *self.learned.lock().unwrap_or_else(PoisonError::into_inner) = new.cloned().collect();
+        *self.learned.lock() = new.cloned().collect();
     }
 
     fn candidates(&self) -> VecDeque<String> {
-        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let learned = self.learned.lock().clone();
         let known: Vec<_> = self.configured.iter().chain(&learned).collect();
         let first = self.first.load(Ordering::Relaxed);
         let mut all: VecDeque<String> =
             (0..known.len()).map(|step| known[(first + step) % known.len()].clone()).collect();
-        if let Some(preferred) = self.preferred().clone() {
+        if let Some(preferred) = self.preferred.lock().clone() {
             all.retain(|address| *address != preferred);
             all.push_front(preferred);
         }
@@ -328,20 +329,20 @@ impl Endpoints {
     /// Returns the known endpoints without a connection.
     pub(super) fn unconnected(&self) -> Vec<String> {
         let candidates = self.candidates();
-        let channels = self.channels();
+        let channels = self.channels.lock();
         candidates.into_iter().filter(|address| !channels.contains_key(address)).collect()
     }
 
     /// Prefers this endpoint from now on.
     pub(super) fn prefer(&self, address: &str) {
-        let mut preferred = self.preferred();
+        let mut preferred = self.preferred.lock();
         if preferred.as_deref() != Some(address) {
             *preferred = Some(address.to_owned());
         }
     }
 
     fn unprefer(&self, address: &str) {
-        let mut preferred = self.preferred();
+        let mut preferred = self.preferred.lock();
         if preferred.as_deref() == Some(address) {
             *preferred = None;
         }
@@ -350,13 +351,13 @@ impl Endpoints {
 
     /// Drops the connection after a failure, so that the next call makes a new one and starts with another endpoint.
     pub(super) fn forget(&self, address: &str) {
-        self.channels().remove(address);
+        self.channels.lock().remove(address);
         self.unprefer(address);
     }
 
     /// Returns the shared connection to an endpoint, or connects.
     async fn channel(&self, address: &str) -> Result<PinnedChannel, Unfit> {
-        if let Some(channel) = self.channels().get(address) {
+        if let Some(channel) = self.channels.lock().get(address) {
             return Ok(channel.clone());
         }
         Box::pin(self.connected(address)).await
@@ -365,21 +366,13 @@ impl Endpoints {
     /// Stores a connection so that calls share it.
     pub(super) fn keep(&self, address: &str, dialled: Dialled) -> PinnedChannel {
         let channel = PinnedChannel::new(dialled, address, Arc::clone(&self.cluster));
-        self.channels().insert(address.to_owned(), channel.clone());
+        self.channels.lock().insert(address.to_owned(), channel.clone());
         channel
     }
 
     /// Whether the client dials TCP without TLS.
     pub(super) fn is_plain(&self) -> bool {
         self.tls.is_none() && self.connector.is_none()
-    }
-
-    fn preferred(&self) -> MutexGuard<'_, Option<String>> {
-        self.preferred.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, PinnedChannel>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,8 @@
 //! Events of a session's holds, between its stream and their reader.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use crate::limits::HOLD_NEWS_WAITING_MAX;
 use crate::model::{Event, Position};
+use crate::mutex::Mutex;
 use crate::service::{EventSender, Events, NotSent, ServiceError};
 
 /// Events that a stream has received, since its start or since the last gap.
@@ -27,14 +26,10 @@ impl HoldEvents {
         Self(Mutex::new(Feed::new()))
     }
 
-    fn feed(&self) -> MutexGuard<'_, Feed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends an event to the reader. The subscription of a reader that is too slow ends with an error that says so.
     pub(super) fn push(&self, event: Event) {
         let resume = event.position;
-        if self.feed().sender.as_ref().is_some_and(|sender| !sender.try_send(event)) {
+        if self.0.lock().sender.as_ref().is_some_and(|sender| !sender.try_send(event)) {
             self.gap("they were not read in time", resume);
         }
     }
@@ -47,7 +42,7 @@ impl HoldEvents {
     /// Ends the reader's subscription with an error, so that it subscribes again. A reader that subscribes later gets
     /// the error first.
     fn gap(&self, why: &str, resume: Position) {
-        let mut feed = self.feed();
+        let mut feed = self.0.lock();
         let Some(read) = feed.sender.take() else { return };
         let unread = feed.unread.is_some();
         *feed = Feed::new();
@@ -58,12 +53,12 @@ impl HoldEvents {
 
     /// Ends the reader's subscription, because the stream is over.
     pub(super) fn close(&self) {
-        self.feed().sender = None;
+        self.0.lock().sender = None;
     }
 
     /// Returns the events that no reader has taken yet, and all later ones.
     pub(super) fn subscribe(&self) -> Result<Events, ServiceError> {
-        let mut feed = self.feed();
+        let mut feed = self.0.lock();
         if let Some(unread) = feed.unread.take() {
             return Ok(unread);
         }

@@ -20,9 +20,9 @@ mod stream;
 mod tests;
 pub(super) mod token_file;
 
+use std::sync::Arc;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -34,6 +34,7 @@ use crate::limits;
 use crate::model::{
     Attach, Claim, Command, Event, Invalid, Namespace, OpenSession, Outcome, Principal, Query, QueryReply, Refusal,
     RenewalTarget, Reply, RequestId, SessionId,
+use crate::mutex::Mutex;
 };
 use crate::rpc::background::Tasks;
 use crate::rpc::convert::{Wire, command, error_from_status, not_understood};
@@ -71,12 +72,8 @@ impl RemoteService {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    fn streams(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<StreamHandle>>> {
-        self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn stream(&self, session: SessionId) -> Option<Arc<StreamHandle>> {
-        self.streams().get(&session).filter(|stream| !stream.is_over()).cloned()
+        self.shared.streams.lock().get(&session).filter(|stream| !stream.is_over()).cloned()
     }
 
     /// Opens a stream and binds it to a new session, or to a session that had a stream before.
@@ -90,7 +87,8 @@ impl RemoteService {
         let moved = AtomicBool::new(false);
         // A session attaches again because its old stream broke: the node of that stream is tried last, and hints to it
         // are not followed.
-        let left = attaching.and_then(|(session, _)| self.streams().get(&session).map(|stream| stream.address.clone()));
+        let left = attaching
+            .and_then(|(session, _)| self.shared.streams.lock().get(&session).map(|stream| stream.address.clone()));
         if let Some(address) = &left {
             self.shared.endpoints.forget(address);
         }
@@ -115,7 +113,7 @@ impl RemoteService {
                 self.keep(session, stream);
             }
             (Outcome::Refused(Refusal::SessionEnded { .. }), Some((session, _))) => {
-                self.streams().remove(&session);
+                self.shared.streams.lock().remove(&session);
             }
             (_, _) => {}
         }
@@ -125,7 +123,7 @@ impl RemoteService {
     /// Keeps the newer one of a session's two streams and drops the other. The attach of the newer stream is not always
     /// answered last. Streams that are over are kept until there are many: their sessions attach again.
     fn keep(&self, session: SessionId, stream: StreamHandle) {
-        let mut streams = self.streams();
+        let mut streams = self.shared.streams.lock();
         if streams.len() >= limits::STREAMS_A_CONNECTION_MAX as usize {
             streams.retain(|_, stream| !stream.is_over());
         }
@@ -148,7 +146,7 @@ impl RemoteService {
         let sent = stream.send(body, call.command.may_wait().map(|(_, request)| request.number));
         let answered = sent.answer(&stream.overflow).await;
         if matches!(&answered, Ok(Reply { outcome: Outcome::Closed, .. })) {
-            self.streams().remove(&session);
+            self.shared.streams.lock().remove(&session);
         }
         answered
     }
@@ -175,7 +173,7 @@ impl RemoteService {
                 return stream.ask(body, None).await;
             }
             // A session that had a stream attaches again: only a stream shows the cluster that its client is gone.
-            if renewal.proof == Proof::Trusted || self.streams().contains_key(&session) {
+            if renewal.proof == Proof::Trusted || self.shared.streams.lock().contains_key(&session) {
                 return Err(ServiceError::not_sent(NotSent::Detached));
             }
         }
@@ -197,7 +195,7 @@ impl LockService for RemoteService {
     }
 
     fn attachment(&self, session: SessionId) -> watch::Receiver<bool> {
-        self.streams().get(&session).map_or_else(|| watch::channel(false).1, |stream| stream.alive.clone())
+        self.shared.streams.lock().get(&session).map_or_else(|| watch::channel(false).1, |stream| stream.alive.clone())
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
@@ -206,7 +204,7 @@ impl LockService for RemoteService {
 
     async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
         if let Claim::Request(RequestId { session, number }) = claim.claim
-            && self.streams().contains_key(&session)
+            && self.shared.streams.lock().contains_key(&session)
         {
             let detached = || ServiceError::not_sent(NotSent::Detached);
             if let Some(reply) = self.stream(session).ok_or_else(detached)?.result(number).await {
@@ -249,7 +247,7 @@ impl LockService for RemoteService {
     }
 
     fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
-        let stream = self.streams().get(&session).cloned();
+        let stream = self.shared.streams.lock().get(&session).cloned();
         stream.ok_or_else(|| ServiceError::not_sent(NotSent::Detached))?.hold_events.subscribe()
     }
 

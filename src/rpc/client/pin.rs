@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use tonic::body::Body;
@@ -18,6 +18,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::model::Invalid;
+use crate::mutex::Mutex;
 use crate::net::{TlsRefusal, causes};
 use crate::rpc::convert::error_to_status;
 use crate::rpc::naming::{CLUSTER, header_of, is_unfounded, named};
@@ -145,8 +146,8 @@ impl ClusterPin {
             Err(unfit) => Some(unfit.clone()),
         };
         let before = match &unfit {
-            Some(unfit) => self.unfit().insert(address.to_owned(), unfit.clone()),
-            None => self.unfit().remove(address),
+            Some(unfit) => self.unfit.lock().insert(address.to_owned(), unfit.clone()),
+            None => self.unfit.lock().remove(address),
         };
         let Some(unfit) = unfit.filter(|unfit| before.as_ref() != Some(unfit)) else { return };
         let sentence = format!("{} and is left out", unfit.about(address));
@@ -158,7 +159,7 @@ impl ClusterPin {
 
     /// Returns the error of a call that no endpoint served.
     pub(super) fn unserved(&self, mut failures: String) -> ServiceError {
-        let foreign = self.unfit().values().any(|unfit| matches!(unfit, Unfit::Foreign(_)));
+        let foreign = self.unfit.lock().values().any(|unfit| matches!(unfit, Unfit::Foreign(_)));
         if let Some(cluster_id) = self.pinned().filter(|_| foreign) {
             failures += &format!(
                 "; this client stays with cluster {cluster_id:032x}: if that was restored from a backup, start again \
@@ -186,10 +187,6 @@ impl ClusterPin {
         };
         self.note(address, &Ok(cluster_id));
         Some(unreachable(format!("{address} belongs to cluster {cluster_id:032x}, not to {pinned:032x}")))
-    }
-
-    fn unfit(&self) -> MutexGuard<'_, BTreeMap<String, Unfit>> {
-        self.unfit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
@@ -17,6 +17,7 @@ use super::hold_events::HoldEvents;
 use super::send_queue::{OutgoingFrame, PendingReply, ReplyResult, SendQueue, Sending, Unanswered, wait_for_capacity};
 use crate::limits;
 use crate::model::{Event, LockKey, Namespace, Outcome, Reply};
+use crate::mutex::Mutex;
 use crate::rpc::background::Tasks;
 use crate::rpc::convert::{Wire, error_from_status, error_from_wire, not_understood};
 use crate::rpc::pb::client_frame::Body;
@@ -132,7 +133,7 @@ impl StreamHandle {
     /// Sends a frame at once if there is capacity: to pass each frame to the stream's task would cost a wake-up.
     pub(super) fn send(&self, body: Body, request: Option<u64>) -> PendingReply {
         let (answer, answered) = oneshot::channel();
-        let sending = locked(&self.queue).send(OutgoingFrame { body, request, answer, sent: None });
+        let sending = self.queue.lock().send(OutgoingFrame { body, request, answer, sent: None });
         let unsent = match sending {
             Sending::Sent => None,
             Sending::Waits(frame) | Sending::Full(frame, _) => Some(Box::new(frame)),
@@ -156,20 +157,16 @@ impl StreamHandle {
     /// Returns the outcome of a queued acquire of this stream; `None` if the stream does not know it.
     pub(super) async fn result(&self, request: u64) -> Option<Reply> {
         let mut waiting = {
-            let mut results = locked(&self.results);
+            let mut results = self.results.lock();
             if let Some(position) = results.finished.iter().position(|(number, _)| *number == request) {
                 return results.finished.remove(position).map(|(_, reply)| reply);
             }
             results.waiting.get(&request)?.clone()
         };
         let reply = waiting.wait_for(Option::is_some).await.ok()?.clone();
-        locked(&self.results).finished.retain(|(number, _)| *number != request);
+        self.results.lock().finished.retain(|(number, _)| *number != request);
         reply
     }
-}
-
-fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The task of a stream. It ends with the stream, its handles, or its owner.
@@ -194,7 +191,7 @@ impl Stream {
     async fn run(mut self, mut incoming: Streaming<pb::ServerFrame>) {
         let over = self.serve(&mut incoming).await;
         let (unanswered, result_waits) = {
-            let mut queue = locked(&self.queue);
+            let mut queue = self.queue.lock();
             queue.outgoing = None;
             (std::mem::take(&mut queue.unanswered), std::mem::take(&mut queue.result_waits))
         };
@@ -205,7 +202,7 @@ impl Stream {
             let _ = caller.send(Err(over.clone()));
         }
         self.reject_unsent().await;
-        locked(&self.results).waiting.clear();
+        self.results.lock().waiting.clear();
     }
 
     /// Stops accepting frames.
@@ -233,12 +230,12 @@ impl Stream {
         leader: Option<LeaderHint>,
         incoming: &mut Streaming<pb::ServerFrame>,
     ) -> ServiceError {
-        locked(&self.queue).outgoing = None;
+        self.queue.lock().outgoing = None;
         self.reject_unsent().await;
         if let Some(leader) = &leader {
             self.endpoints.prefer(&leader.client);
             let last_answers = async {
-                while !locked(&self.queue).unanswered.is_empty() {
+                while !self.queue.lock().unanswered.is_empty() {
                     let Ok(Some(frame)) = incoming.message().await else { break };
                     if self.on_frame(frame).is_err() {
                         break;
@@ -290,7 +287,7 @@ impl Stream {
                 () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
                 () = &mut check => {
                     let now = TokioInstant::now();
-                    let due = locked(&self.queue).oldest().unwrap_or(now) + self.longest;
+                    let due = self.queue.lock().oldest().unwrap_or(now) + self.longest;
                     if due <= now {
                         return ServiceError::unknown("the session's stream did not answer in time");
                     }
@@ -303,7 +300,7 @@ impl Stream {
     /// Sends the frame that found no capacity before, if the node allows it now. Returns the transport's sender if it
     /// is full.
     fn send_unsent(&mut self) -> Option<mpsc::Sender<pb::ClientFrame>> {
-        let sending = locked(&self.queue).send(self.unsent.take()?);
+        let sending = self.queue.lock().send(self.unsent.take()?);
         let (frame, outgoing) = match sending {
             Sending::Sent => return None,
             Sending::Waits(frame) => (frame, None),
@@ -322,7 +319,7 @@ impl Stream {
             }
             Some(ServerBody::Error(error)) => {
                 self.queued.remove(&number).inspect(|(request, _)| {
-                    locked(&self.results).waiting.remove(request);
+                    self.results.lock().waiting.remove(request);
                 });
                 self.on_reply(number, Err(error_from_wire(&error)));
             }
@@ -330,7 +327,7 @@ impl Stream {
                 let reply = Reply::from_wire("reply", reply).map_err(not_understood);
                 if let Some((request, settled)) = self.queued.remove(&number) {
                     self.on_result(request, &settled, reply.ok());
-                } else if let Some(caller) = locked(&self.queue).result_waits.remove(&number) {
+                } else if let Some(caller) = self.queue.lock().result_waits.remove(&number) {
                     let _ = caller.send(reply);
                 }
             }
@@ -347,7 +344,7 @@ impl Stream {
 
     fn on_reply(&mut self, number: u64, answer: ReplyResult) {
         let (known, result_wait) = {
-            let mut queue = locked(&self.queue);
+            let mut queue = self.queue.lock();
             (queue.unanswered.remove(&number), queue.result_waits.remove(&number))
         };
         if let Some(caller) = result_wait {
@@ -357,7 +354,7 @@ impl Stream {
         let Some(Unanswered { request, answer: caller, .. }) = known else { return };
         if let (Ok(Reply { outcome: Outcome::Queued(_), .. }), Some(request)) = (&answer, request) {
             let (settled, waiting) = watch::channel(None);
-            locked(&self.results).waiting.insert(request, waiting);
+            self.results.lock().waiting.insert(request, waiting);
             self.queued.insert(number, (request, settled));
         }
         let _ = caller.send(answer);
@@ -366,7 +363,7 @@ impl Stream {
     /// Stores an outcome for the callers that wait for it or will ask for it soon. An outcome that could not be decoded
     /// is not stored, so its callers have to query it.
     fn on_result(&self, request: u64, settled: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
-        let mut results = locked(&self.results);
+        let mut results = self.results.lock();
         results.waiting.remove(&request);
         let Some(reply) = reply else {
             return;

@@ -1,8 +1,8 @@
 //! A lock service for the tests of this module: the name of a lock decides its answer, and tests can read the calls.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -12,6 +12,7 @@ use crate::model::{
     Acquire, Attachment, Checked, Command, Event, FencingToken, Grant, LockName, LockView, LogTime, Namespace, Outcome,
     Page, Place, Position, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
+use crate::mutex::Mutex;
 use crate::rpc::server::{routes, serve};
 use crate::service::{
     Call, ClaimRef, Download, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, Operation, RenewalCall,
@@ -77,7 +78,7 @@ impl Fake {
 
     /// Sends an event to all subscribers.
     pub(in crate::rpc) async fn send_event(&self, event: Event) {
-        let subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let subscribers = self.subscribers.lock().clone();
         for subscriber in subscribers {
             let _ = subscriber.send(Ok(event.clone())).await;
         }
@@ -85,13 +86,13 @@ impl Fake {
 
     fn subscribed(&self) -> Events {
         let (sender, events) = Events::channel(8);
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.subscribers.lock().push(sender);
         events
     }
 
     /// Ends all subscriptions with this error.
     pub(in crate::rpc) fn end_events(&self, error: &ServiceError) {
-        let subscribers = std::mem::take(&mut *self.subscribers.lock().unwrap_or_else(PoisonError::into_inner));
+        let subscribers = std::mem::take(&mut *self.subscribers.lock());
         subscribers.into_iter().for_each(|subscriber| subscriber.end(error.clone()));
     }
 
@@ -102,7 +103,7 @@ impl Fake {
     }
 
     pub(in crate::rpc) fn subscribers(&self) -> usize {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.subscribers.lock().len()
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use super::worker::Worker;
 use super::{Job, StateStore, closed};
 use crate::limits::STATE_THREAD_NICE;
-use crate::storage::mutex::lock;
+use crate::mutex::Mutex;
 use crate::storage::snapshot::{SnapshotFile, SnapshotWriter};
 
 /// Mirror and snapshot files on disk. When the last handle is dropped, the thread ends after all queued jobs.
@@ -28,7 +28,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        lock(&self.jobs).take();
+        self.jobs.lock().take();
         // A `done` may drop the last handle on the writer thread itself, which then ends without a join.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             // If the thread panicked, the panic hook has reported that, and no caller is left.
@@ -62,7 +62,7 @@ impl DiskState {
 impl StateStore for DiskState {
     fn submit(&self, job: Job) {
         let closing = matches!(job, Job::Close(_));
-        let mut jobs = lock(&self.0.jobs);
+        let mut jobs = self.0.jobs.lock();
         let refused = match jobs.as_ref() {
             Some(queue) => queue.send(job).err().map(|error| error.0),
             None => Some(job),
@@ -77,7 +77,7 @@ impl StateStore for DiskState {
     }
 
     fn current_snapshot(&self) -> Option<SnapshotFile> {
-        lock(&self.0.snapshot).clone()
+        self.0.snapshot.lock().clone()
     }
 
     fn receive(&self) -> io::Result<SnapshotWriter> {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{Job, StateStore, closed};
+use crate::mutex::Mutex;
 use crate::storage::head::{Head, Tally};
 use crate::storage::mutex::lock;
 use crate::storage::recover::{Recovered, recover};
@@ -30,39 +31,39 @@ struct Inner {
 impl MemoryState {
     /// Holds all jobs from now on.
     pub fn hold(&self) {
-        self.lock().hold = true;
+        self.0.lock().hold = true;
     }
 
     /// Runs the held jobs in order. Later jobs are not held.
     pub fn release(&self) {
-        self.lock().hold = false;
-        while let Some(job) = { self.lock().held.pop_front() } {
+        self.0.lock().hold = false;
+        while let Some(job) = { self.0.lock().held.pop_front() } {
             self.run(job);
         }
     }
 
     /// Simulates a power failure: held jobs are dropped, and their callbacks are never called.
     pub fn crash(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.held.clear();
         (inner.hold, inner.closed) = (false, false);
     }
 
     pub(in crate::storage) fn copy(&self) -> Self {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let (records, head, snapshot) = (inner.records.clone(), inner.head.clone(), inner.snapshot.clone());
         Self(Arc::new(Mutex::new(Inner { records, head, snapshot, ..Inner::default() })))
     }
 
     pub(in crate::storage) fn restore(&self, copy: &Self) {
         let copy = copy.copy();
-        std::mem::swap(&mut *self.lock(), &mut *copy.lock());
+        std::mem::swap(&mut *self.0.lock(), &mut *copy.0.lock());
     }
 
     /// Returns the state that a start recovers, by the same rules as for a directory. It may purge `wal` up to the
     /// snapshot.
     pub fn recover(&self, wal: &MemoryWal) -> io::Result<Recovered> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let records: Vec<_> = inner.records.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let mut tally = Tally::default();
         records.iter().for_each(|(key, value)| tally.add(key, value));
@@ -73,18 +74,14 @@ impl MemoryState {
         let snapshot = inner.snapshot.clone();
         drop(inner);
         let recovered = recover(wal, mirror, snapshot.as_ref()).map_err(io::Error::other)?;
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.records = recovered.records.iter().cloned().collect();
         inner.head = recovered.head.clone();
         Ok(recovered)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.0)
-    }
-
     fn run(&self, job: Job) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         if inner.closed {
             drop(inner);
             return job.fail(closed());
@@ -147,7 +144,7 @@ impl Inner {
 
 impl StateStore for MemoryState {
     fn submit(&self, job: Job) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         if inner.hold && !inner.closed {
             inner.held.push_back(job);
             return;
@@ -157,7 +154,7 @@ impl StateStore for MemoryState {
     }
 
     fn current_snapshot(&self) -> Option<SnapshotFile> {
-        self.lock().snapshot.clone()
+        self.0.lock().snapshot.clone()
     }
 
     fn receive(&self) -> io::Result<SnapshotWriter> {

@@ -3,14 +3,15 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
 use super::sled::Change;
 use super::{Checkpoint, Job, Mirror, Probe, Step, closed};
 use crate::limits::MIRRORS_QUARANTINED;
+use crate::mutex::Mutex;
 use crate::storage::error::{copy_error, explained, invalid_data};
 use crate::storage::fs::{quarantine, remove_files, sync_directory};
 use crate::storage::head::Head;
@@ -132,8 +133,8 @@ impl Worker {
     fn make_newest(&mut self, file: SnapshotFile, path: &Path) -> io::Result<SnapshotFile> {
         sync_directory(&self.snapshots)?;
         (self.probe)(Step::SnapshotRenamed);
-        *lock(&self.snapshot) = Some(file.clone());
-        let mut floor = lock(&self.floor);
+        *self.snapshot.lock() = Some(file.clone());
+        let mut floor = self.floor.lock();
         *floor = (*floor).max(file.head().log_id);
         drop(floor);
         let kept = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -168,7 +169,7 @@ impl Worker {
     }
 
     fn current(&self) -> Option<SnapshotFile> {
-        lock(&self.snapshot).clone()
+        self.snapshot.lock().clone()
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use raft_log::{Config, RaftLog, Segment, chunked_wal};
 use super::codec::{FlushCallback, Payload, WalTypes};
 use super::{Wal, WalState, check_append, hole, refused};
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::storage::Done;
 use crate::storage::error::{copy_error, explained};
 use crate::storage::ids::{LogId, Vote, next_index, shown};
@@ -89,7 +90,7 @@ impl DiskWal {
     /// Makes the log behave as if a snapshot of everything existed, because openraft's test suite purges without one.
     #[cfg(test)]
     pub(crate) fn assume_snapshot_of_everything(&self) {
-        *lock(&self.0.floor) = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
+        *self.0.floor.lock() = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
     }
 
     /// Opens the log in `dir`, on which `cut_torn_tail` must have run before. Syncs everything that it reads, because
@@ -133,7 +134,7 @@ impl DiskWal {
 
     #[cfg(test)]
     pub(super) fn fail_next_sync(&self) {
-        lock(&self.0.progress).fail_next = true;
+        self.0.progress.lock().fail_next = true;
     }
 
     fn read_lock(&self) -> RwLockReadGuard<'_, Log> {
@@ -190,10 +191,10 @@ impl DiskWal {
         let (progress, failure, dir) = (self.0.progress.clone(), self.0.failure.clone(), self.0.dir.clone());
         let observer = self.0.observer.get().cloned();
         let started = observer.as_ref().map(|observer| observer.started());
-        let epoch = lock(&progress).epoch;
+        let epoch = progress.lock().epoch;
         FlushCallback::new(Box::new(move |mut result| {
             {
-                let mut progress = lock(&progress);
+                let mut progress = progress.lock();
                 #[cfg(test)]
                 if std::mem::take(&mut progress.fail_next) {
                     result = Err(io::Error::other("injected: the sync failed"));
@@ -262,7 +263,7 @@ impl Wal for DiskWal {
             }
             let written = raft.truncate(keep)?;
             let left = raft.log_state().last().copied();
-            let mut progress = lock(&progress);
+            let mut progress = progress.lock();
             progress.epoch += 1;
             progress.synced = progress.synced.min(left);
             Ok(Some(written))
@@ -270,7 +271,7 @@ impl Wal for DiskWal {
     }
 
     fn purge(&self, upto: LogId) -> io::Result<()> {
-        let floor = *lock(&self.0.floor);
+        let floor = *self.0.floor.lock();
         if floor.is_none_or(|floor| floor.index < upto.index) {
             let floor = shown(floor);
             return Err(refused(format!("purge to {upto}, but the newest snapshot file is at {floor}")));
@@ -322,7 +323,7 @@ impl Wal for DiskWal {
     }
 
     fn synced(&self) -> Option<LogId> {
-        lock(&self.0.progress).synced
+        self.0.progress.lock().synced
     }
 
     fn failure(&self) -> Option<String> {

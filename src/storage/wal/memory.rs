@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{Wal, WalState, check_append, hole, refused};
+use crate::mutex::Mutex;
 use crate::storage::Done;
 use crate::storage::error::copy_error;
 use crate::storage::ids::{LogId, Vote, next_index};
@@ -116,18 +117,18 @@ impl Inner {
 impl MemoryWal {
     /// Holds all syncs from now on: nothing becomes durable, and no `done` is called.
     pub fn hold_syncs(&self) {
-        self.lock().held = true;
+        self.0.lock().held = true;
     }
 
     /// Completes the held syncs in order. Later syncs are not held.
     pub fn release_syncs(&self) {
-        self.lock().held = false;
+        self.0.lock().held = false;
         self.end_syncs();
     }
 
     /// Completes the oldest held sync. The others stay held. Returns whether there was a held sync.
     pub fn release_one_sync(&self) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let later: VecDeque<_> = if inner.waiting.is_empty() { return false } else { inner.waiting.split_off(1) };
         let held = mem::replace(&mut inner.held, false);
         let callbacks = inner.end_syncs();
@@ -139,38 +140,34 @@ impl MemoryWal {
 
     /// Makes the next sync and every later call fail, until `crash`.
     pub fn fail_next_sync(&self) {
-        self.lock().fail_next = true;
+        self.0.lock().fail_next = true;
     }
 
     /// Simulates a power failure: unsynced changes are lost, and callbacks of their syncs are never called.
     pub fn crash(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let durable = inner.durable.clone();
         *inner = Inner { now: durable.clone(), durable, ..Inner::default() };
     }
 
     pub(in crate::storage) fn copy(&self) -> Self {
-        let durable = self.lock().durable.clone();
+        let durable = self.0.lock().durable.clone();
         Self(Arc::new(Mutex::new(Inner { now: durable.clone(), durable, ..Inner::default() })))
     }
 
     pub(in crate::storage) fn restore(&self, copy: &Self) {
-        let durable = copy.lock().durable.clone();
-        self.lock().durable = durable;
+        let durable = copy.0.lock().durable.clone();
+        self.0.lock().durable = durable;
         self.crash();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.0)
-    }
-
     fn end_syncs(&self) {
-        let callbacks = self.lock().end_syncs();
+        let callbacks = self.0.lock().end_syncs();
         callbacks.into_iter().for_each(|(done, result)| done(result));
     }
 
     fn change_and_sync(&self, change: Option<Change>, done: Done) -> io::Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let changed = match (change, &inner.failure) {
             (_, Some(error)) => Err(copy_error(error)),
             (Some(change), None) => inner.change(change),
@@ -193,7 +190,7 @@ impl MemoryWal {
 
 impl Wal for MemoryWal {
     fn state(&self) -> WalState {
-        self.lock().now.state
+        self.0.lock().now.state
     }
 
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()> {
@@ -217,11 +214,11 @@ impl Wal for MemoryWal {
     }
 
     fn commit(&self, id: LogId) -> io::Result<()> {
-        self.lock().change(Change::Commit(id))
+        self.0.lock().change(Change::Commit(id))
     }
 
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         if let Some(error) = &inner.failure {
             return Err(copy_error(error));
         }
@@ -247,7 +244,7 @@ impl Wal for MemoryWal {
     }
 
     fn synced(&self) -> Option<LogId> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let (now, durable) = (&inner.now, &inner.durable);
         // A truncation may have replaced synced entries with entries of lower ids, so only entries in both images
         // count.
@@ -258,6 +255,6 @@ impl Wal for MemoryWal {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.lock().now.entries.values().map(|(_, bytes)| bytes.len() as u64).sum()
+        self.0.lock().now.entries.values().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 }

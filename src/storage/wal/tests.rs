@@ -4,13 +4,14 @@ mod model;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::mutex::Mutex;
 use crate::storage::error::OpenError;
 
 fn id(term: u64, index: u64) -> LogId {

@@ -16,7 +16,7 @@ struct UnderWay(Fake);
 
 impl UnderWay {
     fn new(fake: &Fake) -> Self {
-        let mut inner = fake.inner();
+        let mut inner = fake.inner.lock();
         inner.questions.0 += 1;
         inner.questions.1 = inner.questions.1.max(inner.questions.0);
         Self(fake.clone())
@@ -25,7 +25,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.inner().questions.0 -= 1;
+        self.0.inner.lock().questions.0 -= 1;
     }
 }
 
@@ -37,14 +37,14 @@ impl LockService for Fake {
     }
 
     fn attachment(&self, _: SessionId) -> watch::Receiver<bool> {
-        self.inner().attached.subscribe()
+        self.inner.lock().attached.subscribe()
     }
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         let [renewal] = &renewals[..] else { unreachable!("clients renew one at a time") };
         let reaction = self.reach(Asked::Renew(renewal.clone())).await?;
         let outcome = if let Reaction::Outcome(outcome) = reaction { outcome } else { self.renewed(renewal) };
-        let recalled = self.inner().recalled.clone();
+        let recalled = self.inner.lock().recalled.clone();
         Ok(vec![Reply { recalled, ..self.reply(outcome).await }])
     }
 
@@ -59,7 +59,7 @@ impl LockService for Fake {
         let answer = if let Reaction::Answer(answer) = reaction { answer } else { self.answer(&query) };
         let now = self.stamp();
         let (index, (_, back)) = {
-            let inner = self.inner();
+            let inner = self.inner.lock();
             (inner.index, inner.ways)
         };
         tokio::time::sleep(back).await;
@@ -68,7 +68,7 @@ impl LockService for Fake {
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
         self.reach(Asked::Subscribe).await?;
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         if subscription.cluster_id.is_some_and(|id| id != inner.cluster_id) {
             return Err(Invalid::new("position", "of this cluster", "another one").into());
         }
@@ -80,7 +80,7 @@ impl LockService for Fake {
     }
 
     fn hold_events(&self, _: SessionId) -> Result<Events, ServiceError> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.asked.push((self.clock.now(), Asked::Subscribe));
         let (sender, events) = Events::channel(4_096);
         if !inner.end_subscriptions_at_once {
@@ -93,7 +93,7 @@ impl LockService for Fake {
         self.reach(Asked::Status).await?;
         Ok(Status {
             cluster: String::new(),
-            cluster_id: Some(self.inner().cluster_id),
+            cluster_id: Some(self.inner.lock().cluster_id),
             peers_id: 1,
             node: 1,
             leader: Some(1),

@@ -1,6 +1,5 @@
 //! Clients whose endpoints belong to two clusters, or to another service.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,6 +12,7 @@ use super::super::tests::{acquire, attach, open, session, take};
 use super::super::{RemoteService, RemoteSettings};
 use super::ClusterPin;
 use crate::model::Query;
+use crate::mutex::Mutex;
 use crate::rpc::convert;
 use crate::rpc::fake::{CLUSTER, Node, granted, reply};
 use crate::rpc::naming::{self, header_of};
@@ -28,14 +28,14 @@ const ANY_PORT: &str = "127.0.0.1:0";
 static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn reports_of(address: &str) -> Vec<String> {
-    let reports = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let reports = REPORTS.lock();
     reports.iter().filter(|sentence| sentence.starts_with(address)).cloned().collect()
 }
 
 fn connect(cluster: Option<u128>, endpoints: &[&str]) -> RemoteService {
     let settings = RemoteSettings {
         cluster,
-        on_left_out: Some(|reports| REPORTS.lock().unwrap_or_else(PoisonError::into_inner).push(reports.to_owned())),
+        on_left_out: Some(|reports| REPORTS.lock().push(reports.to_owned())),
         ..RemoteSettings::new(endpoints.iter().copied())
     };
     RemoteService::new(settings).expect("legal endpoints")
