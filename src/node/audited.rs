@@ -139,7 +139,10 @@ impl Node {
             return Ok(());
         }
         let source = self.source(self.authorizer()?.as_ref());
-        self.core.acts.take(&source, self.core.clock.now()).map_err(ServiceError::not_sent)
+        let now = self.core.clock.now();
+        self.core.acts.check(&source, now).map_err(ServiceError::not_sent)?;
+        self.core.acts.count(&source, now);
+        Ok(())
     }
 
     /// Returns the act of a caller's command; `None` if the history of its locks suffices.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::act_rate::ActRate;
 use super::auth::Auth;
 use super::backup_limit::BackupLimit;
 use super::events::{ClaimWaiters, Hub};
@@ -17,15 +16,15 @@ use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
 use super::proposer::replies::DecidedReplies;
 use super::rate_limit::RateLimits;
+use super::source_rate::SourceRate;
 use super::watchers::Watchers;
-use super::wrong_handles::WrongHandles;
 use crate::audit::AuditLog;
 use crate::auth::TokenHash;
 use crate::clock::{Clock, Instant, millis};
 use crate::config::Config;
 use crate::machine::Applied;
-use crate::mutex::Mutex;
 use crate::model::{Announcement, ClusterSettings, DigestClaim, Member};
+use crate::mutex::Mutex;
 use crate::net::{ConnectionsMax, PeerTls, PortTls};
 use crate::raft::Consensus;
 use crate::service::LeaderHint;
@@ -49,8 +48,8 @@ pub(super) struct Core {
     pub(super) callers: tokio::runtime::Handle,
     pub(super) shared: Arc<Shared>,
     pub(super) queue: Arc<ProposalQueue>,
-    /// Digest that most voters agree on; the next entry carries it.
-    pub(super) agreed: AgreedDigest,
+    /// Digest that most voters agreed on last, until an entry carries it.
+    pub(super) agreed: Mutex<Option<DigestClaim>>,
     /// Index of the log at which this leader found states of voters that differ without a majority; 0 if it has not.
     pub(super) split: AtomicU64,
     /// The node's directory; `None` for a node in memory.
@@ -58,12 +57,12 @@ pub(super) struct Core {
     /// Limits the commands per second that enter the queue.
     pub(super) rate_limits: RateLimits,
     /// Limits the wrong handles of each source.
-    pub(super) wrong_handles: WrongHandles,
+    pub(super) wrong_handles: SourceRate,
     pub(super) backups: Arc<BackupLimit>,
     /// Limits the audited acts of each source.
-    pub(super) acts: ActRate,
+    pub(super) acts: SourceRate,
     /// Limits the watches of each source.
-    pub(super) watchers: Arc<Watchers>,
+    pub(super) watchers: Watchers,
     /// Most connections of the ports for clients.
     pub(super) connections: ConnectionsMax,
     /// Held during a transfer of leadership. Each transfer pauses the queue, and would end the pause of another one.
@@ -86,22 +85,6 @@ pub(super) struct Core {
     pub(super) stop: watch::Sender<bool>,
     /// Becomes true when Raft has ended, so that the port for the other nodes may close.
     pub(super) raft_ended: watch::Sender<bool>,
-}
-
-/// The digest that most voters agreed on last, until an entry carries it.
-#[derive(Debug, Default)]
-pub(super) struct AgreedDigest(Mutex<Option<DigestClaim>>);
-
-impl AgreedDigest {
-    /// Replaces the digest that the next entry carries.
-    pub(super) fn set(&self, claim: DigestClaim) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
-    }
-
-    /// Takes the digest for the next entry: each goes into one entry.
-    pub(super) fn take(&self) -> Option<DigestClaim> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
 /// The certificates of a node for the other nodes, when it dials them and when it accepts their connections.
@@ -220,7 +203,7 @@ impl Core {
     /// Returns how long the cluster had no leader before this node, as far as this node knows: the time since it last
     /// applied an entry.
     pub(super) fn leaderless_ms(&self) -> u64 {
-        u64::try_from(self.shared.since_applied().as_millis()).unwrap_or(u64::MAX)
+        millis(self.shared.since_applied())
     }
 
     /// Waits until the node closes.

@@ -8,7 +8,6 @@
 //!             └──────── claim waiters, events ◄── raft callbacks ◄──┘
 //! ```
 
-mod act_rate;
 mod audited;
 mod auth;
 pub mod backup;
@@ -36,7 +35,7 @@ mod service;
 mod validate;
 mod watchdog;
 mod watchers;
-mod wrong_handles;
+mod source_rate;
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,8 +46,8 @@ use tokio::task::JoinSet;
 
 use self::auth::Caller;
 use self::core::Core;
-use crate::mutex::Mutex;
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::service::ServerInfo;
 #[cfg(feature = "cli")]
 pub(crate) use examine::examine;

@@ -12,24 +12,23 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::act_rate::ActRate;
 use super::audited;
 use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
-use super::core::{AgreedDigest, Core, PeerCertificates, Shared};
+use super::core::{Core, PeerCertificates, Shared};
 use super::metrics::sampler;
 use super::options::{NodeOptions, PeerNetwork, Tuning};
 use super::raft_callbacks::RaftCallbacks;
 use super::rate_limit::RateLimits;
-use super::wrong_handles::WrongHandles;
+use super::source_rate::SourceRate;
 use super::{Node, Tasks, forward, leadership, proposer, watchdog};
 use crate::audit::AuditLog;
 use crate::auth::{AuthError, Who};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Protection, TlsMode};
 use crate::limits;
-use crate::mutex::Mutex;
 use crate::model::{Announcement, ClusterSettings};
+use crate::mutex::Mutex;
 use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
 use crate::raft::{Consensus, RaftSettings, StartError, Timing};
 use crate::service::Source;
@@ -325,14 +324,14 @@ fn assemble(
         callers: tasks.callers.clone(),
         shared: Arc::clone(&shared),
         queue: Arc::default(),
-        agreed: AgreedDigest::default(),
+        agreed: Mutex::default(),
         split: Default::default(),
         transfer: Default::default(),
         data: shared.has_directory().then_some(config.data),
         rate_limits: RateLimits::new(config.rates),
-        wrong_handles: WrongHandles::default(),
+        wrong_handles: SourceRate::of_wrong_handles(),
         backups: Arc::default(),
-        acts: ActRate::default(),
+        acts: SourceRate::of_acts(),
         watchers: super::watchers::Watchers::new(config.limits.watchers_a_principal),
         connections: config.limits.connections,
         leads_since: Mutex::default(),

@@ -1,6 +1,5 @@
 //! Callbacks of consensus: an entry was applied, a snapshot installed, a call forwarded, or consensus stopped.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Node;
-use crate::clock::Instant;
+use crate::clock::{Instant, millis};
 use crate::limits;
 
 /// Stops a node whose timing or build does not fit its cluster, and hands leadership over when too much real time was
@@ -22,8 +22,11 @@ pub(super) async fn run(node: Node) {
         let now = core.clock.now();
         let lost = core.queue.uncounted(now);
         if node.leads() && hand_overs.due(now, lost) {
-            let ms = u64::try_from(lost.as_millis()).unwrap_or(u64::MAX);
-            tracing::warn!(node = core.id, lost_ms = ms, "too much time was not counted within a minute: handing over");
+            tracing::warn!(
+                node = core.id,
+                lost_ms = millis(lost),
+                "too much time was not counted within a minute: handing over"
+            );
             node.hand_over().await;
         }
     }

@@ -1,14 +1,13 @@
 //! Owner of the background tasks of a server or client: the tasks end with it at the latest. Also the signal by which a
 //! server stops.
 
-use std::future::Future;
 use std::mem;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use crate::mutex::Mutex;
 
+use crate::mutex::Mutex;
 
 /// Background tasks of one server or client. Dropping the last clone aborts those that still run.
 #[derive(Clone, Default)]

@@ -10,6 +10,7 @@ pub(crate) mod claims;
 mod client;
 mod connect;
 mod convert;
+mod middleware;
 mod naming;
 pub(crate) mod places;
 mod server;

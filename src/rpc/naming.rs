@@ -9,19 +9,14 @@
 //! A node whose cluster is being founded has no id for a moment. Its answers name only the group, and a call that names
 //! a cluster gets the error that no node leads yet.
 
-use std::convert::Infallible;
-use std::task::{Context, Poll};
-
 use futures_util::future::{Either, ready};
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::header::ORIGIN;
-use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
-use tonic::codegen::{BoxFuture, Service};
-use tonic::server::NamedService;
+use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request};
 
-use super::convert::error_to_status;
+use super::middleware::{Answer, Answering, Middleware};
 use crate::model::{Invalid, parse_cluster_id};
 use crate::service::{NotSent, ServiceError};
 
@@ -47,18 +42,11 @@ pub(super) fn is_unfounded(headers: &HeaderMap) -> bool {
     headers.contains_key(GROUP) && !headers.contains_key(CLUSTER)
 }
 
-/// A gRPC service that adds and checks these headers.
+/// Adds and checks these headers.
 #[derive(Clone)]
-pub(super) struct Named<S> {
-    service: S,
+pub(super) struct ClusterHeaders {
     /// Id of the node's cluster, see [`ServerInfo::cluster_id`](crate::service::ServerInfo::cluster_id).
-    cluster_id: watch::Receiver<Option<u128>>,
-}
-
-impl<S> Named<S> {
-    pub(super) fn new(service: S, cluster_id: watch::Receiver<Option<u128>>) -> Self {
-        Self { service, cluster_id }
-    }
+    pub(super) cluster_id: watch::Receiver<Option<u128>>,
 }
 
 /// Returns the refusal of a call for another cluster than this node's, or for a cluster while this node has no id yet,
@@ -66,38 +54,24 @@ impl<S> Named<S> {
 fn refused(headers: &HeaderMap, own: Option<&HeaderValue>) -> Option<Status> {
     if headers.contains_key(ORIGIN) {
         let why = "a web page may not call this port".to_owned();
-        return Some(error_to_status(&ServiceError::Forbidden { why }));
+        return Some(ServiceError::Forbidden { why }.into());
     }
     let meant = headers.get(CLUSTER).filter(|meant| Some(*meant) != own)?;
-    let Some(own) = own else { return Some(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))) };
+    let Some(own) = own else { return Some(ServiceError::not_sent(NotSent::NoLeader).into()) };
     let bound = format!("{}, which this node belongs to", String::from_utf8_lossy(own.as_bytes()));
-    let invalid = Invalid::new("cluster_id", bound, String::from_utf8_lossy(meant.as_bytes()));
-    Some(error_to_status(&invalid.into()))
+    Some(Invalid::new("cluster_id", bound, String::from_utf8_lossy(meant.as_bytes())).into())
 }
 
-impl<S: NamedService> NamedService for Named<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-impl<S> Service<Request<Body>> for Named<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Response<Body>, Infallible>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+impl Middleware for ClusterHeaders {
+    fn call<F>(&self, request: Request<Body>, next: impl FnOnce(Request<Body>) -> F) -> Answering
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
         // Read once: a call that was refused because the cluster had no id must not be answered with its id.
         let own = self.cluster_id.borrow().map(header_of);
         let answering = match refused(request.headers(), own.as_ref()) {
             Some(status) => Either::Left(ready(Ok(status.into_http()))),
-            None => Either::Right(self.service.call(request)),
+            None => Either::Right(next(request)),
         };
         Box::pin(async move {
             let mut response = answering.await?;

@@ -1,32 +1,20 @@
 //! The places of calls that wait. The gRPC calls and the HTTP port use it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::limits::{PLACES_FEW_ONE_IN, PLACES_KEPT_ONE_IN};
-use crate::service::Source;
+use crate::service::{Counted, Source, SourceCount};
 
 /// A number of places. The last quarter of them is kept for sources that have few, so that one source cannot use all.
 /// Clones share the places.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     most: usize,
-    taken: Arc<Mutex<Taken>>,
-}
-
-#[derive(Debug, Default)]
-struct Taken {
-    all: usize,
-    /// The places of each source that has some.
-    of: HashMap<Source, usize>,
+    taken: Arc<SourceCount>,
 }
 
 /// One place, which is free again once this is dropped.
-#[derive(Debug)]
-pub(crate) struct TakenPlace {
-    places: Places,
-    source: Source,
-}
+pub(crate) type TakenPlace = Counted;
 
 impl Places {
     /// Creates this number of free places.
@@ -36,39 +24,17 @@ impl Places {
 
     /// Takes a place for a call of this source; `None` if there is none for it.
     pub(crate) fn take(&self, source: Source) -> Option<TakenPlace> {
-        let mut taken = self.taken();
-        let of_source = taken.of.get(&source).copied().unwrap_or_default();
         let shared = self.most - self.most / PLACES_KEPT_ONE_IN;
-        let has_few = of_source < (self.most / PLACES_FEW_ONE_IN).max(1);
-        if taken.all < if has_few { self.most } else { shared } {
-            taken.all += 1;
-            *taken.of.entry(source.clone()).or_default() += 1;
-            return Some(TakenPlace { places: self.clone(), source });
-        }
-        None
+        let few = (self.most / PLACES_FEW_ONE_IN).max(1);
+        let most = |of_source| if of_source < few { self.most } else { shared };
+        let admit = |all, of_source| if all < most(of_source) { Ok(()) } else { Err(()) };
+        self.taken.add(source, admit).ok()
     }
 
     /// Returns the number of places that are taken.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
-        self.taken().all
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for TakenPlace {
-    fn drop(&mut self) {
-        let mut taken = self.places.taken();
-        taken.all -= 1;
-        if let Some(of_source) = taken.of.get_mut(&self.source) {
-            *of_source -= 1;
-            if *of_source == 0 {
-                taken.of.remove(&self.source);
-            }
-        }
+        self.taken.all()
     }
 }
 
@@ -93,7 +59,6 @@ mod tests {
         assert!(places.take(Source::Connection(6)).is_some());
         drop((greedy, modest));
         assert_eq!(places.in_use(), 0);
-        assert!(places.taken().of.is_empty());
         assert!(Places::new(1).take(Source::InProcess).is_some(), "a single place is for all");
     }
 }

@@ -59,7 +59,7 @@ macro_rules! table {
     };
 }
 
-/// Name and help of the counter of the errors of a node, by their words in the table.
+/// Name and help of the counter of the errors of a node, by their codes in the table.
 pub(crate) const REFUSALS: [&str; 2] = [
     "lockkeeper_refusals_total",
     "Refusals and errors in answer to commands, renewals, queries and watches of callers of this node, by word",

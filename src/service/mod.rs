@@ -11,13 +11,12 @@ mod download;
 mod error;
 mod error_table;
 mod events;
-mod member_change;
 mod operation;
 mod server_info;
+mod source_count;
 mod status;
 
 use std::fmt::Debug;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -34,9 +33,9 @@ pub use error::{LeaderHint, NotSent, ServiceError};
 pub(crate) use error_table::REFUSALS;
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
 pub use events::{EventSender, Events};
-pub use member_change::MemberChange;
-pub use operation::Operation;
+pub use operation::{MemberChange, Operation};
 pub use server_info::ServerInfo;
+pub(crate) use source_count::{Counted, SourceCount};
 pub use status::{NodeStatus, Role, STATES_DIFFER, Status};
 
 /// A lock service. Cloning gives another handle on the same service.

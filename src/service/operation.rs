@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::MemberChange;
-
 /// A request of an operator. The leader executes it, and answers once it is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
@@ -13,4 +11,30 @@ pub enum Operation {
     RaiseFeatures(u32),
     /// Change the members of the cluster. Refused if it would cost the quorum.
     ChangeMembers(MemberChange),
+}
+
+/// A change of the cluster's members. Repeating it changes nothing more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberChange {
+    /// Adds a node that receives the log and has no vote. Its id must never have been used in this cluster.
+    Add {
+        /// Id of the new node.
+        node: u64,
+        /// Address of the node for clients: `host:port`.
+        client: String,
+        /// Address of the node for other nodes: `host:port`.
+        peer: String,
+    },
+    /// Gives a vote to a node that has caught up; another voter can be removed in the same step.
+    Promote {
+        /// Node that gets the vote.
+        node: u64,
+        /// Voter that leaves the cluster.
+        instead_of: Option<u64>,
+    },
+    /// Removes a node. Its id can never be used again.
+    Remove {
+        /// Node that leaves the cluster.
+        node: u64,
+    },
 }

@@ -60,11 +60,11 @@ pub(in crate::node) async fn compare(node: Node) {
             Verdict::Agree(claim) if reported == Some(claim) => {}
             Verdict::Agree(claim) => {
                 reported = Some(claim);
-                node.core.agreed.set(claim);
+                *node.core.agreed.lock() = Some(claim);
             }
             Verdict::Differ(claim, nodes) => {
                 reported = Some(claim);
-                node.core.agreed.set(claim);
+                *node.core.agreed.lock() = Some(claim);
                 tracing::error!(?nodes, index = claim.index, "these nodes' states differ from that of most voters");
                 // Propose the digest now: without calls there may be no next entry for a long time.
                 node.core.submit_internal(Command::Tick);

@@ -58,6 +58,7 @@ impl EventMetrics {
     }
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "the other events are not counted")]
 fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
     let (reason, held_ms) = match kind {
         EventKind::Queued { .. } => return of.waits.increment(1),
@@ -71,17 +72,7 @@ fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
         EventKind::Released { held_ms } => (EndReason::Released, held_ms),
         EventKind::Expired { reason, held_ms } => (*reason, held_ms),
         EventKind::Broken { held_ms, .. } => (EndReason::Broken, held_ms),
-        EventKind::Downgraded
-        | EventKind::PermitsReturned { .. }
-        | EventKind::Resumed { .. }
-        | EventKind::RevokeRequested { .. }
-        | EventKind::ValueChanged
-        | EventKind::Recalled
-        | EventKind::LimitChanged { .. }
-        | EventKind::Reopened
-        | EventKind::SessionOpened
-        | EventKind::SessionEnded { .. }
-        | EventKind::LeaderlessGap { .. } => return,
+        _ => return,
     };
     of.holds_ended.count(reason);
     class.hold.record(*held_ms as f64 / 1e3);

@@ -8,7 +8,7 @@ use crate::telemetry::Series;
 
 /// Counters of refusals, one for each row of the table of errors.
 pub(in crate::node) struct Refusals {
-    words: Vec<Counter>,
+    by_code: Vec<Counter>,
     unauthenticated: Counter,
     forbidden: Counter,
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::Instant;
+use crate::clock::{Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::LogTime;
@@ -72,7 +72,7 @@ impl LogClock {
 
     /// Returns the result of the last read.
     pub(super) fn stamp(&self) -> LogTime {
-        LogTime(u64::try_from(self.at.as_millis()).unwrap_or(u64::MAX))
+        LogTime(millis(self.at))
     }
 
     /// Stops the clock, while leadership is being transferred.

@@ -237,7 +237,7 @@ impl EntryInFlight {
         let (queue, decided) = (Arc::clone(&core.queue), Arc::clone(&core.shared.decided));
         let callers = Arc::new(BatchReplies::new(core.callers.clone(), queue, decided, renewers, submitters));
         let listener = Some(Arc::clone(&callers) as Arc<dyn Listener>);
-        let digest = core.agreed.take();
+        let digest = core.agreed.lock().take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };
         let begun = core.clock.now();
         Self { callers, submitted: core.consensus.submit(term, entry, listener).await, begun }

@@ -365,6 +365,27 @@ mod tests {
         Handle::parse(&"h".repeat(limits::HANDLE_BYTES_MAX)).expect("legal")
     }
 
+    /// Returns the queue of a node that leads.
+    fn opened() -> ProposalQueue {
+        let queue = ProposalQueue::default();
+        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        queue
+    }
+
+    fn at(ms: u64) -> Now {
+        Now { instant: Instant::from_nanos(ms * 1_000_000), ..NOW }
+    }
+
+    fn of_lease() -> RenewalCall {
+        let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
+        RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
+    }
+
+    fn of_session(number: u64) -> RenewalCall {
+        let target = RenewalTarget::Session(SessionId::new(0, number));
+        RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
+    }
+
     fn submission(number: u64) -> Submission {
         let why = "w".repeat(limits::METADATA_BYTES_MAX).into();
         let take = TakeLease {
@@ -383,16 +404,12 @@ mod tests {
     /// takes renewals and commands, both in their order, and leaves none out.
     #[test]
     fn entries_are_bounded_in_bytes() {
-        let queue = ProposalQueue::default();
-        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let queue = opened();
         let commands = 2 * limits::COMMANDS_AN_ENTRY_MAX as u64;
         for number in 0..commands {
             queue.command(SOURCE, submission(number), oneshot::channel().0).expect("queued");
         }
-        let renewal = |attempt| {
-            let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
-            RenewalCall { target, proof: Proof::Trusted, attempt }
-        };
+        let renewal = |attempt| RenewalCall { attempt, ..of_lease() };
         let renewals = 2 * limits::RENEWALS_AN_ENTRY_MAX as u64;
         queue.renewals(SOURCE, (0..renewals).map(renewal).collect(), || NOW).expect("queued");
         let (mut renewed, mut taken) = (Vec::new(), Vec::new());
@@ -424,17 +441,11 @@ mod tests {
     /// the receipt of the renewal. If several are left, the oldest receipt is the bound.
     #[test]
     fn an_entry_is_stamped_no_later_than_the_oldest_renewal_left_behind() {
-        let at = |ms: u64| Now { instant: Instant::from_nanos(ms * 1_000_000), ..NOW };
-        let queue = ProposalQueue::default();
-        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
-        let renewal = |number| {
-            let target = RenewalTarget::Session(SessionId::new(0, number));
-            RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
-        };
+        let queue = opened();
         let full = limits::RENEWALS_AN_ENTRY_MAX as u64;
-        queue.renewals(SOURCE, (0..full).map(renewal).collect(), || at(0)).expect("queued");
+        queue.renewals(SOURCE, (0..full).map(of_session).collect(), || at(0)).expect("queued");
         for (number, ms) in [(full, 10), (full + 1, 20), (full + 2, 30)] {
-            queue.renewals(SOURCE, vec![renewal(number)], || at(ms)).expect("queued");
+            queue.renewals(SOURCE, vec![of_session(number)], || at(ms)).expect("queued");
         }
         let first = queue.take(at(40)).expect("it leads");
         assert_eq!((first.renewals.len() as u64, first.stamp), (full, LogTime(10)));
@@ -446,18 +457,12 @@ mod tests {
     /// machine. It waits behind the renewals that were received before it, and only behind these.
     #[test]
     fn a_command_is_stamped_no_earlier_than_its_receipt() {
-        let at = |ms: u64| Now { instant: Instant::from_nanos(ms * 1_000_000), ..NOW };
-        let queue = ProposalQueue::default();
-        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
-        let renewal = |number| {
-            let target = RenewalTarget::Session(SessionId::new(0, number));
-            RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
-        };
+        let queue = opened();
         let command = |number| queue.command(SOURCE, submission(number), oneshot::channel().0).expect("queued");
         let full = limits::RENEWALS_AN_ENTRY_MAX as u64;
-        queue.renewals(SOURCE, (0..full).map(renewal).collect(), || at(0)).expect("queued");
+        queue.renewals(SOURCE, (0..full).map(of_session).collect(), || at(0)).expect("queued");
         command(1);
-        queue.renewals(SOURCE, vec![renewal(full)], || at(10)).expect("queued");
+        queue.renewals(SOURCE, vec![of_session(full)], || at(10)).expect("queued");
         command(2);
         let taken = || {
             let batch = queue.take(at(20)).expect("it leads");
@@ -510,35 +515,27 @@ mod tests {
     /// Up to `at_most` commands are tested. If there are more commands, or urgent renewals, no command is tested.
     #[test]
     fn a_few_commands_are_tested() {
-        let queue = ProposalQueue::default();
-        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
+        let queue = opened();
         for number in 1..=2 {
             queue.command(SOURCE, submission(number), oneshot::channel().0).expect("queued");
         }
         let is_take = |submission: &Submission| matches!(submission.command, Command::TakeLease(_));
         assert!(queue.has_only(2, is_take));
         assert!(!queue.has_only(1, is_take) && !queue.has_only(2, |queued| queued == &submission(1)));
-        let target = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
-        queue
-            .renewals(SOURCE, vec![RenewalCall { target, proof: Proof::Trusted, attempt: 1 }], || NOW)
-            .expect("queued");
+        queue.renewals(SOURCE, vec![of_lease()], || NOW).expect("queued");
         assert!(!queue.has_only(2, is_take));
     }
 
     /// While renewals of sessions gather, only other calls count. The next entry takes all calls.
     #[test]
     fn sessions_gather() {
-        let queue = ProposalQueue::default();
-        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
-        let renewal = |target| RenewalCall { target, proof: Proof::Trusted, attempt: 1 };
-        let session = |number| renewal(RenewalTarget::Session(SessionId::new(0, number)));
-        queue.renewals(SOURCE, vec![session(1), session(2)], || NOW).expect("queued");
+        let queue = opened();
+        queue.renewals(SOURCE, vec![of_session(1), of_session(2)], || NOW).expect("queued");
         assert_eq!((queue.waiting(1, true), queue.waiting(1, false)), (0, 2));
-        let lease = RenewalTarget::Lease { lock: lock(), handle: handle(), lease_ms: 1_000 };
-        queue.renewals(SOURCE, vec![renewal(lease)], || NOW).expect("queued");
+        queue.renewals(SOURCE, vec![of_lease()], || NOW).expect("queued");
         assert_eq!(queue.waiting(1, true), 1, "a lease is renewed at once");
         assert_eq!(queue.take(NOW).expect("it leads").renewals.len(), 3);
-        queue.renewals(SOURCE, vec![session(1)], || NOW).expect("queued");
+        queue.renewals(SOURCE, vec![of_session(1)], || NOW).expect("queued");
         assert_eq!((queue.waiting(1, true), queue.waiting(1, false)), (0, 1));
     }
 
@@ -546,14 +543,11 @@ mod tests {
     /// again.
     #[test]
     fn a_session_has_few_renewals_waiting() {
-        let queue = ProposalQueue::default();
-        queue.open(LogTime(0), NOW.instant, Duration::from_millis(150));
-        let renewal = |number| {
-            let target = RenewalTarget::Session(SessionId::new(0, number));
-            RenewalCall { target, proof: Proof::Trusted, attempt: 1 }
-        };
+        let queue = opened();
         let renew = |numbers: &[u64]| {
-            queue.renewals(SOURCE, numbers.iter().copied().map(renewal).collect(), || NOW).map(|waiting| waiting.len())
+            queue
+                .renewals(SOURCE, numbers.iter().copied().map(of_session).collect(), || NOW)
+                .map(|waiting| waiting.len())
         };
         let most = limits::RENEWALS_OF_A_SESSION_MAX;
         assert_eq!(renew(&vec![1; most]), Ok(most));

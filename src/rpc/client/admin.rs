@@ -5,14 +5,14 @@ use tokio::sync::mpsc;
 use super::RemoteService;
 use super::endpoints::{self, Effect};
 use crate::model::Principal;
-use crate::rpc::convert::{Wire, error_from_status, not_understood};
+use crate::rpc::convert::{Wire, not_understood};
 use crate::rpc::pb;
 use crate::service::{Download, Operation, ServiceError};
 
 impl RemoteService {
     pub(super) async fn operated(&self, operation: Operation) -> Result<(), ServiceError> {
-        let ask = |operation, at| async move {
-            let mut admin = endpoints::admin(at);
+        let ask = |operation, endpoint| async move {
+            let mut admin = endpoints::admin(endpoint);
             let asked = match operation {
                 Operation::Transfer(to) => admin.transfer(pb::TransferRequest { to }).await.map(drop),
                 Operation::RaiseFeatures(to) => admin.raise_features(pb::RaiseFeaturesRequest { to }).await.map(drop),
@@ -21,15 +21,14 @@ impl RemoteService {
                     admin.change_members(change).await.map(drop)
                 }
             };
-            asked.map_err(|status| error_from_status(&status))
+            Ok(asked?)
         };
         self.shared.endpoints.ask(Effect::Changes, operation, ask).await
     }
 
     pub(super) async fn principal(&self) -> Result<Principal, ServiceError> {
-        let ask = |(), at| async move {
-            let asked = endpoints::admin(at).who_am_i(pb::WhoAmIRequest {}).await;
-            let principal = asked.map_err(|status| error_from_status(&status))?.into_inner().principal;
+        let ask = |(), endpoint| async move {
+            let principal = endpoints::admin(endpoint).who_am_i(pb::WhoAmIRequest {}).await?.into_inner().principal;
             Principal::parse(&principal).map_err(not_understood)
         };
         self.shared.endpoints.ask(Effect::Reads, (), ask).await
@@ -37,10 +36,7 @@ impl RemoteService {
 
     /// Downloads a file at the speed of its reader. The node ends it if the reader takes no part of it for too long.
     pub(super) async fn download(&self) -> Result<Download, ServiceError> {
-        let begin = |(), at| async move {
-            let begun = endpoints::admin(at).backup(pb::BackupRequest {}).await;
-            begun.map_err(|status| error_from_status(&status))
-        };
+        let begin = |(), endpoint| async move { Ok(endpoints::admin(endpoint).backup(pb::BackupRequest {}).await?) };
         let mut wire = self.shared.endpoints.ask(Effect::Reads, (), begin).await?.into_inner();
         let (sender, receiver) = mpsc::channel(2);
         self.shared.tasks.run(async move {
@@ -52,7 +48,7 @@ impl RemoteService {
                 let next = match next {
                     Ok(Some(piece)) => Ok(piece.bytes),
                     Ok(None) => return,
-                    Err(status) => Err(error_from_status(&status)),
+                    Err(status) => Err(status.into()),
                 };
                 let last = next.is_err();
                 if sender.send(next).await.is_err() || last {

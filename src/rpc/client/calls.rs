@@ -1,26 +1,27 @@
 //! Unary calls: commands without a stream, renewals, and queries.
 
+use std::future::ready;
+
 use tonic::{Response, Status};
 
 use super::RemoteService;
-use super::endpoints::{At, Effect, locks};
+use super::endpoints::{Effect, locks};
 use crate::model::{Query, QueryReply, Reply};
-use crate::rpc::convert::{Question, Wire, command, error_from_status, not_understood};
+use crate::rpc::convert::{Question, Wire, command, not_understood};
 use crate::rpc::pb;
 use crate::service::{Call, ClaimRef, Freshness, RenewalCall, ServiceError, only_reply};
 
 impl RemoteService {
     /// Sends a command as a unary call, with its proof.
     pub(super) async fn submit_unary(&self, call: &Call) -> Result<Reply, ServiceError> {
-        let send = |asked, at| async move { reply(locks(at).submit(asked).await) };
+        let send = |asked, endpoint| async move { reply(locks(endpoint).submit(asked).await) };
         self.shared.endpoints.ask(Effect::Repeats, command(call, &call.proof)?, send).await
     }
 
     pub(super) async fn unary_renewal(&self, renewal: RenewalCall) -> Result<Reply, ServiceError> {
         let asked = pb::RenewRequest { renewals: vec![renewal.to_wire()] };
-        let call = |asked, at| async move {
-            let answered = locks(at).renew(asked).await;
-            let replies = answered.map_err(|status| error_from_status(&status))?.into_inner().replies;
+        let call = |asked, endpoint| async move {
+            let replies = locks(endpoint).renew(asked).await?.into_inner().replies;
             Reply::from_wire("reply", only_reply(replies)?).map_err(not_understood)
         };
         self.shared.endpoints.ask(Effect::Repeats, asked, call).await
@@ -29,9 +30,9 @@ impl RemoteService {
     /// Waits for an outcome with a unary call. The wait has no limit; keepalive detects a node that is gone.
     pub(super) async fn unary_outcome(&self, claim: &ClaimRef) -> Result<Reply, ServiceError> {
         let asked: pb::WaitOutcomeRequest = claim.to_wire();
-        let at = self.shared.endpoints.ask(Effect::Reads, (), |(), at: At| async move { Ok(at) }).await?;
-        let address = at.address.clone();
-        let settled = reply(locks(at).wait_outcome(asked).await);
+        let endpoint = self.shared.endpoints.ask(Effect::Reads, (), |(), endpoint| ready(Ok(endpoint))).await?;
+        let address = endpoint.address.clone();
+        let settled = reply(locks(endpoint).wait_outcome(asked).await);
         if let Err(error @ (ServiceError::NotSent { .. } | ServiceError::Unknown { .. } | ServiceError::Stopping)) =
             &settled
         {
@@ -44,9 +45,9 @@ impl RemoteService {
     }
 
     pub(super) async fn question(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
-        let send = |asked: pb::QueryRequest, at| async move {
-            let answered = locks(at).query(asked).await.map_err(|status| error_from_status(&status))?;
-            QueryReply::from_wire("reply", answered.into_inner()).map_err(not_understood)
+        let send = |asked: pb::QueryRequest, endpoint| async move {
+            let answered = locks(endpoint).query(asked).await?.into_inner();
+            QueryReply::from_wire("reply", answered).map_err(not_understood)
         };
         self.shared.endpoints.ask(Effect::Reads, Question { query, freshness }.to_wire(), send).await
     }
@@ -54,6 +55,5 @@ impl RemoteService {
 
 /// Converts the answer to a command.
 fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
-    let reply = answered.map_err(|status| error_from_status(&status))?.into_inner();
-    Reply::from_wire("reply", reply).map_err(not_understood)
+    Reply::from_wire("reply", answered?.into_inner()).map_err(not_understood)
 }

@@ -1,15 +1,19 @@
-//! Discovery: asks new connections and all endpoints which cluster they belong to.
+//! Discovery: asks new connections and all endpoints which cluster they belong to. Also opens the connections to nodes
+//! that a client does not use yet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::endpoints::Endpoints;
 use super::pin::{Dialled, Found, PinnedChannel, Unfit, cluster_of};
 use crate::limits;
+use crate::rpc::background::Tasks;
 use crate::service::ServiceError;
 
 /// A connection with the cluster of its node: `None` if that has no id yet.
@@ -56,6 +60,31 @@ impl Endpoints {
             self.prefer(address);
         }
         Ok(())
+    }
+
+    /// Starts a task that opens the missing connections, unless one runs. It ends when each known endpoint has a
+    /// connection. When a node ends, all its clients need another node at the same moment. If they had to connect
+    /// first, this would take longer than the election of the next leader.
+    pub(super) fn open_standbys(self: &Arc<Self>, tasks: &Tasks) {
+        if self.opens_standbys.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let endpoints = Arc::clone(self);
+        tasks.run(async move {
+            let mut pause = Duration::from_millis(limits::STANDBY_MS_MIN);
+            loop {
+                sleep(pause).await;
+                for address in endpoints.unconnected() {
+                    // The endpoint may be down. If it belongs to another cluster, a warning is logged once.
+                    let _ = endpoints.connected(&address).await;
+                }
+                if endpoints.unconnected().is_empty() {
+                    break;
+                }
+                pause = (2 * pause).min(Duration::from_millis(limits::STANDBY_MS_MAX));
+            }
+            endpoints.opens_standbys.store(false, Ordering::Relaxed);
+        });
     }
 
     /// Opens a new connection to the accepted cluster.

@@ -1,10 +1,9 @@
 //! The cluster's endpoints: one connection each, the best one first, and each is tried before a call fails.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use super::pin::{ClusterPin, Dialled, PinnedChannel, Unfit};
 use super::settings::RemoteSettings;
 use super::token_file;
 use crate::limits;
-use crate::mutex::Mutex;
 use crate::model::Invalid;
+use crate::mutex::Mutex;
 use crate::net::{Connector, TlsFiles};
 use crate::rpc::pb::admin_client::AdminClient;
 use crate::rpc::pb::locks_client::LocksClient;
@@ -55,7 +54,7 @@ pub(super) struct Endpoints {
 }
 
 /// A connected endpoint.
-pub(super) struct At {
+pub(super) struct ConnectedEndpoint {
     pub(super) address: String,
     pub(super) channel: PinnedChannel,
 }
@@ -126,7 +125,7 @@ impl Endpoints {
     pub(super) async fn ask<M, T, F, C>(&self, effect: Effect, asked: M, call: C) -> Result<T, ServiceError>
     where
         M: Clone,
-        C: Fn(M, At) -> F,
+        C: Fn(M, ConnectedEndpoint) -> F,
         F: Future<Output = Result<T, ServiceError>>,
     {
         self.ask_but_last(None, effect, asked, call).await
@@ -144,7 +143,7 @@ impl Endpoints {
     ) -> Result<T, ServiceError>
     where
         M: Clone,
-        C: Fn(M, At) -> F,
+        C: Fn(M, ConnectedEndpoint) -> F,
         F: Future<Output = Result<T, ServiceError>>,
     {
         let mut limit = pin!(sleep(self.request_wait));
@@ -169,7 +168,7 @@ impl Endpoints {
                 continue;
             }
             let first_try = *tried == 1;
-            let call = |at| call(asked.clone(), at);
+            let call = |endpoint| call(asked.clone(), endpoint);
             match self.step(&address, effect, call, limit.as_mut()).await {
                 Step::Answered(answer) => {
                     self.prefer(&address);
@@ -207,7 +206,7 @@ impl Endpoints {
         &self,
         address: &str,
         effect: Effect,
-        call: impl FnOnce(At) -> F,
+        call: impl FnOnce(ConnectedEndpoint) -> F,
         mut limit: Pin<&mut Sleep>,
     ) -> Step<T>
     where
@@ -227,7 +226,7 @@ impl Endpoints {
         let token = channel.token();
         let late = || Err(ServiceError::unknown(format!("{address} did not answer in time")));
         let answered = tokio::select! {
-            answered = timeout(self.share(effect), call(At { address: address.to_owned(), channel })) => {
+            answered = timeout(self.share(effect), call(ConnectedEndpoint { address: address.to_owned(), channel })) => {
                 answered.unwrap_or_else(|_| late())
             }
             () = &mut limit => late(),
@@ -377,15 +376,15 @@ impl Endpoints {
 }
 
 /// Returns a `Locks` client with its size limits.
-pub(super) fn locks(at: At) -> LocksClient<PinnedChannel> {
-    LocksClient::new(at.channel)
+pub(super) fn locks(endpoint: ConnectedEndpoint) -> LocksClient<PinnedChannel> {
+    LocksClient::new(endpoint.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }
 
 /// Returns an `Admin` client with its size limits.
-pub(super) fn admin(at: At) -> AdminClient<PinnedChannel> {
-    AdminClient::new(at.channel)
+pub(super) fn admin(endpoint: ConnectedEndpoint) -> AdminClient<PinnedChannel> {
+    AdminClient::new(endpoint.channel)
         .max_decoding_message_size(limits::ANSWER_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX)
 }

@@ -14,14 +14,13 @@ mod hold_events;
 mod pin;
 mod send_queue;
 mod settings;
-mod standby;
 mod stream;
 #[cfg(test)]
 mod tests;
 pub(super) mod token_file;
 
-use std::sync::Arc;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -34,10 +33,10 @@ use crate::limits;
 use crate::model::{
     Attach, Claim, Command, Event, Invalid, Namespace, OpenSession, Outcome, Principal, Query, QueryReply, Refusal,
     RenewalTarget, Reply, RequestId, SessionId,
-use crate::mutex::Mutex;
 };
+use crate::mutex::Mutex;
 use crate::rpc::background::Tasks;
-use crate::rpc::convert::{Wire, command, error_from_status, not_understood};
+use crate::rpc::convert::{Wire, command, not_understood};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
 use crate::service::{
@@ -93,8 +92,8 @@ impl RemoteService {
             self.shared.endpoints.forget(address);
         }
         let (shared, moved, left) = (&*self.shared, &moved, left.as_deref());
-        let bind = |(namespace, body), at| async move {
-            let opened = StreamHandle::open(&shared.endpoints, &shared.tasks, at, namespace).await?;
+        let bind = |(namespace, body), endpoint| async move {
+            let opened = StreamHandle::open(&shared.endpoints, &shared.tasks, endpoint, namespace).await?;
             if let Some(leader) = opened.led_elsewhere
                 && Some(leader.client.as_str()) != left
                 && !moved.swap(true, Ordering::Relaxed)
@@ -222,9 +221,7 @@ impl LockService for RemoteService {
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
         let asked: pb::WatchRequest = subscription.to_wire();
-        let watch = |asked, at| async move {
-            endpoints::locks(at).watch(asked).await.map_err(|status| error_from_status(&status))
-        };
+        let watch = |asked, endpoint| async move { Ok(endpoints::locks(endpoint).watch(asked).await?) };
         let mut wire = self.shared.endpoints.ask(Effect::Reads, asked, watch).await?.into_inner();
         let (sender, events) = Events::channel(limits::EVENTS_WAITING_MAX);
         self.shared.tasks.run(async move {
@@ -234,7 +231,7 @@ impl LockService for RemoteService {
                     next = wire.message() => match next {
                         Ok(Some(event)) => Event::from_wire("event", event).map_err(not_understood),
                         Ok(None) => return,
-                        Err(status) => Err(error_from_status(&status)),
+                        Err(status) => Err(status.into()),
                     },
                 };
                 let last = next.is_err();
@@ -252,9 +249,8 @@ impl LockService for RemoteService {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        let status = |(), at| async move {
-            let asked = endpoints::admin(at).status(pb::StatusRequest {}).await;
-            let status = asked.map_err(|status| error_from_status(&status))?.into_inner();
+        let status = |(), endpoint| async move {
+            let status = endpoints::admin(endpoint).status(pb::StatusRequest {}).await?.into_inner();
             Status::from_wire("status", status).map_err(not_understood)
         };
         self.shared.endpoints.ask(Effect::Reads, (), status).await

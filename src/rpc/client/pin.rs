@@ -20,7 +20,6 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::model::Invalid;
 use crate::mutex::Mutex;
 use crate::net::{TlsRefusal, causes};
-use crate::rpc::convert::error_to_status;
 use crate::rpc::naming::{CLUSTER, header_of, is_unfounded, named};
 use crate::service::{NotSent, ServiceError};
 
@@ -67,14 +66,8 @@ impl Unfit {
 
     /// Returns the error of a call if the node refused this client's certificate: another attempt is refused, too.
     pub(super) fn refused(&self, address: &str) -> Option<ServiceError> {
-        match self {
-            Unfit::TlsRefused(refusal) if refusal.by_node => Some(ServiceError::Forbidden { why: self.about(address) }),
-            Unfit::TlsRefused(_)
-            | Unfit::Foreign(_)
-            | Unfit::Unfounded
-            | Unfit::NoClientPort(_)
-            | Unfit::Unreached(_) => None,
-        }
+        let by_node = matches!(self, Unfit::TlsRefused(refusal) if refusal.by_node);
+        by_node.then(|| ServiceError::Forbidden { why: self.about(address) })
     }
 }
 
@@ -267,7 +260,7 @@ impl Service<Request<Body>> for PinnedChannel {
             let response = answering.await?;
             match pin.check_answer(&address, response.headers()) {
                 None => Ok(response),
-                Some(error) => Err(error_to_status(&error).into()),
+                Some(error) => Err(tonic::Status::from(error).into()),
             }
         })
     }

@@ -11,7 +11,7 @@ use tokio::time::{Instant as TokioInstant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::endpoints::{At, Endpoints, locks};
+use super::endpoints::{ConnectedEndpoint, Endpoints, locks};
 use super::hello::{check_hello, led_elsewhere};
 use super::hold_events::HoldEvents;
 use super::send_queue::{OutgoingFrame, PendingReply, ReplyResult, SendQueue, Sending, Unanswered, wait_for_capacity};
@@ -19,7 +19,7 @@ use crate::limits;
 use crate::model::{Event, LockKey, Namespace, Outcome, Reply};
 use crate::mutex::Mutex;
 use crate::rpc::background::Tasks;
-use crate::rpc::convert::{Wire, error_from_status, error_from_wire, not_understood};
+use crate::rpc::convert::{Wire, error_from_wire, not_understood};
 use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::server_frame::Body as ServerBody;
 use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
@@ -61,7 +61,7 @@ impl StreamHandle {
     pub(super) async fn open(
         endpoints: &Arc<Endpoints>,
         tasks: &Tasks,
-        at: At,
+        endpoint: ConnectedEndpoint,
         namespace: Namespace,
     ) -> Result<Opened, ServiceError> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
@@ -70,18 +70,18 @@ impl StreamHandle {
             protocol_max: PROTOCOL_MAX,
             features: Vec::new(),
             namespace: namespace.to_string(),
-            cluster_id: at.channel.cluster_id().to_wire(),
+            cluster_id: endpoint.channel.cluster_id().to_wire(),
         };
-        let address = at.address.clone();
+        let address = endpoint.address.clone();
         let opened_at = address.clone();
         let unreachable = |why: String| ServiceError::not_sent(NotSent::Unreachable(why));
         // No command is sent before the hellos, so a lost answer leaves nothing in doubt.
         let greeted = async {
             let frame = pb::ClientFrame { number: 0, body: Some(Body::Hello(hello)) };
             outgoing.send(frame).await.map_err(|_| unreachable("the stream closed".to_owned()))?;
-            let opened = locks(at).session(ReceiverStream::new(frames)).await;
-            let mut incoming = opened.map_err(|status| error_from_status(&status).of_read())?.into_inner();
-            match incoming.message().await.map_err(|status| error_from_status(&status).of_read())? {
+            let opened = locks(endpoint).session(ReceiverStream::new(frames)).await;
+            let mut incoming = opened.map_err(|status| ServiceError::from(status).of_read())?.into_inner();
+            match incoming.message().await.map_err(|status| ServiceError::from(status).of_read())? {
                 Some(pb::ServerFrame { body: Some(ServerBody::Hello(hello)), .. }) => Ok((incoming, hello)),
                 Some(_) => Err(ServiceError::Internal(format!("{address} did not begin with a hello"))),
                 None => Err(unreachable("the stream ended before the hello".to_owned())),
@@ -272,7 +272,7 @@ impl Stream {
                         }
                     }
                     Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
-                    Err(status) => return broken(&error_from_status(&status)),
+                    Err(status) => return broken(&status.into()),
                 },
                 frame = self.overflow.recv(), if self.unsent.is_none() => match frame {
                     Some(frame) => self.unsent = Some(frame),

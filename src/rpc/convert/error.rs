@@ -19,16 +19,23 @@ use crate::protobuf::{Refuse, TooMany};
 use crate::rpc::pb;
 use crate::service::{Advice, ErrorCode, LeaderHint, NotSent, ServiceError};
 
-const WORD: &str = "lockkeeper-error";
+const CODE: &str = "lockkeeper-error";
 const ADVICE: &str = "lockkeeper-advice";
 const LEADER: &str = "lockkeeper-leader";
 /// Domain of the reasons in an `ErrorInfo`.
 const DOMAIN: &str = "lockkeeper";
 
-/// Converts an error to the status of a call.
-pub(in crate::rpc) fn error_to_status(error: &ServiceError) -> Status {
-    let wire = pb::Error { detail: String::new(), ..error_to_wire(error) };
-    of_wire(error.code(), wire, error.to_string())
+impl From<ServiceError> for Status {
+    fn from(error: ServiceError) -> Self {
+        let wire = pb::Error { detail: String::new(), ..error_to_wire(&error) };
+        of_wire(error.code(), wire, error.to_string())
+    }
+}
+
+impl From<Invalid> for Status {
+    fn from(invalid: Invalid) -> Self {
+        ServiceError::Invalid(invalid).into()
+    }
 }
 
 /// Refuses a list that is too long like any other value out of bounds.
@@ -37,7 +44,7 @@ pub(crate) struct AsInvalid;
 impl Refuse for AsInvalid {
     fn refuse(list: &TooMany) -> Status {
         let TooMany { field, most, found } = list;
-        error_to_status(&Invalid::new(field, format!("at most {most}"), found).into())
+        Invalid::new(field, format!("at most {most}"), found).into()
     }
 }
 
@@ -45,7 +52,7 @@ impl Refuse for AsInvalid {
 #[allow(clippy::result_large_err)] // The error type of tonic's handlers.
 pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status> {
     if let Outcome::Refused(refusal) = &reply.outcome {
-        return Err(error_to_status(&ServiceError::Refused(refusal.clone())));
+        return Err(ServiceError::Refused(refusal.clone()).into());
     }
     Ok(reply.to_wire())
 }
@@ -60,10 +67,10 @@ pub(in crate::rpc) fn hold_ended(lock: &LockKey, reason: EndReason) -> Status {
 
 /// Returns the status of an error, at most as large as every client accepts: if it is too large, its text is cut first,
 /// and then the details of the obstacle are left out.
-fn of_wire(word: ErrorCode, mut error: pb::Error, text: String) -> Status {
-    let row = word.row();
+fn of_wire(code: ErrorCode, mut error: pb::Error, text: String) -> Status {
+    let row = code.row();
     let mut metadata = MetadataMap::new();
-    metadata.insert(WORD, MetadataValue::from_static(row.text));
+    metadata.insert(CODE, MetadataValue::from_static(row.text));
     metadata.insert(ADVICE, MetadataValue::from_static(row.advice.word()));
     if let Some(leader) = &error.leader
         && let Ok(hint) = format!("{} {}", leader.node, leader.client).parse()
@@ -150,7 +157,7 @@ fn shortened(mut error: ServiceError) -> ServiceError {
 pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
     let pb::Error { code, detail, leader, refusal, .. } = error.clone();
     let leader = LeaderHint::from_wire("leader", leader).ok();
-    match (Wire::from_wire("refusal", refusal), ErrorCode::from_text(&code).map(|word| word.row().advice)) {
+    match (Wire::from_wire("refusal", refusal), ErrorCode::from_text(&code).map(|code| code.row().advice)) {
         (Ok(ServiceError::NotSent { why, .. }), _) => ServiceError::NotSent { why, leader },
         (Ok(ServiceError::Unknown { why, .. }), _) => ServiceError::Unknown { why, leader },
         (Ok(error), _) => error,
@@ -162,27 +169,29 @@ pub(in crate::rpc) fn error_from_wire(error: &pb::Error) -> ServiceError {
 
 /// Converts a status to an error. A status without this crate's metadata comes from the transport: the request was
 /// certainly not sent only if there was no connection or the call was refused as a whole.
-pub(in crate::rpc) fn error_from_status(status: &Status) -> ServiceError {
-    if let Some(wire) = wire(status) {
-        return error_from_wire(&wire);
+impl From<Status> for ServiceError {
+    fn from(status: Status) -> Self {
+        if let Some(wire) = wire(&status) {
+            return error_from_wire(&wire);
+        }
+        let why = match causes(&status).skip(1).last() {
+            Some(cause) if cause.to_string() != status.message() => format!("{}: {cause}", status.message()),
+            Some(_) | None => status.message().to_owned(),
+        };
+        if causes(&status).any(|cause| cause.is::<ConnectError>()) {
+            return Self::not_sent(NotSent::Unreachable(why));
+        }
+        if status.code() == Code::PermissionDenied {
+            return Self::Forbidden { why };
+        }
+        if status.code() == Code::Unauthenticated {
+            return Self::Unauthenticated { why };
+        }
+        if matches!(status.code(), Code::Unimplemented | Code::InvalidArgument) {
+            return Self::Internal(format!("the node refused the call: {why}"));
+        }
+        Self::unknown(why)
     }
-    let why = match causes(status).skip(1).last() {
-        Some(cause) if cause.to_string() != status.message() => format!("{}: {cause}", status.message()),
-        Some(_) | None => status.message().to_owned(),
-    };
-    if causes(status).any(|cause| cause.is::<ConnectError>()) {
-        return ServiceError::not_sent(NotSent::Unreachable(why));
-    }
-    if status.code() == Code::PermissionDenied {
-        return ServiceError::Forbidden { why };
-    }
-    if status.code() == Code::Unauthenticated {
-        return ServiceError::Unauthenticated { why };
-    }
-    if matches!(status.code(), Code::Unimplemented | Code::InvalidArgument) {
-        return ServiceError::Internal(format!("the node refused the call: {why}"));
-    }
-    ServiceError::unknown(why)
 }
 
 /// Returns the error for an answer that this version cannot decode.

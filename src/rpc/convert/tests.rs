@@ -15,9 +15,7 @@ use self::values::{
     access, alteration, answer, extras, happening, lock, managing, metadata, outcome, owner, patience, refusal,
     session, some_of, token,
 };
-use super::{
-    AsInvalid, Question, Wire, error_from_status, error_from_wire, error_to_status, error_to_wire, reply_to_answer,
-};
+use super::{AsInvalid, Question, Wire, error_from_wire, error_to_wire, reply_to_answer};
 use crate::model::{
     About, Acquire, Alter, Attach, Attachment, Claim, Command, EndSession, Event, FencingToken, Grant, Handle,
     Instance, Invalid, LeaseRequestId, ListFilter, ListShow, LockKey, LockName, LogTime, Manage, Metadata, Mode,
@@ -55,7 +53,7 @@ proptest! {
     fn refusals_read_back_from_a_status(refusal in refusal()) {
         let reply = Reply::new(7, LogTime(8), Outcome::Refused(refusal.clone()));
         let status = reply_to_answer(&reply).expect_err("a refusal is an error of its call");
-        prop_assert_eq!(error_from_status(&status), ServiceError::Refused(refusal));
+        prop_assert_eq!(ServiceError::from(status), ServiceError::Refused(refusal));
     }
 
     /// A refusal is a separate message, which is unchanged after a round trip.

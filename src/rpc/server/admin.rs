@@ -6,7 +6,7 @@ use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
 use super::caller::OfCallers;
-use crate::rpc::convert::{Wire, error_to_status};
+use crate::rpc::convert::Wire;
 use crate::rpc::pb;
 use crate::service::{Download, LockService, MemberChange, Operation};
 
@@ -18,15 +18,13 @@ pub(in crate::rpc) struct Admin<S> {
 #[tonic::async_trait]
 impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusReply>, Status> {
-        let service = self.service.of(&request)?;
-        let status = service.status().await.map_err(|error| error_to_status(&error))?;
-        Ok(Response::new(status.to_wire()))
+        Ok(Response::new(self.service.of(&request)?.status().await?.to_wire()))
     }
 
     async fn transfer(&self, request: Request<pb::TransferRequest>) -> Result<Response<pb::TransferReply>, Status> {
         let service = self.service.of(&request)?;
         let to = request.into_inner().to;
-        service.operate(Operation::Transfer(to)).await.map_err(|error| error_to_status(&error))?;
+        service.operate(Operation::Transfer(to)).await?;
         Ok(Response::new(pb::TransferReply {}))
     }
 
@@ -36,7 +34,7 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     ) -> Result<Response<pb::RaiseFeaturesReply>, Status> {
         let service = self.service.of(&request)?;
         let to = request.into_inner().to;
-        service.operate(Operation::RaiseFeatures(to)).await.map_err(|error| error_to_status(&error))?;
+        service.operate(Operation::RaiseFeatures(to)).await?;
         Ok(Response::new(pb::RaiseFeaturesReply {}))
     }
 
@@ -45,23 +43,20 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
         request: Request<pb::ChangeMembersRequest>,
     ) -> Result<Response<pb::ChangeMembersReply>, Status> {
         let service = self.service.of(&request)?;
-        let change = MemberChange::from_wire("change", request.into_inner())
-            .map_err(|invalid| error_to_status(&invalid.into()))?;
-        service.operate(Operation::ChangeMembers(change)).await.map_err(|error| error_to_status(&error))?;
+        let change = MemberChange::from_wire("change", request.into_inner())?;
+        service.operate(Operation::ChangeMembers(change)).await?;
         Ok(Response::new(pb::ChangeMembersReply {}))
     }
 
     async fn who_am_i(&self, request: Request<pb::WhoAmIRequest>) -> Result<Response<pb::WhoAmIReply>, Status> {
-        let principal = self.service.of(&request)?.whoami().await;
-        let principal = principal.map_err(|error| error_to_status(&error))?.to_string();
+        let principal = self.service.of(&request)?.whoami().await?.to_string();
         Ok(Response::new(pb::WhoAmIReply { principal }))
     }
 
     type BackupStream = Pieces;
 
     async fn backup(&self, request: Request<pb::BackupRequest>) -> Result<Response<Pieces>, Status> {
-        let download = self.service.of(&request)?.backup().await.map_err(|error| error_to_status(&error))?;
-        Ok(Response::new(pieces(download)))
+        Ok(Response::new(pieces(self.service.of(&request)?.backup().await?)))
     }
 }
 
@@ -74,7 +69,7 @@ fn pieces(download: Download) -> Pieces {
         match download.next().await {
             Ok(Some(bytes)) => Some((Ok(pb::BackupPiece { bytes }), Some(download))),
             Ok(None) => None,
-            Err(error) => Some((Err(error_to_status(&error)), None)),
+            Err(error) => Some((Err(error.into()), None)),
         }
     }))
 }

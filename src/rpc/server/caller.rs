@@ -3,7 +3,6 @@
 use tonic::{Request, Status};
 
 use crate::net::ConnectionInfo;
-use crate::rpc::convert::error_to_status;
 use crate::service::{LockService, Source, who_calls};
 
 /// The service behind a port. It answers only the caller of a request, so that a new call cannot be served before its
@@ -25,8 +24,6 @@ impl<S: LockService> OfCallers<S> {
             let header = request.metadata().get("authorization").map(|header| header.as_bytes());
             who_calls(header, connection)
         };
-        self.0
-            .for_caller(source, connection.and_then(|connection| connection.from), shown)
-            .map_err(|error| error_to_status(&error))
+        Ok(self.0.for_caller(source, connection.and_then(|connection| connection.from), shown)?)
     }
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use tonic::{Request, Status};
 
 use super::caller::OfCallers;
-use super::claim::{granted, status, unexpected};
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
-use crate::model::{Handle, Invalid, LeaseRequestId, LogTime, Outcome, Place, Reply, parse_request_number};
+use crate::model::{
+    Grant, Handle, Invalid, LeaseRequestId, LockKey, LogTime, Outcome, Place, Refusal, Reply, parse_request_number,
+};
 use crate::rpc::background::Tasks;
 use crate::rpc::claims::{Attempts, CancelOnDrop, DrawnNumbers, claimed};
-use crate::rpc::convert::{Wire, call, namespace, proven, reply_to_answer, required};
+use crate::rpc::convert::{Wire, call, hold_ended, namespace, proven, reply_to_answer, required};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
@@ -33,27 +34,23 @@ pub(super) struct Calls<S> {
     drawn: Arc<DrawnNumbers>,
 }
 
-fn refused(invalid: Invalid) -> Status {
-    status(ServiceError::Invalid(invalid))
-}
-
 /// Refuses a field that only an acquire in a session has.
 fn only_in_a_session(field: &str, is_set: bool) -> Result<(), Status> {
-    if is_set { Err(refused(Invalid::new(field, "absent for a lease", "a value"))) } else { Ok(()) }
+    if is_set { Err(Invalid::new(field, "absent for a lease", "a value").into()) } else { Ok(()) }
 }
 
 /// Refuses a field that only a lease has.
 fn only_for_a_lease(field: &str, is_set: bool) -> Result<(), Status> {
-    if is_set { Err(refused(Invalid::new(field, "absent in a session", "a value"))) } else { Ok(()) }
+    if is_set { Err(Invalid::new(field, "absent in a session", "a value").into()) } else { Ok(()) }
 }
 
 /// Returns the namespace of a session's lock. A call with another namespace than the session's is refused.
 fn of_session(session: &pb::SessionProof, asked: &str) -> Result<String, Status> {
-    let own = namespace(&session.namespace).map_err(refused)?;
+    let own = namespace(&session.namespace)?;
     if asked.is_empty() || asked == own.as_str() {
         return Ok(own.to_string());
     }
-    Err(refused(Invalid::new("namespace", format!("that of the session, {own}"), asked)))
+    Err(Invalid::new("namespace", format!("that of the session, {own}"), asked).into())
 }
 
 impl<S> Calls<S> {
@@ -83,9 +80,9 @@ impl<S: LockService> Calls<S> {
             asked.instance = "0".repeat(32);
         }
         if asked.ttl_ms == 0 {
-            asked.ttl_ms = default_ttl_ms(self.service.status().await.map_err(status)?.ttl_ms_min);
+            asked.ttl_ms = default_ttl_ms(self.service.status().await?.ttl_ms_min);
         }
-        let namespace = namespace(&asked.namespace).map_err(refused)?.to_string();
+        let namespace = namespace(&asked.namespace)?.to_string();
         let handle = asked.handle.clone();
         let reply = self.decided(read(Asked::OpenSession(asked))?).await?;
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else { return Err(unexpected(&reply)) };
@@ -101,7 +98,7 @@ impl<S: LockService> Calls<S> {
 
     /// Renews a session.
     pub(super) async fn keep_alive(&self, asked: pb::KeepAliveRequest) -> Result<pb::KeepAliveReply, Status> {
-        let session = required("session", asked.session).map_err(refused)?;
+        let session = required("session", asked.session)?;
         self.renewed(Target::Session(session), asked.attempt, None).await
     }
 
@@ -109,7 +106,7 @@ impl<S: LockService> Calls<S> {
     pub(super) async fn refresh(&self, asked: pb::RefreshRequest) -> Result<pb::KeepAliveReply, Status> {
         let pb::RefreshRequest { holder, namespace, lock, token, lease_ms, attempt } = asked;
         let lease_ms = if lease_ms == 0 { limits::TTL_MS_DEFAULT_MIN } else { lease_ms };
-        let (target, held) = match required("holder", holder).map_err(refused)? {
+        let (target, held) = match required("holder", holder)? {
             refresh_request::Holder::Session(session) => {
                 let lock = Some(pb::LockKey { namespace: of_session(&session, &namespace)?, name: lock });
                 let hold = pb::HoldTarget { lock, session: Some(session), token, lease_ms };
@@ -127,8 +124,8 @@ impl<S: LockService> Calls<S> {
     /// Renews a session or a hold. A session's hold keeps the token in the request.
     async fn renewed(&self, target: Target, attempt: u64, held: Option<u64>) -> Result<pb::KeepAliveReply, Status> {
         let asked = pb::Renewal { target: Some(target), attempt };
-        let renewal = RenewalCall::from_wire("renewal", asked).map_err(refused)?;
-        let reply = self.service.renew(vec![renewal]).await.and_then(only_reply).map_err(status)?;
+        let renewal = RenewalCall::from_wire("renewal", asked)?;
+        let reply = self.service.renew(vec![renewal]).await.and_then(only_reply)?;
         reply_to_answer(&reply)?;
         let Outcome::Renewed { deadline, token, .. } = reply.outcome else { return Err(unexpected(&reply)) };
         Ok(pb::KeepAliveReply {
@@ -144,7 +141,7 @@ impl<S: LockService> Calls<S> {
     /// Releases a lock of a session, under a generated number if the caller names none, or a lease.
     pub(super) async fn release(&self, asked: pb::ReleaseRequest) -> Result<pb::Reply, Status> {
         let pb::ReleaseRequest { holder, namespace, lock, token, request, age_ms, since_ms } = asked;
-        let asked = match required("holder", holder).map_err(refused)? {
+        let asked = match required("holder", holder)? {
             release_request::Holder::Session(session) => {
                 of_session(&session, &namespace)?;
                 only_for_a_lease("age_ms", age_ms != 0)?;
@@ -170,15 +167,14 @@ impl<S: LockService> Calls<S> {
     /// Submits a command and returns its reply without waiting. A refusal is a reply.
     pub(super) async fn submit(&self, asked: Asked) -> Result<pb::Reply, Status> {
         if let Asked::Attach(_) = &asked {
-            let invalid = Invalid::new("command", "one that needs no stream", "attach");
-            return Err(refused(invalid));
+            return Err(Invalid::new("command", "one that needs no stream", "attach").into());
         }
-        Ok(self.service.submit(read(asked)?).await.map_err(status)?.to_wire())
+        Ok(self.service.submit(read(asked)?).await?.to_wire())
     }
 
     /// Submits a call. A refusal is an error.
     async fn decided(&self, call: Call) -> Result<Reply, Status> {
-        let reply = self.service.submit(call).await.map_err(status)?;
+        let reply = self.service.submit(call).await?;
         reply_to_answer(&reply)?;
         Ok(reply)
     }
@@ -186,9 +182,9 @@ impl<S: LockService> Calls<S> {
     /// Returns the number of a session's request; a generated one if the caller names none.
     async fn numbered(&self, request: &str) -> Result<u64, Status> {
         if request.is_empty() {
-            return self.drawn.next(&self.service, &*self.clock).await.map_err(status);
+            return Ok(self.drawn.next(&self.service, &*self.clock).await?);
         }
-        parse_request_number(request).map_err(refused)
+        Ok(parse_request_number(request)?)
     }
 
     /// Acquires a lock, in a session or as a lease, and waits for it.
@@ -198,7 +194,7 @@ impl<S: LockService> Calls<S> {
         stopped: impl Future<Output = ()>,
     ) -> Result<pb::AcquireReply, Status> {
         let named = !asked.request.is_empty();
-        match required("holder", asked.holder.clone()).map_err(refused)? {
+        match required("holder", asked.holder.clone())? {
             Holder::Session(session) => {
                 let asked = self.in_session(session, asked).await?;
                 let request = asked.request.to_string();
@@ -240,8 +236,7 @@ impl<S: LockService> Calls<S> {
         only_in_a_session("owner", asked.owner.is_some())?;
         only_in_a_session("extras", asked.extras.is_some())?;
         if handle.is_empty() && !asked.request.is_empty() {
-            let invalid = Invalid::new("handle", "set where `request` is: a retry needs both", "nothing");
-            return Err(refused(invalid));
+            return Err(Invalid::new("handle", "set where `request` is: a retry needs both", "nothing").into());
         }
         let drawn = || LeaseRequestId::from_random(self.clock.random_u128()).to_wire();
         let secret = || Handle::from_random(self.clock.random_u128()).reveal().to_owned();
@@ -270,11 +265,11 @@ impl<S: LockService> Calls<S> {
         named: bool,
         stopped: impl Future<Output = ()>,
     ) -> Result<pb::AcquireReply, Status> {
-        let no_claim = || status(ServiceError::Internal("a call that claims nothing".to_owned()));
+        let no_claim = || ServiceError::Internal("a call that claims nothing".to_owned());
         let (claim, cancel) = claimed(&call).ok_or_else(no_claim)?;
         let Some(place) = self.claims.take(self.service.caller_source()) else {
             let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
-            return Err(status(ServiceError::not_sent(overloaded)));
+            return Err(ServiceError::not_sent(overloaded).into());
         };
         let mut cancel = CancelOnDrop {
             service: self.service.clone(),
@@ -297,7 +292,7 @@ impl<S: LockService> Calls<S> {
                 if (named && error.advice() != Advice::GiveUp) || !attempts.may_have_claimed() {
                     cancel.open = None;
                 }
-                return Err(status(error));
+                return Err(error.into());
             }
         };
         cancel.open = None;
@@ -321,9 +316,29 @@ fn recalled(reply: &Reply) -> Vec<u64> {
     reply.recalled.iter().map(|token| token.as_u64()).collect()
 }
 
+/// Returns the status for an outcome that does not belong to the command.
+fn unexpected(reply: &Reply) -> Status {
+    ServiceError::Internal(format!("the service answered another command: {:?}", reply.outcome)).into()
+}
+
+/// Returns the grant of a final outcome. The error says why there is no grant.
+#[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to an acquire")]
+fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>) -> Result<&'a Grant, Status> {
+    match &reply.outcome {
+        Outcome::Granted(grant) => Ok(grant),
+        Outcome::TimedOut | Outcome::Withdrawn => {
+            let holder = ahead.and_then(|place| place.held_by);
+            Err(ServiceError::Refused(Refusal::Held { lock: lock.clone(), holder, closed: None }).into())
+        }
+        Outcome::HoldEnded { reason } => Err(hold_ended(lock, *reason)),
+        Outcome::Refused(_) => Err(reply_to_answer(reply).err().unwrap_or_else(|| unexpected(reply))),
+        _ => Err(unexpected(reply)),
+    }
+}
+
 /// Converts a command of a unary call, which contains its session's proof.
 fn read(asked: Asked) -> Result<Call, Status> {
-    call(pb::Command { command: Some(asked) }, proven).map_err(refused)
+    Ok(call(pb::Command { command: Some(asked) }, proven)?)
 }
 
 /// Returns how long the caller may rely on this deadline, in milliseconds from before it sent its call. At that time,

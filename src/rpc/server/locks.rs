@@ -14,11 +14,10 @@ use super::calls::Calls;
 use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
-use crate::model::Invalid;
 use crate::net::ConnectionInfo;
 use crate::rpc::background::{Tasks, stopped};
 use crate::rpc::claims::free;
-use crate::rpc::convert::{Question, Wire, error_to_status, required};
+use crate::rpc::convert::{Question, Wire, required};
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
@@ -47,11 +46,10 @@ impl<S: LockService> Locks<S> {
 
     /// Runs a call without a deadline until the node stops.
     async fn until_stopped<T>(&self, work: impl Future<Output = Result<T, ServiceError>>) -> Result<T, Status> {
-        let answered = tokio::select! {
-            answered = work => answered,
-            () = stopped(self.stop.clone()) => Err(ServiceError::Stopping),
-        };
-        answered.map_err(|error| error_to_status(&error))
+        tokio::select! {
+            answered = work => Ok(answered?),
+            () = stopped(self.stop.clone()) => Err(ServiceError::Stopping.into()),
+        }
     }
 
     /// Answers a query with a linearizable read.
@@ -63,14 +61,8 @@ impl<S: LockService> Locks<S> {
 }
 
 async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Answers<pb::QueryReply> {
-    let question = Question::from_wire("question", asked);
-    let Question { query, freshness } = question.map_err(refused)?;
-    let answered = service.query(query, freshness).await.map_err(|error| error_to_status(&error))?;
-    Ok(Response::new(answered.to_wire()))
-}
-
-fn refused(invalid: Invalid) -> Status {
-    error_to_status(&ServiceError::Invalid(invalid))
+    let Question { query, freshness } = Wire::from_wire("question", asked)?;
+    Ok(Response::new(service.query(query, freshness).await?.to_wire()))
 }
 
 /// Streams events until the subscription ends or the node stops.
@@ -83,7 +75,7 @@ fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
         };
         Some(match next {
             Ok(event) => (Ok(event.to_wire()), Some((events, stop))),
-            Err(error) => (Err(error_to_status(&error)), None),
+            Err(error) => (Err(error.into()), None),
         })
     }))
 }
@@ -151,20 +143,20 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn submit(&self, request: Request<pb::Command>) -> Answers<pb::Reply> {
         let calls = self.calls.of(&request)?;
-        let asked = required("command", request.into_inner().command).map_err(refused)?;
+        let asked = required("command", request.into_inner().command)?;
         calls.submit(asked).await.map(Response::new)
     }
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Answers<pb::RenewReply> {
         let service = self.service.of(&request)?;
-        let renewals = Wire::from_wire("renewals", request.into_inner().renewals).map_err(refused)?;
-        let replies = service.renew(renewals).await.map_err(|error| error_to_status(&error))?;
+        let renewals = Wire::from_wire("renewals", request.into_inner().renewals)?;
+        let replies = service.renew(renewals).await?;
         Ok(Response::new(pb::RenewReply { replies: replies.to_wire() }))
     }
 
     async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
         let service = self.service.of(&request)?;
-        let claim = ClaimRef::from_wire("claim", request.into_inner()).map_err(refused)?;
+        let claim = ClaimRef::from_wire("claim", request.into_inner())?;
         let reply = self.until_stopped(service.wait_outcome(claim)).await?;
         Ok(Response::new(reply.to_wire()))
     }
@@ -175,13 +167,13 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn watch_tokens(&self, request: Request<pb::WatchTokensRequest>) -> Answers<Self::WatchTokensStream> {
         let service = self.service.of(&request)?;
-        let lock = Wire::from_wire("lock", request.into_inner().lock).map_err(refused)?;
+        let lock = Wire::from_wire("lock", request.into_inner().lock)?;
         Ok(Response::new(token_stream(service, lock, self.stop.clone())))
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
         let service = self.service.of(&request)?;
-        let subscription = Subscription::from_wire("watch", request.into_inner()).map_err(refused)?;
+        let subscription = Subscription::from_wire("watch", request.into_inner())?;
         let events = self.until_stopped(service.subscribe(subscription)).await?;
         Ok(Response::new(event_stream(events, self.stop.clone())))
     }
@@ -189,7 +181,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {
         let service = self.service.of(&request)?;
         let pb::WaitRequest { lock, wait_ms } = request.into_inner();
-        let lock = Wire::from_wire("lock", lock).map_err(refused)?;
+        let lock = Wire::from_wire("lock", lock)?;
         let waiting = free(&service, lock, wait_ms.map(Duration::from_millis));
         Ok(Response::new(self.until_stopped(waiting).await?.to_wire()))
     }

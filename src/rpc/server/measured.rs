@@ -1,6 +1,5 @@
 //! Measures the gRPC calls of the port for clients.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,12 +8,11 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::time::Instant as TokioInstant;
 use tonic::body::Body;
-use tonic::codegen::http::{HeaderMap, Request, Response};
-use tonic::codegen::{BoxFuture, Service};
-use tonic::server::NamedService;
+use tonic::codegen::http::{HeaderMap, Request};
 use tonic::{Code, Status};
 
 use crate::limits;
+use crate::rpc::middleware::{Answer, Answering, Middleware};
 use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, OpenStream};
 
 /// The metrics of the port.
@@ -45,39 +43,17 @@ const READS: [&str; 8] = [
     "Health/Check",
 ];
 
-/// A gRPC service whose calls are measured.
+/// Measures the calls of a service.
 #[derive(Debug, Clone)]
-pub(super) struct Measured<S> {
-    service: S,
-    calls: Arc<CallMetrics>,
-}
+pub(super) struct Measured(pub(super) Arc<CallMetrics>);
 
-impl<S> Measured<S> {
-    pub(super) fn new(service: S, calls: &Arc<CallMetrics>) -> Self {
-        Self { service, calls: Arc::clone(calls) }
-    }
-}
-
-impl<S: NamedService> NamedService for Measured<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-impl<S> Service<Request<Body>> for Measured<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Response<Body>, Infallible>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut open = OpenCall::new(Arc::clone(&self.calls), request.uri().path());
-        let answering = self.service.call(request);
+impl Middleware for Measured {
+    fn call<F>(&self, request: Request<Body>, next: impl FnOnce(Request<Body>) -> F) -> Answering
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let mut open = OpenCall::new(Arc::clone(&self.0), request.uri().path());
+        let answering = next(request);
         Box::pin(async move {
             let response = answering.await?;
             // An answer without messages may have its status here.

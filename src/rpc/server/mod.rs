@@ -3,7 +3,6 @@
 pub(in crate::rpc) mod admin;
 pub(in crate::rpc) mod caller;
 mod calls;
-mod claim;
 pub(in crate::rpc) mod locks;
 mod measured;
 mod stream;
@@ -27,7 +26,8 @@ use self::caller::OfCallers;
 use self::locks::Locks;
 use self::measured::Measured;
 use super::background::{Tasks, stopped};
-use super::naming::Named;
+use super::middleware::Within;
+use super::naming::ClusterHeaders;
 use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::locks_server::LocksServer;
@@ -65,7 +65,7 @@ pub async fn routes<S: LockService>(
 ) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
     let (cluster_id, connections) = (info.cluster_id.clone(), info.connections);
-    let calls = Arc::new(CallMetrics::new(info.node, &measured::NAMES));
+    let measured = Measured(Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
     let locks = Locks::new(service.clone(), info, stop, streams.clone());
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
@@ -86,12 +86,16 @@ pub async fn routes<S: LockService>(
     let reflection = reflected().build_v1()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let half_received = Arc::default();
-    let reflection = bounded(reflection, &cluster_id, &half_received);
-    let older_reflection = bounded(older_reflection, &cluster_id, &half_received);
+    let headers = ClusterHeaders { cluster_id };
+    let reflection = bounded(reflection, &headers, &half_received);
+    let older_reflection = bounded(older_reflection, &headers, &half_received);
     let router = bounded_server()
-        .add_service(Measured::new(bounded(locks, &cluster_id, &half_received), &calls))
-        .add_service(Measured::new(bounded(admin, &cluster_id, &half_received), &calls))
-        .add_service(Measured::new(bounded(health_service, &cluster_id, &half_received), &calls))
+        .add_service(Within { middleware: measured.clone(), service: bounded(locks, &headers, &half_received) })
+        .add_service(Within { middleware: measured.clone(), service: bounded(admin, &headers, &half_received) })
+        .add_service(Within {
+            middleware: measured.clone(),
+            service: bounded(health_service, &headers, &half_received),
+        })
         .add_service(InterceptedService::new(reflection, of_principals.clone()))
         .add_service(InterceptedService::new(older_reflection, of_principals));
     Ok(Routes { router, streams, connections })
@@ -100,10 +104,11 @@ pub async fn routes<S: LockService>(
 /// Returns a service that limits messages that have arrived in part, and names the cluster in its headers.
 fn bounded<S>(
     service: S,
-    cluster_id: &watch::Receiver<Option<u128>>,
+    headers: &ClusterHeaders,
     half_received: &Arc<AtomicUsize>,
-) -> Named<HalfMessages<S>> {
-    Named::new(HalfMessages::new(service, limits::FRAME_BYTES_MAX, half_received), cluster_id.clone())
+) -> Within<ClusterHeaders, HalfMessages<S>> {
+    let service = HalfMessages::new(service, limits::FRAME_BYTES_MAX, half_received);
+    Within { middleware: headers.clone(), service }
 }
 
 /// Returns the reflection service: it describes all that clients may call, and none of the calls between nodes.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use crate::model::{FencingToken, LockKey, Query, QueryResult, TokenChange, ValidTokens};
-use crate::rpc::convert::{Wire, error_to_status};
+use crate::rpc::convert::Wire;
 use crate::rpc::pb;
 use crate::service::{Events, Freshness, LockService, Scope, ServiceError, Subscription};
 
@@ -49,7 +49,7 @@ pub(super) fn token_stream<S: LockService>(service: S, lock: LockKey, stop: watc
         };
         Some(match next {
             Ok(reply) => (Ok(reply), Some(following)),
-            Err(error) => (Err(error_to_status(&error)), None),
+            Err(error) => (Err(error.into()), None),
         })
     }))
 }

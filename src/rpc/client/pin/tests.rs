@@ -143,7 +143,7 @@ async fn a_node_of_no_cluster_yet_counts_as_no_leader() {
     let mut request = Request::new(asked);
     request.metadata_mut().insert("lockkeeper-cluster", format!("{CLUSTER:032x}").parse().expect("digits"));
     let refused = LocksClient::new(channel.expect("connected")).submit(request).await.expect_err("no cluster yet");
-    assert_eq!(convert::error_from_status(&refused), ServiceError::not_sent(NotSent::NoLeader));
+    assert_eq!(ServiceError::from(refused.clone()), ServiceError::not_sent(NotSent::NoLeader));
     assert!(naming::is_unfounded(&refused.metadata().clone().into_headers()), "{refused:?}");
 
     node.cluster_id.send_replace(Some(CLUSTER));

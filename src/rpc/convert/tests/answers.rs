@@ -24,8 +24,8 @@ pub(super) fn one_error_of_each_kind() -> Vec<ServiceError> {
 fn errors_read_back_and_follow_the_table() {
     for error in one_error_of_each_kind() {
         let row = error.code().row();
-        let status = error_to_status(&error);
-        assert_eq!(error_from_status(&status), error);
+        let status = tonic::Status::from(error.clone());
+        assert_eq!(ServiceError::from(status.clone()), error);
         assert_eq!(status.code() as i32, i32::from(row.grpc), "{error}");
         let text = |key: &str| status.metadata().get(key).map(|value| value.to_str().expect("text").to_owned());
         assert_eq!(text("lockkeeper-error").as_deref(), Some(row.text));
@@ -41,7 +41,7 @@ fn errors_read_back_and_follow_the_table() {
 
 /// Every row of the table has a gRPC code of an error, and an error code alone still carries its advice.
 #[test]
-fn every_word_survives_without_its_detail() {
+fn every_code_survives_without_its_detail() {
     for row in TABLE {
         assert_ne!(tonic::Code::from(i32::from(row.grpc)), tonic::Code::Ok, "{}", row.text);
         let wire = pb::Error { code: row.text.to_owned(), detail: "newer".to_owned(), ..Default::default() };
@@ -59,9 +59,9 @@ fn every_word_survives_without_its_detail() {
 #[test]
 fn a_foreign_status_is_unknown() {
     let cut = tonic::Status::unavailable("connection reset");
-    assert!(matches!(error_from_status(&cut), ServiceError::Unknown { .. }));
+    assert!(matches!(ServiceError::from(cut), ServiceError::Unknown { .. }));
     let foreign = tonic::Status::unimplemented("no such call");
-    assert!(matches!(error_from_status(&foreign), ServiceError::Internal(_)));
+    assert!(matches!(ServiceError::from(foreign), ServiceError::Internal(_)));
 }
 
 pub(super) fn sample_status() -> Status {

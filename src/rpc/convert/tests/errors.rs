@@ -5,10 +5,10 @@ use std::mem::discriminant;
 
 use prost::Message;
 use prost_types::Any;
-use tonic::Code;
+use tonic::{Code, Status};
 use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 
-use super::super::{error_from_status, error_from_wire, error_to_status, error_to_wire};
+use super::super::{error_from_wire, error_to_wire};
 use crate::limits;
 use crate::model::{
     BoundAdvice, Claim, Closing, DeadlockLink, DurationField, EndReason, FencingToken, HolderView, Invalid, Kind,
@@ -152,18 +152,18 @@ fn in_headers(status: &tonic::Status) -> usize {
 /// status fits the 8 KiB that every client accepts. Only `lost` is never sent: the client detects it by its own clock.
 #[test]
 fn every_error_reads_back_and_fits() {
-    let (mut words, mut largest) = (BTreeSet::from([ErrorCode::Lost.row().text]), 0);
+    let (mut codes, mut largest) = (BTreeSet::from([ErrorCode::Lost.row().text]), 0);
     let (mut kinds, mut refused, mut not_sent) = (HashSet::new(), HashSet::new(), HashSet::new());
     for error in all() {
-        let (status, wire) = (error_to_status(&error), error_to_wire(&error));
-        assert_eq!(error_from_status(&status), error);
+        let (status, wire) = (Status::from(error.clone()), error_to_wire(&error));
+        assert_eq!(ServiceError::from(status.clone()), error);
         assert_eq!(error_from_wire(&wire), error);
         let bytes_of_names = 2 * (32 + 32 + 32);
         let bytes = in_headers(&status) + bytes_of_names;
         assert!(bytes <= limits::ERROR_STATUS_BYTES_MAX, "{bytes} bytes: {error}");
         assert!(status.message().len() >= limits::ERROR_TEXT_BYTES_MIN.min(error.to_string().len()), "{error}");
         largest = largest.max(bytes);
-        words.insert(error.code().row().text);
+        codes.insert(error.code().row().text);
         let refusal = wire.refusal.expect("what was in the way");
         kinds.insert(discriminant(&refusal));
         if let pb::error::Refusal::Refused(pb::Refused { why: Some(why) }) = &refusal {
@@ -174,7 +174,7 @@ fn every_error_reads_back_and_fits() {
         }
     }
     assert!(limits::ERROR_STATUS_BYTES_MAX / 2 < largest, "only {largest} bytes: none was large");
-    assert_eq!(words, TABLE.iter().map(|row| row.text).collect(), "an error of the table was not tried");
+    assert_eq!(codes, TABLE.iter().map(|row| row.text).collect(), "an error of the table was not tried");
     let file = include_str!("../../../../proto/lockkeeper/v1/error.proto");
     let choices = |oneof: &str| {
         let choices = file.split(oneof).nth(1).and_then(|rest| rest.split("\n  }").next()).expect("its choices");
@@ -189,9 +189,9 @@ fn every_error_reads_back_and_fits() {
 #[test]
 fn a_text_without_an_end_is_cut() {
     for error in [ServiceError::unknown(long(100_001)), ServiceError::Internal(long(100_000))] {
-        let status = error_to_status(&error);
+        let status = Status::from(error.clone());
         assert!(in_headers(&status) <= limits::ERROR_STATUS_BYTES_MAX);
-        let read = error_from_status(&status);
+        let read = ServiceError::from(status.clone());
         assert_eq!(discriminant(&read), discriminant(&error));
         assert!(error.to_string().starts_with(status.message()), "{status:?}");
     }
@@ -202,7 +202,7 @@ fn a_text_without_an_end_is_cut() {
 #[test]
 fn details_are_those_of_google() {
     for error in all() {
-        let (status, row) = (error_to_status(&error), error.code().row());
+        let (status, row) = (Status::from(error.clone()), error.code().row());
         let rich = RichStatus::decode(status.details()).expect("a status");
         assert_eq!((rich.code, rich.message.as_str()), (i32::from(row.grpc), status.message()), "they are compared");
         let of = |name: &str| {
@@ -228,7 +228,7 @@ fn details_are_those_of_google() {
 #[test]
 fn a_client_without_our_messages_reads_words() {
     for error in all() {
-        let (status, row) = (error_to_status(&error), error.code().row());
+        let (status, row) = (Status::from(error.clone()), error.code().row());
         let text = |key: &str| status.metadata().get(key).map(|value| value.to_str().expect("text"));
         assert_eq!((text("lockkeeper-error"), text("lockkeeper-advice")), (Some(row.text), Some(row.advice.word())));
         assert_eq!(text("lockkeeper-leader").is_some(), error.leader().is_some());

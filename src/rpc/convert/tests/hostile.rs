@@ -1,8 +1,6 @@
 //! Damaged and synthetic messages of clients, and answers to them: they are refused or accepted, without a panic and
 //! without more memory than ten times their length. Requests go through the handlers of the server.
 
-use std::future::Future;
-
 use futures_util::FutureExt;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;

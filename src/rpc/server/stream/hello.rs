@@ -8,7 +8,7 @@ use tonic::Streaming;
 use super::{SessionStream, StreamEnd};
 use crate::limits;
 use crate::model::Invalid;
-use crate::rpc::convert::{Wire, error_to_status, namespace};
+use crate::rpc::convert::{Wire, namespace};
 use crate::rpc::pb::client_frame::Body as Asked;
 use crate::rpc::pb::server_frame::Body;
 use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
@@ -60,7 +60,7 @@ impl<S: LockService> SessionStream<S> {
     fn check(&mut self, hello: &pb::ClientHello) -> Result<u32, StreamEnd> {
         self.namespace = namespace(&hello.namespace).map_err(StreamEnd::Refused)?;
         if let Some(expected) = expected_cluster(hello).map_err(StreamEnd::Refused)? {
-            let no_leader = || StreamEnd::Unread(Box::new(error_to_status(&ServiceError::not_sent(NotSent::NoLeader))));
+            let no_leader = || StreamEnd::Unread(Box::new(ServiceError::not_sent(NotSent::NoLeader).into()));
             let own = self.info.cluster_id.borrow().ok_or_else(no_leader)?;
             if expected != own {
                 let bound = format!("{own:032x}, which this node belongs to");

@@ -9,7 +9,6 @@ mod redirect;
 mod tests;
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use self::redirect::Redirect;
 use crate::limits;
 use crate::model::{Attachment, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
 use crate::net::CertificateState;
-use crate::rpc::convert::{Wire, error_to_status, error_to_wire};
+use crate::rpc::convert::{Wire, error_to_wire};
 use crate::rpc::pb;
 use crate::rpc::pb::server_frame::Body;
 use crate::service::{ClaimRef, Events, LeaderHint, LockService, ServerInfo, ServiceError};
@@ -178,7 +177,7 @@ impl<S: LockService> SessionStream<S> {
     async fn over(&mut self, end: StreamEnd) {
         let (last, gone) = match end {
             StreamEnd::Moved(leader) => (self.send_away(leader.as_ref()), false),
-            StreamEnd::Refused(invalid) => (self.send(Err(error_to_status(&invalid.into()))), true),
+            StreamEnd::Refused(invalid) => (self.send(Err(invalid.into())), true),
             StreamEnd::Unread(status) => (self.send(Err(*status)), true),
             StreamEnd::Denied(status) => (self.send(Err(*status)), false),
             StreamEnd::Broken => (Err(StreamEnd::Broken), true),
@@ -283,7 +282,7 @@ impl<S: LockService> SessionStream<S> {
                 self.follow_holds(session);
                 self.push(Body::HoldEventsMissed(pb::HoldEventsMissed {}))
             }
-            Done::Denied(error) => Err(StreamEnd::Denied(Box::new(error_to_status(&error)))),
+            Done::Denied(error) => Err(StreamEnd::Denied(Box::new(error.into()))),
             Done::SessionEnded { .. } | Done::HoldEvent { .. } | Done::HoldEventsMissed { .. } | Done::EventsOver => {
                 Ok(())
             }

@@ -32,7 +32,7 @@ async fn many_short_elements_take_no_more_memory_than_others() {
     let refused = protobuf::read::<pb::RenewRequest, AsInvalid>(&request[..]).expect_err("one too many");
     assert_eq!(refused.message(), "renewals: at most 100, got 101");
     let invalid = Invalid { field: "renewals".to_owned(), bound: "at most 100".to_owned(), value: "101".to_owned() };
-    assert_eq!(error_from_status(&refused), ServiceError::Invalid(invalid), "as any other input out of bounds");
+    assert_eq!(ServiceError::from(refused.clone()), ServiceError::Invalid(invalid), "as any other input out of bounds");
 }
 
 /// An answer with the longest page that can be requested.
