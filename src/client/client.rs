@@ -27,7 +27,7 @@ pub struct ReadAt<T> {
 }
 
 /// A client of a lock service in one namespace. Clones share the session that [`lock`](Self::lock) opens.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Client<S: LockService> {
     pub(crate) service: S,
     pub(crate) settings: Settings,
@@ -165,11 +165,5 @@ impl<S: LockService> Session<S> {
         let (service, settings) = (self.service.clone(), self.settings.clone());
         let shared = Arc::new(tokio::sync::Mutex::new(Some(self.clone())));
         Client { service, settings, shared, cancels: Arc::default() }
-    }
-}
-
-impl<S: LockService> fmt::Debug for Client<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("namespace", &self.settings.namespace).finish_non_exhaustive()
     }
 }

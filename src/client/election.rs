@@ -1,6 +1,5 @@
 //! Leader election: a lock whose holder is the leader, with a value that the leader publishes.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::client::Client;
@@ -15,6 +14,7 @@ use crate::service::{LockService, ServiceError};
 /// An election under a name. Candidates wait in the lock's queue; the holder of the lock leads.
 ///
 /// As with every lock, a paused leader does not know that it was replaced, so resources must check its token.
+#[derive(Debug)]
 pub struct Election<S: LockService> {
     client: Client<S>,
     name: String,
@@ -78,6 +78,7 @@ impl<S: LockService> Election<S> {
 }
 
 /// A candidacy that was not started yet.
+#[derive(Debug)]
 #[must_use = "the candidacy starts with elected()"]
 pub struct Campaign<S: LockService> {
     request: LockRequest<S>,
@@ -134,6 +135,7 @@ impl Leadership {
 
 /// Returns each change of the leader or of its value. It may skip a state that was replaced quickly, but never the last
 /// one.
+#[derive(Debug)]
 pub struct Observer<S: LockService> {
     election: Election<S>,
     name: LockName,
@@ -161,23 +163,5 @@ impl<S: LockService> Observer<S> {
                 Err(error) => return Err(error),
             };
         }
-    }
-}
-
-impl<S: LockService> fmt::Debug for Election<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl<S: LockService> fmt::Debug for Campaign<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Campaign").field("request", &self.request).finish()
-    }
-}
-
-impl<S: LockService> fmt::Debug for Observer<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("name", &self.name).field("reported", &self.reported).finish_non_exhaustive()
     }
 }

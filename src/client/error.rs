@@ -84,54 +84,25 @@ impl ClientError {
 }
 
 impl From<ServiceError> for ClientError {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "every other error stays as it is")]
     fn from(error: ServiceError) -> Self {
         match error {
             ServiceError::Refused(refusal) => refusal.into(),
             ServiceError::Invalid(invalid) => ClientError::Invalid(invalid),
-            error @ (ServiceError::NotSent { .. }
-            | ServiceError::Unknown { .. }
-            | ServiceError::Forbidden { .. }
-            | ServiceError::Unauthenticated { .. }
-            | ServiceError::EventsMissed { .. }
-            | ServiceError::Stopping
-            | ServiceError::Internal(_)) => ClientError::Service(error),
+            other => ClientError::Service(other),
         }
     }
 }
 
 impl From<Refusal> for ClientError {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "every other refusal stays as it is")]
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Held { lock, holder, closed } => ClientError::NotAcquired { lock: lock.name, holder, closed },
             Refusal::SessionEnded { session, reason, why } => {
                 ClientError::SessionLost { session, reason: Some(reason), why }
             }
-            refusal @ (Refusal::AlreadyHeld { .. }
-            | Refusal::Entered { .. }
-            | Refusal::PermitsNotHeld { .. }
-            | Refusal::NotAccepted { .. }
-            | Refusal::Changed { .. }
-            | Refusal::Closed { .. }
-            | Refusal::MembersUnfit { .. }
-            | Refusal::Deadlock { .. }
-            | Refusal::KindMismatch { .. }
-            | Refusal::LimitMismatch { .. }
-            | Refusal::LimitExceeded { .. }
-            | Refusal::LimitUnknown { .. }
-            | Refusal::Quota { .. }
-            | Refusal::NotHeld { .. }
-            | Refusal::HeldByOther { .. }
-            | Refusal::AlreadyOpen { .. }
-            | Refusal::Tombstoned { .. }
-            | Refusal::WrongHandle
-            | Refusal::StaleAttempt { .. }
-            | Refusal::TooOld { .. }
-            | Refusal::RequestReused { .. }
-            | Refusal::OtherNamespace { .. }
-            | Refusal::OutOfBounds { .. }
-            | Refusal::OtherDisk { .. }
-            | Refusal::FeaturesUnsupported { .. }
-            | Refusal::FeatureLevel { .. }) => ClientError::Refused(refusal),
+            other => ClientError::Refused(other),
         }
     }
 }

@@ -189,23 +189,23 @@ macro_rules! session_methods {
             }
 
             /// Sets the lock-delay: after an involuntary end of the hold, the name stays closed for this duration,
-            /// except to [`Session::resume`]($crate::client::Session::resume). At most a minute.
-            pub fn delay(mut self, delay: std::time::Duration) -> Self {
-                self.session_options.extras.delay_ms = $crate::clock::millis(delay);
+            /// except to [`Session::resume`]($crate::client::Session::resume). At most a minute; none by default.
+            pub fn delay(mut self, delay: impl Into<Option<std::time::Duration>>) -> Self {
+                self.session_options.extras.delay_ms = delay.into().map_or(0, $crate::clock::millis);
                 self
             }
 
             /// Keeps the lock closed to every client for this duration after the grant, even if the hold ends earlier.
             /// Only a [break]($crate::client::Client) opens it earlier. At most a day, and not for a shared lock.
-            pub fn at_least(mut self, length: std::time::Duration) -> Self {
-                self.session_options.extras.at_least_ms = Some($crate::clock::millis(length));
+            pub fn at_least(mut self, length: impl Into<Option<std::time::Duration>>) -> Self {
+                self.session_options.extras.at_least_ms = length.into().map($crate::clock::millis);
                 self
             }
 
             /// Ends the hold this duration after the grant, even if the session still lives; no renewal extends it. At
             /// most a day.
-            pub fn at_most(mut self, length: std::time::Duration) -> Self {
-                self.session_options.extras.at_most_ms = Some($crate::clock::millis(length));
+            pub fn at_most(mut self, length: impl Into<Option<std::time::Duration>>) -> Self {
+                self.session_options.extras.at_most_ms = length.into().map($crate::clock::millis);
                 self
             }
 

@@ -111,8 +111,8 @@ impl<S: LockService> ListRequest<'_, S> {
     }
 
     /// Lists only locks with a holder that has held for at least this duration.
-    pub fn older_than(mut self, age: Duration) -> Self {
-        self.filter.older_than_ms = millis(age);
+    pub fn older_than(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.filter.older_than_ms = age.into().map_or(0, millis);
         self
     }
 

@@ -1,6 +1,5 @@
 //! Decides when to retry a request and when to give up.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! Checks fencing tokens at the resource: a filter follows one lock and judges tokens without a request for each.
 
-use std::fmt;
-
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -20,12 +18,13 @@ use crate::service::{LockService, ServiceError};
 /// largest one that it has accepted, in the same step as its own change. The filter only saves this comparison for
 /// tokens that are known to be stale. A resource that cannot store that largest token calls [`check`](Self::check),
 /// whose answer is true at the moment of the call.
+#[derive(Debug)]
 pub struct TokenFilter<S: LockService> {
     client: Client<S>,
     lock: LockName,
     valid: watch::Receiver<ValidTokens>,
     /// The task that follows the events. It is aborted when the filter is dropped.
-    follower: JoinSet<()>,
+    _follower: JoinSet<()>,
 }
 
 impl<S: LockService> Client<S> {
@@ -37,7 +36,7 @@ impl<S: LockService> Client<S> {
         let (sender, valid) = watch::channel(valid);
         let mut follower = JoinSet::new();
         follower.spawn(follow(client.clone(), lock.clone(), watch, sender));
-        Ok(TokenFilter { client, lock, valid, follower })
+        Ok(TokenFilter { client, lock, valid, _follower: follower })
     }
 
     /// Reads the valid tokens of a lock and subscribes to its events. The subscription starts first, so an event may be
@@ -133,12 +132,5 @@ impl<S: LockService> TokenFilter<S> {
     pub async fn wait_for(&mut self, condition: impl FnMut(&ValidTokens) -> bool) -> Result<ValidTokens, ClientError> {
         let met = self.valid.wait_for(condition).await;
         met.map(|valid| valid.clone()).map_err(|_| ServiceError::Stopping.into())
-    }
-}
-
-impl<S: LockService> fmt::Debug for TokenFilter<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let running = self.follower.len();
-        f.debug_struct("TokenFilter").field("valid", &*self.valid.borrow()).field("running", &running).finish()
     }
 }

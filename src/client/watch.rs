@@ -1,6 +1,5 @@
 //! Follows events without loss or repetition, through errors and changes of leader.
 
-use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
 ///
 /// - Every event of its scope is returned once, in order, after the position where it began.
 /// - If events are no longer kept, it returns one error and continues from the position that the error names.
+#[derive(Debug)]
 pub struct Watch<S: LockService> {
     service: S,
     scope: Scope,
@@ -141,11 +141,5 @@ impl<S: LockService> Client<S> {
             () = &mut over => Ok(false),
             free = self.wait_free(name) => free.map(|()| true),
         }
-    }
-}
-
-impl<S: LockService> fmt::Debug for Watch<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("scope", &self.scope).field("after", &self.after).finish_non_exhaustive()
     }
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod request;
 
-use std::fmt;
 use std::time::Duration;
 
 use super::client::Client;
@@ -24,6 +23,7 @@ pub(crate) fn lease_call(command: Command, clock: &dyn Clock, began: Instant, si
 
 /// A lock that is held without a session. Nothing renews it automatically, and dropping this value changes nothing:
 /// every caller with the handle may refresh and release it, from any process.
+#[derive(Debug)]
 pub struct Lease<S: LockService> {
     pub(crate) client: Client<S>,
     pub(crate) lock: LockKey,
@@ -106,12 +106,6 @@ impl<S: LockService> Lease<S> {
     /// held.
     pub async fn release(self) -> Result<Released, ClientError> {
         self.client.drop_lease(self.lock.clone(), self.handle.clone()).await
-    }
-}
-
-impl<S: LockService> fmt::Debug for Lease<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("lock", &self.lock).field("token", &self.token).finish_non_exhaustive()
     }
 }
 

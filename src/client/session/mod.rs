@@ -12,7 +12,6 @@ pub(crate) mod state;
 #[cfg(feature = "cli")]
 pub(crate) mod takeover;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,17 +48,17 @@ impl<S: LockService> SessionBuilder<S> {
     }
 
     /// Sets the TTL: the session ends this duration after its last renewal. The default is the larger of 10 s and twice
-    /// the cluster's minimum.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
+    /// the cluster's minimum, also for `None`.
+    pub fn ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
+        self.ttl = ttl.into();
         self
     }
 
     /// Sets the disconnect grace: the session also ends this duration after its stream broke. So crashes are detected
     /// sooner, but a network failure counts as a crash. At most the TTL, and at least a third of the cluster's minimum
     /// TTL: with less, every failover would end the session.
-    pub fn disconnect_grace(mut self, grace: Duration) -> Self {
-        self.grace = Some(grace);
+    pub fn disconnect_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
+        self.grace = grace.into();
         self
     }
 
@@ -161,7 +160,7 @@ pub(crate) fn default_ttl_ms(floor_ms: u64) -> u64 {
 ///   of one client with the same TTL are renewed at the same times.
 /// - When its deadline has passed on the client's clock, it is permanently lost: it is closed as *lost* and never
 ///   renewed.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Session<S: LockService> {
     pub(crate) reference: SessionRef,
     pub(crate) service: S,
@@ -241,12 +240,6 @@ impl<S: LockService> Session<S> {
             Ok(answer) => answer.map_err(ClientError::from),
             Err(_) => Err(self.lost().await),
         }
-    }
-}
-
-impl<S: LockService> fmt::Debug for Session<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("id", &self.id()).field("state", &self.state()).finish_non_exhaustive()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use self::deliveries::{Arrives, Sent};
 use crate::client::hold::{Hold, Released};
 use crate::client::session::cached_holds::{Admitted, Asked, Ticket};
 use crate::client::session::hold_table::HoldTable;
@@ -26,25 +27,6 @@ const STEPS: usize = 400;
 const SESSIONS: usize = 3;
 const NAMES: [&str; 6] = ["bay", "dam", "hill", "lake", "river", "sea"];
 const TTL: Duration = Duration::from_secs(600);
-
-/// What travels from the cluster to a session.
-enum Arrives {
-    /// A grant to the request with this number, and the recalled holds that it names.
-    Granted(u64, FencingToken, Vec<FencingToken>),
-    /// The refusal of the request with this number.
-    Refused(u64),
-    /// The answer to a renewal that was sent at this time.
-    Renewed(Instant, Vec<FencingToken>),
-    Event(Event),
-    SessionEnded,
-}
-
-/// What travels from a session to the cluster.
-enum Sent {
-    Command(Command),
-    /// A renewal of the session, and the time at which it was sent.
-    Renewal(Instant),
-}
 
 /// What the cluster applies as one entry.
 enum Submitted {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::clock::millis;
 use crate::model::{DocumentId, LockName, LogTime, WallTime};
 
 /// The MongoDB releases whose rules a manager follows.
@@ -58,8 +59,7 @@ impl Observer {
     /// Creates an observer with this take-over time, which is 15 minutes in MongoDB.
     #[must_use]
     pub fn new(takeover: Duration, era: Era) -> Self {
-        let takeover_ms = u64::try_from(takeover.as_millis()).unwrap_or(u64::MAX);
-        Self { takeover_ms, era, seen: BTreeMap::new() }
+        Self { takeover_ms: millis(takeover), era, seen: BTreeMap::new() }
     }
 
     /// Adds an observation and returns the conclusion.

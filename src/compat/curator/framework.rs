@@ -11,7 +11,7 @@ use crate::service::LockService;
 /// A connection to one namespace, with one session for all its locks. Clones are the same connection.
 ///
 /// The next call replaces a session that was lost; the holds of the lost session stay lost.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CuratorFramework<S: LockService> {
     connection: Arc<Connection<S>>,
 }
@@ -66,12 +66,7 @@ impl<S: LockService> FrameworkBuilder<S> {
 }
 
 async fn open<S: LockService>(client: &Client<S>, timeout: Option<Duration>) -> Result<Session<S>, ClientError> {
-    let builder = client.session();
-    let builder = match timeout {
-        Some(timeout) => builder.ttl(timeout),
-        None => builder,
-    };
-    builder.open().await
+    client.session().ttl(timeout).open().await
 }
 
 impl<S: LockService> CuratorFramework<S> {
@@ -110,12 +105,6 @@ impl<S: LockService> CuratorFramework<S> {
     /// Returns a name that is unique in this connection.
     pub(super) fn draw(&self, kind: &str) -> String {
         format!("{kind}-{}", self.connection.drawn.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-}
-
-impl<S: LockService> Clone for CuratorFramework<S> {
-    fn clone(&self) -> Self {
-        Self { connection: self.connection.clone() }
     }
 }
 

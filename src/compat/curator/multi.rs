@@ -14,7 +14,7 @@ use crate::service::LockService;
 /// acquires them one by one, each with the whole wait, and releases them again if one cannot be acquired.
 ///
 /// The lock is not reentrant: a second acquire is refused. Clones are the same lock.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct InterProcessMultiLock<S: LockService> {
     curator: CuratorFramework<S>,
     paths: Arc<[String]>,
@@ -67,12 +67,5 @@ impl<S: LockService> InterProcessMultiLock<S> {
         let guard = wait(request).acquire().await?;
         self.held.put(guard);
         Ok(())
-    }
-}
-
-impl<S: LockService> Clone for InterProcessMultiLock<S> {
-    fn clone(&self) -> Self {
-        let (paths, owner, held) = (self.paths.clone(), self.owner.clone(), self.held.clone());
-        Self { curator: self.curator.clone(), paths, owner, held }
     }
 }

@@ -19,6 +19,7 @@ use crate::service::LockService;
 
 /// A mutex that its owner may acquire again. Each acquire needs a release, and the last release frees the mutex. It is
 /// fair. Clones are the same mutex; dropping the last one releases the holds of its tasks.
+#[derive(Clone)]
 pub struct InterProcessMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,

@@ -21,7 +21,7 @@ use crate::service::LockService;
 ///   [`upgrade`](Self::upgrade).
 /// - Clones are the same lock. When the lock and all values of its sides are dropped, the holds of its tasks are
 ///   released.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct InterProcessReadWriteLock<S: LockService> {
     both: Arc<Both<S>>,
 }
@@ -297,11 +297,5 @@ impl<S: LockService> Drop for Changing<'_, S> {
         if entered.is_over() {
             all.remove(self.task);
         }
-    }
-}
-
-impl<S: LockService> Clone for InterProcessReadWriteLock<S> {
-    fn clone(&self) -> Self {
-        Self { both: self.both.clone() }
     }
 }

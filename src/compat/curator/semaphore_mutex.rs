@@ -14,7 +14,7 @@ use crate::service::LockService;
 
 /// A mutex that is not reentrant: a second acquire waits until its time is over, or until another task releases the
 /// mutex through the same value or a clone. It is fair. Clones are the same mutex.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct InterProcessSemaphoreMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,

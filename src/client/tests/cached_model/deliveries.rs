@@ -2,6 +2,25 @@
 
 use super::*;
 
+/// What travels from the cluster to a session.
+pub(super) enum Arrives {
+    /// A grant to the request with this number, and the recalled holds that it names.
+    Granted(u64, FencingToken, Vec<FencingToken>),
+    /// The refusal of the request with this number.
+    Refused(u64),
+    /// The answer to a renewal that was sent at this time.
+    Renewed(Instant, Vec<FencingToken>),
+    Event(Event),
+    SessionEnded,
+}
+
+/// What travels from a session to the cluster.
+pub(super) enum Sent {
+    Command(Command),
+    /// A renewal of the session, and the time at which it was sent.
+    Renewal(Instant),
+}
+
 impl World {
     /// Delivers a command or renewal to the cluster.
     pub(super) fn deliver(&mut self, client_index: usize, place: usize) {
