@@ -117,7 +117,7 @@ impl Clock for SystemClock {
 
     fn wall(&self) -> WallTime {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        WallTime(millis(since))
     }
 
     fn random_u128(&self) -> u128 {
@@ -155,7 +155,7 @@ impl ManualClock {
     pub fn advance(&self, duration: Duration) {
         let mut state = self.state.lock();
         state.now = state.now.after(duration);
-        state.wall_ms = state.wall_ms.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        state.wall_ms = state.wall_ms.saturating_add(millis(duration));
     }
 }
 

@@ -32,7 +32,6 @@ mod top;
 mod who;
 
 use std::ffi::OsString;
-use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -147,7 +146,6 @@ fn what_is_wrong(error: &clap::Error) -> String {
 
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     let common = &options.common;
-    let namespace = &common.namespace;
     if matches!(options.command, Command::Serve(_) | Command::Dev(_) | Command::Backup(_) | Command::Restore(_)) {
         create_private_files();
     }
@@ -156,7 +154,7 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
         Command::Audit(AuditCommand::Verify(file)) => cmd::audit::verify(&file, output),
         Command::Certs(options) => cmd::certs::run(&options, output),
-        Command::Auth(AuthCommand::Whoami) => ask(common, async |at| cmd::auth::whoami(at, output).await),
+        Command::Auth(AuthCommand::Whoami) => ask(common, async |client| cmd::auth::whoami(client, output).await),
         Command::Auth(AuthCommand::File(command)) => cmd::auth::run(&command, output),
         Command::Version => cmd::version::run(output),
         Command::Restore(options) => cmd::restore::run(&options, output),
@@ -169,33 +167,31 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Bench(options) => on_runtime(runtime::spread()?, bench::bench(common, &options, output)),
         Command::Lock(options) => on_runtime(runtime::anywhere()?, lock::lock(options, common, output)),
         Command::Elect(options) => on_runtime(runtime::anywhere()?, lock::elect(options, common, output)),
-        Command::Acquire(options) => ask(common, async |at| cmd::acquire::run(at, namespace, options, output).await),
-        Command::Refresh(options) => ask(common, async |at| cmd::refresh::run(at, namespace, options, output).await),
-        Command::Release(options) => ask(common, async |at| cmd::release::run(at, options, output).await),
-        Command::Check(options) => ask(common, async |at| cmd::check::run(at, options, output).await),
-        Command::Wait(options) => ask(common, async |at| cmd::wait::run(at, namespace, options, output).await),
-        Command::Ls(options) => ask(common, async |at| cmd::ls::run(at, options, output).await),
-        Command::Show(options) => ask(common, async |at| cmd::show::run(at, options, output).await),
-        Command::Explain(options) => ask(common, async |at| cmd::explain::run(at, options, output).await),
-        Command::Sessions => ask(common, async |at| cmd::sessions::run(at, output).await),
-        Command::Session(command) => ask(common, async |at| cmd::session::run(at, command, output).await),
-        Command::Watch(options) => ask(common, async |at| cmd::watch::run(at, options, output).await),
-        Command::History(options) => ask(common, async |at| cmd::history::run(at, options, output).await),
-        Command::Break(options) => ask(common, async |at| cmd::break_hold::run(at, options, output).await),
-        Command::Ask(options) => ask(common, async |at| cmd::ask::run(at, namespace, options, output).await),
-        Command::HandOver(options) => ask(common, async |at| cmd::handover::run(at, namespace, options, output).await),
-        Command::Semaphore(options) => {
-            ask(common, async |at| cmd::semaphore::run(at, namespace, options, output).await)
-        }
-        Command::Leader(options) => ask(common, async |at| cmd::leader::run(at, namespace, options, output).await),
-        Command::Top(options) => ask(common, async |at| top::run(at, common, options, output).await),
+        Command::Acquire(options) => ask(common, async |client| cmd::acquire::run(client, options, output).await),
+        Command::Refresh(options) => ask(common, async |client| cmd::refresh::run(client, options, output).await),
+        Command::Release(options) => ask(common, async |client| cmd::release::run(client, options, output).await),
+        Command::Check(options) => ask(common, async |client| cmd::check::run(client, options, output).await),
+        Command::Wait(options) => ask(common, async |client| cmd::wait::run(client, options, output).await),
+        Command::Ls(options) => ask(common, async |client| cmd::ls::run(client, options, output).await),
+        Command::Show(options) => ask(common, async |client| cmd::show::run(client, options, output).await),
+        Command::Explain(options) => ask(common, async |client| cmd::explain::run(client, options, output).await),
+        Command::Sessions => ask(common, async |client| cmd::sessions::run(client, output).await),
+        Command::Session(command) => ask(common, async |client| cmd::session::run(client, command, output).await),
+        Command::Watch(options) => ask(common, async |client| cmd::watch::run(client, options, output).await),
+        Command::History(options) => ask(common, async |client| cmd::history::run(client, options, output).await),
+        Command::Break(options) => ask(common, async |client| cmd::break_hold::run(client, options, output).await),
+        Command::Ask(options) => ask(common, async |client| cmd::ask::run(client, options, output).await),
+        Command::HandOver(options) => ask(common, async |client| cmd::handover::run(client, options, output).await),
+        Command::Semaphore(options) => ask(common, async |client| cmd::semaphore::run(client, options, output).await),
+        Command::Leader(options) => ask(common, async |client| cmd::leader::run(client, options, output).await),
+        Command::Top(options) => ask(common, async |client| top::run(client, common, options, output).await),
         Command::Doctor(options) => on_runtime(runtime::anywhere()?, doctor::run(common, &options, output)),
-        Command::Status => ask(common, async |at| cmd::status::run(at, output).await),
-        Command::Transfer(options) => ask(common, async |at| cmd::transfer::run(at, &options, output).await),
-        Command::Features(options) => ask(common, async |at| cmd::features::run(at, &options, output).await),
-        Command::Settings(options) => ask(common, async |at| cmd::settings::run(at, &options, output).await),
-        Command::Member(command) => ask(common, async |at| cmd::member::run(at, common, command, output).await),
-        Command::Backup(options) => ask(common, async |at| cmd::backup::run(at, &options, output).await),
+        Command::Status => ask(common, async |client| cmd::status::run(client, output).await),
+        Command::Transfer(options) => ask(common, async |client| cmd::transfer::run(client, &options, output).await),
+        Command::Features(options) => ask(common, async |client| cmd::features::run(client, &options, output).await),
+        Command::Settings(options) => ask(common, async |client| cmd::settings::run(client, &options, output).await),
+        Command::Member(command) => ask(common, async |client| cmd::member::run(client, common, command, output).await),
+        Command::Backup(options) => ask(common, async |client| cmd::backup::run(client, &options, output).await),
     }
 }
 

@@ -84,6 +84,11 @@ impl Output {
         self.as_it_is(&serde_json::to_string(value).map_err(io::Error::from)?)
     }
 
+    /// Prints the object with `--json`, and nothing without it.
+    pub(crate) fn object_only(&self, value: &impl Serialize) -> Result<(), Failure> {
+        if self.json { self.object(value) } else { Ok(()) }
+    }
+
     /// Prints the object with `--json`, or else the text, which is one line.
     pub(crate) fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.json { self.object(value) } else { self.line(text()) }
@@ -92,6 +97,19 @@ impl Output {
     /// Prints the object with `--json`, or else the text without escapes.
     pub(crate) fn document(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.json { self.object(value) } else { self.as_it_is(&text()) }
+    }
+
+    /// Prints a list: an object for each element with `--json`, or else a table.
+    pub(crate) fn list<T: Serialize>(
+        &self,
+        mut objects: impl Iterator<Item = T>,
+        heading: &[&str],
+        rows: impl Iterator<Item = Vec<String>>,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return objects.try_for_each(|object| self.object(&object));
+        }
+        self.table(heading, &rows.collect::<Vec<_>>())
     }
 
     /// Prints aligned columns under a heading.

@@ -13,7 +13,7 @@ pub(super) fn text() -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     };
-    if let Some(Usage { cpu_seconds, resident_bytes, started_seconds }) = usage() {
+    if let Some(Usage { cpu_seconds, resident_bytes, started_seconds }) = usage("self") {
         add("process_cpu_seconds_total", "counter", "Time of processors that the process has used", cpu_seconds);
         add("process_resident_memory_bytes", "gauge", "Memory of the process that is not swapped out", resident_bytes);
         add("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970", started_seconds);
@@ -29,15 +29,16 @@ pub(super) fn text() -> String {
     text
 }
 
-struct Usage {
-    cpu_seconds: f64,
-    resident_bytes: f64,
+/// What a process has used.
+pub(super) struct Usage {
+    pub(super) cpu_seconds: f64,
+    pub(super) resident_bytes: f64,
     started_seconds: f64,
 }
 
-/// Reads what Linux reports about this process; `None` on other systems.
-fn usage() -> Option<Usage> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+/// Reads what Linux reports about a process, by its id or as `self`; `None` on other systems, or if it does not run.
+pub(super) fn usage(process: &str) -> Option<Usage> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let boot = fs::read_to_string("/proc/stat").ok()?;
     let boot: f64 = boot.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())?;
     // The name of the program, in parentheses, may contain spaces. The numbers of the fields are those of proc(5).

@@ -12,8 +12,6 @@ mod position;
 mod sessions;
 mod status;
 
-use std::time::Duration;
-
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -147,11 +145,6 @@ pub(crate) fn because(why: WaitReason) -> &'static str {
         WaitReason::Nested => "nested",
         WaitReason::Closed => "closed",
     }
-}
-
-/// A duration in whole milliseconds.
-pub(crate) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the text of a cluster id.

@@ -1,12 +1,11 @@
 //! Checks over all clients: hand-overs of one lock, and outages.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::model::FencingToken;
+use crate::mutex::Mutex;
 
 /// The hand-overs of one lock from client to client.
 #[derive(Debug, Default)]
@@ -87,7 +86,7 @@ impl Outages {
         let last = Instant::from_nanos(self.last.fetch_max(now.as_nanos(), Ordering::SeqCst));
         let outage = self.least <= now.since(last);
         if outage || self.least <= now.since(own) {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = self.seen.lock();
             seen.gaps.extend(outage.then_some((last, now)));
             seen.waits.push((own, now));
         }
@@ -95,12 +94,12 @@ impl Outages {
 
     /// Number of outages so far.
     pub(super) fn count(&self) -> usize {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).gaps.len()
+        self.seen.lock().gaps.len()
     }
 
     /// Returns all outages in order. An outage that has not ended counts until `end`.
     pub(super) fn all(&self, end: Instant) -> Vec<Outage> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         let last = Instant::from_nanos(self.last.load(Ordering::SeqCst));
         let open = (self.least <= end.since(last)).then_some((last, end));
         let mut gaps: Vec<_> = seen.gaps.iter().copied().chain(open).collect();

@@ -1,6 +1,5 @@
 //! Counters of all clients: latencies, errors, and violations.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -85,19 +84,4 @@ pub(super) struct Sample {
     pub(super) unfinished: u64,
     /// Requests that failed, including those of the warm-up.
     pub(super) errors: Errors,
-}
-
-/// A sample to which many clients add. It is locked for less than a microsecond, and never across an await.
-#[derive(Debug, Default)]
-pub(super) struct Gathered(Mutex<Sample>);
-
-impl Gathered {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Sample> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the sample after all clients have ended.
-    pub(super) fn take(&self) -> Sample {
-        std::mem::take(&mut self.lock())
-    }
 }

@@ -13,7 +13,6 @@ mod idle;
 mod options;
 mod pace;
 mod pairs;
-mod progress;
 mod report;
 mod sessions;
 mod usage;

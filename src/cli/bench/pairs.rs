@@ -45,7 +45,7 @@ impl<S: LockService> Bench<'_, S> {
         };
         let (never_begun, (first, last)) =
             tokio::join!(load.run(sessions, options.in_flight, name), self.watch(span, progress));
-        let (sample, usage) = (load.gathered.take(), self.servers.between(&first, &last));
+        let (sample, usage) = (std::mem::take(&mut *load.gathered.lock()), self.servers.between(&first, &last));
         let mut pairs = PairFigures::new(options, &sample, span.length(), &usage);
         pairs.never_begun = never_begun;
         Ran { sample, pairs, usage, load }

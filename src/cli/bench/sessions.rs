@@ -1,7 +1,5 @@
 //! The clients of a run: one session each, distributed over the connections.
 
-use std::time::Duration;
-
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::counters::Errors;
@@ -17,23 +15,15 @@ pub(super) async fn open<S: LockService>(
     count: u32,
     options: &BenchOptions,
 ) -> Result<Vec<Session<S>>, ClientError> {
-    let first = session(&clients[0], options.ttl).await?;
+    let first = clients[0].session().ttl(options.ttl).open().await?;
     let ttl = first.ttl();
-    let others = (1..count as usize).map(|number| session(&clients[number % clients.len()], Some(ttl)));
+    let others = (1..count as usize).map(|number| clients[number % clients.len()].session().ttl(ttl).open());
     let mut sessions = vec![first];
     let mut opened = stream::iter(others).buffered(BENCH_OPENING_MAX);
     while let Some(session) = opened.try_next().await? {
         sessions.push(session);
     }
     Ok(sessions)
-}
-
-async fn session<S: LockService>(client: &Client<S>, ttl: Option<Duration>) -> Result<Session<S>, ClientError> {
-    let builder = client.session();
-    match ttl {
-        Some(ttl) => builder.ttl(ttl).open().await,
-        None => builder.open().await,
-    }
 }
 
 pub(super) fn lost<S: LockService>(sessions: &[Session<S>]) -> u64 {

@@ -1,11 +1,10 @@
 //! CPU and memory of the nodes whose processes run on this machine, from `/proc`. Other nodes are reported as unknown.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::cli::process_metrics;
 use crate::cli::sockets::{listening_at, owners_of};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::Invalid;
@@ -69,7 +68,7 @@ impl Servers {
     /// Names a process that does not exist.
     pub(super) fn find(pids: &[u32], status: &Status) -> Result<Self, Invalid> {
         if !pids.is_empty() {
-            if let Some(pid) = pids.iter().find(|pid| used(**pid).is_none()) {
+            if let Some(pid) = pids.iter().find(|pid| used(&pid.to_string()).is_none()) {
                 return Err(Invalid::new("pids", "processes of this machine", pid));
             }
             return Ok(Self { processes: pids.iter().map(|pid| (*pid, Vec::new())).collect(), unknown: Vec::new() });
@@ -90,9 +89,9 @@ impl Servers {
 
     /// Reads the current usage.
     pub(super) fn look(&self) -> Look {
-        let of = |pid: &u32| Some((*pid, used(*pid)?));
+        let of = |pid: &u32| Some((*pid, used(&pid.to_string())?));
+        let own_ms = used("self").map_or(0, |(cpu_ms, _)| cpu_ms);
         let used = self.processes.keys().filter_map(of).collect();
-        let own_ms = used_by(Path::new("/proc/self")).map_or(0, |(cpu_ms, _)| cpu_ms);
         Look { at: SystemClock::new().now(), used, own_ms, applied: None }
     }
 
@@ -125,19 +124,10 @@ impl Usage {
     }
 }
 
-fn used(pid: u32) -> Option<(u64, u64)> {
-    used_by(&PathBuf::from(format!("/proc/{pid}")))
-}
-
 /// CPU time in milliseconds and resident memory in bytes.
-fn used_by(process: &Path) -> Option<(u64, u64)> {
-    let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // The name is in brackets and may contain any character. Numbers follow it.
-    let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks = number(11)? + number(12)?;
-    let memory_bytes = number(21)? * rustix::param::page_size() as u64;
-    Some((ticks * 1000 / rustix::param::clock_ticks_per_second().max(1), memory_bytes))
+fn used(process: &str) -> Option<(u64, u64)> {
+    let used = process_metrics::usage(process)?;
+    Some(((used.cpu_seconds * 1_000.0) as u64, used.resident_bytes as u64))
 }
 
 #[cfg(test)]
@@ -148,9 +138,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_process_is_measured() {
-        let (_, memory_bytes) = used(std::process::id()).expect("it runs");
+        let (_, memory_bytes) = used("self").expect("it runs");
         assert!(0 < memory_bytes);
-        assert_eq!(used(u32::MAX), None);
+        assert_eq!(used(&u32::MAX.to_string()), None);
     }
 
     /// Cores are the CPU time divided by the time between two looks. If one node is unknown, the sum is unknown, too.

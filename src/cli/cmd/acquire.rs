@@ -9,9 +9,10 @@ use crate::cli::connect::{Client, Lease};
 use crate::cli::error::{Failure, YES};
 use crate::cli::lock::signals::{self, Signals};
 use crate::cli::output::{Output, is_closed};
+use crate::clock::millis;
 use crate::limits::PATIENCE_MS_MAX;
-use crate::model::{Handle, LockName, Mode, Namespace};
-use crate::shapes::{Leased, milliseconds};
+use crate::model::{Handle, LockName, Mode};
+use crate::shapes::Leased;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AcquireOptions {
@@ -48,12 +49,7 @@ enum LeaseMode {
 }
 
 /// Acquires a lease and prints `TOKEN HANDLE`. Without `-w` it waits as long as a request without a session may wait.
-pub(in crate::cli) async fn run(
-    client: &Client,
-    namespace: &Namespace,
-    options: AcquireOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: AcquireOptions, output: &Output) -> Result<u8, Failure> {
     let mode = match options.mode {
         LeaseMode::Exclusive => Mode::Exclusive,
         LeaseMode::Shared => Mode::Shared,
@@ -86,11 +82,11 @@ pub(in crate::cli) async fn run(
         }
     };
     let answer = Leased {
-        namespace: namespace.to_string(),
+        namespace: client.settings.namespace.to_string(),
         lock: lease.name().to_string(),
         token: Some(lease.token().to_string()),
         handle: lease.handle().reveal().to_owned(),
-        remaining_ms: milliseconds(lease.valid_for()),
+        remaining_ms: millis(lease.valid_for()),
     };
     let print = async { output.answer(&answer, || format!("{} {}", lease.token(), lease.handle().reveal())) };
     let printed = tokio::select! {

@@ -8,7 +8,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::called;
 use crate::cli::who::metadata;
-use crate::model::{Namespace, Reason};
+use crate::model::Reason;
 use crate::shapes::Asked;
 
 #[derive(Debug, Args)]
@@ -24,21 +24,14 @@ pub(in crate::cli) struct AskOptions {
 }
 
 /// Asks a holder to give up its hold.
-pub(in crate::cli) async fn run(
-    client: &Client,
-    namespace: &Namespace,
-    options: AskOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: AskOptions, output: &Output) -> Result<u8, Failure> {
     let AskOptions { hold: HoldArgs { name, token }, text, why } = options;
     let why = text.or(why).ok_or_else(|| Failure::usage("an ask needs a reason"))?;
     // The cluster adds only the principal. This adds the name of the asking client, unless the text would be too long.
     let named = format!("{}: {}", called(&metadata("ask")?), why.as_str());
     let why = Reason::parse(&named).unwrap_or(why);
     client.ask(name.as_str(), token, why.as_str()).await?;
-    if output.json {
-        let (namespace, lock, token) = (namespace.to_string(), name.to_string(), token.to_string());
-        output.object(&Asked { namespace, lock, token, asked: true })?;
-    }
+    let (namespace, lock, token) = (client.settings.namespace.to_string(), name.to_string(), token.to_string());
+    output.object_only(&Asked { namespace, lock, token, asked: true })?;
     Ok(YES)
 }

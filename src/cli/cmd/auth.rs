@@ -115,9 +115,9 @@ struct ListedToken {
     expires: String,
 }
 
-/// The JSON line of a question.
+/// The JSON line about a right.
 #[derive(Serialize)]
-struct Answer {
+struct RightLine {
     may: bool,
     /// The rule that gives the right.
     rule: Option<String>,
@@ -150,7 +150,7 @@ fn init(InitOptions { file, admin }: &InitOptions, output: &Output) -> Result<u8
     let access = checked(file, &text)?;
     create(file, &text, PRIVATE).map_err(failed("make", file))?;
     if output.json {
-        list_json(&access, output)?;
+        access.principals().try_for_each(|view| output.object(&PrincipalLine::of(&view)))?;
     }
     Ok(YES)
 }
@@ -203,9 +203,7 @@ fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result
         return Err(Failure::usage(format!("{name}: the [[token]] {id} is not written in lines; remove it by hand")));
     }
     replace(file, &text, PRIVATE)?;
-    if output.json {
-        output.object(&serde_json::json!({ "id": hash.id(), "revoked": true }))?;
-    }
+    output.object_only(&serde_json::json!({ "id": hash.id(), "revoked": true }))?;
     Ok(YES)
 }
 
@@ -232,26 +230,16 @@ fn without(text: &str, hash: &str) -> String {
 
 fn list(CheckOptions { file, .. }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
     let access = Access::from_file(file)?;
-    if output.json {
-        list_json(&access, output)?;
-        return Ok(YES);
-    }
     let row = |view: PrincipalView<'_>| {
         let certificate = if view.certificate { "yes" } else { "no" };
         let token = |token: ListedToken| format!("{} until {}", token.id, &token.expires[..10]);
         let tokens = tokens(&view).into_iter().map(token).collect::<Vec<_>>().join(", ");
         vec![view.name.to_string(), view.roles.join(","), certificate.to_owned(), bounds(&view), tokens]
     };
-    let rows: Vec<_> = access.principals().map(row).collect();
-    output.table(&["PRINCIPAL", "ROLES", "CERTIFICATE", "A SECOND", "TOKENS"], &rows)?;
+    let objects = access.principals().map(|view| PrincipalLine::of(&view));
+    let heading = ["PRINCIPAL", "ROLES", "CERTIFICATE", "A SECOND", "TOKENS"];
+    output.list(objects, &heading, access.principals().map(row))?;
     Ok(YES)
-}
-
-fn list_json(access: &Access, output: &Output) -> Result<(), Failure> {
-    for view in access.principals() {
-        output.object(&PrincipalLine::of(&view))?;
-    }
-    Ok(())
 }
 
 fn tokens(view: &PrincipalView<'_>) -> Vec<ListedToken> {
@@ -291,7 +279,7 @@ fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8,
         access.need(principal, right, &namespace, on).err().map(|denied| denied.to_string()).unwrap_or_default()
     });
     let may = rule.is_some();
-    output.answer(&Answer { may, rule }, || text)?;
+    output.answer(&RightLine { may, rule }, || text)?;
     Ok(if may { YES } else { NO })
 }
 
@@ -418,6 +406,6 @@ mod tests {
         let fields = json!({"principal": "ci", "roles": ["r"], "certificate": false, "tokens": tokens,
             "commands_a_second": 7, "renewals_a_second": null});
         assert_eq!(value(&listed), fields);
-        assert_eq!(value(&Answer { may: true, rule: Some("r".into()) }), json!({"may": true, "rule": "r"}));
+        assert_eq!(value(&RightLine { may: true, rule: Some("r".into()) }), json!({"may": true, "rule": "r"}));
     }
 }

@@ -33,11 +33,7 @@ pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: 
     } else {
         client.break_hold(name.as_str(), token, why.as_str()).await?
     };
-    if output.json {
-        output.object(&Broken::new(&name, &breach, now))?;
-    } else {
-        output.line(text(&name, &breach, now))?;
-    }
+    output.answer(&Broken::new(&name, &breach, now), || text(&name, &breach, now))?;
     Ok(YES)
 }
 

@@ -208,38 +208,30 @@ fn hosts(addresses: [&String; 2]) -> Vec<String> {
     hosts
 }
 
-fn list(certificates: &[Listed], output: &Output) -> Result<u8, Failure> {
+fn list<'a>(certificates: &'a [Listed], output: &Output) -> Result<u8, Failure> {
     let expires = |listed: &Listed| {
         let end = std::time::UNIX_EPOCH + Duration::from_secs(listed.ends);
         humantime::format_rfc3339_seconds(end).to_string()
     };
-    if output.json {
-        for listed in certificates {
-            let Listed { name, subject, digest, hosts, made, refused, .. } = listed;
-            output.object(&CertificateLine {
-                name,
-                subject,
-                sha256: digest,
-                hosts,
-                expires: expires(listed),
-                made: *made,
-                refused: *refused,
-            })?;
-        }
-        return Ok(YES);
-    }
-    let rows: Vec<_> = certificates
-        .iter()
-        .map(|listed| {
-            let state = match listed {
-                Listed { refused: true, .. } => "refused",
-                Listed { made: true, .. } => "new",
-                Listed { .. } => "",
-            };
-            let day = expires(listed).chars().take(10).collect();
-            vec![listed.name.clone(), day, state.to_owned(), listed.subject.clone(), listed.hosts.join(",")]
-        })
-        .collect();
-    output.table(&["NAME", "EXPIRES", "", "SUBJECT", "HOSTS"], &rows)?;
+    let object = |listed: &'a Listed| CertificateLine {
+        name: &listed.name,
+        subject: &listed.subject,
+        sha256: &listed.digest,
+        hosts: &listed.hosts,
+        expires: expires(listed),
+        made: listed.made,
+        refused: listed.refused,
+    };
+    let row = |listed: &Listed| {
+        let state = match listed {
+            Listed { refused: true, .. } => "refused",
+            Listed { made: true, .. } => "new",
+            Listed { .. } => "",
+        };
+        let day = expires(listed).chars().take(10).collect();
+        vec![listed.name.clone(), day, state.to_owned(), listed.subject.clone(), listed.hosts.join(",")]
+    };
+    let heading = ["NAME", "EXPIRES", "", "SUBJECT", "HOSTS"];
+    output.list(certificates.iter().map(object), &heading, certificates.iter().map(row))?;
     Ok(YES)
 }

@@ -40,17 +40,9 @@ pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Re
     if let Some(rules) = &config.auth {
         Access::from_file(rules)?;
     }
-    if output.json {
-        let (file, cluster) = (options.file.display().to_string(), config.cluster.clone());
-        let (node, members) = (config.node, config.members.len());
-        output.object(&ConfigChecked { file, cluster, node, members })?;
-    }
-    output.remark(&format!(
-        "{}: node {} of cluster {}, {} members",
-        options.file.display(),
-        config.node,
-        config.cluster,
-        config.members.len()
-    ));
+    let Config { cluster, node, members, .. } = config;
+    let (file, members) = (options.file.display().to_string(), members.len());
+    output.remark(&format!("{file}: node {node} of cluster {cluster}, {members} members"));
+    output.object_only(&ConfigChecked { file, cluster, node, members })?;
     Ok(YES)
 }

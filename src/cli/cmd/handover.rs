@@ -7,7 +7,7 @@ use crate::cli::args::HoldArgs;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::model::{Namespace, SessionId};
+use crate::model::SessionId;
 use crate::shapes::HandedOver;
 
 #[derive(Debug, Args)]
@@ -20,15 +20,10 @@ pub(in crate::cli) struct HandOverOptions {
 }
 
 /// Makes another session the holder, and prints the new token.
-pub(in crate::cli) async fn run(
-    client: &Client,
-    namespace: &Namespace,
-    options: HandOverOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: HandOverOptions, output: &Output) -> Result<u8, Failure> {
     let HandOverOptions { hold: HoldArgs { name, token }, to } = options;
     let token = client.hand_over(name.as_str(), token, to).await.map_err(not_open)?;
-    let (namespace, lock, session) = (namespace.to_string(), name.to_string(), to.to_string());
+    let (namespace, lock, session) = (client.settings.namespace.to_string(), name.to_string(), to.to_string());
     let answer = HandedOver { namespace, lock, token: token.to_string(), session };
     output.answer(&answer, || token.to_string())?;
     Ok(YES)

@@ -6,7 +6,7 @@ use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
 use crate::cli::output::Output;
 use crate::cli::text::called;
-use crate::model::{LockName, Namespace};
+use crate::model::LockName;
 use crate::shapes::Leader;
 
 #[derive(Debug, Args)]
@@ -17,15 +17,10 @@ pub(in crate::cli) struct LeaderOptions {
 }
 
 /// Prints the value of the leader. Prints nothing if there is none; the exit code is then 1.
-pub(in crate::cli) async fn run(
-    client: &Client,
-    namespace: &Namespace,
-    options: LeaderOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: LeaderOptions, output: &Output) -> Result<u8, Failure> {
     let leader = client.election(options.name.as_str()).leader().await?;
     if output.json {
-        output.object(&Leader::new(namespace, &options.name, leader.as_ref()))?;
+        output.object(&Leader::new(&client.settings.namespace, &options.name, leader.as_ref()))?;
     } else if let Some(leader) = &leader {
         output.line(leader.value.as_ref().map_or_else(|| called(&leader.metadata), ToString::to_string))?;
     } else {
@@ -40,6 +35,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::Namespace;
     use crate::shapes::tests::{lock, value};
 
     /// Without a leader every field is present; all except the name are null.

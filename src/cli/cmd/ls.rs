@@ -10,7 +10,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called};
 use crate::client::ReadAt;
-use crate::model::ListShow;
+use crate::model::{ListShow, LockSummary};
 use crate::shapes::LockRow;
 
 #[derive(Debug, Args)]
@@ -36,28 +36,16 @@ pub(in crate::cli) async fn run(client: &Client, options: ListOptions, output: &
         (false, true) => ListShow::Waiting,
         (false, false) => ListShow::All,
     };
-    let mut request = client.list(&options.prefix).show(show);
-    if let Some(age) = options.older_than {
-        request = request.older_than(age);
-    }
-    let ReadAt { now, value: rows, .. } = request.all().await?;
-    if output.json {
-        for row in &rows {
-            output.object(&LockRow::new(row, now))?;
-        }
-        return Ok(YES);
-    }
-    let rows: Vec<_> =
-        rows.iter()
-            .map(|row| {
-                let (by, held) = row.oldest.as_ref().map_or((String::new(), String::new()), |holder| {
-                    (called(&holder.metadata), ago(now, holder.since))
-                });
-                let kind = row.limit.map_or(row.kind.to_string(), |limit| format!("{} of {limit}", row.kind));
-                vec![row.lock.name.to_string(), kind, row.holders.to_string(), row.waiters.to_string(), by, held]
-            })
-            .collect();
-    output.table(&["NAME", "KIND", "HOLDERS", "WAITERS", "HELD BY", "FOR"], &rows)?;
+    let request = client.list(&options.prefix).show(show).older_than(options.older_than);
+    let ReadAt { now, value: locks, .. } = request.all().await?;
+    let row = |row: &LockSummary| {
+        let oldest = row.oldest.as_ref();
+        let (by, held) = oldest.map(|holder| (called(&holder.metadata), ago(now, holder.since))).unwrap_or_default();
+        let kind = row.limit.map_or(row.kind.to_string(), |limit| format!("{} of {limit}", row.kind));
+        vec![row.lock.name.to_string(), kind, row.holders.to_string(), row.waiters.to_string(), by, held]
+    };
+    let objects = locks.iter().map(|row| LockRow::new(row, now));
+    output.list(objects, &["NAME", "KIND", "HOLDERS", "WAITERS", "HELD BY", "FOR"], locks.iter().map(row))?;
     Ok(YES)
 }
 
@@ -66,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::{Kind, LockSummary, LogTime};
+    use crate::model::{Kind, LogTime};
     use crate::shapes::tests::{holder, lock, value};
 
     /// A row of a listing has counts instead of the lists of `show`.

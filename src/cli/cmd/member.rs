@@ -11,10 +11,11 @@ use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::short;
+use crate::clock::millis;
 use crate::config::{Joining, Member};
 use crate::limits;
 use crate::service::{Advice, ErrorCode, LockService, MemberChange, NodeStatus, Operation, Role, Status};
-use crate::shapes::{self, behind, cluster_id_text, milliseconds, role_word};
+use crate::shapes::{self, behind, cluster_id_text, role_word};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum MemberCommand {
@@ -140,12 +141,6 @@ async fn led_status(client: &Client) -> Result<Status, Failure> {
 
 async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
     let status = led_status(client).await?;
-    if output.json {
-        for node in &status.nodes {
-            output.object(&shapes::Member::new(&status, node))?;
-        }
-        return Ok(YES);
-    }
     let row = |node: &NodeStatus| {
         vec![
             node.id.to_string(),
@@ -157,8 +152,9 @@ async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
             node.peer.clone(),
         ]
     };
-    let rows: Vec<_> = status.nodes.iter().map(row).collect();
-    output.table(&["NODE", "ROLE", "VOTES", "HEALTH", "BEHIND", "CLIENT", "PEER"], &rows)?;
+    let objects = status.nodes.iter().map(|node| shapes::Member::new(&status, node));
+    let heading = ["NODE", "ROLE", "VOTES", "HEALTH", "BEHIND", "CLIENT", "PEER"];
+    output.list(objects, &heading, status.nodes.iter().map(row))?;
     Ok(YES)
 }
 
@@ -201,7 +197,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
     match wait.await {
         Ok(caught_up) => caught_up?,
         Err(_) => {
-            let waited = short(milliseconds(options.wait));
+            let waited = short(millis(options.wait));
             let detail = format!("node {node} has not caught up within {waited}; see `lockkeeper member ls`");
             return Err(Failure::new(ErrorCode::MembersUnfit, detail));
         }

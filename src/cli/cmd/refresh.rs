@@ -8,8 +8,9 @@ use crate::cli::args::{HandleOption, duration};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::model::{LockName, Namespace};
-use crate::shapes::{Leased, milliseconds};
+use crate::clock::millis;
+use crate::model::LockName;
+use crate::shapes::Leased;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RefreshOptions {
@@ -24,22 +25,15 @@ pub(in crate::cli) struct RefreshOptions {
 }
 
 /// Extends a lease. Prints nothing without `--json`.
-pub(in crate::cli) async fn run(
-    client: &Client,
-    namespace: &Namespace,
-    options: RefreshOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: RefreshOptions, output: &Output) -> Result<u8, Failure> {
     let handle = options.handle.read()?;
     let refreshed = client.refresh(options.name.as_str(), &handle, options.duration).await?;
-    if output.json {
-        output.object(&Leased {
-            namespace: namespace.to_string(),
-            lock: options.name.to_string(),
-            token: refreshed.token.map(|token| token.to_string()),
-            handle: handle.reveal().to_owned(),
-            remaining_ms: milliseconds(refreshed.valid_for),
-        })?;
-    }
+    output.object_only(&Leased {
+        namespace: client.settings.namespace.to_string(),
+        lock: options.name.to_string(),
+        token: refreshed.token.map(|token| token.to_string()),
+        handle: handle.reveal().to_owned(),
+        remaining_ms: millis(refreshed.valid_for),
+    })?;
     Ok(YES)
 }

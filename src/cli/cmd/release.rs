@@ -40,20 +40,12 @@ pub(in crate::cli) async fn run(client: &Client, options: ReleaseOptions, output
 }
 
 fn release_answer<T>(released: &Result<T, ClientError>) -> Option<Released> {
-    match released {
-        Ok(_) => Some(Released { released: true, reason: None }),
-        Err(ClientError::Refused(refusal)) => {
-            let reason = Some(ErrorCode::of_refusal(refusal).row().text.to_owned());
-            Some(Released { released: false, reason })
-        }
-        Err(
-            ClientError::NotAcquired { .. }
-            | ClientError::SessionLost { .. }
-            | ClientError::HoldEnded { .. }
-            | ClientError::Service(_)
-            | ClientError::Invalid(_),
-        ) => None,
-    }
+    let reason = match released {
+        Ok(_) => None,
+        Err(ClientError::Refused(refusal)) => Some(ErrorCode::of_refusal(refusal).row().text.to_owned()),
+        Err(_) => return None,
+    };
+    Some(Released { released: reason.is_none(), reason })
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use crate::cli::args::ttl_max;
 use crate::cli::error::{Failure, REFUSED, YES};
 use crate::cli::output::Output;
 use crate::cli::text::short;
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, millis};
 use crate::config::{Joining, Member};
 use crate::limits::EPOCH_MAX;
 use crate::node::backup::{BackupView, Restore, RestoreError, Restored, restore};
-use crate::shapes::{cluster_id_text, milliseconds};
+use crate::shapes::cluster_id_text;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RestoreOptions {
@@ -70,7 +70,7 @@ pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u
         member,
         epoch_min: options.epoch,
         at_once: options.grant_immediately,
-        ttl_ms_max: options.ttl_max.map_or(0, milliseconds),
+        ttl_ms_max: options.ttl_max.map_or(0, millis),
     };
     let restored = restore(&asked, &SystemClock::new())?;
     let data = std::path::absolute(&options.data)?;

@@ -6,7 +6,7 @@ use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::limits::PERMITS_MAX;
-use crate::model::{LockName, Namespace};
+use crate::model::LockName;
 use crate::shapes::Semaphore;
 
 #[derive(Debug, Args)]
@@ -23,19 +23,12 @@ pub(in crate::cli) struct SemaphoreOptions {
 }
 
 /// Sets or removes the limit of a semaphore. Prints nothing without `--json`.
-pub(in crate::cli) async fn run(
-    client: &Client,
-    namespace: &Namespace,
-    options: SemaphoreOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: SemaphoreOptions, output: &Output) -> Result<u8, Failure> {
     match options.limit {
         Some(limit) => client.set_semaphore(options.name.as_str(), limit).await?,
         None => client.remove_semaphore(options.name.as_str()).await?,
     }
-    if output.json {
-        let (namespace, lock) = (namespace.to_string(), options.name.to_string());
-        output.object(&Semaphore { namespace, lock, limit: options.limit })?;
-    }
+    let (namespace, lock) = (client.settings.namespace.to_string(), options.name.to_string());
+    output.object_only(&Semaphore { namespace, lock, limit: options.limit })?;
     Ok(YES)
 }

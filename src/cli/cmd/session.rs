@@ -29,9 +29,7 @@ pub(in crate::cli) struct EndOptions {
 pub(in crate::cli) async fn run(client: &Client, command: SessionCommand, output: &Output) -> Result<u8, Failure> {
     let SessionCommand::End(EndOptions { id, why }) = command;
     client.end_session(id, why.as_str()).await.map_err(not_open)?;
-    if output.json {
-        output.object(&EndedSession { session: id.to_string(), ended: true })?;
-    }
+    output.object_only(&EndedSession { session: id.to_string(), ended: true })?;
     output.remark(&format!("session {id} has ended"));
     Ok(YES)
 }

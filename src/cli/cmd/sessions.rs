@@ -11,28 +11,21 @@ use crate::shapes::Session;
 /// Lists the sessions of the namespace.
 pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
     let ReadAt { now, value: sessions, .. } = client.all_sessions().await?;
-    if output.json {
-        for session in &sessions {
-            output.object(&Session::new(session, now))?;
-        }
-        return Ok(YES);
-    }
-    let rows: Vec<_> = sessions
-        .iter()
-        .map(|session| {
-            vec![
-                session.session.to_string(),
-                called(&session.metadata),
-                session.holds.to_string(),
-                session.waits.to_string(),
-                short(session.ttl_ms),
-                short(session.deadline.ms_since(now)),
-                ago(now, session.opened),
-                remarks(session),
-            ]
-        })
-        .collect();
-    output.table(&["SESSION", "WHO", "HOLDS", "WAITS", "TTL", "LEFT", "AGE", ""], &rows)?;
+    let row = |session: &SessionView| {
+        vec![
+            session.session.to_string(),
+            called(&session.metadata),
+            session.holds.to_string(),
+            session.waits.to_string(),
+            short(session.ttl_ms),
+            short(session.deadline.ms_since(now)),
+            ago(now, session.opened),
+            remarks(session),
+        ]
+    };
+    let objects = sessions.iter().map(|session| Session::new(session, now));
+    let heading = ["SESSION", "WHO", "HOLDS", "WAITS", "TTL", "LEFT", "AGE", ""];
+    output.list(objects, &heading, sessions.iter().map(row))?;
     Ok(YES)
 }
 

@@ -10,9 +10,9 @@ use crate::cli::connect::{Client, led};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::short;
+use crate::clock::millis;
 use crate::model;
 use crate::service::Status;
-use crate::shapes::milliseconds;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SettingsOptions {
@@ -43,7 +43,7 @@ pub(in crate::cli) async fn run(client: &Client, options: &SettingsOptions, outp
     let before = client.status().await?;
     led(&before)?;
     let Some(value) = options.value else { return shown(&before, output) };
-    client.change_setting(model::Setting::TtlMax(milliseconds(value))).await?;
+    client.change_setting(model::Setting::TtlMax(millis(value))).await?;
     let after = client.status().await?;
     if before.ttl_ms_max < after.ttl_ms_max {
         output.remark("make a new backup: a restore of an older one waits for the old value only");

@@ -23,9 +23,7 @@ struct Transferred {
 /// Transfers leadership, and waits until the other node leads.
 pub(in crate::cli) async fn run(client: &Client, options: &TransferOptions, output: &Output) -> Result<u8, Failure> {
     client.service().operate(Operation::Transfer(options.node)).await?;
-    if output.json {
-        output.object(&Transferred { leader: options.node })?;
-    }
+    output.object_only(&Transferred { leader: options.node })?;
     output.remark(&format!("node {} leads", options.node));
     Ok(YES)
 }

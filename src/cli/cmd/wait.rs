@@ -10,7 +10,7 @@ use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::limits;
-use crate::model::{LockName, LockView, Namespace, Refusal};
+use crate::model::{LockName, LockView, Refusal};
 use crate::service::ErrorCode;
 use crate::shapes::Free;
 
@@ -27,12 +27,7 @@ pub(in crate::cli) struct WaitOptions {
 }
 
 /// Waits until a name is free. A wait of 0 checks once.
-pub(in crate::cli) async fn run(
-    client: &Client,
-    namespace: &Namespace,
-    options: WaitOptions,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: WaitOptions, output: &Output) -> Result<u8, Failure> {
     let (client, name) = (options.retry.of(client), options.name.as_str());
     if let Some(wait) = options.wait {
         let free = tokio::select! {
@@ -49,10 +44,8 @@ pub(in crate::cli) async fn run(
     } else {
         client.wait_free(name).await?;
     }
-    if output.json {
-        let lock = options.name.to_string();
-        output.object(&Free { namespace: namespace.to_string(), lock, free: true })?;
-    }
+    let namespace = client.settings.namespace.to_string();
+    output.object_only(&Free { namespace, lock: options.name.to_string(), free: true })?;
     Ok(YES)
 }
 

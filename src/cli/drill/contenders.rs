@@ -108,27 +108,20 @@ impl Contender {
     /// valid until `sure_us`.
     pub(super) fn failed(&self, error: &ClientError, sure_us: u64) {
         let name = self.journal.lock().clients[self.client].clone();
-        match error {
-            ClientError::SessionLost { session, reason, .. } => {
-                self.journal.lock().lost_sessions += 1;
-                if let Some(reason) = reason.filter(|_| self.journal.now() < sure_us) {
-                    let early = (sure_us - self.journal.now()) / 1000;
-                    let detail =
-                        format!("session {session} of {name} has ended ({reason}), {early} ms before its TTL was over");
-                    self.journal.broken(Promise::Session, detail);
-                }
+        if let ClientError::SessionLost { session, reason, .. } = error {
+            self.journal.lock().lost_sessions += 1;
+            if let Some(reason) = reason.filter(|_| self.journal.now() < sure_us) {
+                let early = (sure_us - self.journal.now()) / 1000;
+                let detail =
+                    format!("session {session} of {name} has ended ({reason}), {early} ms before its TTL was over");
+                self.journal.broken(Promise::Session, detail);
             }
-            ClientError::NotAcquired { .. }
-            | ClientError::Refused(_)
-            | ClientError::HoldEnded { .. }
-            | ClientError::Service(_)
-            | ClientError::Invalid(_) => {
-                if matches!(error.code(), ErrorCode::Lost | ErrorCode::NotHeld | ErrorCode::HeldByOther) {
-                    self.journal.broken(Promise::Grant, format!("the cluster lost a grant of {name}: {error}"));
-                }
-                tracing::info!(%error, "a request failed");
-            }
+            return;
         }
+        if matches!(error.code(), ErrorCode::Lost | ErrorCode::NotHeld | ErrorCode::HeldByOther) {
+            self.journal.broken(Promise::Grant, format!("the cluster lost a grant of {name}: {error}"));
+        }
+        tracing::info!(%error, "a request failed");
     }
 
     /// Records that a hold was lost although its holder did not release it. A lost session is recorded elsewhere.

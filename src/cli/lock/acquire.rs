@@ -49,7 +49,8 @@ macro_rules! as_asked {
     ($request:expr, $asking:expr, $wait:expr) => {{
         let Asking { owner, parent, order, .. } = $asking;
         let options = &order.run;
-        let mut request = $request.owner(owner);
+        let mut request = $request.owner(owner).delay(options.delay);
+        request = request.at_least(options.at_least).at_most(options.at_most);
         if let Some(parent) = parent {
             request = request.parent(parent.session, parent.owner.as_str());
         }
@@ -58,15 +59,6 @@ macro_rules! as_asked {
         }
         if let Some(value) = &order.value {
             request = request.value(value.as_str());
-        }
-        if let Some(delay) = options.delay {
-            request = request.delay(delay);
-        }
-        if let Some(length) = options.at_least {
-            request = request.at_least(length);
-        }
-        if let Some(length) = options.at_most {
-            request = request.at_most(length);
         }
         match $wait {
             Some(Duration::ZERO) => request.try_once(),
@@ -163,13 +155,7 @@ async fn open<S: LockService>(
     options: &RunOptions,
     wait: Option<Duration>,
 ) -> Result<Session<S>, Failure> {
-    let mut session = client.session();
-    if let Some(ttl) = options.ttl {
-        session = session.ttl(ttl);
-    }
-    if let Some(grace) = options.disconnect_grace {
-        session = session.disconnect_grace(grace);
-    }
+    let session = client.session().ttl(options.ttl).disconnect_grace(options.disconnect_grace);
     let Some(wait) = wait else { return Ok(session.open().await?) };
     match tokio::time::timeout(wait, session.open()).await {
         Ok(opened) => Ok(opened?),
@@ -179,18 +165,11 @@ async fn open<S: LockService>(
 
 /// Returns the error of the wait. If the session expired, no node answered for a whole TTL.
 fn unreached(error: ClientError) -> Failure {
-    match error {
-        ClientError::SessionLost { reason: None, .. } => Failure::new(
-            ErrorCode::Unreachable,
-            "no node answered until the session expired, so the place in the queue is lost",
-        ),
-        error @ (ClientError::SessionLost { .. }
-        | ClientError::NotAcquired { .. }
-        | ClientError::Refused(_)
-        | ClientError::HoldEnded { .. }
-        | ClientError::Service(_)
-        | ClientError::Invalid(_)) => error.into(),
+    if let ClientError::SessionLost { reason: None, .. } = error {
+        let detail = "no node answered until the session expired, so the place in the queue is lost";
+        return Failure::new(ErrorCode::Unreachable, detail);
     }
+    error.into()
 }
 
 fn left(clock: &SystemClock, deadline: Instant) -> Duration {

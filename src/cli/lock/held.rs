@@ -17,10 +17,10 @@ use super::terminal::Terminal;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::client::{RevokeRequest, SetGuard};
+use crate::clock::millis;
 use crate::limits;
 use crate::model::{LockName, Namespace, Principal};
 use crate::service::ErrorCode;
-use crate::shapes::milliseconds;
 
 /// The JSON line of a grant, or of its loss, without a command.
 #[derive(Debug, Serialize)]
@@ -100,7 +100,7 @@ impl Notified<'_> {
             lock: name.to_string(),
             token,
             session: self.guard.session().to_string(),
-            remaining_ms: milliseconds(self.guard.valid_for()),
+            remaining_ms: millis(self.guard.valid_for()),
         }
     }
 

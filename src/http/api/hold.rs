@@ -23,10 +23,11 @@ use super::stream::{Events, Sent, sent};
 use crate::client::{
     Client, ClientError, RevokeRequest, Session, SetGuard, TakenOver, Takeover, Unattached, acquire_in,
 };
+use crate::clock::millis;
 use crate::limits;
 use crate::model::{Acquire, EndReason, Handle, Instance, LockName, LogTime, Place, Query};
 use crate::service::{LockService, ServiceError};
-use crate::shapes::{Holder, milliseconds};
+use crate::shapes::Holder;
 
 /// What a `hold` asks for.
 pub(super) struct Terms {
@@ -253,7 +254,7 @@ impl<S: LockService> Hold<S> {
             Step::SessionEnded(error) => Some(Departure::after(error, session)),
             Step::Ending => {
                 self.ending = None;
-                let in_ms = milliseconds(self.over.saturating_duration_since(TokioInstant::now()));
+                let in_ms = millis(self.over.saturating_duration_since(TokioInstant::now()));
                 self.send(HoldEvent::Ending(HoldEnding { in_ms })).await
             }
             // Before the first event the caller is not known to wait.
@@ -294,8 +295,8 @@ impl<S: LockService> Hold<S> {
             request: self.request.clone(),
             handle: session.handle().reveal().to_owned(),
             resumed,
-            beat_ms: milliseconds(self.pace.beat()),
-            silence_ms: milliseconds(self.pace.silence()),
+            beat_ms: millis(self.pace.beat()),
+            silence_ms: millis(self.pace.silence()),
             ends: ends(session, Some(guards)),
         }))
     }
