@@ -15,7 +15,6 @@ mod prefixed;
 mod tls;
 mod write_coalescing;
 
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;

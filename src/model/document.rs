@@ -83,25 +83,9 @@ impl ProcessId {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         text::bounded("process", text, limits::PROCESS_BYTES_MAX).map(Self)
     }
-
-    /// Returns the name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for ProcessId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ProcessId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &self.0)
-    }
-}
+text::shown!(ProcessId);
 
 /// A change on condition that something still is as the caller saw it. New variants are added at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
@@ -68,11 +67,6 @@ impl Namespace {
     fn shared(text: &str) -> Self {
         if text == Self::DEFAULT { Self::default() } else { Self(text.into()) }
     }
-
-    /// Returns the namespace as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl Default for Namespace {
@@ -105,13 +99,6 @@ impl LockName {
         Ok(Self(text.into()))
     }
 
-    /// Returns the name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl LockName {
     /// The smallest name: no name sorts before it.
     #[must_use]
     pub fn least() -> Self {
@@ -136,11 +123,6 @@ impl Owner {
     /// Returns an error for a text that is empty, longer than 128 bytes, or has a control character.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         text::bounded("owner", text, limits::OWNER_BYTES_MAX).map(Self)
-    }
-
-    /// Returns the owner's name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 }
 
@@ -187,11 +169,6 @@ impl Principal {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         text::bounded("principal", text, limits::PRINCIPAL_BYTES_MAX).map(Self)
     }
-
-    /// Returns the principal as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl Default for Principal {
@@ -200,21 +177,7 @@ impl Default for Principal {
     }
 }
 
-macro_rules! shown_as_text {
-    ($($name:ident),*) => { $(
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:?}", &self.0)
-            }
-        }
-    )* };
-}
-shown_as_text!(Namespace, LockName, Owner, Principal);
+text::shown!(Namespace, LockName, Owner, Principal);
 
 #[cfg(test)]
 mod tests {

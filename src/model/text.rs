@@ -43,3 +43,27 @@ pub(super) fn bounded(field: &str, text: &str, bytes_max: usize) -> Result<Arc<s
     }
     Ok(text.into())
 }
+
+/// Implements access to the text of these types, as which they are shown.
+macro_rules! shown {
+    ($($name:ident),*) => { $(
+        impl $name {
+            /// Returns the text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{:?}", &self.0)
+            }
+        }
+    )* };
+}
+pub(super) use shown;

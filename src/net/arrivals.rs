@@ -4,7 +4,7 @@
 //! and a loop that only retries uses a whole processor. A node needs descriptors for its own files, so connections do
 //! not get all of them.
 
-use std::future::{Future, ready};
+use std::future::ready;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

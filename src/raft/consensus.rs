@@ -1,6 +1,5 @@
 //! The handle to Raft: propose, read, watch, transfer leadership, stop.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,8 +33,8 @@ use super::types::{LeaderId, Listener, Proposal, Types};
 use super::view::{self, View};
 use crate::limits;
 use crate::machine::{Applied, Machine};
-use crate::mutex::Mutex;
 use crate::model::{DigestClaim, Entry};
+use crate::mutex::Mutex;
 use crate::net::{Connection, Connector};
 use crate::protobuf::HalfMessages;
 use crate::storage::{Job, Recovered, SnapshotFile, StateStore, Wal};

@@ -1,6 +1,5 @@
 //! The callbacks from Raft to the node that it runs in.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! Raft's calls to the other nodes. Every call has a deadline, and a failed call drops its connection.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

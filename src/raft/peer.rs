@@ -1,6 +1,5 @@
 //! Calls to another node: each uses a borrowed connection until a deadline. A failed call drops its connection.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

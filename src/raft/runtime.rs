@@ -1,7 +1,6 @@
 //! The runtime that openraft uses: tokio's, except for random numbers, which come from the clock module.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::time::Duration;
 
 use openraft::impls::TokioRuntime;

@@ -2,8 +2,6 @@
 
 mod waits;
 
-use std::future::Future;
-
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
 use lockkeeper::rpc::pb::{acquire_request, refresh_request, release_request};

@@ -1,7 +1,6 @@
 //! The simulated network for the product's own connector and acceptor.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::net::Ipv4Addr;
 use std::pin::Pin;

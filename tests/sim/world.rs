@@ -1,7 +1,6 @@
 //! One simulated cluster with its clients, and the driver that injects faults between two steps.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,6 @@
 //! Connections that a node or a client dials with TLS.
 
 use std::error::Error as StdError;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -87,66 +87,66 @@ fn samples() -> Vec<Sample> {
     samples.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-fn admitted(header: Option<&messages::Header>) -> Result<u64, Status> {
+fn check_header(header: Option<&messages::Header>) -> Result<u64, Status> {
     ME.check(header, &DiskIds::default()).map_err(|bad| Status::failed_precondition(format!("{bad:?}")))
 }
 
-fn refused(error: impl std::fmt::Display) -> Status {
+fn invalid(error: impl std::fmt::Display) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
 /// Does what a receiver does before it acts on a message: reads it, checks its header, converts it to Raft's types, and
 /// decodes the entries.
-fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
+fn receive(name: &str, bytes: &[u8]) -> Result<(), Status> {
     match name {
         "AppendRequest" => {
             let request = protobuf::read::<messages::AppendRequest, messages::InWords>(bytes)?;
-            admitted(request.header.as_ref())?;
+            check_header(request.header.as_ref())?;
             let _ = request.acknowledged.as_ref().map(messages::read_stored_log_id);
             for entry in messages::read_append(request)?.entries {
                 if let RaftPayload::Normal(proposal) = entry.payload {
-                    decode_entry(&proposal.bytes).map_err(refused)?;
+                    decode_entry(&proposal.bytes).map_err(invalid)?;
                 }
             }
         }
         "VoteRequest" => {
-            let request = messages::VoteRequest::decode(bytes).map_err(refused)?;
-            admitted(request.header.as_ref())?;
+            let request = messages::VoteRequest::decode(bytes).map_err(invalid)?;
+            check_header(request.header.as_ref())?;
             let _ = (messages::read_ballot(request.vote.as_ref())?, request.last.as_ref().map(messages::read_log_id));
         }
-        "SnapshotPart" => match messages::SnapshotPart::decode(bytes).map_err(refused)?.part {
+        "SnapshotPart" => match messages::SnapshotPart::decode(bytes).map_err(invalid)?.part {
             Some(messages::snapshot_part::Part::Announcement(announced)) => {
-                admitted(announced.header.as_ref())?;
+                check_header(announced.header.as_ref())?;
                 messages::read_ballot(announced.vote.as_ref())?;
-                meta_of(&messages::read_head(&announced)?).map_err(refused)?;
+                meta_of(&messages::read_head(&announced)?).map_err(invalid)?;
             }
             Some(messages::snapshot_part::Part::Chunk(_)) => {}
             None => return Err(Status::invalid_argument("nothing")),
         },
         "TransferRequest" => {
-            let request = messages::TransferRequest::decode(bytes).map_err(refused)?;
-            admitted(request.header.as_ref())?;
+            let request = messages::TransferRequest::decode(bytes).map_err(invalid)?;
+            check_header(request.header.as_ref())?;
             let _ = (messages::read_ballot(request.leader.as_ref())?, request.last.as_ref().map(messages::read_log_id));
         }
         "ForwardRequest" => {
-            admitted(messages::ForwardRequest::decode(bytes).map_err(refused)?.header.as_ref())?;
+            check_header(messages::ForwardRequest::decode(bytes).map_err(invalid)?.header.as_ref())?;
         }
-        "AppendResponse" => match messages::AppendResponse::decode(bytes).map_err(refused)?.result {
+        "AppendResponse" => match messages::AppendResponse::decode(bytes).map_err(invalid)?.result {
             Some(messages::append_response::Result::Partly(id)) => drop(messages::read_log_id(&id)),
             Some(messages::append_response::Result::HigherVote(vote)) => drop(messages::read_ballot(Some(&vote))?),
             Some(messages::append_response::Result::Accepted(_) | messages::append_response::Result::Conflict(_)) => {}
             None => return Err(Status::invalid_argument("nothing")),
         },
         "VoteResponse" => {
-            let answer = messages::VoteResponse::decode(bytes).map_err(refused)?;
+            let answer = messages::VoteResponse::decode(bytes).map_err(invalid)?;
             let _ = (messages::read_ballot(answer.vote.as_ref())?, answer.last.as_ref().map(messages::read_log_id));
         }
         "SnapshotResponse" => {
-            let answer = messages::SnapshotResponse::decode(bytes).map_err(refused)?;
+            let answer = messages::SnapshotResponse::decode(bytes).map_err(invalid)?;
             messages::read_ballot(answer.vote.as_ref())?;
         }
-        "TransferResponse" => drop(messages::TransferResponse::decode(bytes).map_err(refused)?),
-        "ForwardResponse" => drop(messages::ForwardResponse::decode(bytes).map_err(refused)?),
+        "TransferResponse" => drop(messages::TransferResponse::decode(bytes).map_err(invalid)?),
+        "ForwardResponse" => drop(messages::ForwardResponse::decode(bytes).map_err(invalid)?),
         other => panic!("{other}: no such message"),
     }
     Ok(())
@@ -155,7 +155,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<(), Status> {
 /// Damages every kind of message between nodes.
 #[test]
 fn hostile_messages_of_nodes_are_values_or_errors() {
-    attack(3, &kept("messages-of-nodes.bin", &samples()), |name, bytes| read(name, bytes).is_ok());
+    attack(3, &kept("messages-of-nodes.bin", &samples()), |name, bytes| receive(name, bytes).is_ok());
 }
 
 /// A length field that exceeds the message (of a list element, a string or bytes) allocates no memory.
@@ -163,7 +163,7 @@ fn hostile_messages_of_nodes_are_values_or_errors() {
 fn a_huge_length_in_a_message_of_nodes_allocates_no_memory() {
     for tag in [0x0a, 0x22, 0x12] {
         let bytes = [&[tag][..], &[255, 255, 255, 127], &[0; 8]].concat();
-        within_memory_bound("AppendRequest", bytes.len(), || read("AppendRequest", &bytes))
+        within_memory_bound("AppendRequest", bytes.len(), || receive("AppendRequest", &bytes))
             .expect_err("the contents are missing");
     }
 }
@@ -174,12 +174,12 @@ fn a_huge_length_in_a_message_of_nodes_allocates_no_memory() {
 fn many_short_entries_take_a_fixed_amount_of_memory() {
     let most = REPLICATION_ENTRIES_MAX as usize;
     let bytes = [0x22, 0].repeat(most);
-    let (_, held) = held(|| read("AppendRequest", &bytes).expect_err("no header"));
+    let (_, held) = held(|| receive("AppendRequest", &bytes).expect_err("no header"));
     assert!(held <= 256 * 1024, "{held} bytes of memory");
     for entries in [most + 1, PEER_MESSAGE_BYTES_MAX / 2] {
         let bytes = [0x22, 0].repeat(entries);
-        let refused =
-            within_memory_bound("AppendRequest", bytes.len(), || read("AppendRequest", &bytes)).expect_err("too many");
+        let refused = within_memory_bound("AppendRequest", bytes.len(), || receive("AppendRequest", &bytes))
+            .expect_err("too many");
         assert_eq!(refused.message(), format!("entries: at most {most}, got {entries}"));
     }
 }

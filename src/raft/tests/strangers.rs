@@ -1,8 +1,6 @@
 //! Attacks on the port for the other nodes of a cluster with TLS: by a process without a certificate, by a client with
 //! one, and by a node that pretends to be another node.
 
-use std::future::Future;
-
 use futures_util::stream;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};

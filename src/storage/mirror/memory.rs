@@ -9,7 +9,6 @@ use bytes::Bytes;
 use super::{Job, StateStore, closed};
 use crate::mutex::Mutex;
 use crate::storage::head::{Head, Tally};
-use crate::storage::mutex::lock;
 use crate::storage::recover::{Recovered, recover};
 use crate::storage::snapshot::{Builder, ReceivedSnapshot, SnapshotFile, SnapshotWriter};
 use crate::storage::wal::MemoryWal;

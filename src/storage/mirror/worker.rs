@@ -16,7 +16,6 @@ use crate::storage::error::{copy_error, explained, invalid_data};
 use crate::storage::fs::{quarantine, remove_files, sync_directory};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
-use crate::storage::mutex::lock;
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name, received_name};
 
 /// State of the writer thread.

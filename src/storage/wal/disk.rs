@@ -23,7 +23,6 @@ use crate::mutex::Mutex;
 use crate::storage::Done;
 use crate::storage::error::{copy_error, explained};
 use crate::storage::ids::{LogId, Vote, next_index, shown};
-use crate::storage::mutex::lock;
 
 /// Options of a log: its files and its cache.
 #[derive(Clone, Debug)]

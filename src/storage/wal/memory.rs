@@ -12,7 +12,6 @@ use crate::mutex::Mutex;
 use crate::storage::Done;
 use crate::storage::error::copy_error;
 use crate::storage::ids::{LogId, Vote, next_index};
-use crate::storage::mutex::lock;
 
 /// The log in memory. A sync completes at once on the caller's thread, unless syncs are held.
 #[derive(Clone, Default)]
