@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::acquire_body::{AcquireBody, Prepared};
-use super::call::{Answered, At, Call, decided};
+use super::call::{Answered, Call, RequestContext, decided};
 use super::problem::Failed;
 use super::settle::{Settled, poll};
 use crate::limits;
@@ -97,29 +97,29 @@ impl Call for AcquireBody {
     ];
     type Answer = Acquired;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Acquired>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Acquired>, Failed> {
         let poll = poll(self.wait_ms, self.poll_ms)?;
         let in_session = self.session.is_some();
-        let prepared = if in_session { self.for_session(at).await? } else { self.for_lease(at)? };
+        let prepared = if in_session { self.for_session(context).await? } else { self.for_lease(context)? };
         let Prepared { call, named, request, handle } = prepared;
         let Command::TakeLease(take) = &call.command else {
-            return answered(at.settle(&call, named, poll).await?, None, request, handle);
+            return answered(context.settle(&call, named, poll).await?, None, request, handle);
         };
         let lengths = Lengths::of(take.lease_ms, poll.is_some());
         if lengths.first < take.lease_ms {
-            at.lease_is_permitted(take.lease_ms).await?;
+            context.lease_is_permitted(take.lease_ms).await?;
         }
         let take_for = |lease_ms| {
             let command = Command::TakeLease(TakeLease { lease_ms, ..take.clone() });
             service::Call { command, ..call.clone() }
         };
-        let mut settled = at.settle(&take_for(lengths.first), named, poll).await?;
+        let mut settled = context.settle(&take_for(lengths.first), named, poll).await?;
         let reused = matches!(settled.reply.outcome, Outcome::Refused(Refusal::RequestReused { .. }));
         if reused && lengths.first != lengths.other {
             // The first copy of this request waited and this one does not, or the reverse.
-            settled = at.settle(&take_for(lengths.other), named, poll).await?;
+            settled = context.settle(&take_for(lengths.other), named, poll).await?;
         }
-        let longer = at.lengthened(&settled, take).await?;
+        let longer = context.lengthened(&settled, take).await?;
         answered(settled, longer, request, handle)
     }
 }
@@ -179,7 +179,7 @@ pub(super) fn answered<S: LockService>(
     Ok(Answered { status, ..Answered::by(&settled.reply, value) })
 }
 
-impl<S: LockService> At<S> {
+impl<S: LockService> RequestContext<S> {
     /// Refuses a lease that the cluster would refuse once it is granted.
     async fn lease_is_permitted(&self, value: u64) -> Result<(), Failed> {
         let high = self.service.status().await?.ttl_ms_max;

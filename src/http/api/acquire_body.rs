@@ -4,7 +4,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::body::Object;
-use super::call::At;
+use super::call::RequestContext;
 use super::fields::{
     ModeWord, absent, access, both_or_neither, drawn_uuid, lease_request, metadata, needed, number, session,
 };
@@ -122,15 +122,15 @@ pub(super) struct Prepared {
 
 impl AcquireBody {
     /// The command of a lease, with a drawn request and handle if the caller names none.
-    pub(super) fn for_lease<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
+    pub(super) fn for_lease<S: LockService>(self, context: &RequestContext<S>) -> Result<Prepared, Failed> {
         self.no_fields_of_a_session()?;
-        let lock = at.lock(needed("for a lease", "lock", self.lock.as_deref())?)?;
+        let lock = context.lock(needed("for a lease", "lock", self.lock.as_deref())?)?;
         let or_session = "for a lease; a hold in a session needs `session` and `handle` instead";
         let lease_ms = needed(or_session, "lease_ms", self.lease_ms)?;
         both_or_neither(self.request.as_ref(), self.handle.as_ref())?;
         let named = self.request.is_some();
-        let request = self.request.unwrap_or_else(|| drawn_uuid(at.api.clock.random_u128()));
-        let handle = self.handle.unwrap_or_else(|| at.drawn_handle());
+        let request = self.request.unwrap_or_else(|| drawn_uuid(context.api.clock.random_u128()));
+        let handle = self.handle.unwrap_or_else(|| context.drawn_handle());
         let take = TakeLease {
             lock,
             take: lease_request(&request)?,
@@ -161,13 +161,13 @@ impl AcquireBody {
     }
 
     /// The command of an acquire in a session, with a drawn number if the caller names none.
-    pub(super) async fn for_session<S: LockService>(self, at: &At<S>) -> Result<Prepared, Failed> {
+    pub(super) async fn for_session<S: LockService>(self, context: &RequestContext<S>) -> Result<Prepared, Failed> {
         absent("in a session", "since_ms", self.since_ms.as_ref())?;
         let id = needed("in a session", "session", self.session.as_deref())?;
         let handle = needed("in a session: its secret, which proves it", "handle", self.handle.as_deref())?;
-        let (session, proof) = at.proven(id, handle)?;
+        let (session, proof) = context.proven(id, handle)?;
         let named = self.request.is_some();
-        let request = at.request(session, self.request.as_deref()).await?;
+        let request = context.request(session, self.request.as_deref()).await?;
         let call = service::Call { proof, ..service::Call::new(Command::Acquire(self.acquire(request)?)) };
         Ok(Prepared { call, named, request: request.number.to_string(), handle: None })
     }

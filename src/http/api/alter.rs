@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::acquire::{Acquired, answered};
 use super::acquire_body::patience_in_session;
 use super::body::present;
-use super::call::{Answered, At, Call, OF_HOLDS};
+use super::call::{Answered, Call, OF_HOLDS, RequestContext};
 use super::fields::token;
 use super::holds::State;
 use super::problem::{Failed, named};
@@ -24,17 +24,21 @@ struct Named<'a> {
 
 impl Named<'_> {
     /// Returns the call that makes this change, and the number of its request.
-    async fn call<S: LockService>(&self, at: &At<S>, what: Alteration) -> Result<(service::Call, String), Failed> {
-        let (session, proof) = at.proven(self.session, self.handle)?;
-        let name = at.lock(self.lock)?.name;
-        let request = at.request(session, self.request).await?;
+    async fn call<S: LockService>(
+        &self,
+        context: &RequestContext<S>,
+        what: Alteration,
+    ) -> Result<(service::Call, String), Failed> {
+        let (session, proof) = context.proven(self.session, self.handle)?;
+        let name = context.lock(self.lock)?.name;
+        let request = context.request(session, self.request).await?;
         let command = Command::Alter(Alter { request, answered_below: 0, name, what });
         Ok((service::Call { proof, ..service::Call::new(command) }, request.number.to_string()))
     }
 
     /// Makes a change that does not wait.
-    async fn changed<S: LockService>(&self, at: &At<S>, what: Alteration) -> Result<Reply, Failed> {
-        at.submit(self.call(at, what).await?.0).await
+    async fn changed<S: LockService>(&self, context: &RequestContext<S>, what: Alteration) -> Result<Reply, Failed> {
+        context.submit(self.call(context, what).await?.0).await
     }
 }
 
@@ -62,12 +66,12 @@ impl Call for UpgradeBody {
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = Acquired;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Acquired>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Acquired>, Failed> {
         let poll = poll(self.wait_ms, self.poll_ms)?;
         let what = Alteration::Upgrade { token: token(&self.token)?, patience: patience_in_session(self.wait_ms) };
         let Self { session, handle, request, lock, .. } = &self;
-        let (call, number) = Named { session, handle, request: request.as_deref(), lock }.call(at, what).await?;
-        answered(at.settle(&call, request.is_some(), poll).await?, None, number, None)
+        let (call, number) = Named { session, handle, request: request.as_deref(), lock }.call(context, what).await?;
+        answered(context.settle(&call, request.is_some(), poll).await?, None, number, None)
     }
 }
 
@@ -89,10 +93,10 @@ impl Call for DowngradeBody {
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = State;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<State>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<State>, Failed> {
         let what = Alteration::Downgrade { token: token(&self.token)? };
         let Self { session, handle, request, lock, .. } = &self;
-        let reply = Named { session, handle, request: request.as_deref(), lock }.changed(at, what).await?;
+        let reply = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
         let Outcome::Downgraded = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, State { state: "downgraded" }))
     }
@@ -120,12 +124,12 @@ impl Call for ResumeBody {
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = Acquired;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Acquired>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Acquired>, Failed> {
         let (token, lost) = (token(&self.token)?, named("lost_handle", Handle::parse(&self.lost_handle))?);
         let what = Alteration::Resume { token, handle: lost, lease_ms: self.lease_ms };
         let Self { session, handle, request, lock, .. } = &self;
-        let (call, number) = Named { session, handle, request: request.as_deref(), lock }.call(at, what).await?;
-        answered(at.settle(&call, request.is_some(), None).await?, None, number, None)
+        let (call, number) = Named { session, handle, request: request.as_deref(), lock }.call(context, what).await?;
+        answered(context.settle(&call, request.is_some(), None).await?, None, number, None)
     }
 }
 
@@ -151,11 +155,11 @@ impl Call for ValueBody {
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = State;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<State>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<State>, Failed> {
         let value = self.value.as_deref().map(LockValue::parse).transpose()?;
         let what = Alteration::SetValue { token: token(&self.token)?, value };
         let Self { session, handle, request, lock, .. } = &self;
-        let reply = Named { session, handle, request: request.as_deref(), lock }.changed(at, what).await?;
+        let reply = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
         let Outcome::Done = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, State { state: "done" }))
     }

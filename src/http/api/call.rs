@@ -49,7 +49,10 @@ pub(super) trait Call: DeserializeOwned + ToSchema + Send + 'static {
     }
 
     /// Does what the call asks for.
-    fn answer<S: LockService>(self, at: &At<S>) -> impl Future<Output = Result<Answered<Self::Answer>, Failed>> + Send;
+    fn answer<S: LockService>(
+        self,
+        context: &RequestContext<S>,
+    ) -> impl Future<Output = Result<Answered<Self::Answer>, Failed>> + Send;
 }
 
 /// Errors of calls about a hold that the caller has.
@@ -163,7 +166,7 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const LOG_TIME: HeaderName = HeaderName::from_static("lockkeeper-log-time");
 
 /// A request's caller and the names in its path.
-pub(super) struct At<S> {
+pub(super) struct RequestContext<S> {
     pub(super) api: Arc<Api<S>>,
     /// The service for this caller.
     pub(super) service: S,
@@ -176,7 +179,7 @@ pub(super) struct At<S> {
     pub(super) certificate: CertificateState,
 }
 
-impl<S: LockService> At<S> {
+impl<S: LockService> RequestContext<S> {
     pub(super) fn new(
         api: Arc<Api<S>>,
         service: S,

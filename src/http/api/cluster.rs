@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::call::{Answered, At, Call};
+use super::call::{Answered, Call, RequestContext};
 use super::problem::Failed;
 use crate::service::{LockService, NotSent, ServiceError, Status, TABLE};
 use crate::shapes::{Cluster, Member};
@@ -21,8 +21,8 @@ impl Call for StatusQuery {
     const WORD: &'static str = "status";
     type Answer = Cluster;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Cluster>, Failed> {
-        let status = at.service.status().await?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Cluster>, Failed> {
+        let status = context.service.status().await?;
         Ok(by(&status, Cluster::new(&status)))
     }
 }
@@ -50,13 +50,13 @@ impl Call for MembersQuery {
     const WORD: &'static str = "members";
     type Answer = Members;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Members>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Members>, Failed> {
         let led = || async {
-            let status = at.service.status().await?;
+            let status = context.service.status().await?;
             // Only the leader knows which members have caught up.
             status.leader.map(|_| status).ok_or_else(|| ServiceError::not_sent(NotSent::NoLeader))
         };
-        let status = at.api.retry().until_read(led).await?;
+        let status = context.api.retry().until_read(led).await?;
         let members = status.nodes.iter().map(|node| Member::new(&status, node)).collect();
         Ok(by(&status, Members { members }))
     }
@@ -96,7 +96,7 @@ impl Call for ErrorsQuery {
     const WORD: &'static str = "errors";
     type Answer = Errors;
 
-    async fn answer<S: LockService>(self, _at: &At<S>) -> Result<Answered<Errors>, Failed> {
+    async fn answer<S: LockService>(self, _at: &RequestContext<S>) -> Result<Answered<Errors>, Failed> {
         let lines = TABLE.iter().map(|row| ErrorLine {
             error: row.text,
             title: row.title,
@@ -121,7 +121,7 @@ impl Call for OpenApiQuery {
     const WORD: &'static str = "openapi";
     type Answer = serde_json::Value;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<serde_json::Value>, Failed> {
-        Ok(Answered::fixed(at.api.description.clone()))
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<serde_json::Value>, Failed> {
+        Ok(Answered::fixed(context.api.description.clone()))
     }
 }

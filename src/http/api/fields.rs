@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::call::At;
+use super::call::RequestContext;
 use super::problem::Failed;
 use crate::model::{
     Access, FencingToken, Handle, Instance, Invalid, LeaseRequestId, LogTime, Metadata, Mode, RequestId, SessionId,
@@ -112,7 +112,7 @@ pub(super) fn drawn_uuid(random: u128) -> String {
     parts.join("-")
 }
 
-impl<S: LockService> At<S> {
+impl<S: LockService> RequestContext<S> {
     /// Returns a session and the proof that the caller may act for it.
     pub(super) fn proven(&self, id: &str, handle: &str) -> Result<(SessionId, Proof), Invalid> {
         Ok((session(id)?, self.proof(handle)?))

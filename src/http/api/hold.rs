@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
 
 use super::acquire::GrantedMember;
-use super::call::At;
+use super::call::RequestContext;
 use super::fields::Ends;
 use super::hold_departure::{Departure, gets_nothing};
 use super::hold_events::{HoldAlive, HoldAsked, HoldEnd, HoldEnding, HoldEvent, HoldGranted, HoldMove, HoldWaiting};
@@ -46,7 +46,7 @@ pub(super) struct Terms {
 
 /// A `hold` that runs.
 pub(super) struct Hold<S> {
-    at: At<S>,
+    context: RequestContext<S>,
     request: String,
     grace: Option<Duration>,
     /// Length of the hold's own lease.
@@ -78,14 +78,14 @@ enum Step {
 impl<S: LockService> Hold<S> {
     /// Starts the task. If the request is refused, the second channel gets the error and there are no events; otherwise
     /// it is closed with the first event.
-    pub(super) fn begin(at: At<S>, terms: Terms) -> (Events<HoldEvent>, oneshot::Receiver<Failed>) {
+    pub(super) fn begin(context: RequestContext<S>, terms: Terms) -> (Events<HoldEvent>, oneshot::Receiver<Failed>) {
         let (sender, events) = mpsc::channel(limits::HOLD_EVENTS_WAITING_MAX);
         let (refusal, refused) = oneshot::channel();
         let over = TokioInstant::now() + terms.max;
         let ending = over - Duration::from_millis(limits::HOLD_ENDING_MS).min(terms.max / 2);
-        let tasks = at.api.tasks.clone();
+        let tasks = context.api.tasks.clone();
         let hold = Self {
-            at,
+            context,
             request: terms.request.clone(),
             grace: terms.grace,
             lease: terms.acquire.lease_ms.map(Duration::from_millis),
@@ -105,7 +105,7 @@ impl<S: LockService> Hold<S> {
         let opened = tokio::select! {
             biased;
             () = self.sender.closed() => return,
-            stopping = self.at.stopped() => Err(stopping),
+            stopping = self.context.stopped() => Err(stopping),
             opened = self.open(&terms) => opened,
         };
         let opened = match opened {
@@ -115,7 +115,7 @@ impl<S: LockService> Hold<S> {
         // From here on the lock may be granted, so a caller that leaves is noticed only once its session can be left.
         let taken = tokio::select! {
             biased;
-            stopping = self.at.stopped() => Err(stopping),
+            stopping = self.context.stopped() => Err(stopping),
             taken = opened.take_over(&terms.acquire) => taken.map_err(|error| self.failed(error)),
         };
         let TakenOver { session, resumed } = match taken {
@@ -132,8 +132,8 @@ impl<S: LockService> Hold<S> {
     }
 
     async fn open(&self, terms: &Terms) -> Result<Unattached<S>, Failed> {
-        let (service, namespace) = (self.at.service.clone(), self.at.namespace.clone());
-        let client = Client::new(service).clock(Arc::clone(&self.at.api.clock)).namespace(namespace);
+        let (service, namespace) = (self.context.service.clone(), self.context.namespace.clone());
+        let client = Client::new(service).clock(Arc::clone(&self.context.api.clock)).namespace(namespace);
         let client = client.metadata(terms.acquire.metadata.clone());
         let (instance, renewals, grace) = (terms.instance, limits::HOLD_RENEWALS_A_TTL, terms.grace);
         let session = client.session().handle(terms.handle.clone()).ttl(terms.ttl);
@@ -143,7 +143,7 @@ impl<S: LockService> Hold<S> {
 
     /// The error of a request that was refused before its session was attached.
     fn failed(&self, error: ClientError) -> Failed {
-        Failed::of_client(error, &self.at.namespace, LogTime(0))
+        Failed::of_client(error, &self.context.namespace, LogTime(0))
     }
 
     /// Waits for the grant, and reports the place in the queue.
@@ -234,7 +234,7 @@ impl<S: LockService> Hold<S> {
             biased;
             error = session.lost() => Step::SessionEnded(error),
             () = self.sender.closed() => Step::Gone,
-            _ = self.at.stopped() => Step::Stopping,
+            _ = self.context.stopped() => Step::Stopping,
             () = session.renewed() => Step::Renewed,
             () = due(self.beat) => Step::Beat,
             () = due(self.ending) => Step::Ending,
@@ -281,7 +281,7 @@ impl<S: LockService> Hold<S> {
 
     /// Returns the log time of this node.
     async fn now(&self) -> LogTime {
-        self.at.query(Query::Totals, Some(true)).await.map_or(LogTime(0), |answered| answered.now)
+        self.context.query(Query::Totals, Some(true)).await.map_or(LogTime(0), |answered| answered.now)
     }
 
     fn granted(&self, session: &Session<S>, guards: &SetGuard, resumed: bool) -> HoldEvent {
@@ -306,7 +306,7 @@ impl<S: LockService> Hold<S> {
     fn leave(&self, session: &Session<S>, departure: &Departure) {
         match departure {
             // A client whose certificate is refused keeps its session for the TTL.
-            Departure::Broken if self.grace.is_some() && !self.at.certificate.is_refused() => {
+            Departure::Broken if self.grace.is_some() && !self.context.certificate.is_refused() => {
                 // The kernel reports that a client is cut off when it has been silent for this long.
                 let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
                 session.leave_broken(self.pace.belief().saturating_sub(noticed));
@@ -338,7 +338,7 @@ impl<S: LockService> Hold<S> {
                     drop(session.clone().close().now_or_never());
                 }
                 if self.refusal.is_some() {
-                    let failed = Failed::of_client(error, &self.at.namespace, self.now().await);
+                    let failed = Failed::of_client(error, &self.context.namespace, self.now().await);
                     return self.refuse(failed);
                 }
                 HoldEvent::Lost(HoldEnd::because(reason))
@@ -370,12 +370,12 @@ impl<S: LockService> Hold<S> {
     async fn others(&self) -> Vec<String> {
         let look = async {
             let longest = Duration::from_millis(limits::MOVE_WAIT_MS_MAX);
-            let status = timeout(longest, self.at.service.status()).await.ok().and_then(Result::ok);
+            let status = timeout(longest, self.context.service.status()).await.ok().and_then(Result::ok);
             let nodes = status.into_iter().flat_map(|status| status.nodes);
-            let others = nodes.filter(|node| node.id != self.at.api.info.node && !node.http.is_empty());
+            let others = nodes.filter(|node| node.id != self.context.api.info.node && !node.http.is_empty());
             others.map(|node| node.http).collect()
         };
-        self.at.api.others.get_or_init(|| look).await.clone()
+        self.context.api.others.get_or_init(|| look).await.clone()
     }
 }
 

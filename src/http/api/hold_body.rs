@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::acquire_body::{AcquireBody, MemberOfSet, ParentOwner, ReentryWord};
 use super::body::Object;
-use super::call::At;
+use super::call::RequestContext;
 use super::fields::{ModeWord, both_or_neither, drawn_uuid, instance};
 use super::hold::{Hold, Terms};
 use super::hold_events::HoldEvent;
@@ -111,20 +111,20 @@ impl StreamCall for HoldBody {
     const COMMENTS: bool = false;
     type Event = HoldEvent;
 
-    async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<HoldEvent>, Failed> {
-        let terms = self.terms(&at).await?;
-        let (events, refused) = Hold::begin(at, terms);
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<HoldEvent>, Failed> {
+        let terms = self.terms(&context).await?;
+        let (events, refused) = Hold::begin(context, terms);
         refused.await.map_or(Ok(events), Err)
     }
 }
 
 impl HoldBody {
     /// Checks the fields, and draws the request and the handle if the caller names none.
-    async fn terms<S: LockService>(self, at: &At<S>) -> Result<Terms, Failed> {
+    async fn terms<S: LockService>(self, context: &RequestContext<S>) -> Result<Terms, Failed> {
         both_or_neither(self.request.as_ref(), self.handle.as_ref())?;
-        let request = self.request.clone().unwrap_or_else(|| drawn_uuid(at.api.clock.random_u128()));
+        let request = self.request.clone().unwrap_or_else(|| drawn_uuid(context.api.clock.random_u128()));
         let instance = instance(Some(&request))?;
-        let handle = Handle::parse(&self.handle.clone().unwrap_or_else(|| at.drawn_handle()))?;
+        let handle = Handle::parse(&self.handle.clone().unwrap_or_else(|| context.drawn_handle()))?;
         let max_ms = self.max_ms.unwrap_or(limits::HOLD_MS_DEFAULT);
         if max_ms == 0 || limits::HOLD_MS_MAX < max_ms {
             return Err(Invalid::new("max_ms", format!("1 to {}", limits::HOLD_MS_MAX), max_ms).into());
@@ -134,7 +134,7 @@ impl HoldBody {
         let number = RequestId { session: SessionId::new(0, 1), number: 1 };
         let is_set = self.locks.is_some();
         let acquire = self.acquire_body(max_ms).acquire(number)?;
-        let lowest_ms = at.service.status().await?.ttl_ms_min;
+        let lowest_ms = context.service.status().await?.ttl_ms_min;
         Ok(Terms {
             request,
             instance,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::acquire::LENGTHENED_ATTEMPT;
-use super::call::{Answered, At, Call, OF_HOLDS, decided};
+use super::call::{Answered, Call, OF_HOLDS, RequestContext, decided};
 use super::fields::{Ends, absent, lease_request, needed, token};
 use super::problem::Failed;
 use crate::model::{Alter, Alteration, Command, Handle, Outcome, Release, RenewalTarget};
@@ -42,23 +42,23 @@ impl Call for ReleaseBody {
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = Released;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Released>, Failed> {
-        let lock = at.lock(&self.lock)?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Released>, Failed> {
+        let lock = context.lock(&self.lock)?;
         let Some(id) = &self.session else {
             let form = "for a lease; only a request with `session` has it";
             absent(form, "request", self.request.as_ref())?;
             absent(form, "token", self.token.as_ref())?;
             absent(form, "permits", self.permits.as_ref())?;
             let drop = Command::DropLease { lock, handle: Handle::parse(&self.handle)? };
-            let (reply, in_doubt) = at.repeated(&service::Call::new(drop)).await?;
+            let (reply, in_doubt) = context.repeated(&service::Call::new(drop)).await?;
             // An earlier attempt of this call has released it.
             let done = in_doubt && reply.outcome.hold_is_gone();
             let reply = if done { reply } else { decided(reply)? };
             return Ok(Answered::by(&reply, Released { released: true, left: 0 }));
         };
-        let (session, proof) = at.proven(id, &self.handle)?;
+        let (session, proof) = context.proven(id, &self.handle)?;
         let token = token(needed("for a hold of a session", "token", self.token.as_deref())?)?;
-        let (request, answered_below) = (at.request(session, self.request.as_deref()).await?, 0);
+        let (request, answered_below) = (context.request(session, self.request.as_deref()).await?, 0);
         let command = match self.permits {
             None => Command::Release(Release { request, answered_below, name: lock.name, token }),
             Some(count) => {
@@ -66,7 +66,7 @@ impl Call for ReleaseBody {
                 Command::Alter(Alter { request, answered_below, name: lock.name, what })
             }
         };
-        let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
+        let reply = context.submit(service::Call { proof, ..service::Call::new(command) }).await?;
         let Outcome::Released { left } = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, Released { released: true, left }))
     }
@@ -99,10 +99,10 @@ impl Call for WithdrawBody {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::WrongHandle, ErrorCode::SessionEnded, ErrorCode::Quota];
     type Answer = State;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<State>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<State>, Failed> {
         let (command, proof) = match &self.session {
             None => {
-                let lock = at.lock(needed(
+                let lock = context.lock(needed(
                     "for a lease; a request of a session needs `session` instead",
                     "lock",
                     self.lock.as_deref(),
@@ -112,11 +112,11 @@ impl Call for WithdrawBody {
             }
             Some(id) => {
                 absent("in a session", "lock", self.lock.as_ref())?;
-                let (session, proof) = at.proven(id, &self.handle)?;
-                (Command::Cancel { request: at.request(session, Some(&self.request)).await? }, proof)
+                let (session, proof) = context.proven(id, &self.handle)?;
+                (Command::Cancel { request: context.request(session, Some(&self.request)).await? }, proof)
             }
         };
-        let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
+        let reply = context.submit(service::Call { proof, ..service::Call::new(command) }).await?;
         let Outcome::Withdrawn = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, State { state: "withdrawn" }))
     }
@@ -152,8 +152,8 @@ impl Call for RefreshBody {
     const ERRORS: &'static [ErrorCode] = OF_HOLDS;
     type Answer = Refreshed;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Refreshed>, Failed> {
-        let (lock, lease_ms) = (at.lock(&self.lock)?, self.lease_ms);
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Refreshed>, Failed> {
+        let (lock, lease_ms) = (context.lock(&self.lock)?, self.lease_ms);
         let (target, proof, held) = match &self.session {
             None => {
                 absent("for a lease; only a request with `session` has it", "token", self.token.as_ref())?;
@@ -161,7 +161,7 @@ impl Call for RefreshBody {
                 (RenewalTarget::Lease { lock, handle, lease_ms }, Proof::Trusted, None)
             }
             Some(id) => {
-                let (session, proof) = at.proven(id, &self.handle)?;
+                let (session, proof) = context.proven(id, &self.handle)?;
                 let token = token(needed("for a hold of a session", "token", self.token.as_deref())?)?;
                 (RenewalTarget::Hold { lock, session, token, lease_ms }, proof, Some(token))
             }
@@ -169,7 +169,7 @@ impl Call for RefreshBody {
         // The count of the renewal that an acquire itself makes is below those of its caller.
         let attempt = self.attempt.map_or(0, |attempt| attempt.saturating_add(LENGTHENED_ATTEMPT));
         let renewal = RenewalCall { target, proof, attempt };
-        let reply = decided(at.renewed(renewal).await?)?;
+        let reply = decided(context.renewed(renewal).await?)?;
         let Outcome::Renewed { deadline, token, .. } = reply.outcome else {
             return Err(Failed::unexpected(reply.outcome));
         };

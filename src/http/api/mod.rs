@@ -39,7 +39,7 @@ use tokio::sync::watch::Receiver;
 
 use self::acquire_body::AcquireBody;
 use self::alter::{DowngradeBody, ResumeBody, UpgradeBody, ValueBody};
-use self::call::{Api, At, Call};
+use self::call::{Api, Call, RequestContext};
 use self::cluster::{ErrorsQuery, MembersQuery, OpenApiQuery, StatusQuery};
 use self::hold_body::HoldBody;
 use self::holds::{RefreshBody, ReleaseBody, WithdrawBody};
@@ -122,7 +122,7 @@ impl<T: Send + Sync> FromRequest<T> for Asked {
 impl Asked {
     /// Recognizes the caller, and reads the names in the path. The outer error is that of a caller that is not
     /// recognized.
-    fn caller<S: LockService>(&self, api: &Arc<Api<S>>) -> Result<Result<At<S>, Failed>, Failed> {
+    fn caller<S: LockService>(&self, api: &Arc<Api<S>>) -> Result<Result<RequestContext<S>, Failed>, Failed> {
         let service = api.for_caller(&self.connection, &self.headers)?;
         // The text of a rejection has the name of the parameter in backticks.
         let unreadable = |rejection: &RawPathParamsRejection| {
@@ -132,7 +132,7 @@ impl Asked {
         };
         let params = self.params.as_ref().map_err(unreadable);
         let certificate = self.connection.certificate.clone();
-        Ok(params.and_then(|params| At::new(Arc::clone(api), service, params, &self.headers, certificate)))
+        Ok(params.and_then(|params| RequestContext::new(Arc::clone(api), service, params, &self.headers, certificate)))
     }
 
     /// Reads the fields of a call from the body, or for a `GET` from the query.
@@ -148,28 +148,28 @@ impl Asked {
 
 /// Answers a request: recognizes the caller, reads the call, and does what it asks for.
 async fn handle<S: LockService, C: Call>(State(api): State<Arc<Api<S>>>, asked: Asked) -> Response {
-    let at = match asked.caller(&api) {
-        Ok(at) => at,
+    let context = match asked.caller(&api) {
+        Ok(context) => context,
         // A caller that is not recognized learns nothing about the node.
         Err(failed) => return failed.into_response(),
     };
     let answered = async {
-        let at = at?;
-        asked.read::<C>(&C::METHOD).await?.answer(&at).await
+        let context = context?;
+        asked.read::<C>(&C::METHOD).await?.answer(&context).await
     };
     signed(&api.info, answered.await.into_response())
 }
 
 /// Answers a request with a stream.
 async fn handle_stream<S: LockService, C: StreamCall>(State(api): State<Arc<Api<S>>>, asked: Asked) -> Response {
-    let at = match asked.caller(&api) {
-        Ok(at) => at,
+    let context = match asked.caller(&api) {
+        Ok(context) => context,
         Err(failed) => return failed.into_response(),
     };
     let headers = asked.headers.clone();
     let begun = async {
-        let at = at?;
-        stream::begin(asked.read::<C>(&C::METHOD).await?, at, &headers).await
+        let context = context?;
+        stream::begin(asked.read::<C>(&C::METHOD).await?, context, &headers).await
     };
     signed(&api.info, begun.await.into_response())
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::body::present;
-use super::call::{Answered, At, Call, decided};
+use super::call::{Answered, Call, RequestContext, decided};
 use super::fields::{session, token};
 use super::problem::{Failed, named};
 use crate::model::{BreakReport, Command, LockKey, Manage, Managing, Outcome, Query, QueryResult, Reason, Reply};
@@ -14,7 +14,7 @@ use crate::shapes::{Asked, Broken, HandedOver, Semaphore};
 /// Codes of calls that name a grant by its token.
 const OF_GRANTS: &[ErrorCode] = &[ErrorCode::NotHeld, ErrorCode::HeldByOther];
 
-impl<S: LockService> At<S> {
+impl<S: LockService> RequestContext<S> {
     async fn managed(&self, lock: LockKey, what: Managing) -> Result<Reply, Failed> {
         self.operated(Command::Manage(Manage { lock, what })).await
     }
@@ -37,11 +37,11 @@ impl Call for AskBody {
     const ERRORS: &'static [ErrorCode] = OF_GRANTS;
     type Answer = Asked;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Asked>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Asked>, Failed> {
         let what = Managing::Ask { token: token(&self.token)?, why: Reason::parse(&self.why)? };
-        let reply = at.managed(at.lock(&self.lock)?, what).await?;
+        let reply = context.managed(context.lock(&self.lock)?, what).await?;
         let Outcome::Done = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        let (namespace, lock, token) = (at.namespace.to_string(), self.lock, self.token);
+        let (namespace, lock, token) = (context.namespace.to_string(), self.lock, self.token);
         Ok(Answered::by(&reply, Asked { namespace, lock, token, asked: true }))
     }
 }
@@ -64,17 +64,17 @@ impl Call for BreakBody {
     const ERRORS: &'static [ErrorCode] = OF_GRANTS;
     type Answer = Broken;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Broken>, Failed> {
-        let (lock, token, why) = (at.lock(&self.lock)?, token(&self.token)?, Reason::parse(&self.why)?);
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Broken>, Failed> {
+        let (lock, token, why) = (context.lock(&self.lock)?, token(&self.token)?, Reason::parse(&self.why)?);
         let name = lock.name.clone();
         let reply = if self.dry_run == Some(true) {
-            let answered = at.query(Query::WouldBreak { lock, token }, None).await?;
+            let answered = context.query(Query::WouldBreak { lock, token }, None).await?;
             let QueryResult::WouldBreak(outcome) = answered.answer else {
                 return Err(Failed::unexpected(answered.answer));
             };
             decided(Reply::new(answered.index, answered.now, outcome))?
         } else {
-            at.managed(lock, Managing::BreakHold { token, why }).await?
+            context.managed(lock, Managing::BreakHold { token, why }).await?
         };
         let Outcome::Broken(report) = &reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         let report: &BreakReport = report;
@@ -105,12 +105,12 @@ impl Call for HandOverBody {
     ];
     type Answer = HandedOver;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<HandedOver>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<HandedOver>, Failed> {
         let to = named("to", session(&self.to))?;
         let what = Managing::HandOver { token: token(&self.token)?, to };
-        let reply = at.managed(at.lock(&self.lock)?, what).await?;
+        let reply = context.managed(context.lock(&self.lock)?, what).await?;
         let Outcome::HandedOver { token, .. } = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        let (namespace, lock, session) = (at.namespace.to_string(), self.lock, to.to_string());
+        let (namespace, lock, session) = (context.namespace.to_string(), self.lock, to.to_string());
         Ok(Answered::by(&reply, HandedOver { namespace, lock, token: token.to_string(), session }))
     }
 }
@@ -132,12 +132,12 @@ impl Call for SemaphoreBody {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::KindMismatch, ErrorCode::Quota];
     type Answer = Semaphore;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Semaphore>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Semaphore>, Failed> {
         let limit = self.limit;
         let what = limit.map_or(Managing::RemoveLimit, |limit| Managing::SetLimit { limit });
-        let reply = at.managed(at.lock(&self.lock)?, what).await?;
+        let reply = context.managed(context.lock(&self.lock)?, what).await?;
         let Outcome::Done = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        let (namespace, lock) = (at.namespace.to_string(), self.lock);
+        let (namespace, lock) = (context.namespace.to_string(), self.lock);
         Ok(Answered::by(&reply, Semaphore { namespace, lock, limit }))
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::from_text;
-use super::call::{Answered, At, Call};
+use super::call::{Answered, Call, RequestContext};
 use super::fields::{absent, needed, session, token};
 use super::problem::{Failed, named};
 use super::settle::bounded;
@@ -71,24 +71,24 @@ impl Call for LocksQuery {
     const WORD: &'static str = "locks";
     type Answer = Locks;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Locks>, Failed> {
-        let Some(lock) = &self.lock else { return self.list(at).await };
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Locks>, Failed> {
+        let Some(lock) = &self.lock else { return self.list(context).await };
         let form = "next to `lock`";
         absent(form, "prefix", self.prefix.as_ref())?;
         absent(form, "show", self.show.as_ref())?;
         absent(form, "older_than_ms", self.older_than_ms.as_ref())?;
         absent(form, "after", self.after.as_ref())?;
         absent(form, "rows", self.rows.as_ref())?;
-        let reply = at.query(Query::Inspect { lock: at.lock(lock)? }, self.stale).await?;
+        let reply = context.query(Query::Inspect { lock: context.lock(lock)? }, self.stale).await?;
         let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         Ok(Answered::read(&reply, Locks::One(Box::new(Lock::new(view, reply.now)))))
     }
 }
 
 impl LocksQuery {
-    async fn list<S: LockService>(self, at: &At<S>) -> Result<Answered<Locks>, Failed> {
+    async fn list<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Locks>, Failed> {
         let filter = ListFilter {
-            namespace: at.namespace.clone(),
+            namespace: context.namespace.clone(),
             prefix: self.prefix.unwrap_or_default(),
             show: match self.show {
                 None | Some(ShowWord::All) => ListShow::All,
@@ -99,7 +99,7 @@ impl LocksQuery {
             after: named("after", self.after.as_deref().map(LockName::parse).transpose())?,
             rows: self.rows.unwrap_or_default(),
         };
-        let reply = at.query(Query::List(filter), self.stale).await?;
+        let reply = context.query(Query::List(filter), self.stale).await?;
         let QueryResult::Locks(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         let locks = page.rows.iter().map(|row| LockRow::new(row, reply.now)).collect();
         Ok(Answered::read(&reply, Locks::Page(LockPage { locks, more: page.more })))
@@ -119,9 +119,9 @@ impl Call for CheckBody {
     const WORD: &'static str = "check";
     type Answer = Checked;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Checked>, Failed> {
-        let query = Query::Check { lock: at.lock(&self.lock)?, token: token(&self.token)? };
-        let reply = at.query(query, None).await?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Checked>, Failed> {
+        let query = Query::Check { lock: context.lock(&self.lock)?, token: token(&self.token)? };
+        let reply = context.query(query, None).await?;
         let QueryResult::Checked(checked) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         let (state, valid) = (state_word(checked.state), checked.state == TokenState::Valid);
         Ok(Answered::read(&reply, Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() }))
@@ -142,12 +142,12 @@ impl Call for WaitBody {
     const WORD: &'static str = "wait";
     type Answer = Free;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Free>, Failed> {
-        let key = at.lock(&self.lock)?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Free>, Failed> {
+        let key = context.lock(&self.lock)?;
         let longest_ms = bounded(self.poll_ms)?.unwrap_or(limits::HTTP_POLL_MS_DEFAULT_MAX);
-        let reply = at.until_free(key, Duration::from_millis(longest_ms)).await?;
+        let reply = context.until_free(key, Duration::from_millis(longest_ms)).await?;
         let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
-        let (namespace, lock, free) = (at.namespace.to_string(), self.lock, view.free);
+        let (namespace, lock, free) = (context.namespace.to_string(), self.lock, view.free);
         Ok(Answered::read(&reply, Free { namespace, lock, free }))
     }
 }
@@ -170,15 +170,15 @@ impl Call for ExplainQuery {
     const WORD: &'static str = "explain";
     type Answer = Explained;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Explained>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Explained>, Failed> {
         let about = match &self.session {
-            None => About::Lock(at.lock(needed("unless there is a `session`", "lock", self.lock.as_deref())?)?),
+            None => About::Lock(context.lock(needed("unless there is a `session`", "lock", self.lock.as_deref())?)?),
             Some(id) => {
                 absent("next to `session`", "lock", self.lock.as_ref())?;
                 About::Session(session(id)?)
             }
         };
-        let reply = at.query(Query::Explain(about), self.stale).await?;
+        let reply = context.query(Query::Explain(about), self.stale).await?;
         let QueryResult::Explained(explanation) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         Ok(Answered::read(&reply, Explained::new(self.lock, explanation, reply.now)))
     }
@@ -216,15 +216,15 @@ impl Call for HistoryQuery {
     const WORD: &'static str = "history";
     type Answer = Records;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Records>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Records>, Failed> {
         let query = Query::History {
-            namespace: at.namespace.clone(),
+            namespace: context.namespace.clone(),
             lock: self.lock.as_deref().map(LockName::parse).transpose()?,
             after: named("from", self.from.as_deref().map(str::parse).transpose())?,
             rows: self.rows.unwrap_or_default(),
         };
-        let cluster_id = at.cluster_id()?;
-        let reply = at.query(query, self.stale).await?;
+        let cluster_id = context.cluster_id()?;
+        let reply = context.query(query, self.stale).await?;
         let QueryResult::History(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         let records = page.records.iter().map(|record| HistoryLine::new(record).of(cluster_id)).collect();
         let (next, floor) = (page.next.map(|next| next.to_string()), page.floor.to_string());
@@ -248,9 +248,9 @@ impl Call for LeaderQuery {
     const WORD: &'static str = "leader";
     type Answer = Leader;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Leader>, Failed> {
-        let lock = at.lock(&self.lock)?;
-        let reply = at.query(Query::Inspect { lock: lock.clone() }, self.stale).await?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Leader>, Failed> {
+        let lock = context.lock(&self.lock)?;
+        let reply = context.query(Query::Inspect { lock: lock.clone() }, self.stale).await?;
         let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         let leader = client::Leader::of(view);
         Ok(Answered::read(&reply, Leader::new(&lock.namespace, &lock.name, leader.as_ref())))

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::call::At;
+use super::call::RequestContext;
 use super::fields::needed;
 use super::problem::Failed;
 use super::sessions::one;
@@ -30,22 +30,22 @@ impl StreamCall for SessionEventsQuery {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded, ErrorCode::EventsMissed];
     type Event = Happened;
 
-    async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<Happened>, Failed> {
-        let session = needed("in the path", "id", at.session)?;
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<Happened>, Failed> {
+        let session = needed("in the path", "id", context.session)?;
         // The subscriptions begin before the session is read, so its end is in one of them.
-        let holds = at.service.hold_events(session)?;
+        let holds = context.service.hold_events(session)?;
         let subscription = Subscription { scope: Scope::SessionEnd(session), after: None, cluster_id: None };
-        let end = at.service.subscribe(subscription).await?;
-        if let Err(unknown) = one(&at, session, None).await {
+        let end = context.service.subscribe(subscription).await?;
+        if let Err(unknown) = one(&context, session, None).await {
             // Only its owner and those that read the namespace learn whether a session has ended.
-            match ended(&at, session).await {
+            match ended(&context, session).await {
                 Ok(None) if is_forbidden(&unknown) => {}
                 Ok(ended) => return Err(ended.unwrap_or(unknown)),
                 Err(_) => return Err(unknown),
             }
         }
-        let cluster_id = at.cluster_id()?;
-        Ok(at.stream(Following { holds, end, cluster_id, over: false }))
+        let cluster_id = context.cluster_id()?;
+        Ok(context.stream(Following { holds, end, cluster_id, over: false }))
     }
 }
 
@@ -56,9 +56,9 @@ fn is_forbidden(failed: &Failed) -> bool {
 
 /// Returns the refusal of a session that has ended, if the cluster remembers it. The session of another principal is
 /// refused like one that has ended.
-async fn ended<S: LockService>(at: &At<S>, session: SessionId) -> Result<Option<Failed>, Failed> {
+async fn ended<S: LockService>(context: &RequestContext<S>, session: SessionId) -> Result<Option<Failed>, Failed> {
     let claim = Claim::Request(RequestId { session, number: 1 });
-    let answered = at.query(Query::Claim { lock: None, claim }, None).await?;
+    let answered = context.query(Query::Claim { lock: None, claim }, None).await?;
     let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answered.answer else { return Ok(None) };
     Ok(matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, LogTime(0))))
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::from_text;
-use super::call::{Answered, At, Call, decided};
+use super::call::{Answered, Call, RequestContext, decided};
 use super::fields::{Ends, instance, metadata, needed, session};
 use super::problem::{Failed, named};
 use crate::client::default_ttl_ms;
@@ -57,14 +57,14 @@ impl Call for OpenBody {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::AlreadyOpen, ErrorCode::SessionEnded, ErrorCode::Quota];
     type Answer = Opened;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Opened>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Opened>, Failed> {
         let ttl_ms = match self.ttl_ms {
             Some(ttl_ms) => ttl_ms,
-            None => default_ttl_ms(at.service.status().await?.ttl_ms_min),
+            None => default_ttl_ms(context.service.status().await?.ttl_ms_min),
         };
-        let handle = self.handle.unwrap_or_else(|| at.drawn_handle());
+        let handle = self.handle.unwrap_or_else(|| context.drawn_handle());
         let open = OpenSession {
-            namespace: at.namespace.clone(),
+            namespace: context.namespace.clone(),
             handle: Handle::parse(&handle)?,
             instance: instance(self.instance.as_deref())?,
             ttl_ms,
@@ -72,7 +72,7 @@ impl Call for OpenBody {
             metadata: metadata([self.who, self.why, self.host, self.process, self.trace], self.pid),
             accepts_hand_over: self.accepts_hand_over.unwrap_or_default(),
         };
-        let reply = at.submit(service::Call::new(Command::OpenSession(open))).await?;
+        let reply = context.submit(service::Call::new(Command::OpenSession(open))).await?;
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else {
             return Err(Failed::unexpected(reply.outcome));
         };
@@ -107,10 +107,10 @@ impl Call for RenewBody {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded, ErrorCode::WrongHandle];
     type Answer = Renewed;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Renewed>, Failed> {
-        let (session, proof) = at.proven(&self.session, &self.handle)?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Renewed>, Failed> {
+        let (session, proof) = context.proven(&self.session, &self.handle)?;
         let (target, attempt) = (RenewalTarget::Session(session), self.attempt.unwrap_or_default());
-        let reply = decided(at.renewed(RenewalCall { target, proof, attempt }).await?)?;
+        let reply = decided(context.renewed(RenewalCall { target, proof, attempt }).await?)?;
         let Outcome::Renewed { deadline, attempt, .. } = reply.outcome else {
             return Err(Failed::unexpected(reply.outcome));
         };
@@ -142,11 +142,11 @@ impl Call for CloseBody {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded, ErrorCode::WrongHandle];
     type Answer = ClosedSession;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<ClosedSession>, Failed> {
-        let session = needed("in the path", "id", at.session)?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<ClosedSession>, Failed> {
+        let session = needed("in the path", "id", context.session)?;
         let end = if self.lost == Some(true) { SessionClose::Lost } else { SessionClose::Done };
-        let (command, proof) = (Command::CloseSession { session, end }, at.proof(&self.handle)?);
-        let reply = at.submit(service::Call { proof, ..service::Call::new(command) }).await?;
+        let (command, proof) = (Command::CloseSession { session, end }, context.proof(&self.handle)?);
+        let reply = context.submit(service::Call { proof, ..service::Call::new(command) }).await?;
         let Outcome::Closed = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, ClosedSession { closed: true }))
     }
@@ -167,10 +167,10 @@ impl Call for EndBody {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded];
     type Answer = EndedSession;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<EndedSession>, Failed> {
-        let session = needed("in the path", "id", at.session)?;
-        let end = EndSession { namespace: at.namespace.clone(), session, why: Reason::parse(&self.why)? };
-        let reply = at.operated(Command::EndSession(end)).await?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<EndedSession>, Failed> {
+        let session = needed("in the path", "id", context.session)?;
+        let end = EndSession { namespace: context.namespace.clone(), session, why: Reason::parse(&self.why)? };
+        let reply = context.operated(Command::EndSession(end)).await?;
         let Outcome::Closed = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, EndedSession { session: session.to_string(), ended: true }))
     }
@@ -204,19 +204,19 @@ impl Call for SessionsQuery {
     const WORD: &'static str = "sessions";
     type Answer = SessionPage;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<SessionPage>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<SessionPage>, Failed> {
         let after = named("after", self.after.as_deref().map(session).transpose())?;
-        page(at, after, self.rows.unwrap_or_default(), self.stale).await
+        page(context, after, self.rows.unwrap_or_default(), self.stale).await
     }
 }
 
 async fn page<S: LockService>(
-    at: &At<S>,
+    context: &RequestContext<S>,
     after: Option<SessionId>,
     rows: u32,
     stale: Option<bool>,
 ) -> Result<Answered<SessionPage>, Failed> {
-    let reply = at.query(Query::Sessions { namespace: at.namespace.clone(), after, rows }, stale).await?;
+    let reply = context.query(Query::Sessions { namespace: context.namespace.clone(), after, rows }, stale).await?;
     let QueryResult::Sessions(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
     let sessions = page.rows.iter().map(|view| Session::new(view, reply.now)).collect();
     Ok(Answered::read(&reply, SessionPage { sessions, more: page.more }))
@@ -238,23 +238,23 @@ impl Call for SessionQuery {
     const WORD: &'static str = "session";
     type Answer = Session;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Session>, Failed> {
-        one(at, needed("in the path", "id", at.session)?, self.stale).await
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Session>, Failed> {
+        one(context, needed("in the path", "id", context.session)?, self.stale).await
     }
 }
 
 /// Reads a session of the namespace of the path.
 pub(super) async fn one<S: LockService>(
-    at: &At<S>,
+    context: &RequestContext<S>,
     id: SessionId,
     stale: Option<bool>,
 ) -> Result<Answered<Session>, Failed> {
     // A page begins after a session, so this one begins after the id before it.
     let before = SessionId::from_u64(id.as_u64() - 1).ok();
-    let Answered { status, point, value } = page(at, before, 1, stale).await?;
+    let Answered { status, point, value } = page(context, before, 1, stale).await?;
     let found = value.sessions.into_iter().find(|session| session.is(id));
     let missing = || {
-        let bound = format!("an open session of namespace {}", at.namespace.as_str());
+        let bound = format!("an open session of namespace {}", context.namespace.as_str());
         Failed::malformed(StatusCode::NOT_FOUND, "id", &bound, &id.to_string())
     };
     Ok(Answered { status, point, value: found.ok_or_else(missing)? })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::call::At;
+use super::call::RequestContext;
 use super::problem::Failed;
 use crate::client::submit_and_wait;
 use crate::limits;
@@ -81,7 +81,7 @@ pub(super) fn bounded(poll_ms: Option<u64>) -> Result<Option<u64>, Invalid> {
     }
 }
 
-impl<S: LockService> At<S> {
+impl<S: LockService> RequestContext<S> {
     /// Submits a request that claims a lock, and waits for its outcome; if it waits in the queue, until the poll is
     /// over.
     ///
@@ -164,7 +164,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::super::acquire_body::AcquireBody;
-    use super::super::tests::fake::{Fake, at};
+    use super::super::tests::fake::{Fake, context};
     use super::*;
     use crate::model::{Command, Handle, RequestId, SessionId};
     use crate::service::Proof;
@@ -175,17 +175,17 @@ mod tests {
         const SECOND: Duration = Duration::from_secs(1);
         let fake = Fake::new();
         fake.acquire_takes(2 * SECOND);
-        let (at, _stop) = at(&fake);
+        let (context, _stop) = context(&fake);
         let body: AcquireBody = serde_json::from_value(serde_json::json!({"lock": "a"})).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
-        let proof = Proof::Handle { handle: Handle::from_random(7), namespace: at.namespace.clone() };
+        let proof = Proof::Handle { handle: Handle::from_random(7), namespace: context.namespace.clone() };
         let call = Call { proof, ..Call::new(Command::Acquire(acquire)) };
         for named in [false, true] {
-            let mut waits = std::pin::pin!(at.settle(&call, named, None));
+            let mut waits = std::pin::pin!(context.settle(&call, named, None));
             assert!(timeout(SECOND, &mut waits).await.is_err(), "it waits");
-            assert_eq!(at.api.claims.in_use(), 1, "named: {named}");
+            assert_eq!(context.api.claims.in_use(), 1, "named: {named}");
             waits.await.expect("granted").leave();
-            assert_eq!(at.api.claims.in_use(), 0);
+            assert_eq!(context.api.claims.in_use(), 0);
         }
     }
 }

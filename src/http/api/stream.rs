@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use utoipa::ToSchema;
 
-use super::call::{At, Call};
+use super::call::{Call, RequestContext};
 use super::problem::{Ended, Failed};
 use crate::limits;
 use crate::rpc::places::TakenPlace;
@@ -44,7 +44,10 @@ pub(super) trait StreamCall: DeserializeOwned + ToSchema + Send + 'static {
 
     /// Begins the stream. An error is the whole answer. The events end when their sender is dropped, and an error is
     /// the last one.
-    fn begin<S: LockService>(self, at: At<S>) -> impl Future<Output = Result<Events<Self::Event>, Failed>> + Send;
+    fn begin<S: LockService>(
+        self,
+        context: RequestContext<S>,
+    ) -> impl Future<Output = Result<Events<Self::Event>, Failed>> + Send;
 }
 
 /// Something that is made of all calls: their routes, or their description.
@@ -98,11 +101,11 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 /// Begins a stream, which has a place among the streams and polls of the port.
 pub(super) async fn begin<S: LockService, C: StreamCall>(
     call: C,
-    at: At<S>,
+    context: RequestContext<S>,
     headers: &HeaderMap,
 ) -> Result<Response, Failed> {
-    let place = at.place(&at.api.polls)?;
-    let events = call.begin(at).await?;
+    let place = context.place(&context.api.polls)?;
+    let events = call.begin(context).await?;
     let mut answer = if accepts(headers, LINES) { lines::<C>(events, place) } else { server_sent::<C>(events, place) };
     // A proxy that collects the answer would delay its events.
     answer.headers_mut().insert(BUFFERING, header::HeaderValue::from_static("no"));
@@ -161,7 +164,7 @@ fn server_sent<C: StreamCall>(events: Events<C::Event>, place: TakenPlace) -> Re
     sse.keep_alive(KeepAlive::new().interval(Duration::from_millis(limits::STREAM_COMMENT_MS))).into_response()
 }
 
-impl<S: LockService> At<S> {
+impl<S: LockService> RequestContext<S> {
     /// Sends the events of `next` in a task of the node, until `next` returns an error or `None`, the caller
     /// disconnects, or the node stops. While the caller has not taken the last event, it waits for a limited time.
     pub(super) fn stream<E: StreamEvent, N: NextEvent<E>>(self, mut next: N) -> Events<E> {

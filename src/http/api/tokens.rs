@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::from_text;
-use super::call::{Answered, At, Call};
+use super::call::{Answered, Call, RequestContext};
 use super::problem::Failed;
 use super::stream::{Events, NextEvent, StreamCall, StreamEvent};
 use crate::client::{Client, TokenFilter};
@@ -39,8 +39,8 @@ impl Call for TokensQuery {
     const WORD: &'static str = "tokens";
     type Answer = Tokens;
 
-    async fn answer<S: LockService>(self, at: &At<S>) -> Result<Answered<Tokens>, Failed> {
-        let reply = at.query(Query::Tokens { lock: at.lock(&self.lock)? }, self.stale).await?;
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Tokens>, Failed> {
+        let reply = context.query(Query::Tokens { lock: context.lock(&self.lock)? }, self.stale).await?;
         let QueryResult::Tokens(tokens) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         Ok(Answered::read(&reply, Tokens::new(tokens)))
     }
@@ -72,11 +72,11 @@ impl StreamCall for TokensQuery {
     const WORD: &'static str = <Self as Call>::WORD;
     type Event = TokensNow;
 
-    async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<TokensNow>, Failed> {
-        let client = Client::new(at.service.clone()).namespace(at.namespace.clone());
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<TokensNow>, Failed> {
+        let client = Client::new(context.service.clone()).namespace(context.namespace.clone());
         let filter = client.tokens(&self.lock).await;
-        let filter = filter.map_err(|error| Failed::of_client(error, &at.namespace, LogTime(0)))?;
-        Ok(at.stream(Changes { filter, known: None }))
+        let filter = filter.map_err(|error| Failed::of_client(error, &context.namespace, LogTime(0)))?;
+        Ok(context.stream(Changes { filter, known: None }))
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::call::At;
+use super::call::RequestContext;
 use super::problem::{Failed, named};
 use super::stream::{Events, Sent, StreamCall, StreamEvent};
 use crate::limits;
@@ -45,33 +45,33 @@ impl StreamCall for WatchQuery {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::EventsMissed];
     type Event = Happened;
 
-    async fn begin<S: LockService>(self, at: At<S>) -> Result<Events<Happened>, Failed> {
-        let (field, from) = match &at.last_event {
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<Happened>, Failed> {
+        let (field, from) = match &context.last_event {
             Some(last) => ("Last-Event-ID", Some(&**last)),
             None => ("from", self.from.as_deref()),
         };
         let from = named(field, from.map(str::parse::<ResumePosition>).transpose())?;
-        let cluster_id = at.cluster_id()?;
+        let cluster_id = context.cluster_id()?;
         let here = cluster_id_text(cluster_id);
-        let now = Position { index: at.query(Query::Totals, None).await?.index, n: u32::MAX };
+        let now = Position { index: context.query(Query::Totals, None).await?.index, n: u32::MAX };
         if let Some(foreign) = from.as_ref().and_then(|from| from.other_cluster(&here)) {
             let why = format!("the position is of cluster {foreign}, and this cluster is {here}");
             return Err(ServiceError::EventsMissed { why, resume: now }.into());
         }
         let after = from.map_or(now, |from| from.position);
-        let scope = Scope::Namespace { namespace: at.namespace.clone(), prefix: self.prefix.unwrap_or_default() };
+        let scope = Scope::Namespace { namespace: context.namespace.clone(), prefix: self.prefix.unwrap_or_default() };
         let subscription = Subscription { scope, after: Some(after), cluster_id: Some(cluster_id) };
-        let events = at.api.retry().until_read(|| at.service.subscribe(subscription.clone())).await?;
+        let events = context.api.retry().until_read(|| context.service.subscribe(subscription.clone())).await?;
         let (queue, waiting) = Queue::new(after);
-        let tasks = at.api.tasks.clone();
-        tasks.run(Follow { at, events, queue, cluster_id, begun: now }.run());
+        let tasks = context.api.tasks.clone();
+        tasks.run(Follow { context, events, queue, cluster_id, begun: now }.run());
         Ok(waiting)
     }
 }
 
 /// A watch that runs.
 struct Follow<S> {
-    at: At<S>,
+    context: RequestContext<S>,
     events: service::Events,
     queue: Queue,
     cluster_id: u128,
@@ -88,7 +88,7 @@ impl<S: LockService> Follow<S> {
 
     /// Sends the events until the caller is gone. Returns the error that ends the stream.
     async fn follow(&mut self) -> Result<(), Failed> {
-        let mut stopped = pin!(self.at.stopped());
+        let mut stopped = pin!(self.context.stopped());
         loop {
             let event = tokio::select! {
                 biased;

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use super::super::acquire_body::AcquireBody;
 use super::super::stream::StreamEvent;
-use super::super::tests::fake::{Fake, TTL, at};
+use super::super::tests::fake::{Fake, TTL, context};
 use super::*;
 use crate::model::{RequestId, SessionId};
 use crate::net::CertificateState;
@@ -23,8 +23,8 @@ impl Stream {
     }
 
     fn begin_with(fake: &Fake, body: Value, grace: Option<Duration>) -> Self {
-        let (at, stop) = at(fake);
-        let certificate = at.certificate.clone();
+        let (context, stop) = context(fake);
+        let certificate = context.certificate.clone();
         let body: AcquireBody = serde_json::from_value(body).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
         let terms = Terms {
@@ -37,7 +37,7 @@ impl Stream {
             is_set: false,
             acquire,
         };
-        Self { events: Hold::begin(at, terms).0, certificate, _stop: stop }
+        Self { events: Hold::begin(context, terms).0, certificate, _stop: stop }
     }
 
     /// Returns the next event, if there is one within three TTLs.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant as TokioInstant, sleep};
 
-use super::super::call::{Api, At};
+use super::super::call::{Api, RequestContext};
 use crate::clock::{Clock, Instant};
 use crate::model::{
     Acquire, Attachment, Command, FencingToken, Grant, LogTime, Namespace, Outcome, Query, QueryReply, QueryResult,
@@ -42,7 +42,7 @@ impl Clock for TokioClock {
 }
 
 /// Returns what a call gets at a node that runs, as long as the sender exists.
-pub(in crate::http::api) fn at(fake: &Fake) -> (At<Fake>, watch::Sender<bool>) {
+pub(in crate::http::api) fn context(fake: &Fake) -> (RequestContext<Fake>, watch::Sender<bool>) {
     let info = ServerInfo {
         cluster: "harbour".to_owned(),
         cluster_id: watch::channel(Some(1)).1,
@@ -55,8 +55,9 @@ pub(in crate::http::api) fn at(fake: &Fake) -> (At<Fake>, watch::Sender<bool>) {
     let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);
     Arc::get_mut(&mut api).expect("no other owner").clock = fake.clock.clone();
     let (namespace, certificate) = (Namespace::default(), CertificateState::default());
-    let at = At { api, service: fake.clone(), namespace, session: None, last_event: None, certificate };
-    (at, stop)
+    let context =
+        RequestContext { api, service: fake.clone(), namespace, session: None, last_event: None, certificate };
+    (context, stop)
 }
 
 /// A service that grants every lock at once. Clones are the same service.
