@@ -244,13 +244,15 @@ impl Machine {
         }
     }
 
-    /// The current outcome of a request: its place or hold, the remembered answer, or the end of its session.
+    /// The current outcome of a request: its place or hold, the remembered answer, or the refusal because its session
+    /// has ended or because its answer was forgotten. `None` for a request that has not arrived.
     fn request_outcome(&self, request: RequestId) -> Option<Outcome> {
         let Some(session) = self.state.session(request.session) else {
             return Some(Outcome::Refused(self.session_ended(request.session)));
         };
         let finished = || session.finished.get(&request.number).map(|done| done.outcome.clone());
-        self.claim_outcome(request).or_else(finished)
+        let forgotten = || session.too_old(request.number).map(Outcome::Refused);
+        self.claim_outcome(request).or_else(finished).or_else(forgotten)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::model::{
     Access, Acquire, Alter, Alteration, Claim, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome,
     Reentry, Refusal, Release, RequestId, SessionId, TakeLease,
 };
-use crate::state::{Finished, RecordKey};
+use crate::state::{Finished, RecordKey, Session};
 
 impl Machine {
     /// Begins a numbered command of a session. Returns the session's namespace if the command is new and must be
@@ -55,10 +55,7 @@ impl Machine {
             let reused = Outcome::Refused(Refusal::RequestReused { claim: Claim::Request(request) });
             return Some(if same { done.outcome.clone() } else { reused });
         }
-        if number < session.record.window_floor {
-            return Some(Outcome::Refused(Refusal::TooOld { number, floor: session.record.window_floor }));
-        }
-        None
+        session.too_old(number).map(Outcome::Refused)
     }
 
     /// Drops remembered answers below the number up to which the client received them.
@@ -105,6 +102,15 @@ impl Machine {
         let done = Finished { fingerprint: Some(fingerprint), outcome: outcome.clone() };
         self.record_finished(request.session, request.number, done);
         outcome
+    }
+}
+
+impl Session {
+    /// The refusal of a request that is neither active nor remembered, if its number is below the remembered window. It
+    /// may have been executed.
+    pub(super) fn too_old(&self, number: u64) -> Option<Refusal> {
+        let floor = self.record.window_floor;
+        (number < floor).then_some(Refusal::TooOld { number, floor })
     }
 }
 

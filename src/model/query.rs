@@ -143,7 +143,8 @@ pub enum QueryResult {
     Sessions(Page<SessionView>),
     /// Result of [`Query::Claim`].
     Claim {
-        /// The outcome if the claim is finished, or its place in the queue. `None` if the claim is unknown.
+        /// The outcome if the claim is finished, or its place in the queue. A session's request whose answer was
+        /// forgotten is refused as too old. `None` if the claim is unknown.
         outcome: Option<Outcome>,
         /// Same as [`Reply::recalled`](super::Reply::recalled).
         recalled: Vec<FencingToken>,

@@ -47,7 +47,8 @@ pub struct SessionRecord {
     pub leaderless_ms: u64,
     /// Whether the session accepts holds that are handed over to it although it did not ask for them.
     pub accepts_hand_over: bool,
-    /// Requests with lower numbers are never executed any more.
+    /// Requests with lower numbers are never executed any more. Of those that do not wait or hold, the answers were
+    /// received or forgotten.
     pub window_floor: u64,
 }
 

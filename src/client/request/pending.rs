@@ -191,7 +191,8 @@ impl<S: LockService> PendingAcquire<S> {
     }
 
     /// Settles the request. In a busy session, an acquire that was delayed, for example without a leader, can be too
-    /// old when it arrives. Nothing lives under its number then, so it runs under another one.
+    /// old when it arrives, and one that waited when its wait ends. Nothing lives under its number then, so it runs
+    /// under another one.
     async fn settle_renumbered(&mut self, cancel: &mut CancelOnDrop) -> Result<Reply, ServiceError> {
         loop {
             let answer = self.settle().await;

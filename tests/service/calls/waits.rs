@@ -1,5 +1,9 @@
 //! How the wait of an acquire ends: with a grant, a cancel, a deadline or a timeout.
 
+use futures_util::future::join_all;
+use lockkeeper::limits::REQUESTS_REMEMBERED_MAX;
+use lockkeeper::rpc::pb::command::Command as Asked;
+
 use super::*;
 
 /// An acquire waits within its call, at any node, and is answered when the holder releases the lock. The validity of a
@@ -121,6 +125,36 @@ async fn a_try_and_a_timed_out_wait_are_not_acquired() {
         in_use(&locks, "over", 1, 0).await;
     }
     released(&locks, "over", &first, held.token).await.expect("released");
+}
+
+/// A wait that ends after its session has finished more later requests than it remembers has no answer any more. The
+/// call is too old, because its outcome is unknown; it is not an unknown hold.
+#[tokio::test]
+async fn a_wait_that_outlasts_the_remembered_requests_is_too_old() {
+    let locks = locks(0).await;
+    let (first, proof) = (Holder::Session(opened(&locks).await), opened(&locks).await);
+    let second = Holder::Session(proof.clone());
+    let held = acquired(&locks, wanted("outlasts", &first, None)).await.expect("free");
+    let waits = waiting(&locks, named(wanted("outlasts", &second, None), "1"));
+    in_use(&locks, "outlasts", 1, 1).await;
+    let later = |number: usize| {
+        let (mut locks, nothing) = (locks.clone(), release_of("nothing", &second, 1));
+        async move { locks.release(pb::ReleaseRequest { request: number.to_string(), ..nothing }).await }
+    };
+    for from in (2..=REQUESTS_REMEMBERED_MAX + 2).step_by(128) {
+        for refused in join_all((from..from + 128).map(later)).await {
+            assert_eq!(code_and_advice(&refused.expect_err("nothing is held")).1, "give_up");
+        }
+    }
+    let withdraw = Asked::Cancel(pb::Cancel { session: Some(proof), request: 1 });
+    let withdraw = || {
+        let (mut locks, command) = (locks.clone(), Some(withdraw.clone()));
+        async move { locks.submit(pb::Command { command }).await }
+    };
+    answered(withdraw).await.expect("withdrawn");
+    let status = waits.await.expect("no panic").expect_err("it was withdrawn");
+    assert_eq!((status.code(), code_and_advice(&status)), (Code::OutOfRange, ("too-old", "give_up")), "{status:?}");
+    released(&locks, "outlasts", &first, held.token).await.expect("released");
 }
 
 /// The deadline of the call ends the wait as a cancel does.
