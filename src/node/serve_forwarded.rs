@@ -46,7 +46,9 @@ impl Node {
         match forward {
             Forward::Submit(call) => {
                 validate::check(&call)?;
-                redacted(authorizer, answered(self.propose_authorized(authorizer, *call)?).await).map(Forwarded::Reply)
+                let hidden = self.hidden(authorizer, &call.command).await?;
+                let reply = answered(self.propose_authorized(authorizer, hidden, *call)?).await;
+                redacted(authorizer, reply).map(Forwarded::Reply)
             }
             Forward::Renew(renewals) => self.renew_here(authorizer, renewals).await.map(Forwarded::Replies),
             Forward::Settled { claim, wait_ms } => {

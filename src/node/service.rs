@@ -176,10 +176,9 @@ impl Node {
                 guessed => replace_proof(&mut call.proof, guessed?),
             }
             if self.serves().await {
-                return redacted(
-                    authorizer.as_ref(),
-                    answered(self.propose_authorized(authorizer.as_ref(), call)?).await,
-                );
+                let authorizer = authorizer.as_ref();
+                let hidden = self.hidden(authorizer, &call.command).await?;
+                return redacted(authorizer, answered(self.propose_authorized(authorizer, hidden, call)?).await);
             }
             // Boxed, so that the future of a call that is served here reserves no space for forwarding.
             Box::pin(self.submit_to_leader(call)).await
@@ -191,11 +190,33 @@ impl Node {
         answered(self.propose_here(None, call)?).await
     }
 
-    /// Proposes a caller's command under its principal, or answers it without the log if the caller must not learn
-    /// more.
+    /// Decides about a command of a caller on this node, which leads. Returns the reply to a caller that must not learn
+    /// more, and nothing if the command may be executed.
+    pub(super) async fn hidden(
+        &self,
+        authorizer: Option<&Authorizer>,
+        command: &Command,
+    ) -> Result<Option<Reply>, ServiceError> {
+        let Some(authorizer) = authorizer else { return Ok(None) };
+        let decide = || {
+            self.core.consensus.machine(|machine| {
+                let outcome = authorizer.command(machine, command)?;
+                Ok::<_, Denied>(outcome.map(|outcome| Reply::new(machine.applied(), machine.now(), outcome)))
+            })
+        };
+        if let Ok(None) = decide() {
+            return Ok(None);
+        }
+        // This state may be old, and what it lacks may exist.
+        Box::pin(self.confirm_leadership()).await?;
+        decide().map_err(|denied| self.noted("command", denied.into()))
+    }
+
+    /// Proposes a caller's command under its principal. A command with a `hidden` reply gets it without the log.
     pub(super) fn propose_authorized(
         &self,
         authorizer: Option<&Authorizer>,
+        hidden: Option<Reply>,
         mut call: Call,
     ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
         let Some(authorizer) = authorizer else {
@@ -204,11 +225,6 @@ impl Node {
             }
             return self.propose_here(None, call);
         };
-        let hidden = self.core.consensus.machine(|machine| {
-            let outcome = authorizer.command(machine, &call.command)?;
-            Ok::<_, Denied>(outcome.map(|outcome| Reply::new(machine.applied(), machine.now(), outcome)))
-        });
-        let hidden = hidden.map_err(|denied| self.noted("command", denied.into()))?;
         if let Some(reply) = hidden {
             let (answer, reply_to) = oneshot::channel();
             answer.send(Ok(reply)).ok();
