@@ -15,7 +15,9 @@ use crate::client::Retry;
 use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Claim, Command, LockKey, LogTime, Query, QueryReply, QueryResult, Reply, TakeLease};
-use crate::service::{Call, ClaimRef, Events, Freshness, LockService, Proof, Scope, ServiceError, Subscription};
+use crate::service::{
+    Call, ClaimRef, Events, Freshness, LockService, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription,
+};
 
 /// Number of nodes that generate different request numbers.
 const NODES: u64 = 1 << limits::DRAWN_REQUEST_NODE_BITS;
@@ -38,8 +40,12 @@ impl DrawnNumbers {
     /// Generates a number. Numbers grow with log time, so that the cluster may forget the lowest ones. The numbers of
     /// one node always grow, and those of two nodes differ in their lowest bits. The random part separates the numbers
     /// after a restart from those before it, even if log time has not advanced.
-    pub(crate) async fn next(&self, service: &impl LockService, clock: &dyn Clock) -> Result<u64, ServiceError> {
-        let LogTime(now_ms) = service.query(Query::Totals, Freshness::Stale).await?.now;
+    ///
+    /// The leader is asked for log time: the number of a node that lags could be too old to be executed.
+    pub(crate) async fn next(&self, service: &impl LockService, clock: &Arc<dyn Clock>) -> Result<u64, ServiceError> {
+        let mut retry = Retry::new(Arc::clone(clock), REQUEST_WAIT).of_attempts_within(service.answers_within());
+        let read = || service.query(Query::Totals, Freshness::Linearizable);
+        let LogTime(now_ms) = retry.until_read(read).await?.now;
         let random = clock.random_below(1 << limits::DRAWN_REQUEST_RANDOM_BITS);
         let number = (now_ms << limits::DRAWN_REQUEST_RANDOM_BITS | random) * NODES + self.node;
         let next = |drawn: u64| number.max(drawn + NODES);

@@ -126,7 +126,7 @@ impl<S: LockService> RequestContext<S> {
     /// Returns the number of a session's request; a generated one if the caller names none.
     pub(super) async fn request(&self, session: SessionId, request: Option<&str>) -> Result<RequestId, Failed> {
         let Some(text) = request else {
-            let number = self.api.drawn.next(&self.service, &*self.api.clock).await?;
+            let number = self.api.drawn.next(&self.service, &self.api.clock).await?;
             return Ok(RequestId { session, number });
         };
         Ok(RequestId { session, number: parse_request_number(text)? })

@@ -30,7 +30,7 @@ type Subscribers = Arc<Mutex<Vec<EventSender>>>;
 /// - An acquire of `free…` is granted at once. `busy…` is queued until [`Fake::grant`], and so is `portions…`, whose
 ///   wait returns several times. `late…` is not answered until [`Fake::grant`], and `stuck…` never. `full…` is
 ///   overloaded, `lost…` has an unknown outcome, and `forbidden…` and `held…` are refused.
-/// - A query of `stuck` is never answered.
+/// - A query of `stuck` is never answered. A stale one is answered with an older log time.
 /// - Releases are refused as *not held*, token by token of the lock `free`.
 #[derive(Debug, Clone)]
 pub(in crate::rpc) struct Fake {
@@ -199,7 +199,8 @@ impl LockService for Fake {
         Ok(reply(granted()))
     }
 
-    async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
+    async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        let now = LogTime(if freshness == Freshness::Stale { 2 } else { 6 });
         let answer = match query {
             Query::Check { token, .. } => {
                 QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid: token })
@@ -226,7 +227,7 @@ impl LockService for Fake {
                 floor: Position::default(),
             }),
         };
-        Ok(QueryReply { index: 5, now: LogTime(6), answer })
+        Ok(QueryReply { index: 5, now, answer })
     }
 
     async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
