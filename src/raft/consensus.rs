@@ -195,7 +195,8 @@ impl Consensus {
                 Ok(Err(
                     error @ (ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_)),
                 )) => Err(ProposeError::Unknown(error.to_string())),
-                Err(_) => Err(ProposeError::Stopped),
+                // The log may have the entry, so it may still be applied.
+                Err(_) => Err(ProposeError::Unknown("the node stopped".to_owned())),
             }
         });
         Ok(Submitted { answer })
@@ -315,7 +316,7 @@ impl Consensus {
         let changed = views.wait_for(|view| view.leader.is_some_and(|leader| leader != me));
         let leader = match tokio::time::timeout(limit, changed).await {
             Ok(Ok(view)) => view.leader,
-            Ok(Err(_)) => return Err(ProposeError::Stopped),
+            Ok(Err(_)) => return Err(ProposeError::Unknown("the node stopped".to_owned())),
             Err(_) => None,
         };
         match leader {

@@ -25,7 +25,7 @@ pub enum ProposeError {
     /// The entry may be applied, now or later.
     #[error("outcome unknown: {0}")]
     Unknown(String),
-    /// This node's Raft has stopped. An entry in progress may still be applied.
+    /// This node's Raft has stopped, and nothing was appended.
     #[error("raft has stopped")]
     Stopped,
 }

@@ -74,7 +74,8 @@ impl Consensus {
 
 fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> MembershipError {
     let error = match error {
-        RaftError::Fatal(_) => return ProposeError::Stopped.into(),
+        // The log may have the change.
+        RaftError::Fatal(_) => return ProposeError::Unknown("the node stopped".to_owned()).into(),
         RaftError::APIError(error) => error,
     };
     match error {

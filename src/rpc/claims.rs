@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Claim, Command, LockKey, LogTime, Query, QueryReply, QueryResult, Reply, TakeLease};
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription,
+    Advice, Call, ClaimRef, Events, Freshness, LockService, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription,
 };
 
 /// Number of nodes that generate different request numbers.
@@ -78,6 +78,16 @@ impl Attempts {
     /// Returns the stamp of the first answered attempt.
     pub(crate) fn first(&self) -> Option<LogTime> {
         self.first.get().copied()
+    }
+
+    /// Returns the error of the call. If an attempt may have left a claim behind, a later error that says that nothing
+    /// happened leaves the call in doubt all the same: its caller must repeat the same request, and no other one.
+    pub(crate) fn failed(&self, error: ServiceError) -> ServiceError {
+        if error.advice() != Advice::Retry || !self.may_have_claimed() {
+            return error;
+        }
+        let (why, leader) = (format!("an earlier attempt may have its place; then: {error}"), error.leader().cloned());
+        ServiceError::Unknown { why, leader }
     }
 
     /// Whether one of them may have left a claim behind.
@@ -195,12 +205,15 @@ mod tests {
             }))
         };
         let ((service, _calls), attempts) = (Fake::new(), Attempts::default());
-        attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
+        let overloaded = attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
         assert!(!attempts.may_have_claimed());
+        assert_eq!(attempts.failed(overloaded).advice(), Advice::Retry);
         let stuck = acquire("stuck");
         assert!(poll!(std::pin::pin!(attempts.submit(&service, &stuck))).is_pending());
         assert!(attempts.may_have_claimed());
-        attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
+        let overloaded = attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
         assert!(attempts.may_have_claimed());
+        assert_eq!(overloaded.advice(), Advice::Retry);
+        assert_eq!(attempts.failed(overloaded).advice(), Advice::Ask);
     }
 }

@@ -48,7 +48,7 @@ pub enum ServiceError {
         /// Position after which a new subscription misses nothing.
         resume: Position,
     },
-    /// The node is shutting down.
+    /// The node is shutting down, and has done nothing: another node can do it.
     #[error("the node is stopping")]
     Stopping,
     /// An internal error, with a description: a bug, or an answer that the protocol does not allow.
@@ -157,8 +157,9 @@ impl ServiceError {
     /// Whether a command that failed with this error may have been applied.
     pub(crate) fn leaves_doubt(&self) -> bool {
         match self {
-            ServiceError::Unknown { .. } | ServiceError::Stopping | ServiceError::Internal(_) => true,
+            ServiceError::Unknown { .. } | ServiceError::Internal(_) => true,
             ServiceError::NotSent { .. }
+            | ServiceError::Stopping
             | ServiceError::Invalid(_)
             | ServiceError::Refused(_)
             | ServiceError::Forbidden { .. }

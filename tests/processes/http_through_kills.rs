@@ -156,7 +156,8 @@ async fn a_stop_ends_waits_and_keeps_places() {
     let begun = Instant::now();
     assert_eq!(cluster.stop(follower), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(2), "stopped after {:?}", begun.elapsed());
-    waiting.await.expect("answered").is_problem(503, "stopping", "retry");
+    // The caller must repeat this request, and no other one.
+    waiting.await.expect("answered").is_problem(504, "unknown", "ask");
     let mut again = body;
     again["poll_ms"] = json!(50);
     assert_eq!(leader.post("acquire", again).body["place"], 1);

@@ -115,7 +115,7 @@ impl<S: LockService> Hold<S> {
         // From here on the lock may be granted, so a caller that leaves is noticed only once its session can be left.
         let taken = tokio::select! {
             biased;
-            stopping = self.context.stopped() => Err(stopping),
+            _ = self.context.stopped() => Err(unanswered()),
             taken = opened.take_over(&terms.acquire) => taken.map_err(|error| self.failed(error)),
         };
         let TakenOver { session, resumed } = match taken {
@@ -326,7 +326,7 @@ impl<S: LockService> Hold<S> {
     async fn depart(mut self, session: Session<S>, departure: Departure) {
         let last = match departure {
             Departure::Broken => return,
-            Departure::Stopping if self.refusal.is_some() => return self.refuse(ServiceError::Stopping.into()),
+            Departure::Stopping if self.refusal.is_some() => return self.refuse(unanswered()),
             Departure::Stopping => HoldEvent::Move(HoldMove { endpoints: self.others().await }),
             Departure::Moved => HoldEvent::Moved(HoldEnd::because("moved")),
             Departure::Over => HoldEvent::Released(HoldEnd::because("max_ms")),
@@ -386,6 +386,11 @@ fn ends<S: LockService>(session: &Session<S>, guards: Option<&SetGuard>) -> Ends
     let (stamp, deadline) =
         ends.fold(session.ends(), |(stamp, deadline), (newer, earlier)| (stamp.max(newer), deadline.min(earlier)));
     Ends::new(stamp, deadline)
+}
+
+/// The error of a hold that the node leaves without an answer when it stops. The lock may have been granted.
+fn unanswered() -> Failed {
+    ServiceError::unknown("the node stopped before the hold was answered").into()
 }
 
 #[cfg(test)]

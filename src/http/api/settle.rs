@@ -13,6 +13,7 @@ use crate::client::submit_and_wait;
 use crate::limits;
 use crate::model::{Grant, Invalid, LockKey, LogTime, Outcome, Place, Query, QueryReply, QueryResult, Refusal, Reply};
 use crate::rpc::claims::{Attempts, CancelOnDrop, claimed, free};
+use crate::rpc::stopped;
 use crate::service::{Call, ClaimRef, LockService, ServiceError};
 
 /// The outcome of a request, or its place in the queue after a poll.
@@ -112,15 +113,15 @@ impl<S: LockService> RequestContext<S> {
         let answered = tokio::select! {
             biased;
             settled = submit_and_wait(&self.service, &claim, &mut retry, attempt, stands) => {
-                settled.map(|settled| Some(settled.reply)).map_err(Failed::from)
+                settled.map(|settled| Some(settled.reply))
             }
             () = over => Ok(None),
-            stopping = self.stopped() => Err(stopping),
+            () = stopped(self.api.stop.clone()) => Err(ServiceError::Stopping),
         };
         if answered.is_err() && !attempts.may_have_claimed() {
             guard.open = None;
         }
-        let reply = match answered? {
+        let reply = match answered.map_err(|error| attempts.failed(error))? {
             Some(reply) => reply,
             None => self.standing(&claim, ahead.as_ref()).await?,
         };

@@ -246,11 +246,7 @@ impl EntryInFlight {
     /// Waits until the entry is applied or has failed, and sends the replies that were not sent while it was applied.
     async fn wait_until_applied(self, core: Arc<Core>) -> Arc<BatchReplies> {
         let outcome = match self.submitted {
-            Ok(submitted) => match submitted.applied().await {
-                // The entry was queued, so it may still be applied although the node stopped.
-                Err(ProposeError::Stopped) => Err(ProposeError::Unknown("the node stopped".to_owned())),
-                outcome => outcome,
-            },
+            Ok(submitted) => submitted.applied().await,
             Err(error) => Err(error),
         };
         core.shared.metrics.commit_seconds.record(core.clock.now().since(self.begun).as_secs_f64());

@@ -43,6 +43,25 @@ async fn a_restarted_node_catches_up_from_the_log() {
     assert_eq!(cluster.node(leader).machine(|machine| machine.now()), LogTime(10));
 }
 
+/// A node that stops leaves in doubt what it was asked to append, because its log may have it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_leaves_entries_and_changes_in_doubt() {
+    let mut cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let others: Vec<_> = (1..=3).filter(|node| *node != leader).collect();
+    for other in &others {
+        cluster.stop(*other).await;
+    }
+    let consensus = cluster.node(leader).clone();
+    let term = consensus.watch().borrow().term;
+    let submitted = consensus.submit(term, tick(2), None).await.unwrap();
+    cluster.stop(leader).await;
+    assert!(matches!(soon(submitted.applied()).await, Err(ProposeError::Unknown(_))));
+    let removed = soon(consensus.change_membership(MembershipChange::RemoveVoter(others[0]))).await;
+    assert!(matches!(removed, Err(MembershipError::Propose(ProposeError::Unknown(_)))), "{removed:?}");
+}
+
 /// A node whose missing entries were purged on all nodes gets a snapshot and later entries from the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_far_behind_gets_a_snapshot() {

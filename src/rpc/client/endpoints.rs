@@ -250,22 +250,16 @@ impl Endpoints {
                 let leader = leader.clone();
                 next(error.to_string(), Some(error), leader)
             }
-            (ServiceError::Stopping, Effect::Reads) => {
+            (ServiceError::Stopping, _) => {
                 self.forget(address);
                 next(error.to_string(), Some(error), None)
-            }
-            // The node may have proposed the change before it stopped.
-            (ServiceError::Stopping, Effect::Changes) => {
-                self.forget(address);
-                Step::Final(ServiceError::unknown(format!("{address} stopped before it answered")))
             }
             // A lost answer leaves no doubt about a read. If no other endpoint answers it, it was not served.
             (ServiceError::Unknown { why, .. }, Effect::Reads) => {
                 self.forget(address);
                 next(why.clone(), None, None)
             }
-            (ServiceError::Unknown { .. }, Effect::Repeats | Effect::Changes)
-            | (ServiceError::Stopping, Effect::Repeats) => {
+            (ServiceError::Unknown { .. }, Effect::Repeats | Effect::Changes) => {
                 self.forget(address);
                 Step::Final(error)
             }

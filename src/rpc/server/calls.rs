@@ -292,7 +292,7 @@ impl<S: LockService> Calls<S> {
                 if (named && error.advice() != Advice::GiveUp) || !attempts.may_have_claimed() {
                     cancel.open = None;
                 }
-                return Err(error.into());
+                return Err(attempts.failed(error).into());
             }
         };
         cancel.open = None;
@@ -434,7 +434,7 @@ mod tests {
                 ready(()).await;
             };
             let status = calls.acquire(asked("busy", request), stopped).await.expect_err("stopped");
-            assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+            assert_eq!(status.code(), tonic::Code::DeadlineExceeded, "it has a place: {status:?}");
             assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
             tokio::task::yield_now().await;
             let next = asks.try_recv().map(|call| matches!(call.command, Command::Cancel { .. }));

@@ -13,8 +13,9 @@ use crate::net::CertificateState;
 /// The events of a hold of the lock `a`, at a node that runs.
 struct Stream {
     events: Events<HoldEvent>,
+    refused: oneshot::Receiver<Failed>,
     certificate: CertificateState,
-    _stop: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
 }
 
 impl Stream {
@@ -37,7 +38,8 @@ impl Stream {
             is_set: false,
             acquire,
         };
-        Self { events: Hold::begin(context, terms).0, certificate, _stop: stop }
+        let (events, refused) = Hold::begin(context, terms);
+        Self { events, refused, certificate, stop }
     }
 
     /// Returns the next event, if there is one within three TTLs.
@@ -103,9 +105,22 @@ async fn a_caller_that_leaves_before_its_first_event_is_reported() {
     fake.acquire_takes(IN_TIME);
     let stream = Stream::begin_with(&fake, json!({"lock": "a"}), Some(IN_TIME));
     timeout(TTL, fake.acquire_begins()).await.expect("it is requested");
-    let Stream { events, _stop, .. } = stream;
+    let Stream { events, stop: _stop, .. } = stream;
     drop(events);
     timeout(3 * TTL, fake.disconnect()).await.expect("the break is reported");
+}
+
+/// A node that stops before a hold is answered leaves its caller in doubt: the lock may have been granted.
+#[tokio::test(start_paused = true)]
+async fn a_stop_before_the_first_event_leaves_doubt() {
+    let fake = Fake::new();
+    fake.acquire_takes(IN_TIME);
+    let stream = Stream::begin(&fake, json!({"lock": "a"}));
+    timeout(TTL, fake.acquire_begins()).await.expect("it is requested");
+    stream.stop.send_replace(true);
+    let refused = timeout(TTL, stream.refused).await.expect("answered").expect("refused");
+    let Failed::Service(error, _) = refused else { panic!("another error") };
+    assert!(error.leaves_doubt(), "{error}");
 }
 
 /// What the client of a hold learns from its events. `lost_after` of them, all renewals are lost.
