@@ -18,6 +18,13 @@ pub struct Position {
     pub n: u32,
 }
 
+impl Position {
+    /// Returns a position before all events of the same entry, and after those of earlier entries.
+    pub(crate) fn before_entry(self) -> Self {
+        Self { index: self.index.saturating_sub(1), n: u32::MAX }
+    }
+}
+
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index, self.n)

@@ -28,15 +28,15 @@ impl HoldEvents {
 
     /// Sends an event to the reader. The subscription of a reader that is too slow ends with an error that says so.
     pub(super) fn push(&self, event: Event) {
-        let resume = event.position;
+        let resume = event.position.before_entry();
         if self.0.lock().sender.as_ref().is_some_and(|sender| !sender.try_send(event)) {
             self.gap("they were not read in time", resume);
         }
     }
 
-    /// Records that the node did not send some events.
-    pub(super) fn missed(&self) {
-        self.gap("the node did not send some events of the session's holds", Position::default());
+    /// Records that the node did not send some events after the position `resume`, if it is known.
+    pub(super) fn missed(&self, resume: Option<Position>) {
+        self.gap("the node did not send some events of the session's holds", resume.unwrap_or_default());
     }
 
     /// Ends the reader's subscription with an error, so that it subscribes again. A reader that subscribes later gets
@@ -112,8 +112,9 @@ mod tests {
         let mut late = feed.subscribe().expect("open");
         assert!(matches!(late.next().await, Err(ServiceError::EventsMissed { .. })));
         let mut reader = feed.subscribe().expect("open");
-        feed.missed();
-        assert!(matches!(reader.next().await, Err(ServiceError::EventsMissed { .. })));
+        let known = Position { index: 4, n: 2 };
+        feed.missed(Some(known));
+        assert!(matches!(reader.next().await, Err(ServiceError::EventsMissed { resume, .. }) if resume == known));
         let mut slow = feed.subscribe().expect("open");
         for index in 0..=HOLD_NEWS_WAITING_MAX as u64 {
             feed.push(event(index));
@@ -122,10 +123,10 @@ mod tests {
             assert_eq!(slow.next().await, Ok(event(index)));
         }
         let missed = slow.next().await.expect_err("one had no space");
-        let position = event(HOLD_NEWS_WAITING_MAX as u64).position;
-        assert!(matches!(missed, ServiceError::EventsMissed { resume, .. } if resume == position), "{missed}");
+        let not_read = event(HOLD_NEWS_WAITING_MAX as u64).position;
+        assert!(matches!(missed, ServiceError::EventsMissed { resume, .. } if resume < not_read), "{missed}");
         feed.close();
-        feed.missed();
+        feed.missed(None);
         assert!(feed.subscribe().expect("the feed after the gap").next().await.is_err());
         assert!(matches!(feed.subscribe(), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
     }

@@ -16,7 +16,7 @@ use super::hello::{check_hello, led_elsewhere};
 use super::hold_events::HoldEvents;
 use super::send_queue::{OutgoingFrame, PendingReply, ReplyResult, SendQueue, Sending, Unanswered, wait_for_capacity};
 use crate::limits;
-use crate::model::{Event, LockKey, Namespace, Outcome, Reply};
+use crate::model::{Event, LockKey, Namespace, Outcome, Position, Reply};
 use crate::mutex::Mutex;
 use crate::rpc::background::Tasks;
 use crate::rpc::convert::{Wire, error_from_wire, not_understood};
@@ -334,9 +334,11 @@ impl Stream {
             Some(ServerBody::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
             Some(ServerBody::HoldEvent(event)) => match Event::from_wire("event", event) {
                 Ok(event) => self.hold_events.push(event),
-                Err(_) => self.hold_events.missed(),
+                Err(_) => self.hold_events.missed(None),
             },
-            Some(ServerBody::HoldEventsMissed(_)) => self.hold_events.missed(),
+            Some(ServerBody::HoldEventsMissed(pb::HoldEventsMissed { resume })) => {
+                self.hold_events.missed(resume.and_then(|resume| Position::from_wire("resume", resume).ok()));
+            }
             Some(ServerBody::Hello(_) | ServerBody::MoveTo(_)) | None => {}
         }
         Ok(())

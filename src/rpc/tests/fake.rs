@@ -99,7 +99,7 @@ impl Fake {
     /// Ends all subscriptions, as for a reader that is too slow.
     pub(in crate::rpc) fn cut(&self) {
         let why = "the reader was too slow".to_owned();
-        self.end_events(&ServiceError::EventsMissed { why, resume: Position::default() });
+        self.end_events(&ServiceError::EventsMissed { why, resume: Position { index: 3, n: 1 } });
     }
 
     pub(in crate::rpc) fn subscribers(&self) -> usize {

@@ -153,7 +153,10 @@ impl<S: LockService> SessionStream<S> {
                 Ok(event) => Done::HoldEvent { session, event: Box::new(event), events },
                 // No event was missed: the session has ended, or the node stops.
                 Err(ServiceError::Refused(Refusal::SessionEnded { .. }) | ServiceError::Stopping) => Done::EventsOver,
-                Err(_) => Done::HoldEventsMissed { session },
+                Err(ServiceError::EventsMissed { resume, .. }) => {
+                    Done::HoldEventsMissed { session, resume: Some(resume) }
+                }
+                Err(_) => Done::HoldEventsMissed { session, resume: None },
             }
         }));
     }

@@ -22,7 +22,7 @@ use tonic::{Status, Streaming};
 
 use self::redirect::Redirect;
 use crate::limits;
-use crate::model::{Attachment, EndReason, Event, Invalid, Namespace, Outcome, Reason, Reply, SessionId};
+use crate::model::{Attachment, EndReason, Event, Invalid, Namespace, Outcome, Position, Reason, Reply, SessionId};
 use crate::net::CertificateState;
 use crate::rpc::convert::{Wire, error_to_wire};
 use crate::rpc::pb;
@@ -87,7 +87,7 @@ enum Done {
     /// An event of a hold of the session; more may follow.
     HoldEvent { session: SessionId, event: Box<Event>, events: Events },
     /// Some events of the session's holds were missed.
-    HoldEventsMissed { session: SessionId },
+    HoldEventsMissed { session: SessionId, resume: Option<Position> },
 }
 
 /// Returns the end of a stream without a session.
@@ -278,9 +278,9 @@ impl<S: LockService> SessionStream<S> {
             }
             // Events are subscribed again before the client learns of the gap, so that a hold that it reads then has no
             // second gap.
-            Done::HoldEventsMissed { session } if self.bound.is_some_and(|bound| bound.session == session) => {
+            Done::HoldEventsMissed { session, resume } if self.bound.is_some_and(|bound| bound.session == session) => {
                 self.follow_holds(session);
-                self.push(Body::HoldEventsMissed(pb::HoldEventsMissed {}))
+                self.push(Body::HoldEventsMissed(pb::HoldEventsMissed { resume: resume.to_wire() }))
             }
             Done::Denied(error) => Err(StreamEnd::Denied(Box::new(error.into()))),
             Done::SessionEnded { .. } | Done::HoldEvent { .. } | Done::HoldEventsMissed { .. } | Done::EventsOver => {

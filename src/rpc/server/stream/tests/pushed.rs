@@ -48,7 +48,8 @@ async fn a_gap_between_events_of_holds_is_pushed() {
     let mut node = Node::start(1).await;
     let mut raw = Raw::bound(&mut node).await;
     node.service.cut();
-    let (0, ServerBody::HoldEventsMissed(_)) = raw.next().await else { panic!("no push of the gap") };
+    let (0, ServerBody::HoldEventsMissed(missed)) = raw.next().await else { panic!("no push of the gap") };
+    assert_eq!(missed.resume, Some(pb::Position { index: 3, n: 1 }));
     let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("a name") };
     let claim = Claim::Request(RequestId { session: SessionId::new(0, SESSION), number: 3 });
     let subject = Subject::hold(&lock, claim, FencingToken::new(0, 33));
