@@ -7,6 +7,7 @@ mod cut_off_leader;
 mod dead_connection;
 mod disconnect_grace;
 mod failover;
+mod first_leader;
 mod grant_meets_cancel;
 mod install_cut_short;
 mod leaders_clock;
@@ -50,6 +51,7 @@ pub(crate) const ALL: &[Scenario] = &[
     ("power_cut_of_all", power_cut_of_all::run),
     ("restarted_voter", restarted_voter::run),
     ("leaders_in_turn", leaders_in_turn::run),
+    ("first_leader", first_leader::run),
     ("mass_expiry", mass_expiry::run),
     ("answer_lost", answer_lost::run),
     ("tail_replaced", tail_replaced::run),

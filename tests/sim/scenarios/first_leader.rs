@@ -1,0 +1,36 @@
+//! The first leader of a cluster announces itself as soon as it can propose. Until then, status shows no version of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::limits::ANNOUNCE_AGAIN_MS;
+use lockkeeper::service::LockService;
+use tokio::time::sleep;
+
+use super::end_of_scenario;
+use crate::invariants::as_documented;
+use crate::world::World;
+
+/// The leader repeats what was not proposed after this time.
+const AGAIN: Duration = Duration::from_millis(ANNOUNCE_AGAIN_MS);
+
+pub(super) fn run(world: &mut World) {
+    let leader = world.await_leader();
+    let (place, elected) = (Arc::clone(&world.places[leader]), world.now());
+    let announced = world.add_client(0, |_| async move {
+        let node = place.node().expect("it runs");
+        loop {
+            let status = node.status().await.expect("its own view");
+            if status.nodes.iter().any(|shown| shown.id == node.id() && shown.version.is_some()) {
+                return;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+    if !world.until(AGAIN, |_| announced.is_done()) {
+        let what = format!("the leader since {elected:?} has not announced itself {AGAIN:?} later");
+        world.run.found(as_documented::NAME, what);
+    }
+    world.must("its announcement", Duration::from_secs(5), |_| announced.is_done());
+    end_of_scenario(world);
+}
