@@ -19,7 +19,6 @@
 //! With a manual clock, a test controls to the millisecond how much log time passes, no matter how slow the machine is:
 //!
 //! ```no_run
-//! #![recursion_limit = "256"]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //! use std::time::Duration;

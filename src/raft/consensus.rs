@@ -208,7 +208,8 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError::NotSent`] if this node does not lead or finds no quorum.
     pub async fn read_barrier(&self) -> Result<(), ProposeError> {
-        match self.0.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+        // Boxed, because the compiler limits how deeply the futures of an application are nested.
+        match Box::pin(self.0.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await {
             Ok(_) => Ok(()),
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => {
                 Err(ProposeError::NotSent { leader: to.leader_id })

@@ -1,7 +1,5 @@
 //! One suite of tests that runs against an embedded leader, an embedded follower and a gRPC client of the same cluster.
 
-#![recursion_limit = "256"]
-
 #[macro_use]
 mod backends;
 mod alone;
