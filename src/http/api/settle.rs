@@ -1,6 +1,5 @@
 //! Waits for the outcome of a request that claims a lock, as long as one poll lasts.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +83,7 @@ pub(super) fn bounded(poll_ms: Option<u64>) -> Result<Option<u64>, Invalid> {
 
 impl<S: LockService> RequestContext<S> {
     /// Submits a request that claims a lock, and waits for its outcome; if it waits in the queue, until the poll is
-    /// over.
+    /// over. Without a poll, a request that waits because of an earlier copy returns its place at once.
     ///
     /// If the caller disconnects, a request that it named keeps its place, and another one is withdrawn. The same holds
     /// for an error that leaves the outcome unknown.
@@ -105,8 +104,9 @@ impl<S: LockService> RequestContext<S> {
         };
         // A poll ends only after the request has its place.
         let over = async {
-            let Some(poll) = poll else { return pending().await };
-            sleep(poll).await;
+            if let Some(poll) = poll {
+                sleep(poll).await;
+            }
             queued.notified().await;
         };
         let mut retry = api.retry();
@@ -170,17 +170,34 @@ mod tests {
     use crate::model::{Command, Handle, RequestId, SessionId};
     use crate::service::Proof;
 
-    /// A request has its place among the calls in progress until it is answered, also if its caller named it.
-    #[tokio::test(start_paused = true)]
-    async fn a_named_request_has_a_place_while_it_waits() {
-        const SECOND: Duration = Duration::from_secs(1);
-        let fake = Fake::new();
-        fake.acquire_takes(2 * SECOND);
-        let (context, _stop) = context(&fake);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Returns an acquire that does not wait.
+    fn acquire(context: &RequestContext<Fake>) -> Call {
         let body: AcquireBody = serde_json::from_value(serde_json::json!({"lock": "a"})).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
         let proof = Proof::Handle { handle: Handle::from_random(7), namespace: context.namespace.clone() };
-        let call = Call { proof, ..Call::new(Command::Acquire(acquire)) };
+        Call { proof, ..Call::new(Command::Acquire(acquire)) }
+    }
+
+    /// A copy without a wait of a request that waits is answered with its place, and not with the end of that wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_without_a_wait_is_answered_at_once() {
+        let fake = Fake::new();
+        fake.queue_acquires(3);
+        let (context, _stop) = context(&fake);
+        let call = acquire(&context);
+        let settled = timeout(SECOND, context.settle(&call, true, None)).await.expect("at once").expect("a place");
+        assert!(matches!(&settled.reply.outcome, Outcome::Queued(place) if place.place == 3), "{:?}", settled.reply);
+    }
+
+    /// A request has its place among the calls in progress until it is answered, also if its caller named it.
+    #[tokio::test(start_paused = true)]
+    async fn a_named_request_has_a_place_while_it_waits() {
+        let fake = Fake::new();
+        fake.acquire_takes(2 * SECOND);
+        let (context, _stop) = context(&fake);
+        let call = acquire(&context);
         for named in [false, true] {
             let mut waits = std::pin::pin!(context.settle(&call, named, None));
             assert!(timeout(SECOND, &mut waits).await.is_err(), "it waits");

@@ -10,8 +10,8 @@ use tokio::time::{Instant as TokioInstant, sleep};
 use super::super::call::{Api, RequestContext};
 use crate::clock::{Clock, Instant};
 use crate::model::{
-    Acquire, Attachment, Command, FencingToken, Grant, LogTime, Namespace, Outcome, Query, QueryReply, QueryResult,
-    RenewalTarget, Reply, SessionId, Totals, WallTime,
+    Acquire, Attachment, Command, FencingToken, Grant, LockName, LogTime, Namespace, Outcome, Place, Query, QueryReply,
+    QueryResult, RenewalTarget, Reply, SessionId, Totals, WallTime,
 };
 use crate::net::{CertificateState, ConnectionsMax};
 use crate::rpc::Tasks;
@@ -60,7 +60,7 @@ pub(in crate::http::api) fn context(fake: &Fake) -> (RequestContext<Fake>, watch
     (context, stop)
 }
 
-/// A service that grants every lock at once. Clones are the same service.
+/// A service that grants every lock at once, unless a test gives its acquires a place. Clones are the same service.
 #[derive(Debug, Clone)]
 pub(in crate::http::api) struct Fake {
     pub(in crate::http::api) clock: Arc<TokioClock>,
@@ -76,6 +76,8 @@ struct Inner {
     renewal_takes: Duration,
     /// Whether renewals are lost from now on.
     silent: bool,
+    /// The place that acquires get; they are granted if there is none.
+    place: Option<u64>,
     /// When the last grant or its lease ends.
     ends: Option<LogTime>,
     /// Keep the subscriptions.
@@ -107,6 +109,11 @@ impl Fake {
         self.with(|inner| inner.renewal_takes = takes);
     }
 
+    /// Gives each acquire from now on this place in the queue, and the same place to acquires that wait already.
+    pub(in crate::http::api) fn queue_acquires(&self, place: u64) {
+        self.with(|inner| inner.place = Some(place));
+    }
+
     /// Loses all renewals from now on.
     pub(in crate::http::api) fn lose_renewals(&self) {
         self.with(|inner| inner.silent = true);
@@ -130,6 +137,12 @@ impl Fake {
         let ends = acquire.extras.as_ref().and_then(|extras| extras.at_most_ms).map(after);
         self.with(|inner| inner.ends = deadline.into_iter().chain(ends).min());
         Grant { token: FencingToken::new(0, 31), deadline, ends, waited_ms: 0 }
+    }
+
+    /// Returns the place of an acquire that waits.
+    fn queued(&self) -> Option<Place> {
+        let lock = LockName::parse("a").expect("legal");
+        self.with(|inner| inner.place).map(|place| Place { lock, place, sequence: 88, held_by: None })
     }
 
     /// Returns the deadline that a renewal sets.
@@ -183,7 +196,8 @@ impl LockService for Fake {
         if let Command::Acquire(acquire) = &call.command {
             self.received.send_modify(|(acquires, _)| *acquires += 1);
             sleep(self.with(|inner| inner.acquire_takes)).await;
-            return Ok(self.reply(Outcome::Granted(self.grant(acquire))));
+            let granted = || Outcome::Granted(self.grant(acquire));
+            return Ok(self.reply(self.queued().map_or_else(granted, Outcome::Queued)));
         }
         Ok(self.reply(Outcome::Done))
     }
@@ -207,7 +221,7 @@ impl LockService for Fake {
 
     async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
         let answer = if let Query::Claim { .. } = query {
-            QueryResult::Claim { outcome: None, recalled: vec![] }
+            QueryResult::Claim { outcome: self.queued().map(Outcome::Queued), recalled: vec![] }
         } else {
             QueryResult::Totals(Totals::default())
         };
