@@ -22,6 +22,9 @@ pub const AUDIT_SECOND_MS: u64 = 1_000;
 pub const AUDIT_LEFT_OUT_MS: u64 = 10_000;
 /// Acts of one source in one second that are written to the audit log. Further ones are refused.
 pub const AUDITED_ACTS_A_SECOND: u32 = 20;
+/// Requests of one source in one second to release a lock that are written to the audit log. They need only the right
+/// to lock, so they may fill the log more slowly than the acts of operators. Further ones are refused.
+pub const AUDITED_ASKS_A_SECOND: u32 = 10;
 /// Size at which a file of the audit log is full.
 pub const AUDIT_FILE_BYTES_MAX: u64 = 64 << 20;
 /// Full files of the audit log that a node keeps.

@@ -54,6 +54,7 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         WATCHERS_A_PRINCIPAL_MAX,
         WATCHERS_A_NODE_MAX,
         AUDITED_ACTS_A_SECOND,
+        AUDITED_ASKS_A_SECOND,
         BACKUPS_A_MINUTE_MAX,
         UNARY_CLAIMS_MAX,
         UNBOUND_STREAM_MS_MAX,

@@ -15,6 +15,9 @@ use crate::service::{MemberChange, Operation, ServiceError, Source};
 /// What an act is about, see [`AuditRecord::facts`].
 pub(super) type Facts = BTreeMap<&'static str, String>;
 
+/// The name of the act that asks a holder for its lock.
+const ASK: &str = "ask";
+
 /// An act that the log names.
 pub(super) struct Act {
     name: &'static str,
@@ -29,7 +32,7 @@ impl Act {
     /// Returns the act of a command; `None` if the history of its locks suffices. A new command must be sorted here.
     pub(super) fn of(command: &Command) -> Option<Self> {
         match command {
-            Command::Manage(manage) => Self::of_operator(manage),
+            Command::Manage(manage) => Some(Self::of_operator(manage)),
             Command::EndSession(EndSession { namespace, session, why }) => {
                 let facts = [("session", session.to_string()), ("why", why.as_str().to_owned())];
                 Some(Self::new("end-session", facts).with("namespace", namespace))
@@ -57,7 +60,7 @@ impl Act {
         }
     }
 
-    fn of_operator(Manage { lock, what }: &Manage) -> Option<Self> {
+    fn of_operator(Manage { lock, what }: &Manage) -> Self {
         let act = match what {
             Managing::SetLimit { limit } => Self::new("set-limit", [("limit", limit.to_string())]),
             Managing::RemoveLimit => Self::new("remove-limit", []),
@@ -67,10 +70,12 @@ impl Act {
             Managing::HandOver { token, to } => {
                 Self::new("hand-over", [("token", token.to_string()), ("to", to.to_string())])
             }
-            Managing::Ask { .. } => return None,
+            Managing::Ask { token, why } => {
+                Self::new(ASK, [("token", token.to_string()), ("why", why.as_str().to_owned())])
+            }
         };
         let LockKey { namespace, name } = lock;
-        Some(act.with("namespace", namespace).with("lock", name))
+        act.with("namespace", namespace).with("lock", name)
     }
 
     pub(super) fn of_operation(operation: &Operation) -> Self {
@@ -117,7 +122,7 @@ impl Node {
     ) -> Result<T, ServiceError> {
         permitted?;
         let Some(log) = &self.core.audit else { return executing.await };
-        self.limit_acts()?;
+        self.limit_acts(&act)?;
         let mut record = self.record(act, Phase::Asked);
         log.write(&record).map_err(|error| {
             let path = log.path().display();
@@ -134,14 +139,15 @@ impl Node {
     }
 
     /// Counts an act for its caller. The application that embeds the node has no limit.
-    fn limit_acts(&self) -> Result<(), ServiceError> {
+    fn limit_acts(&self, act: &Act) -> Result<(), ServiceError> {
         if self.caller.who == Who::Local {
             return Ok(());
         }
         let source = self.source(self.authorizer()?.as_ref());
+        let rate = if act.name == ASK { &self.core.asks } else { &self.core.acts };
         let now = self.core.clock.now();
-        self.core.acts.check(&source, now).map_err(ServiceError::not_sent)?;
-        self.core.acts.count(&source, now);
+        rate.check(&source, now).map_err(ServiceError::not_sent)?;
+        rate.count(&source, now);
         Ok(())
     }
 

@@ -61,6 +61,8 @@ pub(super) struct Core {
     pub(super) backups: Arc<BackupLimit>,
     /// Limits the audited acts of each source.
     pub(super) acts: SourceRate,
+    /// Limits the requests of each source to release a lock, which the audit log has, too.
+    pub(super) asks: SourceRate,
     /// Limits the watches of each source.
     pub(super) watchers: Watchers,
     /// Most connections of the ports for clients.

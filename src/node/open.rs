@@ -332,6 +332,7 @@ fn assemble(
         wrong_handles: SourceRate::of_wrong_handles(),
         backups: Arc::default(),
         acts: SourceRate::of_acts(),
+        asks: SourceRate::of_asks(),
         watchers: super::watchers::Watchers::new(config.limits.watchers_a_principal),
         connections: config.limits.connections,
         leads_since: Mutex::default(),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::buckets::Buckets;
 use crate::clock::Instant;
-use crate::limits::{AUDITED_ACTS_A_SECOND, WRONG_HANDLES_A_SECOND};
+use crate::limits::{AUDITED_ACTS_A_SECOND, AUDITED_ASKS_A_SECOND, WRONG_HANDLES_A_SECOND};
 use crate::mutex::Mutex;
 use crate::service::{NotSent, Source};
 
@@ -30,6 +30,13 @@ impl SourceRate {
     pub(super) fn of_acts() -> Self {
         let a_second = AUDITED_ACTS_A_SECOND;
         Self::new(a_second, format!("a caller may send {a_second} acts a second for the audit log"))
+    }
+
+    /// Limits requests to release a lock, apart from the other acts: they need less than the right of an operator, and
+    /// must leave its acts their rate.
+    pub(super) fn of_asks() -> Self {
+        let a_second = AUDITED_ASKS_A_SECOND;
+        Self::new(a_second, format!("a caller may send {a_second} asks a second for the audit log"))
     }
 
     fn new(a_second: u32, limit: String) -> Self {

@@ -149,6 +149,39 @@ async fn hand_overs_do_not_fill_the_log() {
     assert_eq!(count("lock-all hand-over asked"), served);
 }
 
+/// An ask is an act with its principal and reason. A flood of asks leaves the caller its other acts.
+#[tokio::test]
+async fn asks_are_audited_next_to_other_acts() {
+    let guarded = Guarded::start(1).await;
+    let node = guarded.cluster.leader().await;
+    let who = Who::Proven(Principal::parse("admin-all").expect("legal"));
+    let operator = node.for_caller(Source::Connection(1), None, || Ok(who)).expect("a principal");
+    let held = hold(&node, "lock-all", 1).await;
+    let why = || Reason::parse("please finish").expect("legal");
+    let manage = |what| Call::new(Command::Manage(Manage { lock: key("a/1"), what }));
+    let (mut served, mut limited) = (0, 0);
+    while limited == 0 {
+        match operator.submit(manage(Managing::Ask { token: held.token, why: why() })).await {
+            Ok(_) => served += 1,
+            Err(ServiceError::NotSent { why: NotSent::LimitReached { limit, .. }, .. }) => {
+                assert_eq!(limit, "a caller may send 10 asks a second for the audit log");
+                limited += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(served < 10_000, "no ask is limited");
+    }
+    operator.submit(manage(Managing::BreakHold { token: held.token, why: why() })).await.expect("broken");
+    let lines = lines(&guarded);
+    let acts = acts(&lines);
+    let count = |line: &str| acts.iter().filter(|act| *act == line).count();
+    assert_eq!((count("admin-all ask asked"), count("admin-all ask done")), (served, served));
+    assert_eq!(count("admin-all break done"), 1, "{acts:?}");
+    let ask = lines.iter().find(|line| line["act"] == "ask").expect("a line");
+    assert_eq!([&ask["why"], &ask["lock"], &ask["namespace"]], ["please finish", "a/1", "prod"]);
+    assert_eq!(ask["token"], held.token.to_string());
+}
+
 /// A node whose state may be older than a hold does not refuse its owner.
 #[tokio::test]
 async fn a_new_hold_is_handed_over_through_a_follower() {
