@@ -173,8 +173,8 @@ pub(super) struct RequestContext<S> {
     pub(super) namespace: Namespace,
     /// The session that the path names.
     pub(super) session: Option<SessionId>,
-    /// The last event that the caller of a stream has received.
-    pub(super) last_event: Option<String>,
+    /// The id of the last event that the caller of a stream has received.
+    pub(super) last_event: Option<HeaderValue>,
     /// State of the certificate of the connection.
     pub(super) certificate: CertificateState,
 }
@@ -190,7 +190,7 @@ impl<S: LockService> RequestContext<S> {
         let param = |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
         let namespace = param("namespace").map(Namespace::parse).transpose()?.unwrap_or_default();
         let session = named("id", param("id").map(str::parse).transpose())?;
-        let last_event = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let last_event = headers.get(LAST_EVENT).cloned();
         Ok(Self { api, service, namespace, session, last_event, certificate })
     }
 

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -12,7 +13,7 @@ use super::call::RequestContext;
 use super::problem::{Failed, named};
 use super::stream::{Events, Sent, StreamCall, StreamEvent};
 use crate::limits;
-use crate::model::{Position, Query};
+use crate::model::{Invalid, Position, Query};
 use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
 use crate::shapes::{Happened, ResumePosition, cluster_id_text};
 
@@ -46,11 +47,7 @@ impl StreamCall for WatchQuery {
     type Event = Happened;
 
     async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<Happened>, Failed> {
-        let (field, from) = match &context.last_event {
-            Some(last) => ("Last-Event-ID", Some(&**last)),
-            None => ("from", self.from.as_deref()),
-        };
-        let from = named(field, from.map(str::parse::<ResumePosition>).transpose())?;
+        let from = from(context.last_event.as_ref(), self.from.as_deref())?;
         let cluster_id = context.cluster_id()?;
         let here = cluster_id_text(cluster_id);
         let now = Position { index: context.query(Query::Totals, None).await?.index, n: u32::MAX };
@@ -68,6 +65,17 @@ impl StreamCall for WatchQuery {
         Ok(waiting)
     }
 }
+
+/// Reads the position after which a watch begins: from the header of a client that continues, or else from the query.
+fn from(last: Option<&HeaderValue>, query: Option<&str>) -> Result<Option<ResumePosition>, Invalid> {
+    let Some(last) = last else { return named("from", query.map(str::parse).transpose()) };
+    // A text that is no position has its own error.
+    let text = String::from_utf8_lossy(last.as_bytes());
+    named(LAST_EVENT, text.parse().map(Some))
+}
+
+/// The header as an error names it.
+const LAST_EVENT: &str = "Last-Event-ID";
 
 /// A watch that runs.
 struct Follow<S> {
@@ -153,6 +161,17 @@ mod tests {
         let kind = EventKind::LeaderlessGap { gap_ms: 1 };
         let (at, wall) = (LogTime(index), WallTime(0));
         (position, Happened::new(&Event { position, at, wall, namespace: None, subject: Subject::Cluster, kind }, 1))
+    }
+
+    /// The header of a client that continues counts, also if it is no text: then the watch does not begin from now.
+    #[test]
+    fn a_last_event_that_is_no_position_is_refused() {
+        let read = |bytes: &[u8]| from(Some(&HeaderValue::from_bytes(bytes).expect("a value")), Some("1.0"));
+        assert_eq!(read(b"7.1").expect("read").map(|from| from.position), Some(Position { index: 7, n: 1 }));
+        for bytes in [&b"7.1\xff"[..], "7.1\u{e9}".as_bytes(), b"", b"now"] {
+            assert_eq!(read(bytes).map_err(|invalid| invalid.field).err().as_deref(), Some(LAST_EVENT), "{bytes:?}");
+        }
+        assert_eq!(from(None, Some("1.0")).expect("read").map(|from| from.position), Some(Position { index: 1, n: 0 }));
     }
 
     async fn full(most: usize, is_old: bool) -> (Queue, Events<Happened>) {
