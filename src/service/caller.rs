@@ -25,9 +25,14 @@ pub fn who_calls(authorization: Option<&[u8]>, connection: Option<&ConnectionInf
     if connection.is_none_or(|connection| connection.exposed) {
         return Err(refused("the token was sent in plain text, and others may know it now: revoke it, and use TLS"));
     }
-    let token = std::str::from_utf8(header).ok().and_then(|header| header.strip_prefix("Bearer "));
-    let hash = token.and_then(|token| TokenHash::of(token).ok());
+    let hash = bearer(header).and_then(|token| TokenHash::of(token).ok());
     hash.map(Who::Token).ok_or_else(|| refused("the token is not known"))
+}
+
+/// Returns the token of a header `authorization`. The case of the scheme does not count.
+fn bearer(header: &[u8]) -> Option<&str> {
+    let (scheme, token) = std::str::from_utf8(header).ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_start_matches(' '))
 }
 
 #[cfg(test)]
@@ -35,6 +40,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    /// The scheme is read in any case, as in RFC 9110, and only this one.
+    #[test]
+    fn the_case_of_the_scheme_does_not_count() {
+        for header in ["Bearer lk_1", "bearer lk_1", "BEARER  lk_1"] {
+            assert_eq!(bearer(header.as_bytes()), Some("lk_1"), "{header}");
+        }
+        for header in ["Basic lk_1", "Bearerlk_1", "Bearer", "lk_1", ""] {
+            assert_eq!(bearer(header.as_bytes()), None, "{header}");
+        }
+    }
 
     /// A certificate shows its name and its digest, so that the audit log can say which of a client's certificates was
     /// used.
