@@ -32,7 +32,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Returns an error for more than 1 KiB of text in all, and for control characters other than line feeds and tabs.
+    /// Returns an error for more than 1 KiB of text in all, which names the longest text, and for control characters
+    /// other than line feeds and tabs.
     pub fn checked(self) -> Result<Self, Invalid> {
         let texts = [
             ("who", &self.who),
@@ -47,9 +48,11 @@ impl Metadata {
             }
         }
         let bytes: usize = texts.iter().map(|(_, text)| text.len()).sum();
-        if bytes > limits::METADATA_BYTES_MAX {
-            let bound = format!("at most {} bytes in all", limits::METADATA_BYTES_MAX);
-            return Err(Invalid::new("metadata", bound, format!("{bytes} bytes")));
+        if limits::METADATA_BYTES_MAX < bytes {
+            let (longest, _) = texts.into_iter().max_by_key(|(_, text)| text.len()).unwrap_or(texts[0]);
+            let all = texts.map(|(field, _)| field).join(", ");
+            let bound = format!("at most {} bytes in all of {all}", limits::METADATA_BYTES_MAX);
+            return Err(Invalid::new(longest, bound, format!("{bytes} bytes")));
         }
         Ok(self)
     }

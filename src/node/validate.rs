@@ -263,7 +263,7 @@ mod tests {
         let (handle, patience) = (Handle::from_random(1), Patience::Try);
         let long = Metadata { why: "x".repeat(limits::METADATA_BYTES_MAX + 1).into(), ..Metadata::default() };
         let beep = Metadata { who: "\u{7}".into(), ..Metadata::default() };
-        for (metadata, field) in [(long, "metadata"), (beep, "who")] {
+        for (metadata, field) in [(long, "why"), (beep, "who")] {
             let open = OpenSession {
                 namespace: Namespace::default(),
                 handle: handle.clone(),
