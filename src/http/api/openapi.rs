@@ -220,6 +220,9 @@ fn of_query(asked: &Value) -> Vec<Value> {
         if description.is_string() {
             parameter["description"] = description;
         }
+        if let Some(example) = asked["example"].get(name) {
+            parameter["example"] = of_type(&schema, example);
+        }
         if let Some(only) =
             schema["oneOf"].as_array().and_then(|kinds| kinds.iter().find(|kind| kind["type"] != "null"))
         {
@@ -229,6 +232,12 @@ fn of_query(asked: &Value) -> Vec<Value> {
         parameter
     };
     fields.map(parameter).collect()
+}
+
+/// Returns an example with the type of its schema. The example of a query has texts.
+fn of_type(schema: &Value, example: &Value) -> Value {
+    let typed = example.as_str().filter(|_| schema["type"] != "string");
+    typed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| example.clone())
 }
 
 /// The answers of a call, and its errors by their statuses.
