@@ -36,9 +36,10 @@ impl Named<'_> {
         Ok((service::Call { proof, ..service::Call::new(command) }, request.number.to_string()))
     }
 
-    /// Makes a change that does not wait.
-    async fn changed<S: LockService>(&self, context: &RequestContext<S>, what: Alteration) -> Result<Reply, Failed> {
-        context.submit(self.call(context, what).await?.0).await
+    /// Makes a change that does not wait. Also returns the number of its request.
+    async fn changed<S: LockService>(&self, context: &RequestContext<S>, what: Alteration) -> Result<(Reply, Option<String>), Failed> {
+        let (call, number) = self.call(context, what).await?;
+        Ok((context.submit(call).await?, Some(number)))
     }
 }
 
@@ -96,9 +97,9 @@ impl Call for DowngradeBody {
     async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<State>, Failed> {
         let what = Alteration::Downgrade { token: token(&self.token)? };
         let Self { session, handle, request, lock, .. } = &self;
-        let reply = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
+        let (reply, request) = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
         let Outcome::Downgraded = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        Ok(Answered::by(&reply, State { state: "downgraded" }))
+        Ok(Answered::by(&reply, State { state: "downgraded", request }))
     }
 }
 
@@ -159,8 +160,8 @@ impl Call for ValueBody {
         let value = self.value.as_deref().map(LockValue::parse).transpose()?;
         let what = Alteration::SetValue { token: token(&self.token)?, value };
         let Self { session, handle, request, lock, .. } = &self;
-        let reply = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
+        let (reply, request) = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
         let Outcome::Done = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        Ok(Answered::by(&reply, State { state: "done" }))
+        Ok(Answered::by(&reply, State { state: "done", request }))
     }
 }

@@ -35,6 +35,9 @@ pub(super) struct Released {
     released: bool,
     /// The depth or the permits that remain; 0 if the hold has ended.
     left: u32,
+    /// Number of the session's request, also if the node drew it. Not for a lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
 }
 
 impl Call for ReleaseBody {
@@ -54,7 +57,7 @@ impl Call for ReleaseBody {
             // An earlier attempt of this call has released it.
             let done = in_doubt && reply.outcome.hold_is_gone();
             let reply = if done { reply } else { decided(reply)? };
-            return Ok(Answered::by(&reply, Released { released: true, left: 0 }));
+            return Ok(Answered::by(&reply, Released { released: true, left: 0, request: None }));
         };
         let (session, proof) = context.proven(id, &self.handle)?;
         let token = token(needed("for a hold of a session", "token", self.token.as_deref())?)?;
@@ -68,7 +71,8 @@ impl Call for ReleaseBody {
         };
         let reply = context.submit(service::Call { proof, ..service::Call::new(command) }).await?;
         let Outcome::Released { left } = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        Ok(Answered::by(&reply, Released { released: true, left }))
+        let request = Some(request.number.to_string());
+        Ok(Answered::by(&reply, Released { released: true, left, request }))
     }
 }
 
@@ -92,6 +96,9 @@ pub(super) struct WithdrawBody {
 pub(super) struct State {
     /// `withdrawn`, `downgraded` or `done`.
     pub(super) state: &'static str,
+    /// Number of the request that changed a hold, also if the node drew it. Not for `withdrawn`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request: Option<String>,
 }
 
 impl Call for WithdrawBody {
@@ -118,7 +125,7 @@ impl Call for WithdrawBody {
         };
         let reply = context.submit(service::Call { proof, ..service::Call::new(command) }).await?;
         let Outcome::Withdrawn = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        Ok(Answered::by(&reply, State { state: "withdrawn" }))
+        Ok(Answered::by(&reply, State { state: "withdrawn", request: None }))
     }
 }
 
