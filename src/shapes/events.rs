@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{cluster_id_text, mode_word};
-use crate::model::{Claim, Event, EventKind, FencingToken, Mode, Principal, WaitEndReason};
+use crate::model::{Claim, Event, EventKind, FencingToken, Mode, Principal, Reason, WaitEndReason};
 
 /// The fields of an event besides its position, lock and token.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) by: Option<&'a Principal>,
     pub(crate) sequence: Option<u64>,
     pub(crate) reason: Option<String>,
+    /// The reason in the words of the client or operator that acted.
+    pub(crate) why: Option<&'a Reason>,
     pub(crate) waited_ms: Option<u64>,
     pub(crate) held_ms: Option<u64>,
     pub(crate) gap_ms: Option<u64>,
@@ -43,7 +45,8 @@ impl<'a> Facts<'a> {
                 Self { reason: Some(reason.to_string()), held_ms: Some(*held_ms), ..none }
             }
             EventKind::Broken { by, why, held_ms, .. } => {
-                Self { by: Some(by), reason: Some(why.as_str().to_owned()), held_ms: Some(*held_ms), ..none }
+                let reason = Some(why.as_str().to_owned());
+                Self { by: Some(by), reason, why: Some(why), held_ms: Some(*held_ms), ..none }
             }
             EventKind::PermitsReturned { count, .. } => Self { returned: Some(*count), ..none },
             EventKind::Upgraded { from, waited_ms, .. } => {
@@ -55,11 +58,10 @@ impl<'a> Facts<'a> {
             }
             EventKind::LimitChanged { limit, .. } => Self { limit: *limit, ..none },
             EventKind::RevokeRequested { by, why } => {
-                Self { by: Some(by), reason: Some(why.as_str().to_owned()), ..none }
+                Self { by: Some(by), reason: Some(why.as_str().to_owned()), why: Some(why), ..none }
             }
             EventKind::SessionEnded { reason, why, .. } => {
-                let reason = why.as_ref().map_or_else(|| reason.to_string(), |why| why.as_str().to_owned());
-                Self { reason: Some(reason), ..none }
+                Self { reason: Some(reason.to_string()), why: why.as_ref(), ..none }
             }
             EventKind::LeaderlessGap { gap_ms } => Self { gap_ms: Some(*gap_ms), ..none },
             EventKind::SessionOpened
@@ -103,7 +105,10 @@ pub(crate) struct Happened {
     pub(crate) mode: Option<&'static str>,
     pub(crate) permits: Option<u32>,
     pub(crate) sequence: Option<String>,
+    /// How a hold, wait or session ended. Of a break and of a request to release, the same as `why`.
     pub(crate) reason: Option<String>,
+    /// The reason that the client or operator gave that broke or asked for the hold, or ended the session.
+    pub(crate) why: Option<String>,
     /// Principal that broke, handed over or asked for the hold.
     pub(crate) by: Option<String>,
     /// Token of the grant that this one replaces, after an upgrade, a resume or a hand-over.
@@ -132,6 +137,7 @@ impl Happened {
             permits: facts.returned,
             sequence: facts.sequence.map(|sequence| sequence.to_string()),
             reason: facts.reason,
+            why: facts.why.map(|why| why.as_str().to_owned()),
             by: facts.by.map(ToString::to_string),
             from: facts.from.map(|from| from.to_string()),
             was_session: facts.was.and_then(|was| was.session()).map(|session| session.to_string()),

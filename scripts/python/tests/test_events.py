@@ -29,10 +29,12 @@ def _hold(session: Session, token: int) -> HoldState:
 @pytest.mark.parametrize(
     ("name", "fields", "reason"),
     [
-        ("broken", {"token": "7", "by": "ops", "reason": "dead host"}, "broken"),
+        ("broken", {"token": "7", "by": "ops", "why": "dead host"}, "broken"),
         ("handed-over", {"token": "9", "from": "7", "by": "ops"}, "handed over"),
         ("expired", {"token": "7", "reason": "time over"}, "time over"),
-        ("session-ended", {"reason": "its host is dead"}, "broken"),
+        ("session-ended", {"reason": "broken", "why": "its host is dead"}, "broken"),
+        ("session-ended", {"reason": "broken", "why": "released"}, "broken"),
+        ("session-ended", {"reason": "a later word"}, "broken"),
         ("session-ended", {"reason": "expired"}, "expired"),
     ],
 )
@@ -47,7 +49,7 @@ def test_an_event_that_ends_a_hold_is_reported(
     apply(session, name, fields)
     assert lost == [reason]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert hold.lost is not None and str(fields.get("reason", "")) in str(hold.lost)
+    assert hold.lost is not None and str(fields.get("why", fields.get("reason", ""))) in str(hold.lost)
     assert (other.lost is None) == (name != "session-ended")
 
 
@@ -58,14 +60,14 @@ def test_a_request_to_release_changes_nothing() -> None:
     asked: list[tuple[str, str]] = []
     hold.on_asked(lambda by, why: asked.append((by, why)))
     for _ in range(2):
-        apply(session, "revoke-requested", {"token": "7", "by": "ops", "reason": "please finish"})
+        apply(session, "revoke-requested", {"token": "7", "by": "ops", "why": "please finish"})
     assert asked == [("ops", "please finish")] * 2 and hold.lost is None
 
 
 def test_an_event_that_arrives_before_its_grant_counts() -> None:
     """A break may arrive before the answer of the acquire. Events of no hold and of later versions change nothing."""
     session = _session()
-    apply(session, "broken", {"token": "7", "reason": "early"})
+    apply(session, "broken", {"token": "7", "why": "early"})
     apply(session, "broken", {"token": None})
     apply(session, "invented", {"token": "7"})
     hold = _hold(session, 7)

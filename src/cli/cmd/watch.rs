@@ -42,11 +42,13 @@ pub(in crate::cli) async fn run(client: &Client, options: WatchOptions, output: 
 
 /// Returns the event as one line of text.
 fn text(event: &Happened) -> String {
+    let why = event.why.clone().filter(|why| event.reason.as_ref() != Some(why));
     let facts = [
         ("", event.lock.clone()),
         ("token ", event.token.clone()),
         ("session ", event.session.clone()),
         ("", event.reason.clone()),
+        ("", why),
         ("waited=", event.waited_ms.map(short)),
         ("held=", event.held_ms.map(short)),
         ("gap=", event.gap_ms.map(short)),
@@ -84,7 +86,7 @@ mod tests {
         let expected = json!({
             "position": "12.1", "at": "2023-11-14T22:13:20.123Z", "event": "expired", "namespace": "default",
             "lock": "nightly", "token": "17", "session": "3", "mode": null, "permits": null, "sequence": null,
-            "reason": "lost", "by": null, "from": null, "was_session": null, "waited_ms": null, "held_ms": 65_007,
+            "reason": "lost", "why": null, "by": null, "from": null, "was_session": null, "waited_ms": null, "held_ms": 65_007,
             "gap_ms": null, "cluster_id": "00000000000000000000000000000abc",
         });
         assert_eq!(value(&happened), expected);

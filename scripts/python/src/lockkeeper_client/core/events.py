@@ -8,14 +8,15 @@ from .session import Session
 LOSSES = {"broken": "broken", "handed-over": "handed over", "expired": "expired"}
 """Events after which a hold is lost, and the reason that the client reports."""
 ENDS = ("released", "expired", "lost", "broken")
-"""Reasons of the cluster for the end of a session. Any other text is the reason of an operator."""
+"""Reasons of the cluster for the end of a session. Words of later versions count as `broken`."""
 
 
 def apply(session: Session, name: str, fields: dict[str, Any]) -> None:
     """Applies an event. Ignores those of later versions, and keeps those of a hold whose grant is not known yet."""
     if name == "session-ended":
-        reason = str(fields.get("reason") or "")
-        session.end(reason if reason in ENDS else "broken", f"the cluster ended it: {reason}")
+        reason, why = str(fields.get("reason") or ""), str(fields.get("why") or "")
+        detail = " ".join(word for word in (reason, why and f"({why})") if word)
+        session.end(reason if reason in ENDS else "broken", f"the cluster ended it: {detail}")
         for hold in session.watched():
             hold.report()
         return
@@ -42,13 +43,14 @@ def _concerns(hold: HoldState, name: str, fields: dict[str, Any]) -> bool:
 
 
 def _happened(session: Session, hold: HoldState, name: str, fields: dict[str, Any]) -> None:
-    by, why = str(fields.get("by") or ""), str(fields.get("reason") or "")
+    by, why = str(fields.get("by") or ""), str(fields.get("why") or "")
     if name == "revoke-requested":
         hold.asked(by, why)
         return
     if name == "expired":
         # The reason is the cluster's, for example that the longest time of the hold is over.
-        hold.lose(why or LOSSES[name], why or LOSSES[name])
+        reason = str(fields.get("reason") or LOSSES[name])
+        hold.lose(reason, reason)
     else:
         hold.lose(
             LOSSES[name], " ".join(word for word in (LOSSES[name], by and f"by {by}", why and f"({why})") if word)
