@@ -36,6 +36,10 @@ async fn a_lease_is_taken_and_given_back() {
     }
     let refused = port.post("acquire", json!({"lock": "nightly", "lease_ms": 60_000}));
     refused.is_problem(409, "not-acquired", "retry");
+    let at = |answer: &Answer, header: &str| answer.header(header).and_then(|at| at.parse::<u64>().ok());
+    for header in ["lockkeeper-index", "lockkeeper-log-time"] {
+        assert!(at(&taken, header).is_some() && at(&taken, header) <= at(&refused, header), "{header}");
+    }
     assert_eq!(refused.body["holder"]["who"], "ann");
     assert_eq!(refused.body["type"], "/v1/errors#not-acquired");
     let shown = port.get("locks?lock=nightly");

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::acquire_body::{AcquireBody, Prepared};
 use super::call::{Answered, Call, RequestContext, decided};
-use super::problem::Failed;
+use super::problem::{Decided, Failed};
 use super::settle::{Settled, poll};
 use crate::limits;
 use crate::model::{
@@ -187,7 +187,7 @@ impl<S: LockService> RequestContext<S> {
             return Ok(());
         }
         let (field, low, advice) = (DurationField::Lease, limits::LEASE_MS_MIN, BoundAdvice::HoldASession);
-        Err(Failed::refused(Refusal::OutOfBounds { field, low, high, value, advice }, LogTime(0)))
+        Err(Failed::refused(Refusal::OutOfBounds { field, low, high, value, advice }, Decided::default()))
     }
 
     /// Sets the end of a lease that was granted for a short time only, and returns it. A late copy changes nothing once
@@ -204,7 +204,8 @@ impl<S: LockService> RequestContext<S> {
         match self.renewed(renewal).await? {
             Reply { outcome: Outcome::Renewed { deadline, .. }, .. } => Ok(Some(deadline)),
             reply if reply.outcome.hold_is_gone() => {
-                Err(Failed::Lost { lock: take.lock.name.to_string(), reason: EndReason::Expired })
+                let (lock, decided) = (take.lock.name.to_string(), Decided::at(reply.index, reply.stamp));
+                Err(Failed::Lost { lock, reason: EndReason::Expired, decided })
             }
             reply => Err(decided(reply).map_or_else(|failed| failed, Failed::unexpected)),
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 use utoipa::ToSchema;
 
-use super::problem::{Failed, named};
+use super::problem::{Decided, Failed, add_point, named};
 use crate::client::{Retry, operated, repeated};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
@@ -102,8 +102,7 @@ impl<T: Serialize> IntoResponse for Answered<T> {
     fn into_response(self) -> Response {
         let mut answer = (self.status, Json(self.value)).into_response();
         if let Some((index, now)) = self.point {
-            answer.headers_mut().insert(INDEX, index.into());
-            answer.headers_mut().insert(LOG_TIME, now.0.into());
+            add_point(answer.headers_mut(), index, now);
         }
         answer
     }
@@ -161,9 +160,7 @@ impl<S: LockService> Api<S> {
     }
 }
 
-const INDEX: HeaderName = HeaderName::from_static("lockkeeper-index");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-const LOG_TIME: HeaderName = HeaderName::from_static("lockkeeper-log-time");
 
 /// A request's caller and the names in its path.
 pub(super) struct RequestContext<S> {
@@ -251,7 +248,7 @@ impl<S: LockService> RequestContext<S> {
 /// Makes a refusal the error.
 pub(super) fn decided(reply: Reply) -> Result<Reply, Failed> {
     if let Outcome::Refused(refusal) = reply.outcome {
-        return Err(Failed::refused(refusal, reply.stamp));
+        return Err(Failed::refused(refusal, Decided::at(reply.index, reply.stamp)));
     }
     Ok(reply)
 }

@@ -1,6 +1,6 @@
 //! Errors as problem details (RFC 9457), with the codes and advice of the error table.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -13,17 +13,38 @@ use crate::shapes::{CycleLink, Holder, LeaderNode};
 /// Why a request failed.
 #[derive(Debug)]
 pub(in crate::http) enum Failed {
-    /// The service did not do it. The time is the one at which the answer was true, if known.
-    Service(Box<ServiceError>, LogTime),
+    /// The service did not do it, as of this point of the log.
+    Service(Box<ServiceError>, Decided),
     /// A value of the request, or the request itself, is not one that this port accepts.
     Malformed(StatusCode, Invalid),
     /// The request was granted before, and its hold has ended.
-    Lost { lock: String, reason: EndReason },
+    Lost { lock: String, reason: EndReason, decided: Decided },
+}
+
+/// Where in the log an error was decided.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::http) struct Decided {
+    /// Index of the entry; `None` if it is not known.
+    index: Option<u64>,
+    /// The log time; 0 if it is not known.
+    now: LogTime,
+}
+
+impl Decided {
+    /// At this entry and log time.
+    pub(super) fn at(index: u64, now: LogTime) -> Self {
+        Self { index: Some(index), now }
+    }
+
+    /// About this log time, by an entry that is not known.
+    pub(super) fn about(now: LogTime) -> Self {
+        Self { index: None, now }
+    }
 }
 
 impl From<ServiceError> for Failed {
     fn from(error: ServiceError) -> Self {
-        Failed::Service(Box::new(error), LogTime(0))
+        Failed::Service(Box::new(error), Decided::default())
     }
 }
 
@@ -36,6 +57,7 @@ impl From<Invalid> for Failed {
 impl Failed {
     /// The error of a call of the client, which was decided at about this log time.
     pub(super) fn of_client(error: ClientError, namespace: &Namespace, at: LogTime) -> Self {
+        let at = Decided::about(at);
         match error {
             ClientError::NotAcquired { lock, holder, closed } => {
                 let lock = LockKey { namespace: namespace.clone(), name: lock };
@@ -46,14 +68,14 @@ impl Failed {
                 let reason = reason.unwrap_or(EndReason::Expired);
                 Self::refused(Refusal::SessionEnded { session, reason, why }, at)
             }
-            ClientError::HoldEnded { lock, reason } => Self::Lost { lock: lock.to_string(), reason },
+            ClientError::HoldEnded { lock, reason } => Self::Lost { lock: lock.to_string(), reason, decided: at },
             ClientError::Service(error) => error.into(),
             ClientError::Invalid(invalid) => ServiceError::Invalid(invalid).into(),
         }
     }
 
-    /// A refusal that was decided at this log time.
-    pub(super) fn refused(refusal: Refusal, at: LogTime) -> Self {
+    /// A refusal that was decided at this point of the log.
+    pub(super) fn refused(refusal: Refusal, at: Decided) -> Self {
         Failed::Service(Box::new(refusal.into()), at)
     }
 
@@ -239,15 +261,15 @@ impl Problem {
 
     fn of(failed: &Failed) -> Self {
         match failed {
-            Failed::Service(error, now) => {
+            Failed::Service(error, decided) => {
                 let leader = error.leader().map(LeaderNode::new);
-                Self { leader, ..Self::new(error.code(), detail(error), More::of(error, *now)) }
+                Self { leader, ..Self::new(error.code(), detail(error), More::of(error, decided.now)) }
             }
             Failed::Malformed(status, invalid) => {
                 let detail = detail_of_value(invalid);
                 Self { status: status.as_u16(), ..Self::new(ErrorCode::Invalid, detail, More::of_value(invalid)) }
             }
-            Failed::Lost { lock, reason } => {
+            Failed::Lost { lock, reason, .. } => {
                 let detail = format!("{lock} was granted to this request, and the hold has ended since: {reason}");
                 let more = More { reason: Some(reason.to_string()), ..More::default() };
                 Self::new(ErrorCode::Lost, detail, more)
@@ -281,6 +303,15 @@ impl Ended {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct RefusedByPort(pub(in crate::http) ErrorCode);
 
+/// Adds the headers that name the point of the log at which an answer is true.
+pub(super) fn add_point(headers: &mut HeaderMap, index: u64, now: LogTime) {
+    headers.insert(INDEX, index.into());
+    headers.insert(LOG_TIME, now.0.into());
+}
+
+const INDEX: HeaderName = HeaderName::from_static("lockkeeper-index");
+const LOG_TIME: HeaderName = HeaderName::from_static("lockkeeper-log-time");
+
 /// The media type of problem details.
 pub(super) const PROBLEM: &str = "application/problem+json";
 
@@ -296,6 +327,11 @@ impl IntoResponse for Failed {
         }
         if let Failed::Malformed(..) = self {
             answer.extensions_mut().insert(RefusedByPort(ErrorCode::Invalid));
+        }
+        if let Failed::Service(_, decided) | Failed::Lost { decided, .. } = self
+            && let Some(index) = decided.index
+        {
+            add_point(answer.headers_mut(), index, decided.now);
         }
         if let Some(pause_ms) = pause_ms {
             answer.headers_mut().insert(header::RETRY_AFTER, pause_ms.div_ceil(1_000).into());

@@ -8,11 +8,11 @@ use utoipa::ToSchema;
 
 use super::call::RequestContext;
 use super::fields::needed;
-use super::problem::Failed;
+use super::problem::{Decided, Failed};
 use super::sessions::one;
 use super::stream::{Events, NextEvent, StreamCall};
 use crate::limits;
-use crate::model::{Claim, Event, LogTime, Outcome, Query, QueryResult, Refusal, RequestId, SessionId};
+use crate::model::{Claim, Event, Outcome, Query, QueryResult, Refusal, RequestId, SessionId};
 use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
 use crate::shapes::Happened;
 
@@ -60,7 +60,8 @@ async fn ended<S: LockService>(context: &RequestContext<S>, session: SessionId) 
     let claim = Claim::Request(RequestId { session, number: 1 });
     let answered = context.query(Query::Claim { lock: None, claim }, None).await?;
     let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answered.answer else { return Ok(None) };
-    Ok(matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, LogTime(0))))
+    let decided = Decided::at(answered.index, answered.now);
+    Ok(matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, decided)))
 }
 
 /// The events of one session.

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::call::RequestContext;
-use super::problem::Failed;
+use super::problem::{Decided, Failed};
 use crate::client::submit_and_wait;
 use crate::limits;
 use crate::model::{Grant, Invalid, LockKey, LogTime, Outcome, Place, Query, QueryReply, QueryResult, Refusal, Reply};
@@ -33,6 +33,10 @@ impl<S: LockService> Settled<S> {
         self.guard.open = None;
     }
 
+    fn decided(&self) -> Decided {
+        Decided::at(self.reply.index, self.reply.stamp)
+    }
+
     /// Returns the grants of the request, with the names of their locks.
     pub(super) fn granted(&self) -> Result<Vec<(LockKey, Grant)>, Failed> {
         let key = |name| LockKey { namespace: self.lock.namespace.clone(), name };
@@ -44,10 +48,13 @@ impl<S: LockService> Settled<S> {
             Outcome::TimedOut | Outcome::Withdrawn => {
                 let lock = self.ahead.as_ref().map_or_else(|| self.lock.clone(), |place| key(place.lock.clone()));
                 let holder = self.ahead.as_ref().and_then(|place| place.held_by.clone());
-                Err(Failed::refused(Refusal::Held { lock, holder, closed: None }, self.reply.stamp))
+                Err(Failed::refused(Refusal::Held { lock, holder, closed: None }, self.decided()))
             }
-            Outcome::HoldEnded { reason } => Err(Failed::Lost { lock: self.lock.name.to_string(), reason: *reason }),
-            Outcome::Refused(refusal) => Err(Failed::refused(refusal.clone(), self.reply.stamp)),
+            Outcome::HoldEnded { reason } => {
+                let (lock, decided) = (self.lock.name.to_string(), self.decided());
+                Err(Failed::Lost { lock, reason: *reason, decided })
+            }
+            Outcome::Refused(refusal) => Err(Failed::refused(refusal.clone(), self.decided())),
             Outcome::Opened { .. }
             | Outcome::Attached { .. }
             | Outcome::Closed
