@@ -158,6 +158,11 @@ impl<S: LockService> Session<S> {
         self.reference.state.renewed.notified().await;
     }
 
+    /// Returns the request that was sent before the session was attached.
+    pub(crate) fn first_request(&self) -> RequestId {
+        RequestId { session: self.id(), number: FIRST_REQUEST }
+    }
+
     /// Returns the newest deadline, and the log time of the entry that set it.
     pub(crate) fn ends(&self) -> (LogTime, LogTime) {
         let validity = self.reference.state.validity();

@@ -4,6 +4,8 @@
 //! because of the events, so an event from which it counts is sent only while the session and the hold are proven for
 //! longer than the silence that the client tolerates.
 
+mod place;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use super::acquire::GrantedMember;
 use super::call::RequestContext;
 use super::fields::Ends;
 use super::hold_departure::{Departure, gets_nothing};
-use super::hold_events::{HoldAlive, HoldAsked, HoldEnd, HoldEnding, HoldEvent, HoldGranted, HoldMove, HoldWaiting};
+use super::hold_events::{HoldAlive, HoldAsked, HoldEnd, HoldEnding, HoldEvent, HoldGranted, HoldMove};
 use super::hold_pace::Pace;
 use super::problem::Failed;
 use super::stream::{Events, Sent, sent};
@@ -27,7 +29,6 @@ use crate::clock::millis;
 use crate::limits;
 use crate::model::{Acquire, EndReason, Handle, Instance, LockName, LogTime, Place, Query};
 use crate::service::{LockService, ServiceError};
-use crate::shapes::Holder;
 
 /// What a `hold` asks for.
 pub(super) struct Terms {
@@ -59,6 +60,8 @@ pub(super) struct Hold<S> {
     sender: mpsc::Sender<Sent<HoldEvent>>,
     /// Takes the error of a request that is refused; `None` once an event was sent.
     refusal: Option<oneshot::Sender<Failed>>,
+    /// The place that was reported last.
+    place: Option<u64>,
     /// When to send the event `ending`; `None` once it was sent.
     ending: Option<TokioInstant>,
     over: TokioInstant,
@@ -94,6 +97,7 @@ impl<S: LockService> Hold<S> {
             beat: None,
             sender,
             refusal: Some(refusal),
+            place: None,
             ending: Some(ending),
             over,
         };
@@ -146,7 +150,7 @@ impl<S: LockService> Hold<S> {
         Failed::of_client(error, &self.context.namespace, LogTime(0))
     }
 
-    /// Waits for the grant, and reports the place in the queue.
+    /// Waits for the grant, and reports the place in the queue: when it is known, and again when it has changed.
     async fn acquire(&mut self, session: &Session<S>, acquire: Acquire) -> Result<SetGuard, Departure> {
         let (places, mut queue) = watch::channel(None::<Place>);
         let report = move |place: &Place| drop(places.send_replace(Some(place.clone())));
@@ -159,7 +163,13 @@ impl<S: LockService> Hold<S> {
                 Ok(()) = queue.changed() => None,
             };
             let departure = match step {
-                Some(step) => self.take(step, session, None).await,
+                Some(step) => {
+                    let renewed = matches!(step, Step::Renewed) && self.refusal.is_none();
+                    match self.take(step, session, None).await {
+                        None if renewed => self.moved(session).await,
+                        departure => departure,
+                    }
+                }
                 None => {
                     let place = queue.borrow_and_update().clone();
                     self.waiting(place).await
@@ -270,13 +280,6 @@ impl<S: LockService> Hold<S> {
         let taken = sent(&self.sender, Ok(event), self.pace.silence()).await;
         self.refusal = None;
         (!taken).then_some(Departure::Broken)
-    }
-
-    async fn waiting(&mut self, place: Option<Place>) -> Option<Departure> {
-        let Place { place, held_by, .. } = place?;
-        let now = self.now().await;
-        let held_by = held_by.as_deref().map(|holder| Holder::new(holder, now));
-        self.send(HoldEvent::Waiting(HoldWaiting { place, held_by })).await
     }
 
     /// Returns the log time of this node.

@@ -12,7 +12,7 @@ use crate::shapes::Holder;
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum HoldEvent {
-    /// The request waits in the queue.
+    /// The request waits in the queue. Sent again when its place has changed.
     Waiting(HoldWaiting),
     /// The lock is held.
     Granted(Box<HoldGranted>),

@@ -72,6 +72,28 @@ async fn a_refused_certificate_starts_no_grace() {
     }
 }
 
+/// A hold that waits reports its place again once it has changed, and only then.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_hold_reports_its_new_place() {
+    let fake = Fake::new();
+    fake.queue_acquires(3);
+    let mut stream = Stream::begin(&fake, json!({"lock": "a", "wait_ms": 60_000}));
+    for place in [3, 2, 1] {
+        fake.queue_acquires(place);
+        let reported = loop {
+            match stream.event().await.expect("an event") {
+                HoldEvent::Alive(_) => {}
+                HoldEvent::Waiting(waiting) => break waiting.place,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(reported, place);
+    }
+    for _ in 0..10 {
+        assert_eq!(stream.next().await, Some("alive"));
+    }
+}
+
 /// Time for which a renewal proves the session for longer than the client believes in its hold.
 const IN_TIME: Duration = Duration::from_millis(500);
 
