@@ -37,7 +37,11 @@ impl Named<'_> {
     }
 
     /// Makes a change that does not wait. Also returns the number of its request.
-    async fn changed<S: LockService>(&self, context: &RequestContext<S>, what: Alteration) -> Result<(Reply, Option<String>), Failed> {
+    async fn changed<S: LockService>(
+        &self,
+        context: &RequestContext<S>,
+        what: Alteration,
+    ) -> Result<(Reply, Option<String>), Failed> {
         let (call, number) = self.call(context, what).await?;
         Ok((context.submit(call).await?, Some(number)))
     }
@@ -97,7 +101,8 @@ impl Call for DowngradeBody {
     async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<State>, Failed> {
         let what = Alteration::Downgrade { token: token(&self.token)? };
         let Self { session, handle, request, lock, .. } = &self;
-        let (reply, request) = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
+        let (reply, request) =
+            Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
         let Outcome::Downgraded = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, State { state: "downgraded", request }))
     }
@@ -160,7 +165,8 @@ impl Call for ValueBody {
         let value = self.value.as_deref().map(LockValue::parse).transpose()?;
         let what = Alteration::SetValue { token: token(&self.token)?, value };
         let Self { session, handle, request, lock, .. } = &self;
-        let (reply, request) = Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
+        let (reply, request) =
+            Named { session, handle, request: request.as_deref(), lock }.changed(context, what).await?;
         let Outcome::Done = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
         Ok(Answered::by(&reply, State { state: "done", request }))
     }

@@ -16,7 +16,7 @@ impl<S: LockService> Hold<S> {
     /// Reports the place if it has changed. Reads only the state of this node, which may be a little older.
     pub(super) async fn moved(&mut self, session: &Session<S>) -> Option<Departure> {
         let query = Query::Claim { lock: None, claim: Claim::Request(session.first_request()) };
-        let answered = self.at.service.query(query, Freshness::Stale).await.ok()?;
+        let answered = self.context.service.query(query, Freshness::Stale).await.ok()?;
         let QueryResult::Claim { outcome: Some(Outcome::Queued(place)), .. } = answered.answer else { return None };
         if self.place == Some(place.place) { None } else { self.report(&place, answered.now).await }
     }
