@@ -189,6 +189,8 @@ impl HistoryLine {
             EndReason::Cancelled,
             EndReason::Broken,
             EndReason::HandedOver,
+            EndReason::Overtaken,
+            EndReason::TimeOver,
         ];
         let found = all.into_iter().find(|reason| reason.to_string() == *word);
         found.ok_or_else(|| Invalid::new("reason", "how something ends", word))

@@ -209,6 +209,28 @@ fn lines_read_back() {
     }
 }
 
+/// A line with any reason reads back. The match names the next reason of each, so that none can be left out.
+#[test]
+fn every_reason_reads_back() {
+    let next = |reason: &EndReason| match reason {
+        EndReason::Released => Some(EndReason::Expired),
+        EndReason::Expired => Some(EndReason::Lost),
+        EndReason::Lost => Some(EndReason::Cancelled),
+        EndReason::Cancelled => Some(EndReason::Broken),
+        EndReason::Broken => Some(EndReason::HandedOver),
+        EndReason::HandedOver => Some(EndReason::Overtaken),
+        EndReason::Overtaken => Some(EndReason::TimeOver),
+        EndReason::TimeOver => None,
+    };
+    let mut line = export().into_iter().find(|line| line.event == "released").expect("a release");
+    line.event = "expired".to_owned();
+    for reason in std::iter::successors(Some(EndReason::Released), next) {
+        line.reason = Some(reason.to_string());
+        let record = line.record().unwrap_or_else(|error| panic!("{reason}: {error}"));
+        assert_eq!(HistoryLine::new(&record).of(0xabc), line);
+    }
+}
+
 /// Each kind of tampering in the scripts is detected and named.
 #[test]
 fn tampering_is_found() {
