@@ -26,11 +26,13 @@ enum Mode {
 }
 
 /// What a typed text is.
-#[derive(Clone, Copy)]
 enum Field {
     Prefix,
-    /// The reason with which the holder is asked for the lock.
-    Ask,
+    /// The reason with which the holder of this grant is asked for the lock. Other rows may be chosen meanwhile.
+    Ask {
+        lock: String,
+        token: FencingToken,
+    },
 }
 
 /// A run of `top` on a terminal.
@@ -96,7 +98,9 @@ impl<'a> Session<'a> {
     fn last_line(&self) -> String {
         match (&self.mode, &self.note) {
             (Mode::Typing(Field::Prefix, text), _) => format!("prefix: {text}_"),
-            (Mode::Typing(Field::Ask, text), _) => format!("ask the holder, with this reason: {text}_"),
+            (Mode::Typing(Field::Ask { lock, .. }, text), _) => {
+                format!("ask the holder of {}, with this reason: {text}_", crate::cli::output::plain(lock))
+            }
             (_, Some(note)) => crate::cli::output::plain(note).into_owned(),
             (_, None) => keys(&self.chosen),
         }
@@ -109,7 +113,10 @@ impl<'a> Session<'a> {
             (Mode::Reading(_), _) => {}
             (Mode::Frames, Key::Char('f')) => self.mode = Mode::Typing(Field::Prefix, self.chosen.prefix.clone()),
             (Mode::Frames, Key::Char('s')) => self.chosen.order = self.chosen.order.next(),
-            (Mode::Frames, Key::Char('a')) => self.mode = Mode::Typing(Field::Ask, String::new()),
+            (Mode::Frames, Key::Char('a')) => match self.asked() {
+                Some(field) => self.mode = Mode::Typing(field, String::new()),
+                None => self.note = Some("no client holds it".to_owned()),
+            },
             (Mode::Frames, Key::Up | Key::Char('k')) => self.step(-1),
             (Mode::Frames, Key::Down | Key::Char('j')) => self.step(1),
             (Mode::Frames, Key::Enter) => self.explain().await,
@@ -118,14 +125,14 @@ impl<'a> Session<'a> {
     }
 
     async fn typed(&mut self, field: Field, mut text: String, key: Key) {
-        match (key, field) {
+        match (key, &field) {
             (Key::Char(char), _) => text.push(char),
             (Key::Backspace, _) => drop(text.pop()),
             (Key::Enter, Field::Prefix) => {
                 self.chosen.prefix = text;
                 return;
             }
-            (Key::Enter, Field::Ask) => return self.ask(&text).await,
+            (Key::Enter, Field::Ask { lock, token }) => return self.ask(lock, *token, &text).await,
             (Key::Escape, _) => return,
             (Key::Up | Key::Down, _) => {}
         }
@@ -155,15 +162,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks the oldest holder of the chosen lock to release it.
-    async fn ask(&mut self, why: &str) {
-        let row = self.view.locks.iter().find(|row| Some(&row.lock) == self.chosen.lock.as_ref());
-        let Some((lock, token)) = row.and_then(|row| Some((row.lock.clone(), row.token.clone()?))) else {
-            self.note = Some("no client holds it".to_owned());
-            return;
-        };
-        let Ok(token) = token.parse::<FencingToken>() else { return };
-        self.note = Some(match self.client.ask(&lock, token, why).await {
+    /// Names the oldest holder of the chosen lock, if any.
+    fn asked(&self) -> Option<Field> {
+        let row = self.view.locks.iter().find(|row| Some(&row.lock) == self.chosen.lock.as_ref())?;
+        Some(Field::Ask { lock: row.lock.clone(), token: row.token.as_ref()?.parse().ok()? })
+    }
+
+    /// Asks the holder of a grant to release it.
+    async fn ask(&mut self, lock: &str, token: FencingToken, why: &str) {
+        self.note = Some(match self.client.ask(lock, token, why).await {
             Ok(()) => format!("asked the holder of {lock} (token {token})"),
             Err(error) => error.to_string(),
         });
