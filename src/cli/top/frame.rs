@@ -1,5 +1,6 @@
 //! Draws a frame as lines of text.
 
+use super::cells::{cut, padded};
 use super::view::{LockRow, NodeRow, Order, View};
 use crate::cli::output::plain;
 use crate::cli::text::short;
@@ -13,7 +14,7 @@ pub(super) struct Chosen {
     pub(super) lock: Option<String>,
 }
 
-/// The size of the terminal, in characters.
+/// The size of the terminal, in cells.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) columns: usize,
@@ -24,7 +25,7 @@ pub(super) struct Size {
 const LOCK_COLUMNS: &str = "SINCE     WAIT   LONGEST  STATE";
 const STATE_COLUMNS: usize = 12;
 
-/// Returns the lines of a frame, each at most as long as the terminal is wide. The locks fill what is left of its
+/// Returns the lines of a frame, each at most as wide as the terminal. The locks fill what is left of its
 /// height.
 pub(super) fn frame(view: &View, chosen: &Chosen, size: Size) -> Vec<String> {
     let mut lines = vec![headline(view)];
@@ -79,7 +80,7 @@ fn locks(view: &View, chosen: &Chosen, columns: usize, most: usize) -> Vec<Strin
     let free = columns.saturating_sub(2 + 4 + LOCK_COLUMNS.len() - "STATE".len() + STATE_COLUMNS).max(20);
     let (name, holder) = (free / 2, free - free / 2);
     let title = if chosen.prefix.is_empty() { "LOCK".to_owned() } else { format!("LOCK {}*", chosen.prefix) };
-    let mut lines = vec![format!("  {:<name$}  {:<holder$}  {LOCK_COLUMNS}", cut(&title, name), "HOLDER")];
+    let mut lines = vec![format!("  {}  {:<holder$}  {LOCK_COLUMNS}", padded(&cut(&title, name), name), "HOLDER")];
     if rows.is_empty() {
         // The counts of the first line are those of all namespaces.
         let which = if chosen.prefix.is_empty() { "of this namespace" } else { "with this prefix" };
@@ -97,16 +98,13 @@ fn locks(view: &View, chosen: &Chosen, columns: usize, most: usize) -> Vec<Strin
 
 fn lock(row: &LockRow, chosen: &Chosen, [name, holder]: [usize; 2]) -> String {
     let mark = if Some(&row.lock) == chosen.lock.as_ref() { '>' } else { ' ' };
-    let (lock, by) = (cut(&plain(&row.lock), name), cut(&plain(row.holder.as_deref().unwrap_or("-")), holder));
+    let column = |text: &str, columns| padded(&cut(&plain(text), columns), columns);
+    let (lock, by) = (column(&row.lock, name), column(row.holder.as_deref().unwrap_or("-"), holder));
     let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| units(ms, 2));
     let (since, longest) = (time(row.held_ms), time(row.longest_wait_ms));
-    format!(
-        "{mark} {lock:<name$}  {by:<holder$}  {since:<8}  {:>4}  {longest:>8}  {}",
-        row.waiters,
-        row.state.unwrap_or_default()
-    )
-    .trim_end()
-    .to_owned()
+    format!("{mark} {lock}  {by}  {since:<8}  {:>4}  {longest:>8}  {}", row.waiters, row.state.unwrap_or_default())
+        .trim_end()
+        .to_owned()
 }
 
 /// A duration with this many of its largest units at most.
@@ -129,25 +127,9 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// The text in lines that are at most this long.
-pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let chars: Vec<char> = text.chars().collect();
-    if chars.is_empty() {
-        return vec![String::new()];
-    }
-    chars.chunks(columns.max(1)).map(|part| part.iter().collect()).collect()
-}
-
-/// The text without what exceeds the columns.
-fn cut(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
-        return text.to_owned();
-    }
-    text.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::cells::width;
     use super::*;
 
     fn view() -> View {
@@ -185,6 +167,7 @@ mod tests {
                 lock("a", 9_000_000, 0, None),
                 lock("db-migrate\u{202e}", 7_261_000, 1, Some(7_200_000)),
                 lock(&"long".repeat(40), 5, 3, Some(1_500)),
+                lock(&"每夜的锁".repeat(10), 4, 1, Some(1_400)),
             ],
             more: false,
             notes: vec!["node 1: no metrics: 127.0.0.1:7621: refused".to_owned()],
@@ -197,14 +180,17 @@ mod tests {
         let chosen = Chosen { lock: Some("a".to_owned()), ..Chosen::default() };
         for columns in [80, 120] {
             let lines = frame(&view(), &chosen, Size { columns, lines: 24 });
-            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
+            assert!(lines.iter().all(|line| width(line) <= columns), "{lines:#?}");
             assert!(lines[0].starts_with("harbour  node 2 leads, term 7 (3days)  1/2 nodes"), "{}", lines[0]);
             assert!(
                 lines[3] == "2    leader      884,113      0     2.1 ms    1.2 ms  12 %   88 MB       0.0 s",
                 "{lines:#?}"
             );
-            let names: Vec<_> = lines[6..9].iter().map(|line| &line[..6]).collect();
-            assert_eq!(names, ["  db-m", "  long", "> a   "], "the longest wait comes first");
+            let names: Vec<_> = lines[6..10].iter().map(|line| line.chars().take(6).collect::<String>()).collect();
+            assert_eq!(names, ["  db-m", "  long", "  每夜的锁", "> a   "], "the longest wait comes first");
+            let begins = lines[5..10].iter().map(|line| width(line.split("ci@build4").next().unwrap_or_default()));
+            let heading = width(lines[5].split("HOLDER").next().unwrap_or_default());
+            assert!(begins.skip(1).all(|begin| begin == heading), "the columns are aligned: {lines:#?}");
             assert!(lines[6].contains("db-migrate\\u{202e}") && lines[6].ends_with("2h  overdue"), "{}", lines[6]);
         }
     }
@@ -235,13 +221,6 @@ mod tests {
         let lines = frame(&view(), &chosen, Size { columns: 80, lines: 8 });
         assert!(lines.iter().any(|line| line.starts_with("> a")), "{lines:#?}");
         assert!(lines.len() <= 8, "{lines:#?}");
-    }
-
-    /// A long line continues below, and an empty one stays a line.
-    #[test]
-    fn long_lines_are_wrapped() {
-        assert_eq!(wrapped("abcdé", 2), ["ab", "cd", "é"]);
-        assert_eq!([wrapped("", 2), wrapped("ab", 0)], [vec![String::new()], vec!["a".to_owned(), "b".to_owned()]]);
     }
 
     /// The order is that of the longest wait, the longest hold, or the name.

@@ -1,7 +1,9 @@
 //! `top`: the nodes and the locks, as they change.
 
+mod cells;
 mod frame;
 mod reader;
+mod reading;
 mod screen;
 mod session;
 mod view;

@@ -26,6 +26,17 @@ pub(super) enum Key {
     Down,
 }
 
+impl Key {
+    /// By how many rows or lines the key moves, if it does.
+    pub(super) fn step(self) -> Option<isize> {
+        match self {
+            Self::Up | Self::Char('k') => Some(-1),
+            Self::Down | Self::Char('j') => Some(1),
+            Self::Char(_) | Self::Enter | Self::Escape | Self::Backspace => None,
+        }
+    }
+}
+
 /// A terminal in which single keys are read. Its modes are restored when this is dropped.
 pub(super) struct Screen {
     modes: Termios,

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::frame::{Chosen, frame, keys, wrapped};
+use super::cells::{cut, typed};
+use super::frame::{Chosen, frame, keys};
 use super::reader::Reader;
+use super::reading::Reading;
 use super::screen::{Key, Screen};
 use super::view::View;
 use crate::cli::cmd::explain;
 use crate::cli::connect::Client;
 use crate::cli::error::Failure;
+use crate::cli::output::plain;
 use crate::client::ReadAt;
 use crate::model::FencingToken;
 
@@ -21,8 +24,8 @@ enum Mode {
     Frames,
     /// A text is typed.
     Typing(Field, String),
-    /// These lines are shown until the next key.
-    Reading(Vec<String>),
+    /// This text is shown until a key that does not move it.
+    Reading(Reading),
 }
 
 /// What a typed text is.
@@ -81,9 +84,8 @@ impl<'a> Session<'a> {
 
     fn draw(&mut self) -> io::Result<()> {
         let size = self.screen.size();
-        if let Mode::Reading(lines) = &self.mode {
-            let lines: Vec<_> = lines.iter().flat_map(|line| wrapped(line, size.columns)).take(size.lines).collect();
-            return self.screen.show(&lines);
+        if let Mode::Reading(text) = &mut self.mode {
+            return self.screen.show(&text.part(size));
         }
         self.chosen.order.sort(&mut self.view.locks);
         if !self.view.locks.iter().any(|row| Some(&row.lock) == self.chosen.lock.as_ref()) {
@@ -91,18 +93,18 @@ impl<'a> Session<'a> {
         }
         let mut lines = frame(&self.view, &self.chosen, size);
         lines.truncate(size.lines.saturating_sub(1));
-        lines.push(self.last_line());
+        lines.push(self.last_line(size.columns));
         self.screen.show(&lines)
     }
 
-    fn last_line(&self) -> String {
+    fn last_line(&self, columns: usize) -> String {
         match (&self.mode, &self.note) {
-            (Mode::Typing(Field::Prefix, text), _) => format!("prefix: {text}_"),
+            (Mode::Typing(Field::Prefix, text), _) => typed("prefix: ", text, columns),
             (Mode::Typing(Field::Ask { lock, .. }, text), _) => {
-                format!("ask the holder of {}, with this reason: {text}_", crate::cli::output::plain(lock))
+                typed(&format!("ask the holder of {}, with this reason: ", plain(lock)), text, columns)
             }
-            (_, Some(note)) => crate::cli::output::plain(note).into_owned(),
-            (_, None) => keys(&self.chosen),
+            (_, Some(note)) => cut(&plain(note), columns),
+            (_, None) => cut(&keys(&self.chosen), columns),
         }
     }
 
@@ -110,17 +112,23 @@ impl<'a> Session<'a> {
         self.note = None;
         match (std::mem::replace(&mut self.mode, Mode::Frames), key) {
             (Mode::Typing(field, text), key) => self.typed(field, text, key).await,
-            (Mode::Reading(_), _) => {}
+            (Mode::Reading(mut text), key) => {
+                if key.step().is_some_and(|by| text.step(by)) {
+                    self.mode = Mode::Reading(text);
+                }
+            }
             (Mode::Frames, Key::Char('f')) => self.mode = Mode::Typing(Field::Prefix, self.chosen.prefix.clone()),
             (Mode::Frames, Key::Char('s')) => self.chosen.order = self.chosen.order.next(),
             (Mode::Frames, Key::Char('a')) => match self.asked() {
                 Some(field) => self.mode = Mode::Typing(field, String::new()),
                 None => self.note = Some("no client holds it".to_owned()),
             },
-            (Mode::Frames, Key::Up | Key::Char('k')) => self.step(-1),
-            (Mode::Frames, Key::Down | Key::Char('j')) => self.step(1),
             (Mode::Frames, Key::Enter) => self.explain().await,
-            (Mode::Frames, Key::Char(_) | Key::Escape | Key::Backspace) => {}
+            (Mode::Frames, key) => {
+                if let Some(by) = key.step() {
+                    self.step(by);
+                }
+            }
         }
     }
 
@@ -155,8 +163,8 @@ impl<'a> Session<'a> {
         };
         match explained.await {
             Ok(lines) => {
-                let lines = lines.iter().map(|line| crate::cli::output::plain(line).into_owned());
-                self.mode = Mode::Reading(lines.chain([String::new(), "any key: back".to_owned()]).collect());
+                let lines = lines.iter().map(|line| plain(line).into_owned());
+                self.mode = Mode::Reading(Reading::new(lines.collect()));
             }
             Err(error) => self.note = Some(error.to_string()),
         }
