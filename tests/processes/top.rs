@@ -1,12 +1,16 @@
 //! `top`: one frame without a terminal, and the keys on a terminal.
 
 use lockkeeper::model::EventKind;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, PATIENCE};
 use crate::doctor::top;
 use crate::screen::Screen;
 use crate::wait::{wait_for, wait_until};
+
+/// What shows the cursor and the usual screen again.
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
 /// Prints frames until one has what each node measured. A busy node may answer one request for its metrics too late.
 async fn measured(cluster: &Cluster) -> Value {
@@ -72,10 +76,37 @@ async fn nodes_and_locks_are_shown_as_they_change() {
     press("aplease\r", "asked the holder of nightly");
     let event = tokio::time::timeout(PATIENCE, watch.next()).await.expect("the holder is asked").unwrap();
     assert!(matches!(&event.kind, EventKind::RevokeRequested { why, .. } if why.as_str() == "please"), "{event:?}");
-    press("q", "\u{1b}[?1049l");
+    press("q", LEAVE);
     let ended = screen.program.wait().expect("ended");
     assert_eq!(ended.code(), Some(0));
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap();
     idle.release().await.unwrap();
+}
+
+/// A signal that ends it leaves the terminal as it was. Ctrl-Z does so, too, until the program is continued.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_leave_the_terminal_as_it_was() {
+    let cluster = Cluster::start().await;
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut screen = Screen::run(cluster.command(&["top", "--delay", "100ms"]));
+        screen.shows("f filter");
+        let program = Pid::from_child(&screen.program);
+        if signal == Signal::INT {
+            kill_process(program, Signal::TSTP).unwrap();
+            screen.shows(LEAVE);
+            // The stop takes effect after the terminal is left.
+            wait_until("the terminal is entered again", async || {
+                kill_process(program, Signal::CONT).unwrap();
+                screen.text().contains(&format!("{LEAVE}\u{1b}[?1049h"))
+            })
+            .await;
+            screen.forget();
+            screen.shows("f filter");
+            screen.forget();
+        }
+        kill_process(program, signal).unwrap();
+        screen.shows(LEAVE);
+        assert_eq!(screen.program.wait().expect("ended").code(), Some(128 + signal.as_raw()));
+    }
 }

@@ -53,7 +53,7 @@ pub(super) async fn run(client: &Client, common: &Common, options: TopOptions, o
     let chosen = Chosen { prefix: options.prefix, ..Chosen::default() };
     let screen = if output.json { None } else { Screen::open()? };
     if let Some(screen) = screen {
-        return Session::new(client, reader, screen, chosen).run(options.delay).await.map(|()| YES);
+        return Session::new(client, reader, screen, chosen).run(options.delay).await;
     }
     reader.read(&chosen.prefix, 0).await?;
     // Rates are of the time between two reads.

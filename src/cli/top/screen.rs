@@ -1,11 +1,16 @@
 //! The terminal: keys are read one by one, and a frame replaces the previous one.
 
 use std::io::{self, IsTerminal, Read, Write};
+use std::time::Duration;
 
+use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::frame::Size;
+use crate::limits;
 
 /// Shows the alternate screen without a cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
@@ -37,10 +42,46 @@ impl Key {
     }
 }
 
-/// A terminal in which single keys are read. Its modes are restored when this is dropped.
+/// A terminal in which single keys are read. It is left as it was when this is dropped.
 pub(super) struct Screen {
-    modes: Termios,
+    terminal: Terminal,
     keys: mpsc::UnboundedReceiver<Key>,
+}
+
+/// How the terminal was, so that it can be left and entered again.
+#[derive(Clone)]
+pub(super) struct Terminal {
+    modes: Termios,
+}
+
+impl Terminal {
+    fn enter(&self) -> io::Result<()> {
+        let mut single = self.modes.clone();
+        // Signals stay as they are, so that Ctrl-C ends the program and Ctrl-Z stops it.
+        single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Now, &single)?;
+        write(ENTER)
+    }
+
+    fn leave(&self) -> io::Result<()> {
+        let left = write(LEAVE);
+        tcsetattr(io::stdin(), OptionalActions::Now, &self.modes)?;
+        left
+    }
+
+    /// Leaves the terminal, stops this process, and enters the terminal again once the process is continued.
+    pub(super) async fn stop(&self) -> io::Result<()> {
+        self.leave()?;
+        let mut continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
+        // TSTP is caught, so another stop signal is needed. Unlike STOP, the system ignores it if no shell could
+        // continue this process.
+        kill_process(getpid(), Signal::TTIN)?;
+        tokio::select! {
+            _ = continued.recv() => {}
+            () = sleep(Duration::from_millis(limits::STOP_SETTLES_MS)) => {}
+        }
+        self.enter()
+    }
 }
 
 impl Screen {
@@ -49,17 +90,16 @@ impl Screen {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(None);
         }
-        let modes = tcgetattr(io::stdin())?;
-        let mut single = modes.clone();
-        // Signals stay as they are, so that Ctrl-C ends the program.
-        single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Now, &single)?;
         let (sender, keys) = mpsc::unbounded_channel();
+        let screen = Self { terminal: Terminal { modes: tcgetattr(io::stdin())? }, keys };
+        screen.terminal.enter()?;
         // The read of a terminal cannot be cancelled. The thread ends with the process.
         std::thread::spawn(move || read_keys(&sender));
-        let screen = Self { modes, keys };
-        screen.write(ENTER)?;
         Ok(Some(screen))
+    }
+
+    pub(super) fn terminal(&self) -> Terminal {
+        self.terminal.clone()
     }
 
     pub(super) fn size(&self) -> Size {
@@ -74,27 +114,26 @@ impl Screen {
     /// Replaces what is shown. Each line must fit.
     pub(super) fn show(&self, lines: &[String]) -> io::Result<()> {
         let text = lines.join(&format!("{CLEAR_LINE}\r\n"));
-        self.write(&format!("{HOME}{text}{CLEAR_LINE}{CLEAR_BELOW}"))
+        write(&format!("{HOME}{text}{CLEAR_LINE}{CLEAR_BELOW}"))
     }
 
     /// Waits for the next key. `None` once standard input is closed.
     pub(super) async fn key(&mut self) -> Option<Key> {
         self.keys.recv().await
     }
-
-    fn write(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
-    }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         // If the terminal is gone, there is nothing to restore.
-        drop(self.write(LEAVE));
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.modes);
+        drop(self.terminal.leave());
     }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 fn read_keys(keys: &mpsc::UnboundedSender<Key>) {

@@ -1,8 +1,11 @@
 //! The run on a terminal: what the keys do.
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use super::cells::{cut, typed};
@@ -13,7 +16,8 @@ use super::screen::{Key, Screen};
 use super::view::View;
 use crate::cli::cmd::explain;
 use crate::cli::connect::Client;
-use crate::cli::error::Failure;
+use crate::cli::error::{Failure, YES};
+use crate::cli::lock::signals::{Signals, exit_code};
 use crate::cli::output::plain;
 use crate::client::ReadAt;
 use crate::model::FencingToken;
@@ -55,11 +59,27 @@ impl<'a> Session<'a> {
         Self { client, reader, screen, chosen, view: View::default(), mode: Mode::Frames, note: None }
     }
 
-    /// Shows a frame each `delay`, and does what the keys ask for, until the user ends it.
+    /// Shows a frame each `delay`, and does what the keys ask for, until the user or a signal ends it. Returns the exit
+    /// code. Ctrl-Z stops it.
     ///
     /// # Errors
     /// The terminal is gone. An outage is shown, and the next frames try again.
-    pub(super) async fn run(mut self, delay: Duration) -> Result<(), Failure> {
+    pub(super) async fn run(mut self, delay: Duration) -> Result<u8, Failure> {
+        let mut signals = Signals::listen()?;
+        let mut stops = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+        let terminal = self.screen.terminal();
+        let mut frames = pin!(self.frames(delay));
+        loop {
+            tokio::select! {
+                biased;
+                signal = signals.next_ending() => return Ok(exit_code(signal)),
+                Some(()) = stops.recv() => terminal.stop().await?,
+                shown = &mut frames => return shown.map(|()| YES),
+            }
+        }
+    }
+
+    async fn frames(&mut self, delay: Duration) -> Result<(), Failure> {
         let mut next = Instant::now();
         loop {
             tokio::select! {
