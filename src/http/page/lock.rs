@@ -12,6 +12,7 @@ use super::refused::Refused;
 use super::text::{Client, Link, clock, count, mode, several, shell, span};
 use super::timeline::Timeline;
 use super::visit::Visit;
+use super::walls::Walls;
 use super::why::{Reason, reasons};
 use crate::limits;
 use crate::model::{
@@ -93,7 +94,8 @@ pub(super) async fn lock<S: LockService>(visit: Visit<S>) -> Result<Response, Re
     let view = &known.view;
     let skipped = usize::try_from(visit.number("after").unwrap_or_default()).unwrap_or(usize::MAX);
     let shown = skipped.saturating_add(limits::SCREEN_ROWS);
-    let timeline = Timeline::new(&rows.records, view, known.now, known.wall);
+    let walls = Walls::new(&rows.records, known.now, known.wall);
+    let timeline = Timeline::new(&rows.records, view, known.now, &walls);
     let layout = visit.layout("Locks", known.index).await?;
     let acts = layout.signed_in.is_some();
     let more_waiters = view.waiters.len().saturating_sub(shown);
@@ -105,7 +107,7 @@ pub(super) async fn lock<S: LockService>(visit: Visit<S>) -> Result<Response, Re
         locks: visit.link("/locks").text(),
         line: line(view),
         value: view.value.as_ref().map(ToString::to_string).unwrap_or_default(),
-        holders: view.holders.iter().take(limits::SCREEN_ROWS).map(|one| holder(&known, one, acts)).collect(),
+        holders: view.holders.iter().take(limits::SCREEN_ROWS).map(|one| holder(&known, &walls, one, acts)).collect(),
         more_holders: view.holders.len().saturating_sub(limits::SCREEN_ROWS) as u64,
         closed: closed(view),
         waiters: waiters(&known, skipped),
@@ -162,7 +164,7 @@ fn session(known: &Known, session: Option<SessionId>) -> Option<(String, String)
     Some((id, link))
 }
 
-fn holder(known: &Known, holder: &HolderView, acts: bool) -> Holder {
+fn holder(known: &Known, walls: &Walls, holder: &HolderView, acts: bool) -> Holder {
     let held_ms = known.now.ms_since(holder.since);
     let (level, health) = match health(&known.explanation, holder) {
         Some(Health::Live) => ("good", "✓ live"),
@@ -191,7 +193,7 @@ fn holder(known: &Known, holder: &HolderView, acts: bool) -> Holder {
         session: session(known, holder.session),
         principal: if holder.principal.is_anonymous() { String::new() } else { holder.principal.to_string() },
         mode: format!("{}{cached}", mode(holder.mode)),
-        clock: clock(WallTime(known.wall.0.saturating_sub(held_ms))),
+        clock: clock(walls.at(holder.since)),
         held: span(held_ms),
         ends: ends.unwrap_or_default(),
         level,

@@ -28,6 +28,7 @@ mod summary;
 mod text;
 mod timeline;
 mod visit;
+mod walls;
 mod why;
 
 use axum::Router;

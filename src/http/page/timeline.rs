@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::text::{Client, clock, span};
+use super::walls::Walls;
 use crate::limits;
-use crate::model::{EventKind, FencingToken, HistoryRecord, LockView, LogTime, WallTime};
+use crate::model::{EventKind, FencingToken, HistoryRecord, LockView, LogTime};
 
 /// Width of the picture, in its own units.
 const WIDTH: u64 = 1_000;
@@ -54,7 +55,7 @@ struct Span {
 }
 
 impl Timeline {
-    pub(super) fn new(records: &[HistoryRecord], view: &LockView, now: LogTime, wall: WallTime) -> Self {
+    pub(super) fn new(records: &[HistoryRecord], view: &LockView, now: LogTime, walls: &Walls) -> Self {
         let mut spans = past(records);
         for holder in &view.holders {
             spans.entry(holder.token).or_insert_with(|| {
@@ -79,7 +80,7 @@ impl Timeline {
         let scale = Scale { begin, length: now.ms_since(begin).max(1), now };
         let time = |part| {
             let ago_ms = scale.length * (PARTS - part) / PARTS;
-            if part == PARTS { "now".to_owned() } else { clock(WallTime(wall.0.saturating_sub(ago_ms))) }
+            if part == PARTS { "now".to_owned() } else { clock(walls.at(LogTime(now.0.saturating_sub(ago_ms)))) }
         };
         Self { lanes: rows.iter().map(|row| scale.lane(row)).collect(), times: (0..=PARTS).map(time).collect() }
     }
