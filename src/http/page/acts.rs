@@ -197,7 +197,7 @@ async fn act<S: LockService>(
         return Err(Refused::new(StatusCode::FORBIDDEN, why, "Open the form again from the page of the lock."));
     }
     let layout = visit.layout("Locks", None).await?;
-    let (why, typed, name) = (form.field("why"), form.field("typed"), act.lock.name.as_str());
+    let (why, typed, name) = (form.field("why"), form.exact("typed"), act.lock.name.as_str());
     let reason = Reason::parse(why);
     let refused = match &reason {
         Err(invalid) => format!("The reason was refused: {invalid}."),

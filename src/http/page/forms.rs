@@ -42,7 +42,12 @@ impl Form {
 
     /// Returns a field without blanks at its ends; empty if the form has none of this name.
     pub(super) fn field(&self, name: &str) -> &str {
-        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.trim())
+        self.exact(name).trim()
+    }
+
+    /// Returns a field as it was typed. The name of a lock may have blanks at its ends.
+    pub(super) fn exact(&self, name: &str) -> &str {
+        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 }
 

@@ -65,6 +65,21 @@ async fn a_break_is_shown_first_and_kept() {
     assert!(lock.body.contains("by ops") && lock.body.contains("<q>dead host</q>"), "{}", lock.body);
 }
 
+/// Blanks belong to the name of a lock, also where the name is typed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_with_blanks_is_typed_with_them() {
+    let port = Port::start(true).await;
+    let (token, _) = port.take(" two  blanks ").await;
+    let (cookie, path) = (port.sign_in("ops").await, break_of("+two++blanks+", &token));
+    let form = port.visit(&path, &cookie).await;
+    assert!(form.body.contains("<code> two  blanks </code>"), "{}", form.body);
+    for (typed, status) in [("two++blanks", 400), ("+two+blanks+", 400), ("+two++blanks+", 200)] {
+        let fields = format!("secret={}&why=+dead+host+&typed={typed}", form.secret());
+        assert_eq!(port.post(&path, &cookie, &fields).await.status, status, "{typed}");
+    }
+    assert_eq!(port.acts()[0]["why"], "dead host");
+}
+
 /// A form that was shown for one grant changes nothing once another client holds the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_break_changes_nothing() {
