@@ -26,6 +26,9 @@ pub(super) struct Common {
         value_name = "HOST:PORT,…"
     )]
     pub(super) endpoints: Vec<String>,
+    /// Whether the addresses are those of the caller, not the default ones.
+    #[arg(skip)]
+    pub(super) endpoints_given: bool,
     /// Id of the cluster, as `status` shows it; other clusters are refused [env: LOCKKEEPER_CLUSTER]
     // Read from the environment where it is used: `restore` has another option of this name, which the variable must
     // not set.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::parser::ValueSource;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::args::Common;
@@ -57,7 +58,9 @@ pub(super) struct Options {
 pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(arguments)?;
-    Options::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    let mut options = Options::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    options.common.endpoints_given = matches.value_source("endpoints") != Some(ValueSource::DefaultValue);
+    Ok(options)
 }
 
 /// Returns all commands. The help of each one names the common options in one line, and the program's own help explains

@@ -22,9 +22,10 @@ fn common_options_stand_anywhere() {
         assert_eq!(common.timeout, std::time::Duration::from_secs(5));
     }
     let common = parsed(&["--endpoints", "a:1,b:2", "status"]).unwrap().common;
-    assert_eq!(common.endpoints, ["a:1", "b:2"]);
+    assert_eq!((common.endpoints_given, common.endpoints), (true, vec!["a:1".to_owned(), "b:2".to_owned()]));
     let short = parsed(&["status", "-j", "-e", "a:1", "-N", "ci", "-t", "1s"]).unwrap().common;
     assert_eq!((short.json, short.endpoints, short.namespace.as_str()), (true, vec!["a:1".to_owned()], "ci"));
+    assert!(short.endpoints_given, "also after the command");
     assert_eq!(short.timeout, std::time::Duration::from_secs(1));
 }
 

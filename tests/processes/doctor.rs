@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -31,8 +31,11 @@ fn doctor(cluster: &Cluster, node: usize) -> Examined {
 /// Runs `doctor` with further options.
 fn doctor_with(cluster: &Cluster, node: usize, options: &[&str]) -> Examined {
     let file = cluster.config(node).to_string_lossy().into_owned();
-    let words = [&["doctor", "--config", &file, "--json"], options].concat();
-    let Output { status, stdout, .. } = cluster.command(&words).output().expect("ran");
+    examine(&mut cluster.command(&[&["doctor", "--config", &file, "--json"], options].concat()))
+}
+
+fn examine(doctor: &mut Command) -> Examined {
+    let Output { status, stdout, .. } = doctor.output().expect("ran");
     let text = String::from_utf8_lossy(&stdout).into_owned();
     let mut levels = BTreeMap::<String, String>::new();
     for line in text.lines() {
@@ -65,6 +68,12 @@ async fn what_is_broken_is_named() {
         assert!(!examined.level(check).is_empty(), "{check} was not made: {}", examined.text);
     }
     assert!(examined.text.contains("in use while the node runs"), "{}", examined.text);
+
+    // Without addresses, the members of the configuration are asked.
+    let file = cluster.config(1).to_string_lossy().into_owned();
+    let mut alone = cluster.command(&["doctor", "--config", &file, "--json"]);
+    let examined = examine(alone.env_remove("LOCKKEEPER_ENDPOINTS"));
+    assert_eq!(examined.level("quorum"), "ok", "{}", examined.text);
 
     cluster.kill(3);
     // A cluster of two nodes survives no failure.

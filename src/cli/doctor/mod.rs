@@ -7,7 +7,7 @@ mod host;
 mod listeners;
 mod nodes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -17,34 +17,42 @@ use super::connect::{Client, connect, scraper};
 use super::error::{Failure, NO, YES};
 use super::output::Output;
 use crate::auth::Access;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::http::Scraper;
 use crate::service::Status;
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorOptions {
     /// Also check the node of this configuration: its directory, disk, ports and certificates; run it on the node's
-    /// machine, as the node's user [default: none]
+    /// machine, as the node's user. Without --endpoints, its members are asked [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 /// Prints a line for each check, and the advice below it. The answer is no after a failure.
 pub(super) async fn run(common: &Common, options: &DoctorOptions, output: &Output) -> Result<u8, Failure> {
+    let config = options.config.as_deref().map(|file| (file, Config::from_file(file)));
+    let endpoints = match &config {
+        Some((_, Ok(config))) if !common.endpoints_given => {
+            config.members.values().map(|member| member.client.clone()).collect()
+        }
+        Some(_) | None => common.endpoints.clone(),
+    };
+    let common = &Common { endpoints, ..common.clone() };
     let (client, scraper) = (connect(common)?, scraper(common)?);
     let mut report = Report { output, worst: Level::Ok };
     report.all(host::checks())?;
-    if let Some(file) = &options.config {
-        local(file, &mut report)?;
+    if let Some((file, config)) = config {
+        local(file, config, &mut report)?;
     }
     remote(&client, &scraper, &mut report).await?;
     Ok(if report.worst == Level::Fail { NO } else { YES })
 }
 
 /// Checks the node of a configuration.
-fn local(file: &PathBuf, report: &mut Report<'_>) -> Result<(), Failure> {
+fn local(file: &Path, config: Result<Config, ConfigError>, report: &mut Report<'_>) -> Result<(), Failure> {
     const CHECK: &str = "config";
-    let config = match Config::from_file(file) {
+    let config = match config {
         Ok(config) => config,
         Err(error) => {
             let detail = format!("{}: {}", error.place, error.problem);
