@@ -154,6 +154,9 @@ fn hostile_names_do_no_harm() {
     assert!(
         usual.contains("promises were broken") && usual.contains("was granted while client 1 (token 1) still held")
     );
+    // What scrolls is reached with the keyboard.
+    let reached = usual.matches("class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=").count();
+    assert_eq!(reached, usual.matches("class=\"scroll\"").count());
     for loaded in ["http:", "https:", "src=", "url(", "@import", "<script", "<link"] {
         assert!(!usual.contains(loaded), "the page loads {loaded}");
     }
