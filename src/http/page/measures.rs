@@ -1,4 +1,5 @@
-//! What the asked node measures of itself: how long grants waited, commits took, and the disk needed.
+//! What the asked node measures of itself: how long grants waited, commits took and the disk needed, what it refused,
+//! and the time that log time lacks.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,6 +9,7 @@ use tokio::time::Instant as TokioInstant;
 
 use crate::http::scrape::{Render, Scrape};
 use crate::limits;
+use crate::service::{ErrorCode, REFUSALS};
 
 /// The measured histograms: waits of grants in all namespaces, commits of this leader, and syncs of this node's disk.
 const NAMES: [&str; 3] = [
@@ -15,6 +17,13 @@ const NAMES: [&str; 3] = [
     "lockkeeper_raft_commit_duration_seconds",
     "lockkeeper_wal_fsync_duration_seconds",
 ];
+
+/// What the node answered to its callers in place of a result.
+const REFUSED: &str = REFUSALS[0];
+/// Seconds that did not become log time.
+const UNCOUNTED: &str = "lockkeeper_log_time_uncounted_seconds_total";
+/// Whether the node leads. The log time is that of the leader.
+const LEADS: &str = "lockkeeper_raft_is_leader";
 
 /// Reads the metrics of a node, at most once a second, and only while the page is shown.
 pub(super) struct Measures {
@@ -30,13 +39,19 @@ struct Kept {
     last: Option<(TokioInstant, Measured)>,
 }
 
-/// The 99th percentiles of what was measured, in milliseconds. `None` if nothing was.
+/// The 99th percentiles of what was measured, in milliseconds, and what was counted. `None` if nothing was.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Measured {
     pub(super) wait_ms: Option<f64>,
     pub(super) commit_ms: Option<f64>,
     pub(super) fsync_ms: Option<f64>,
-    /// Time that the percentiles are of; `None` if it began with the node.
+    /// Refusals of this node.
+    pub(super) refused: Option<u64>,
+    /// Those of them that refused a deadlock; `None` also if they may be of any time since the node started.
+    pub(super) deadlocks: Option<u64>,
+    /// Seconds that did not become log time, if this node leads.
+    pub(super) uncounted_secs: Option<f64>,
+    /// Time that all this is of; `None` if it began with the node.
     pub(super) secs: Option<u64>,
 }
 
@@ -52,7 +67,8 @@ impl Measures {
         if let Some((_, measured)) = kept.last.filter(|(at, _)| now - *at < newest) {
             return measured;
         }
-        let scrape = Scrape::parse(&(self.render)()).of_node(self.node).only(&NAMES);
+        let scrape = Scrape::parse(&(self.render)()).of_node(self.node);
+        let scrape = scrape.only(&[&NAMES[..], &[REFUSED, UNCOUNTED, LEADS]].concat());
         let measured = kept.add(now, scrape);
         kept.last = Some((now, measured));
         measured
@@ -68,7 +84,21 @@ impl Kept {
         let since = self.earlier.front();
         let p99 = |name| scrape.quantile(name, 0.99, since.map(|(_, scrape)| scrape)).map(|seconds| seconds * 1e3);
         let [wait_ms, commit_ms, fsync_ms] = NAMES.map(p99);
-        let measured = Measured { wait_ms, commit_ms, fsync_ms, secs: since.map(|(at, _)| (now - *at).as_secs()) };
+        let none = Scrape::default();
+        let before = since.map_or(&none, |(_, scrape)| scrape);
+        let of_deadlocks = |scrape: &Scrape| scrape.labelled("word", ErrorCode::Deadlock.row().text);
+        let leads = scrape.largest(LEADS) == Some(1.0);
+        let measured = Measured {
+            wait_ms,
+            commit_ms,
+            fsync_ms,
+            refused: scrape.grown(REFUSED, before).map(|count| count as u64),
+            deadlocks: since
+                .and_then(|_| of_deadlocks(&scrape).grown(REFUSED, &of_deadlocks(before)))
+                .map(|count| count as u64),
+            uncounted_secs: scrape.grown(UNCOUNTED, before).filter(|_| leads),
+            secs: since.map(|(at, _)| (now - *at).as_secs()),
+        };
         let apart = window / limits::SCRAPES_KEPT;
         if self.earlier.back().is_none_or(|(at, _)| apart <= now - *at) {
             self.earlier.push_back((now, scrape));
@@ -92,7 +122,10 @@ mod tests {
         let all = fast + slow;
         format!(
             "{name}_bucket{{node=\"1\",le=\"0.001\"}} {fast}\n{name}_bucket{{node=\"1\",le=\"0.1\"}} {all}\n\
-             {name}_bucket{{node=\"1\",le=\"+Inf\"}} {all}\n{name}_bucket{{node=\"2\",le=\"+Inf\"}} 9\nother 1\n"
+             {name}_bucket{{node=\"1\",le=\"+Inf\"}} {all}\n{name}_bucket{{node=\"2\",le=\"+Inf\"}} 9\nother 1\n\
+             {REFUSED}{{node=\"1\",word=\"deadlock\"}} {slow}\n{REFUSED}{{node=\"1\",word=\"held\"}} 7\n\
+             {UNCOUNTED}{{node=\"1\"}} {slow}.5\n{LEADS}{{node=\"1\"}} {}\n",
+            u8::from(slow != 0)
         )
     }
 
@@ -107,17 +140,23 @@ mod tests {
         let measures = Measures::new(render, 1);
         let first = measures.read();
         assert_eq!((first.secs, first.wait_ms, first.commit_ms), (None, None, None));
+        assert_eq!((first.refused, first.deadlocks, first.uncounted_secs), (Some(507), None, Some(500.5)));
         assert!(first.fsync_ms.is_some_and(|ms| 50.0 < ms), "{first:?}");
         assert_eq!(measures.read(), first);
         assert_eq!(scrapes.load(Ordering::Relaxed), 1);
         advance(Duration::from_secs(5)).await;
         let second = measures.read();
-        assert_eq!(second.secs, Some(5));
+        assert_eq!((second.secs, second.refused, second.uncounted_secs), (Some(5), Some(0), Some(0.0)));
         assert!(second.fsync_ms.is_some_and(|ms| ms < 1.0), "the slow syncs are older: {second:?}");
         slow.fetch_add(500, Ordering::Relaxed);
         advance(Duration::from_secs(30)).await;
-        assert!(measures.read().fsync_ms.is_some_and(|ms| 50.0 < ms), "a slow sync of the last minute");
+        let third = measures.read();
+        assert!(third.fsync_ms.is_some_and(|ms| 50.0 < ms), "a slow sync of the last minute");
+        assert_eq!((third.refused, third.deadlocks, third.uncounted_secs), (Some(500), Some(500), Some(500.0)));
+        slow.store(0, Ordering::Relaxed);
         advance(Duration::from_secs(100)).await;
-        assert_eq!(measures.read().secs, None, "no metrics of the last minute are known");
+        let later = measures.read();
+        assert_eq!(later.secs, None, "no metrics of the last minute are known");
+        assert_eq!(later.uncounted_secs, None, "the log time is not that of a follower");
     }
 }

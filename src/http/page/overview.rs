@@ -81,7 +81,15 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
         hidden,
         summary,
     };
-    Ok(visit.show(&screen))
+    let concerns = screen.concerns.into_iter().chain(deadlocks(&measured)).collect();
+    Ok(visit.show(&Screen { concerns, ..screen }))
+}
+
+/// The deadlocks that this node refused in the last minute, as a sentence.
+fn deadlocks(measured: &Measured) -> Option<String> {
+    let (number, secs) = (measured.deadlocks.filter(|number| *number != 0)?, measured.secs?);
+    let requests = if number == 1 { "1 request was".to_owned() } else { format!("{} requests were", count(number)) };
+    Some(format!("{requests} refused in the last {secs} s, because the clients would have waited for each other"))
 }
 
 fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Figure> {
@@ -105,6 +113,12 @@ fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Fig
         let value = if ms < 10.0 { format!("{ms:.1} ms") } else { span(ms as u64) };
         Some(Figure::new(name, value, format!("{of}{over}")))
     }));
+    let refused = measured.refused.map(|refused| Figure::new("refused", count(refused), format!("this node, {over}")));
+    let uncounted = measured.uncounted_secs.map(|secs| {
+        let note = format!("of log time, this leader, {over}");
+        Figure::new("not counted", format!("{secs:.1} s"), note)
+    });
+    figures.extend(refused.into_iter().chain(uncounted));
     figures
 }
 

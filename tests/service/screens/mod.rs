@@ -88,7 +88,8 @@ fn metrics() -> String {
     let buckets = names.map(|name| {
         ["0.1", "+Inf"].map(|le| format!("lockkeeper_{name}_bucket{{node=\"1\",le=\"{le}\"}} 9\n")).concat()
     });
-    buckets.concat()
+    let others = [("refusals_total", 3), ("log_time_uncounted_seconds_total", 2), ("raft_is_leader", 1)];
+    buckets.concat() + &others.map(|(name, value)| format!("lockkeeper_{name}{{node=\"1\"}} {value}\n")).concat()
 }
 
 /// The token of a principal in [`rules`].
@@ -241,7 +242,7 @@ async fn measured_figures_need_the_right_to_read_metrics() {
     for (principal, shown) in [("ops", true), ("eye", false)] {
         let overview = port.visit("/", &port.sign_in(principal).await).await.body;
         assert!(overview.contains("locks held"), "{principal}: {overview}");
-        for figure in ["wait p99", "commit p99", "fsync p99"] {
+        for figure in ["wait p99", "commit p99", "fsync p99", "refused", "not counted"] {
             assert_eq!(overview.contains(figure), shown, "{principal}, {figure}: {overview}");
         }
     }
