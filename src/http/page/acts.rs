@@ -12,7 +12,7 @@ use super::layout::{Layout, html};
 use super::reads::unexpected;
 use super::refused::Refused;
 use super::sign_ins::SignIn;
-use super::text::{Client, Link, shell, span};
+use super::text::{Client, Link, operand, span};
 use super::visit::{Visit, sign_in_link};
 use crate::client::{Retry, operated};
 use crate::limits;
@@ -103,7 +103,6 @@ impl Act {
         let about = self.about();
         let (name, token) = (self.lock.name.to_string(), self.token.to_string());
         let action = visit.link(&format!("/{}", self.word())).with("lock", &name).with("token", &token).text();
-        let operand = if name.starts_with('-') { format!("-- {}", shell(&name)) } else { shell(&name) };
         Screen {
             layout: Layout { live: false, ..layout },
             breaks: self.breaks,
@@ -115,7 +114,7 @@ impl Act {
             report: None,
             refused: String::new(),
             done: false,
-            command: visit.target().call(&format!("{} {operand} {token} 'REASON'", self.word()), "").cli,
+            command: visit.target().call(&format!("{} {} {token} 'REASON'", self.word(), operand(&name)), "").cli,
             lock: name,
             token,
         }

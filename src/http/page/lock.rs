@@ -9,7 +9,7 @@ use super::layout::{Commands, Layout};
 use super::reads::{newest, unexpected};
 use super::records::{self, Row};
 use super::refused::Refused;
-use super::text::{Client, Link, clock, count, mode, several, shell, span};
+use super::text::{Client, Link, clock, count, mode, operand, several, span};
 use super::timeline::Timeline;
 use super::visit::Visit;
 use super::walls::Walls;
@@ -124,12 +124,6 @@ pub(super) async fn lock<S: LockService>(visit: Visit<S>) -> Result<Response, Re
         name,
     };
     Ok(visit.show(&screen))
-}
-
-/// Returns a name as the operand of a command.
-fn operand(name: &str) -> String {
-    let end = if name.starts_with('-') { "-- " } else { "" };
-    format!("{end}{}", shell(name))
 }
 
 async fn known<S: LockService>(visit: &Visit<S>, key: &LockKey) -> Result<Known, Refused> {

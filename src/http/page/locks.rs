@@ -10,7 +10,7 @@ use super::layout::{Commands, Layout};
 use super::reads::{all_locks, each_lock, one_session};
 use super::refused::Refused;
 use super::summary::{self, problems};
-use super::text::{Client, Link, count, shell, span};
+use super::text::{Client, Link, count, operand, span};
 use super::visit::Visit;
 use crate::limits;
 use crate::model::{ListFilter, LockName, LockSummary, LogTime, SessionId};
@@ -23,7 +23,8 @@ struct Screen {
     commands: Commands,
     prefix: String,
     show: Show,
-    ages: [(&'static str, &'static str, bool); 5],
+    /// The filters by age: milliseconds, text, and whether it is chosen.
+    ages: Vec<(u64, String, bool)>,
     rows: Vec<Row>,
     /// Whether the list begins after a name.
     continued: bool,
@@ -56,8 +57,14 @@ enum Show {
 }
 
 /// The choices of the filter by age: milliseconds and text.
-const AGES: [(&str, &str); 5] =
-    [("", "any time"), ("60000", "1 minute"), ("600000", "10 minutes"), ("3600000", "1 hour"), ("86400000", "1 day")];
+const AGES: [(u64, &str); 5] =
+    [(0, "any time"), (60_000, "1 minute"), (600_000, "10 minutes"), (3_600_000, "1 hour"), (86_400_000, "1 day")];
+
+/// Returns the choices of the filter by age. An age from elsewhere, such as a link, is one more.
+fn ages(chosen: u64) -> Vec<(u64, String, bool)> {
+    let other = AGES.iter().all(|(ms, _)| *ms != chosen).then(|| (chosen, span(chosen), true));
+    AGES.iter().map(|(ms, text)| (*ms, (*text).to_owned(), *ms == chosen)).chain(other).collect()
+}
 
 /// One lock as a row.
 struct Row {
@@ -122,14 +129,15 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
     let problems = if show == Show::Overdue { problems } else { of_holders(&visit, &found).await? };
     let last = found.last().filter(|_| more).map(|last| last.lock.name.clone());
     let word = visit.field("show").unwrap_or_default();
-    let age = visit.field("older_than_ms").unwrap_or_default();
-    let here = || visit.link("/locks").with_any("show", word).with_any("prefix", prefix).with_any("older_than_ms", age);
+    let age = if older_than_ms == 0 { String::new() } else { older_than_ms.to_string() };
+    let here =
+        || visit.link("/locks").with_any("show", word).with_any("prefix", prefix).with_any("older_than_ms", &age);
     let screen = Screen {
         layout: visit.layout("Locks", index).await?,
         commands: commands(&visit, show, prefix, older_than_ms),
         prefix: prefix.to_owned(),
         show,
-        ages: AGES.map(|(ms, text)| (ms, text, ms == age)),
+        ages: ages(older_than_ms),
         rows: found.iter().map(|row| Row::new(row, problem(row, &problems), now)).collect(),
         continued: after.is_some(),
         first: here().text(),
@@ -174,13 +182,12 @@ fn chosen(row: &LockSummary, show: Show, older_than_ms: u64, problem: Option<&st
 fn commands<S: LockService>(visit: &Visit<S>, show: Show, prefix: &str, older_than_ms: u64) -> Commands {
     let mut cli = "ls".to_owned();
     let mut call = Link::new("locks", &Default::default()).with_any("prefix", prefix);
-    if !prefix.is_empty() {
-        cli += &format!(" {}", shell(prefix));
-    }
     let word = match show {
-        Show::All | Show::Overdue => "",
+        Show::All => "",
         Show::Held => "held",
         Show::Waiting => "waiting",
+        // No list of locks has what shows that a holder is overdue: the sessions do.
+        Show::Overdue => return visit.target().call("sessions", "sessions"),
     };
     if !word.is_empty() {
         cli += &format!(" --{word}");
@@ -189,6 +196,9 @@ fn commands<S: LockService>(visit: &Visit<S>, show: Show, prefix: &str, older_th
     if older_than_ms != 0 {
         cli += &format!(" --older-than {older_than_ms}ms");
         call = call.with("older_than_ms", &older_than_ms.to_string());
+    }
+    if !prefix.is_empty() {
+        cli += &format!(" {}", operand(prefix));
     }
     visit.target().call(&cli, &call.text())
 }

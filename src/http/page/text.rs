@@ -138,6 +138,12 @@ pub(super) fn shell(word: &str) -> String {
     text + "'"
 }
 
+/// Returns a name as the operand of a command.
+pub(super) fn operand(name: &str) -> String {
+    let end = if name.starts_with('-') { "-- " } else { "" };
+    format!("{end}{}", shell(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +165,7 @@ mod tests {
         assert_eq!(Link::new("/locks", &prod).with_any("prefix", "").text(), "/locks?ns=prod");
         assert_eq!(["nightly", "a b", "it's", ""].map(shell), ["nightly", "'a b'", "'it'\\''s'", "''"]);
         assert_eq!(shell("a\u{202e}'"), "$'a\\U0000202e\\''");
+        assert_eq!(["a b", "-a"].map(operand), ["'a b'", "-- -a"]);
     }
 
     /// The place leaves out what the name says already.

@@ -234,6 +234,27 @@ async fn a_screen_without_principal_leads_to_the_sign_in() {
     assert!(answer.body.contains("type=\"password\""), "{}", answer.body);
 }
 
+/// The list of locks ends with the commands for the same list, and its form keeps each filter of its link.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_of_a_list_return_it() {
+    let port = Port::start(false).await;
+    for (query, cli, call) in [
+        ("prefix=-a", "ls -- -a", "locks?prefix=-a"),
+        (
+            "prefix=-a&show=held&older_than_ms=5000",
+            "ls --held --older-than 5000ms -- -a",
+            "locks?prefix=-a&show=held&older_than_ms=5000",
+        ),
+        ("show=overdue", "sessions", "sessions"),
+    ] {
+        let list = port.get(&format!("/locks?{query}")).await.body.replace("&#38;", "&").replace("&#39;", "'");
+        assert!(list.contains(&format!("<code>lockkeeper {cli}</code>")), "{query}: {list}");
+        assert!(list.contains(&format!("/v1/ns/default/{call}'</code>")), "{query}: {list}");
+        let kept = list.contains("<option value=\"5000\" selected>");
+        assert_eq!(kept, query.contains("5000"), "{query}: {list}");
+    }
+}
+
 /// The overview shows what the node has measured, of all namespaces, to a caller that may read the metrics. The look of
 /// another caller is no refused act.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
