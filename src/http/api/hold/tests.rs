@@ -81,11 +81,11 @@ async fn a_waiting_hold_reports_its_new_place() {
     for place in [3, 2, 1] {
         fake.queue_acquires(place);
         let reported = loop {
-            match stream.event().await.expect("an event") {
-                HoldEvent::Alive(_) => {}
-                HoldEvent::Waiting(waiting) => break waiting.place,
-                other => panic!("{other:?}"),
+            let event = stream.event().await.expect("an event");
+            if let HoldEvent::Waiting(waiting) = event {
+                break waiting.place;
             }
+            assert!(matches!(event, HoldEvent::Alive(_)), "{event:?}");
         };
         assert_eq!(reported, place);
     }
