@@ -12,6 +12,7 @@ from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
 from lockkeeper_client.core.link import Answer, Link
 from lockkeeper_client.core.session import Session
+from lockkeeper_client.core.steps import Steps
 
 
 def _session() -> Session:
@@ -111,5 +112,20 @@ def test_a_hand_over_ends_the_hold(nodes: Nodes) -> None:
         with other.session(accepts_hand_over=True) as heir:
             handed = other.call("handover", lock="events-handed", token=hold.token, to=heir.id)
             await_true(lambda: hold.lost, "the loss")
-            assert hold.lost is not None and hold.lost.reason in ("handed over", "ended")
+            assert hold.lost is not None and hold.lost.reason == "handed over"
             assert other.check("events-handed", int(handed["token"]))
+
+
+def test_a_break_before_the_stream_has_its_reason(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that no stream notifies finds that its hold has ended, and reads who broke it and why."""
+
+    def no_stream(_: Session) -> Steps[None]:
+        yield from ()
+
+    monkeypatch.setattr("lockkeeper_client.sync.follow", no_stream)
+    with nodes.client(ttl=1) as lk, nodes.client() as other:
+        hold = lk.lock("events-unseen").acquire()
+        other.call("break", lock="events-unseen", token=str(hold.token), why="stuck")
+        await_true(lambda: hold.lost, "the loss")
+        assert hold.lost is not None and hold.lost.reason == "broken"
+        assert "stuck" in str(hold.lost)

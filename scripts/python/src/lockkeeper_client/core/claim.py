@@ -51,7 +51,7 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
     except (KeyError, TypeError, ValueError) as error:
         session.link.spawn(session.repeat("withdraw", {"request": str(number)}, number))
         raise OutcomeUnknown("an answer has no token") from error
-    hold = HoldState(session, tokens, Validity(answer.proof) if answer.ends else None)
+    hold = HoldState(session, tokens, Validity(answer.proof) if answer.ends else None, answer.index)
     session.add(hold)
     replay(session, hold)
     if (end := session.ended) is not None:

@@ -1,5 +1,6 @@
 """Applies the events of a session: its end, and what other clients do to its holds."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from .holds import HoldState
@@ -36,6 +37,15 @@ def replay(session: Session, hold: HoldState) -> None:
         _happened(session, hold, name, fields)
 
 
+def explain(session: Session, hold: HoldState, records: Iterable[dict[str, Any]]) -> None:
+    """Applies the record of the history that ended the hold."""
+    for record in records:
+        name = str(record.get("event") or "")
+        if name in LOSSES and _concerns(hold, name, record):
+            _happened(session, hold, name, record)
+            return
+
+
 def _concerns(hold: HoldState, name: str, fields: dict[str, Any]) -> bool:
     """Whether an event names a token of the hold. A hand-over names the new token, and the old one in `from`."""
     token = fields.get("from" if name == "handed-over" else "token")
@@ -43,7 +53,8 @@ def _concerns(hold: HoldState, name: str, fields: dict[str, Any]) -> bool:
 
 
 def _happened(session: Session, hold: HoldState, name: str, fields: dict[str, Any]) -> None:
-    by, why = str(fields.get("by") or ""), str(fields.get("why") or "")
+    # Records of the history have the words of an operator as their reason.
+    by, why = str(fields.get("by") or ""), str(fields.get("why") or fields.get("reason") or "")
     if name == "revoke-requested":
         hold.asked(by, why)
         return

@@ -21,10 +21,14 @@ OnAsked = Callable[[str, str], object]
 class HoldState:
     """One hold of a session. Its own `validity` is None if only the end of the session ends it."""
 
-    def __init__(self, session: "Session", tokens: dict[str, int], validity: Validity | None) -> None:
+    def __init__(
+        self, session: "Session", tokens: dict[str, int], validity: Validity | None, granted_at: int = 0
+    ) -> None:
         self.session = session
         self.tokens = tokens
         self.validity = validity
+        self.granted_at = granted_at
+        """Position in the log of the grant, or of a later answer."""
         self.released = False
         self.changing = False
         """Whether an upgrade may have changed the token."""

@@ -4,6 +4,8 @@ import logging
 
 from .clock import LONGEST_SLEEP, SECOND
 from .errors import Error, SessionEnded, Unavailable
+from .events import explain
+from .holds import HoldState
 from .retry import Backoff
 from .session import Session
 from .steps import Pause, Step, Steps
@@ -97,7 +99,19 @@ def look_for_losses(session: Session) -> Steps[None]:
                 return
             unchanged = hold.tokens.get(name) == token and not hold.changing
             if answer.body.get("valid") is False and unchanged and session.ended is None:
+                yield from _read_reason(hold, name)
                 hold.lose("ended", f"another client or an operator ended the hold of {name}")
+
+
+def _read_reason(hold: HoldState, name: str) -> Steps[None]:
+    """Reads in the history why the hold of this lock ended. If no node answers in time, the reason stays unknown."""
+    session = hold.session
+    since = {"lock": name, "from": f"{hold.granted_at}.0"}
+    try:
+        answer = yield from session.link.get("history", since, timeout=_attempt_time(session))
+    except Error:
+        return
+    explain(session, hold, answer.body.get("records") or [])
 
 
 def _report(session: Session) -> None:

@@ -100,9 +100,9 @@ class Link:
         body = json.dumps(fields).encode()
         return self._attempt("POST", f"/v1/ns/{self.namespace}/{path}", body, timeout, stop)
 
-    def get(self, path: str, fields: Fields | None = None) -> Steps[Answer]:
+    def get(self, path: str, fields: Fields | None = None, *, timeout: int | None = None) -> Steps[Answer]:
         """Makes one attempt of a read. A path that begins with a slash is not in the namespace."""
-        return self._attempt("GET", self._target(path, fields or {}), None, None, never)
+        return self._attempt("GET", self._target(path, fields or {}), None, timeout, never)
 
     def follow(self, path: str, fields: Fields, stop: Stop) -> Steps[Endpoint]:
         """Begins to read a stream of events. Raises the error of its answer."""
