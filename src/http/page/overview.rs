@@ -73,7 +73,7 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
         commands: visit.target().commands("status", "/v1/status"),
         figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &measured) },
         nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
-        concerns: concerns(&status, &summary),
+        concerns: concerns(&status, &summary, &measured),
         records: rows(&records, &visit.namespace),
         locks_link: visit.link("/locks").text(),
         overdue_link: visit.link("/locks").with("show", "overdue").text(),
@@ -81,8 +81,7 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
         hidden,
         summary,
     };
-    let concerns = screen.concerns.into_iter().chain(deadlocks(&measured)).collect();
-    Ok(visit.show(&Screen { concerns, ..screen }))
+    Ok(visit.show(&screen))
 }
 
 /// The deadlocks that this node refused in the last minute, as a sentence.
@@ -123,7 +122,7 @@ fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Fig
 }
 
 /// What an operator should look at, besides locks: one sentence each.
-fn concerns(status: &Status, summary: &Summary) -> Vec<String> {
+fn concerns(status: &Status, summary: &Summary, measured: &Measured) -> Vec<String> {
     let mut found: Vec<_> =
         status.warnings.iter().map(|warning| format!("node {} warns: {warning}", status.node)).collect();
     if status.leader.is_none() {
@@ -152,5 +151,6 @@ fn concerns(status: &Status, summary: &Summary) -> Vec<String> {
             (if long == 1 { "one lock has" } else { "several locks have" }, span(limits::LONG_WAIT_SHOWN_MS));
         found.push(format!("{locks} a waiter for more than {wait}"));
     }
+    found.extend(deadlocks(measured));
     found
 }
