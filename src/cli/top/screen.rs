@@ -150,36 +150,64 @@ fn read_keys(keys: &mpsc::UnboundedSender<Key>) {
     }
 }
 
-/// Returns the keys behind the bytes of one read. A terminal writes the bytes of one key together.
+/// Returns the keys behind the bytes of one read. A terminal writes the bytes of one key together; a key that repeats,
+/// or text that is pasted, has several keys in one read.
 fn parsed(bytes: &[u8]) -> Vec<Key> {
-    match bytes {
-        b"\x1b" => return vec![Key::Escape],
-        b"\x1b[A" | b"\x1bOA" => return vec![Key::Up],
-        b"\x1b[B" | b"\x1bOB" => return vec![Key::Down],
-        [b'\x1b', ..] => return Vec::new(),
-        _ => {}
-    }
     let text = String::from_utf8_lossy(bytes);
-    let key = |char| match char {
+    let (mut keys, mut rest) = (Vec::new(), &*text);
+    while let Some(char) = rest.chars().next() {
+        rest = &rest[char.len_utf8()..];
+        if char == '\u{1b}' {
+            let (key, after) = sequence(rest);
+            keys.extend(key);
+            rest = after;
+        } else {
+            keys.extend(plain_key(char));
+        }
+    }
+    keys
+}
+
+fn plain_key(char: char) -> Option<Key> {
+    match char {
         '\r' | '\n' => Some(Key::Enter),
         '\u{7f}' | '\u{8}' => Some(Key::Backspace),
         char if char.is_control() => None,
         char => Some(Key::Char(char)),
+    }
+}
+
+/// Returns the key of the sequence that follows an escape character, and the text after it. Other sequences than those
+/// of the arrows are no keys.
+fn sequence(text: &str) -> (Option<Key>, &str) {
+    let Some(body) = text.strip_prefix(['[', 'O']) else {
+        // A character right after the escape is that of another key, with Alt.
+        let alt = text.chars().next().filter(|char| *char != '\u{1b}');
+        return alt.map_or((Some(Key::Escape), text), |char| (None, &text[char.len_utf8()..]));
     };
-    text.chars().filter_map(key).collect()
+    let Some(end) = body.find(|char| matches!(char, '@'..='~')) else { return (None, "") };
+    let key = match &body[..=end] {
+        "A" => Some(Key::Up),
+        "B" => Some(Key::Down),
+        _ => None,
+    };
+    (key, &body[end + 1..])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Arrows, line ends and characters of every language are keys. Unknown sequences are none.
+    /// Arrows, line ends and characters of every language are keys, also several in one read. Unknown sequences are
+    /// none.
     #[test]
     fn keys_are_parsed() {
         assert_eq!(parsed(b"\x1b[A"), [Key::Up]);
         assert_eq!(parsed(b"\x1bOB"), [Key::Down]);
         assert_eq!(parsed(b"\x1b"), [Key::Escape]);
         assert_eq!(parsed(b"\x1b[15~"), []);
+        assert_eq!(parsed(b"\x1b[B\x1b[Ba"), [Key::Down, Key::Down, Key::Char('a')]);
+        assert_eq!(parsed(b"\x1b[1;5Cq\x1bx\x1b\x1b[A\x1b[3"), [Key::Char('q'), Key::Escape, Key::Up]);
         assert_eq!(parsed("qé\r\u{7f}".as_bytes()), [Key::Char('q'), Key::Char('é'), Key::Enter, Key::Backspace]);
         assert_eq!(parsed(b"\x03"), []);
     }
