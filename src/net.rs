@@ -197,7 +197,7 @@ impl Connector {
 }
 
 async fn tcp(address: &str) -> io::Result<TcpStream> {
-    let stream = closed_first(TcpStream::connect(address).await?.into_std()?);
+    let stream = closed_first::closed_early(TcpStream::connect(address).await?.into_std()?);
     stream.set_nodelay(true)?;
     TcpStream::from_std(stream)
 }

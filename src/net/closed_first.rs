@@ -3,8 +3,10 @@
 //! When a process is killed, Linux closes its descriptors from the highest to the lowest. Clients that lose their node
 //! connect to other nodes at once. If they noticed the end before the other nodes, their calls would take processor
 //! time from the election, and even from the process that is being closed. So sockets to other nodes have the highest
-//! descriptors.
+//! descriptors. The listener for the other nodes is above them: a node whose stream ends dials that listener, and an
+//! open listener would accept the connection and not answer.
 
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -12,28 +14,43 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::limits::HIGH_DESCRIPTORS_MAX;
 
-/// Moves a socket to one of the highest descriptors. Leaves it where it is if none is free.
-pub(crate) fn closed_first<S: AsFd + From<OwnedFd>>(socket: S) -> S {
+/// Moves a connection to a high descriptor. Leaves it where it is if none is free.
+pub(crate) fn closed_early<S: AsFd + From<OwnedFd>>(connection: S) -> S {
+    moved(connection, 8)
+}
+
+/// Moves a listener above all connections. Leaves it where it is if no descriptor is free there.
+pub(crate) fn closed_first(listener: TcpListener) -> TcpListener {
+    moved(listener, 64)
+}
+
+/// Moves a socket to one of the last descriptors, of which there are one in `part` of all.
+fn moved<S: AsFd + From<OwnedFd>>(socket: S, part: u64) -> S {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(HIGH_DESCRIPTORS_MAX).min(HIGH_DESCRIPTORS_MAX);
-    let lowest = i32::try_from(limit - limit / 8).unwrap_or(0);
+    let lowest = i32::try_from(limit - limit / part).unwrap_or(0);
     fcntl_dupfd_cloexec(&socket, lowest).map_or(socket, S::from)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpStream;
     use std::os::fd::AsRawFd;
 
     use super::*;
 
-    /// A moved socket has a higher descriptor than all that are opened in the usual way, and still works.
+    /// The listener has a higher descriptor than connections that were moved, which are above all that are opened in
+    /// the usual way. Both still work.
     #[test]
-    fn a_socket_moves_above_the_others() {
+    fn a_listener_moves_above_connections_and_these_above_the_others() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let before = listener.as_raw_fd();
+        let usual = listener.as_raw_fd();
         let listener = closed_first(listener);
-        let usual = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
-        assert!(before.max(usual.as_raw_fd()) < listener.as_raw_fd());
-        listener.accept().expect("the connection");
+        let connection = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
+        let usual = usual.max(connection.as_raw_fd());
+        let connection = closed_early(connection);
+        assert!(usual < connection.as_raw_fd());
+        assert!(connection.as_raw_fd() < listener.as_raw_fd());
+        let (_, peer) = listener.accept().expect("the connection");
+        assert_eq!(connection.local_addr().expect("connected"), peer);
     }
 }

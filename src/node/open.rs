@@ -143,8 +143,8 @@ impl Bound {
 /// Returns the listener for the other nodes: the given one, or one at the address of the config. Refuses it if other
 /// machines can reach it and nothing protects it.
 fn listen(config: &Config, given: Option<std::net::TcpListener>) -> Result<std::net::TcpListener, OpenNodeError> {
-    let bound = || std::net::TcpListener::bind(config.listen.peer).map(closed_first);
-    let listening = given.map_or_else(bound, Ok).and_then(|listener| {
+    let bound = || std::net::TcpListener::bind(config.listen.peer);
+    let listening = given.map_or_else(bound, Ok).map(closed_first).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok((listener.local_addr()?, listener))
     });
