@@ -84,13 +84,13 @@ impl RemoteService {
     ) -> Result<Reply, ServiceError> {
         let body = Body::Command(command(call, &Proof::Trusted)?);
         let moved = AtomicBool::new(false);
-        // A session attaches again because its old stream broke: the node of that stream is tried last, and hints to it
-        // are not followed.
-        let left = attaching
-            .and_then(|(session, _)| self.shared.streams.lock().get(&session).map(|stream| stream.address.clone()));
-        if let Some(address) = &left {
-            self.shared.endpoints.forget(address);
+        // A session attaches again because its old stream is over or hangs: the node of that stream is tried last, and
+        // hints to it are not followed.
+        let left = attaching.and_then(|(session, _)| self.shared.streams.lock().get(&session).cloned());
+        if let Some(stream) = left.as_ref().filter(|stream| !stream.is_over()) {
+            self.shared.endpoints.forget(&stream.address);
         }
+        let left = left.map(|stream| stream.address.clone());
         let (shared, moved, left) = (&*self.shared, &moved, left.as_deref());
         let bind = |(namespace, body), endpoint| async move {
             let opened = StreamHandle::open(&shared.endpoints, &shared.tasks, endpoint, namespace).await?;

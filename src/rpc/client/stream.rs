@@ -73,7 +73,6 @@ impl StreamHandle {
             cluster_id: endpoint.channel.cluster_id().to_wire(),
         };
         let address = endpoint.address.clone();
-        let opened_at = address.clone();
         let unreachable = |why: String| ServiceError::not_sent(NotSent::Unreachable(why));
         // No command is sent before the hellos, so a lost answer leaves nothing in doubt.
         let greeted = async {
@@ -101,6 +100,7 @@ impl StreamHandle {
         let hold_events = Arc::new(HoldEvents::new());
         let stream = Stream {
             endpoints: Arc::clone(endpoints),
+            address: address.clone(),
             queue: Arc::clone(&queue),
             overflow: overflowed,
             unsent: None,
@@ -114,8 +114,7 @@ impl StreamHandle {
         endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         tasks.run(stream.run(incoming));
-        let stream =
-            StreamHandle { queue, overflow, results, replaced, alive, hold_events, address: opened_at, attempt: 0 };
+        let stream = StreamHandle { queue, overflow, results, replaced, alive, hold_events, address, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 
@@ -172,6 +171,8 @@ impl StreamHandle {
 /// The task of a stream. It ends with the stream, its handles, or its owner.
 struct Stream {
     endpoints: Arc<Endpoints>,
+    /// Endpoint of the stream.
+    address: String,
     queue: Arc<Mutex<SendQueue>>,
     overflow: mpsc::Receiver<OutgoingFrame>,
     /// Oldest frame that found no capacity.
@@ -232,17 +233,25 @@ impl Stream {
     ) -> ServiceError {
         self.queue.lock().outgoing = None;
         self.reject_unsent().await;
+        let mut works = false;
         if let Some(leader) = &leader {
             self.endpoints.prefer(&leader.client);
             let last_answers = async {
                 while !self.queue.lock().unanswered.is_empty() {
-                    let Ok(Some(frame)) = incoming.message().await else { break };
-                    if self.on_frame(frame).is_err() {
+                    let Ok(frame) = incoming.message().await else { return false };
+                    if frame.is_none_or(|frame| self.on_frame(frame).is_err()) {
                         break;
                     }
                 }
+                true
             };
-            let _ = timeout(2 * Duration::from_millis(limits::LAST_ANSWERS_MS_MAX), last_answers).await;
+            let longest = 2 * Duration::from_millis(limits::LAST_ANSWERS_MS_MAX);
+            works = timeout(longest, last_answers).await.unwrap_or(false);
+        }
+        // A node that only leads no more keeps its connection, which the client will need when it leads again. A node
+        // that stops names no leader.
+        if !works {
+            self.endpoints.forget(&self.address);
         }
         ServiceError::Unknown { why: "the node sends its streams to other nodes".to_owned(), leader }
     }
@@ -271,8 +280,8 @@ impl Stream {
                             return over;
                         }
                     }
-                    Ok(None) => return ServiceError::unknown("the node ended the session's stream"),
-                    Err(status) => return broken(&status.into()),
+                    Ok(None) => return self.lost(ServiceError::unknown("the node ended the session's stream")),
+                    Err(status) => return self.lost(broken(&status.into())),
                 },
                 frame = self.overflow.recv(), if self.unsent.is_none() => match frame {
                     Some(frame) => self.unsent = Some(frame),
@@ -280,7 +289,7 @@ impl Stream {
                 },
                 Some(has_capacity) = &mut capacity => {
                     if !has_capacity {
-                        return ServiceError::unknown("the session's stream accepts no more frames");
+                        return self.lost(ServiceError::unknown("the session's stream accepts no more frames"));
                     }
                     full_since = None;
                 }
@@ -289,12 +298,18 @@ impl Stream {
                     let now = TokioInstant::now();
                     let due = self.queue.lock().oldest().unwrap_or(now) + self.longest;
                     if due <= now {
-                        return ServiceError::unknown("the session's stream did not answer in time");
+                        return self.lost(ServiceError::unknown("the session's stream did not answer in time"));
                     }
                     check.as_mut().reset(due);
                 }
             }
         }
+    }
+
+    /// Drops the connection of a stream that broke, so that no other call uses it.
+    fn lost(&self, why: ServiceError) -> ServiceError {
+        self.endpoints.forget(&self.address);
+        why
     }
 
     /// Sends the frame that found no capacity before, if the node allows it now. Returns the transport's sender if it
