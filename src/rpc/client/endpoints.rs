@@ -306,12 +306,17 @@ impl Endpoints {
         *self.learned.lock() = new.cloned().collect();
     }
 
-    fn candidates(&self) -> VecDeque<String> {
+    /// Returns the known endpoints in the order in which a call tries them: the preferred one, then those with a
+    /// connection. After the end of a node, to connect would take longer than the election of the next leader.
+    pub(super) fn candidates(&self) -> VecDeque<String> {
         let learned = self.learned.lock().clone();
         let known: Vec<_> = self.configured.iter().chain(&learned).collect();
         let first = self.first.load(Ordering::Relaxed);
         let mut all: VecDeque<String> =
             (0..known.len()).map(|step| known[(first + step) % known.len()].clone()).collect();
+        let channels = self.channels.lock();
+        all.make_contiguous().sort_by_key(|address| !channels.contains_key(address));
+        drop(channels);
         if let Some(preferred) = self.preferred.lock().clone() {
             all.retain(|address| *address != preferred);
             all.push_front(preferred);

@@ -5,6 +5,17 @@ use crate::client::Client;
 use crate::rpc::fake::CLUSTER;
 use crate::service::{ErrorCode, Operation};
 
+/// A call tries an endpoint with a connection before one without.
+#[tokio::test]
+async fn connected_endpoints_come_first() {
+    let nodes = [Node::start(1).await, Node::start(2).await, Node::start(3).await];
+    let [first, second, third] = nodes.each_ref().map(|node| node.address.clone());
+    let remote = connect([&first, &second, &third]);
+    remote.query(Query::Totals, Freshness::Linearizable).await.expect("answered by the first");
+    remote.shared.endpoints.connected(&third).await.ok().expect("a connection");
+    assert_eq!(remote.shared.endpoints.candidates(), [first, third, second]);
+}
+
 /// An endpoint that accepts calls and answers none leaves time to ask another endpoint: for a query at once, for a
 /// command as soon as its caller repeats it. The silent endpoint answered when the client first connected.
 #[tokio::test]
