@@ -6,14 +6,14 @@
 //! is gone. Silence proves nothing: then the election timeout decides.
 //!
 //! One node may be wrong, for example behind a firewall that rejects connections, and an election interrupts a healthy
-//! leader even if it fails. So a follower asks the other voters, each of which dials for itself. Only if a quorum of
-//! voters finds the leader gone, the voter with the longest log requests votes. If several did, they could take the
+//! leader even if it fails. So a follower also asks the other voters, each of which dials for itself. Only if a quorum
+//! of voters finds the leader gone, the voter with the longest log requests votes. If several did, they could take the
 //! votes from each other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::RPCOption;
 use openraft::raft::TransferLeaderRequest;
@@ -106,12 +106,13 @@ impl FailureDetector {
         if self.follows(leader).await.is_none() {
             return false;
         }
-        let found = self.probe(leader).await;
+        // The other voters probe meanwhile. Their answers count only if this node finds the leader gone.
+        let (found, successor) = join(self.probe(leader), self.successor(leader)).await;
         tracing::debug!(node = self.me(), leader = leader.node(), ?found, "the leader's stream ended");
         if found != Finding::Gone {
             return false;
         }
-        if let Some((next, last)) = self.successor(leader).await {
+        if let Some((next, last)) = successor {
             tracing::info!(node = self.me(), leader = leader.node(), next, "the leader's process is gone");
             self.stand(next, leader, last).await;
         }
@@ -185,8 +186,9 @@ impl FailureDetector {
         self.network.shared.fault.borrow().is_none() && leads.await.unwrap_or(false)
     }
 
-    /// Asks the other voters to probe the leader. If a quorum of voters, including this node, finds it gone, returns
-    /// the voter among them with the longest log, and the end of that log. Of equal logs, that of the higher id counts.
+    /// Asks the other voters to probe the leader. If a quorum of voters finds it gone, where this node counts as one that
+    /// does, returns the voter among them with the longest log, and the end of that log. Of equal logs, that of the
+    /// higher id counts.
     async fn successor(&self, leader: &Leadership) -> Option<(u64, Option<RaftLogId>)> {
         let membership = self.membership();
         let others = membership.voter_ids().filter(|voter| ![self.me(), leader.node()].contains(voter));
