@@ -1,13 +1,13 @@
 //! The directory of certificates: `NAME.pem` and `NAME.key` of the authority `ca`, of nodes and of clients.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::certs::{Authority, Described, Issued, describe};
 use crate::cli::error::Failure;
-use crate::cli::files::{PRIVATE, failed, replace};
+use crate::cli::files::{PRIVATE, failed, locked, replace};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::RENEWED_BELOW_PERCENT;
 use crate::net::Role;
@@ -42,6 +42,9 @@ pub(super) struct CertsDir {
     found: Vec<(String, Role, Described)>,
     /// Names of the files that this run wrote.
     made: Vec<String>,
+    /// Keeps other commands out of the directory: two at once could make two authorities, or a key that does not belong
+    /// to its certificate.
+    _locked: File,
 }
 
 /// The name of the files of a certificate.
@@ -53,12 +56,13 @@ fn file_name(role: &Role) -> String {
 }
 
 impl CertsDir {
-    /// Opens the directory, or creates it for this user alone.
+    /// Opens the directory, or creates it for this user alone. Waits for another command that has it open.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         if !path.is_dir() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))?;
         }
-        let mut dir = Self { path: path.to_owned(), found: Vec::new(), made: Vec::new() };
+        let locked = locked(path).map_err(failed("lock", path))?;
+        let mut dir = Self { path: path.to_owned(), found: Vec::new(), made: Vec::new(), _locked: locked };
         dir.read()?;
         Ok(dir)
     }
@@ -251,5 +255,32 @@ impl CertsDir {
         let authorities = authorities.iter().enumerate().map(|(at, one)| listed(AUTHORITY, newest(at), one));
         let others = self.found.iter().map(|(name, _, one)| listed(name, made(name), one));
         Ok(authorities.chain(others).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// A command waits until another one has written its files, and then finds them.
+    #[test]
+    fn commands_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("certs");
+        let mut first = CertsDir::open(&path).unwrap();
+        assert!(File::open(&path).unwrap().try_lock().is_err(), "the directory is not locked");
+        let second = thread::spawn({
+            let path = path.clone();
+            move || CertsDir::open(&path).unwrap().cluster()
+        });
+        let authority = Authority::issue_own("harbour", 1).unwrap();
+        first.add_authority(&authority).unwrap();
+        let role = Role::Client("ci".to_owned());
+        let issued = first.authority("harbour").unwrap().issue(role.clone(), &[], 1).unwrap();
+        first.write(&role, &issued).unwrap();
+        drop(first);
+        assert_eq!(second.join().unwrap(), Some("harbour".to_owned()));
     }
 }
