@@ -145,10 +145,7 @@ impl Node {
         }
         let source = self.source(self.authorizer()?.as_ref());
         let rate = if act.name == ASK { &self.core.asks } else { &self.core.acts };
-        let now = self.core.clock.now();
-        rate.check(&source, now).map_err(ServiceError::not_sent)?;
-        rate.count(&source, now);
-        Ok(())
+        rate.take(&source, self.core.clock.now()).map_err(ServiceError::not_sent)
     }
 
     /// Returns the act of a caller's command; `None` if the history of its locks suffices.

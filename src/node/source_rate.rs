@@ -49,7 +49,20 @@ impl SourceRate {
             return Ok(());
         }
         let checked = self.buckets.lock().check(source, self.a_second, now);
-        checked.map_err(|pause_ms| NotSent::LimitReached { limit: self.limit.clone(), pause_ms })
+        checked.map_err(|pause_ms| self.reached(pause_ms))
+    }
+
+    fn reached(&self, pause_ms: u64) -> NotSent {
+        NotSent::LimitReached { limit: self.limit.clone(), pause_ms }
+    }
+
+    /// Counts something for its source, or refuses a source that has done it too often in the last second. Calls at the
+    /// same moment never exceed the limit together.
+    pub(super) fn take(&self, source: &Source, now: Instant) -> Result<(), NotSent> {
+        let mut buckets = self.buckets.lock();
+        buckets.check(source, self.a_second, now).map_err(|pause_ms| self.reached(pause_ms))?;
+        buckets.take(source, 1, self.a_second, now);
+        Ok(())
     }
 
     pub(super) fn count(&self, source: &Source, now: Instant) {
@@ -60,9 +73,13 @@ impl SourceRate {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
+
+    const THREADS: usize = 4;
 
     /// A source that shows wrong handles is refused with a pause until the second is over; other sources are not.
     #[test]
@@ -80,5 +97,23 @@ mod tests {
         wrong.check(one, at(pause_ms)).expect("one more");
         wrong.count(one, at(pause_ms));
         assert!(wrong.check(one, at(pause_ms)).is_err());
+    }
+
+    /// Of many acts of one caller at the same moment, exactly those within the limit pass.
+    #[test]
+    fn acts_of_one_moment_are_within_the_limit() {
+        let (source, now) = (&Source::Connection(1), Instant::from_nanos(0));
+        for _ in 0..100 {
+            let (acts, start) = (&SourceRate::of_acts(), &Barrier::new(THREADS));
+            let passed: usize = thread::scope(|scope| {
+                let work = || {
+                    start.wait();
+                    (0..AUDITED_ACTS_A_SECOND).filter(|_| acts.take(source, now).is_ok()).count()
+                };
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+            });
+            assert_eq!(passed, AUDITED_ACTS_A_SECOND as usize);
+        }
     }
 }
