@@ -188,8 +188,8 @@ async fn act<S: LockService>(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refused> {
-    let form = Form::read(&visit.arrival, &headers, body).await?;
     let act = Act::new(&visit, breaks)?;
+    let form = Form::read(&visit.arrival, &headers, body).await?;
     let about = act.about();
     if !act.sign_in.proves(&about.each_ref().map(|text| &**text), form.field("secret")) {
         let why = "the form is not one that this sign-in was shown for this grant";

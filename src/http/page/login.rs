@@ -90,12 +90,12 @@ pub(super) async fn sign_in<S: LockService>(
 ) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
     let arrival = Arrival::new(&parts, &shared)?;
-    let form = Form::read(&arrival, &parts.headers, body).await?;
     let refused =
         |status, why: String| -> Result<Response, Refused> { Ok(html(status, &Screen::new(&shared, &arrival, why)?)) };
     if !shared.service.knows_callers() || arrival.exposed {
         return refused(StatusCode::FORBIDDEN, String::new());
     }
+    let form = Form::read(&arrival, &parts.headers, body).await?;
     // Text that is no token is no guess, but a mistake.
     let token = match TokenHash::of(form.field("token")) {
         Ok(token) => token,

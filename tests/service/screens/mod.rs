@@ -17,6 +17,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::suite::PATIENT;
 
 /// Paths of the screens that need no lock.
 const SCREENS: [&str; 5] = ["/", "/locks", "/sessions", "/nodes", "/login"];
@@ -269,4 +272,34 @@ async fn measured_figures_need_the_right_to_read_metrics() {
     }
     let audited = fs::read_to_string(port.audit()).expect("a log");
     assert!(!audited.contains("refused"), "{audited}");
+}
+
+/// A request that its header shows to be refused is answered before its body arrives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_request_needs_no_body() {
+    let (guarded, open) = (Port::start(true).await, Port::start(false).await);
+    let (json, form) = ("content-type: application/json", "content-type: application/x-www-form-urlencoded");
+    let (call, own) = ("/v1/ns/default/acquire", format!("origin: http://{}", guarded.address));
+    let unknown = format!("{json}\r\nauthorization: Bearer {}", token("nobody"));
+    let dev = format!("authorization: Bearer {}", token("dev"));
+    for (port, path, header, status) in [
+        (&guarded, call, json.to_owned(), 401),
+        (&guarded, call, unknown, 401),
+        (&guarded, call, format!("content-type: text/plain\r\n{dev}"), 415),
+        (&guarded, call, format!("{json}\r\n{dev}\r\norigin: http://evil.example"), 403),
+        (&guarded, "/break?lock=a&token=1", format!("{form}\r\n{own}"), 401),
+        (&guarded, "/break?lock=a&token=1", format!("{form}\r\n{own}\r\n{dev}"), 303),
+        (&open, "/login", format!("{form}\r\norigin: http://{}", open.address), 403),
+        (&open, "/break?lock=a&token=1", format!("{form}\r\norigin: http://{}", open.address), 403),
+    ] {
+        let mut stream = TcpStream::connect(&port.address).await.expect("the port answers");
+        let request =
+            format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 9\r\n{header}\r\n\r\n", port.address);
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut begin = [0; 12];
+        // A port that waits for the body refuses it in the end, with another status.
+        let read = timeout(PATIENT, stream.read_exact(&mut begin)).await;
+        read.unwrap_or_else(|_| panic!("{path} waits for its body: {header}")).expect("an answer");
+        assert_eq!(begin, *format!("HTTP/1.1 {status}").as_bytes(), "{path}: {header}");
+    }
 }
