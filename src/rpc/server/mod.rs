@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt};
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router};
 
@@ -70,12 +69,8 @@ pub async fn routes<S: LockService>(
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
-    let service = OfCallers::new(service);
-    let of_principals = {
-        let service = service.clone();
-        move |request: tonic::Request<()>| service.of(&request).map(|_| request)
-    };
-    let admin = AdminServer::new(Admin { service })
+    let callers = OfCallers::new(service);
+    let admin = AdminServer::new(Admin { service: callers.clone() })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
     let (health, health_service) = tonic_health::server::health_reporter();
@@ -87,18 +82,25 @@ pub async fn routes<S: LockService>(
     let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let half_received = Arc::default();
     let headers = ClusterHeaders { cluster_id };
-    let reflection = bounded(reflection, &headers, &half_received);
-    let older_reflection = bounded(older_reflection, &headers, &half_received);
+    let reflection = bounded(of_callers(&callers, reflection), &headers, &half_received);
+    let older_reflection = bounded(of_callers(&callers, older_reflection), &headers, &half_received);
+    let locks = bounded(of_callers(&callers, locks), &headers, &half_received);
+    let admin = bounded(of_callers(&callers, admin), &headers, &half_received);
     let router = bounded_server()
-        .add_service(Within { middleware: measured.clone(), service: bounded(locks, &headers, &half_received) })
-        .add_service(Within { middleware: measured.clone(), service: bounded(admin, &headers, &half_received) })
+        .add_service(Within { middleware: measured.clone(), service: locks })
+        .add_service(Within { middleware: measured.clone(), service: admin })
         .add_service(Within {
             middleware: measured.clone(),
             service: bounded(health_service, &headers, &half_received),
         })
-        .add_service(InterceptedService::new(reflection, of_principals.clone()))
-        .add_service(InterceptedService::new(older_reflection, of_principals));
+        .add_service(reflection)
+        .add_service(older_reflection);
     Ok(Routes { router, streams, connections })
+}
+
+/// Returns a service that answers only callers that are recognized.
+fn of_callers<S: LockService, T>(callers: &OfCallers<S>, service: T) -> Within<OfCallers<S>, T> {
+    Within { middleware: callers.clone(), service }
 }
 
 /// Returns a service that limits messages that have arrived in part, and names the cluster in its headers.

@@ -16,11 +16,16 @@ use lockkeeper::model::{
     Command, Handle, Instance, LockKey, LockName, Metadata, Namespace, OpenSession, Outcome, SessionId,
 };
 use lockkeeper::node::Node;
-use lockkeeper::rpc::{RemoteService, RemoteSettings};
+use lockkeeper::rpc::{RemoteService, RemoteSettings, pb};
 use lockkeeper::service::{Call, LockService, NotSent, Proof, ServiceError, Source};
 use lockkeeper::testing::{Cluster, ClusterOptions};
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic_prost::ProstCodec;
 
-use crate::suite::POLL;
+use crate::suite::{PATIENT, POLL};
 
 /// A cluster whose nodes have the same file of rules.
 struct Guarded {
@@ -131,7 +136,9 @@ async fn submit(node: &Node, handle: &Handle, command: Command) -> Result<Outcom
 }
 
 /// Repeats a call while no node leads, as it may happen on a slow machine.
-async fn sent<T, F: Future<Output = Result<T, ServiceError>>>(call: impl Fn() -> F) -> Result<T, ServiceError> {
+pub(super) async fn sent<T, F: Future<Output = Result<T, ServiceError>>>(
+    call: impl Fn() -> F,
+) -> Result<T, ServiceError> {
     loop {
         match call().await {
             Err(ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader, .. })
@@ -143,4 +150,23 @@ async fn sent<T, F: Future<Output = Result<T, ServiceError>>>(call: impl Fn() ->
 
 fn is_forbidden<T: std::fmt::Debug>(answered: &Result<T, ServiceError>) -> bool {
     matches!(answered, Err(ServiceError::Forbidden { .. }))
+}
+
+/// A call whose header shows that its caller is refused is answered before its message arrives.
+#[tokio::test]
+async fn a_refused_call_needs_no_message() {
+    let guarded = Guarded::start(1).await;
+    let endpoint = format!("http://{}", guarded.cluster.endpoints()[0]);
+    let channel = Endpoint::from_shared(endpoint).expect("an address").connect().await.expect("connected");
+    for path in ["/lockkeeper.v1.Locks/Submit", "/lockkeeper.v1.Admin/Backup"] {
+        let mut client = Grpc::new(channel.clone());
+        client.ready().await.expect("ready");
+        let mut request = tonic::Request::new(futures_util::stream::pending::<pb::Command>());
+        let bearer = format!("Bearer {}", new_token([7, 1]));
+        request.metadata_mut().insert("authorization", bearer.parse().expect("a header"));
+        let codec = ProstCodec::<_, pb::Reply>::default();
+        let call = client.client_streaming(request, PathAndQuery::from_static(path), codec);
+        let answered = timeout(PATIENT, call).await.expect("it waits for the message");
+        assert_eq!(answered.expect_err("refused").code(), tonic::Code::Unauthenticated, "{path}");
+    }
 }
