@@ -10,12 +10,13 @@ use clap::Args;
 use serde::Serialize;
 
 use self::directory::{CertsDir, Listed};
+use crate::auth::principal_name;
 use crate::certs::{Authority, Issued};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::config::founders;
 use crate::limits::{AUTHORITY_DAYS, CLIENT_CERTIFICATE_DAYS, NODE_CERTIFICATE_DAYS};
-use crate::model::Namespace;
+use crate::model::{Namespace, Principal};
 use crate::net::Role;
 
 #[derive(Debug, Args)]
@@ -32,8 +33,8 @@ pub(in crate::cli) struct CertsOptions {
     #[arg(long = "node", value_parser = node, value_name = "ID=HOST[,HOST]")]
     nodes: Vec<(u64, Vec<String>)>,
     /// Make a certificate for the client of this name; may be repeated [default: none]
-    #[arg(long = "client", value_parser = client, value_name = "NAME")]
-    clients: Vec<String>,
+    #[arg(long = "client", value_parser = principal_name, value_name = "NAME")]
+    clients: Vec<Principal>,
     /// Days until a new certificate expires [default: 365 for nodes, 90 for clients]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     days: Option<u32>,
@@ -71,15 +72,6 @@ fn node(text: &str) -> Result<(u64, Vec<String>), String> {
     let id = id.parse().ok().filter(|id| *id != 0).ok_or_else(wrong)?;
     let hosts: Vec<_> = hosts.split(',').map(str::to_owned).collect();
     if hosts.iter().any(String::is_empty) { Err(wrong()) } else { Ok((id, hosts)) }
-}
-
-/// Parses the name of a client. The same names are principals.
-fn client(text: &str) -> Result<String, String> {
-    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
-    if (1..=64).contains(&text.len()) && text.bytes().all(legal) {
-        return Ok(text.to_owned());
-    }
-    Err("a client's name is 1 to 64 bytes of a-z 0-9 - _ .".to_owned())
 }
 
 /// Makes what is missing or asked for, and lists all certificates of the directory.
@@ -172,7 +164,7 @@ impl Wanted {
         Namespace::parse(&cluster).map_err(|invalid| Failure::usage(format!("--cluster: {invalid}")))?;
         nodes.extend(options.nodes.iter().cloned());
         let roles = nodes.clone().into_iter().map(|(id, hosts)| (Role::Node(id), hosts));
-        let clients = options.clients.iter().map(|name| (Role::Client(name.clone()), Vec::new()));
+        let clients = options.clients.iter().map(|name| (Role::Client(name.to_string()), Vec::new()));
         let missing = |(role, _): &(Role, Vec<String>)| !dir.has(role);
         Ok(Self { cluster, roles: roles.chain(clients).filter(missing).collect(), hosts: nodes })
     }
