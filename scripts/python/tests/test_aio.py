@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -9,7 +10,17 @@ from typing import Any
 import pytest
 from nodes import PATIENCE, Nodes
 
-from lockkeeper_client import AsyncClient, AsyncHold, Error, LockLost, NotAcquired, NotHeld
+from lockkeeper_client import (
+    AsyncClient,
+    AsyncHold,
+    Error,
+    LockLost,
+    NotAcquired,
+    NotHeld,
+    OutcomeUnknown,
+    Unavailable,
+)
+from lockkeeper_client.core.session import open_session
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], what: str) -> None:
@@ -302,6 +313,29 @@ def test_a_blocked_loop_cancels_late(nodes: Nodes) -> None:
                 await asyncio.sleep(600)
 
     run(nodes, main)
+
+
+def test_tasks_share_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that need the session during an outage share its error, in place of one outage after another."""
+    attempts: list[object] = []
+
+    def counted(*arguments: Any) -> object:
+        attempts.append(arguments)
+        return open_session(*arguments)
+
+    monkeypatch.setattr("lockkeeper_client.aio.open_session", counted)
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            async with AsyncClient(address, request_timeout=0.2) as lk:
+                tasks = (lk.lock(f"aio-{number}").acquire() for number in range(10))
+                errors = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(error, (OutcomeUnknown, Unavailable)) for error in errors), errors
+
+    asyncio.run(main())
+    # The tasks that began during the first attempt wait for the second one.
+    assert len(attempts) <= 2
 
 
 def test_a_closed_client_ends_its_waits(nodes: Nodes) -> None:

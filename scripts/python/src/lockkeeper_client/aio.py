@@ -18,6 +18,7 @@ from .core.errors import NotAcquired
 from .core.follow import follow
 from .core.locked import name_of
 from .core.reads import Row, Show
+from .core.retry import Turns
 from .core.session import Session as SessionState
 from .core.session import open_session
 from .core.settings import (
@@ -184,6 +185,7 @@ class AsyncClient(_AsyncSessions):
         settings.link.spawn = self._tasks.spawn
         self._ttl = maybe_ns("ttl", ttl)
         self._opening = asyncio.Lock()
+        self._turns = Turns(settings.link.clock)
         self._own: AsyncSession | None = None
         self._opened: list[AsyncSession] = []
         self._watches: weakref.WeakSet[AsyncWatch] = weakref.WeakSet()
@@ -281,9 +283,11 @@ class AsyncClient(_AsyncSessions):
                 yield row
 
     async def _session(self) -> SessionState:
+        asked = self._turns.clock()
         async with self._opening:
             if self._own is None or self._own.state.ended is not None:
-                self._own = await self._open_locked(self._ttl, False)
+                with self._turns.turn(asked):
+                    self._own = await self._open_locked(self._ttl, False)
             return self._own.state
 
     async def _open(self, ttl: int | None, accepts_hand_over: bool) -> AsyncSession:

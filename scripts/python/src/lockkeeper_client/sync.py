@@ -18,6 +18,7 @@ from .core.errors import InvalidArgument, NotAcquired
 from .core.follow import follow
 from .core.locked import name_of
 from .core.reads import Row, Show
+from .core.retry import Turns
 from .core.session import Session as SessionState
 from .core.session import open_session
 from .core.settings import (
@@ -171,6 +172,7 @@ class Client(_Sessions):
         settings.link.spawn = self._threads.spawn
         self._ttl = maybe_ns("ttl", ttl)
         self._opening = threading.Lock()
+        self._turns = Turns(settings.link.clock)
         self._own: Session | None = None
         self._opened: list[Session] = []
         self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
@@ -267,9 +269,11 @@ class Client(_Sessions):
             yield from page
 
     def _session(self) -> SessionState:
+        asked = self._turns.clock()
         with self._opening:
             if self._own is None or self._own.state.ended is not None:
-                self._own = self._open_locked(self._ttl, False)
+                with self._turns.turn(asked):
+                    self._own = self._open_locked(self._ttl, False)
             return self._own.state
 
     def _open(self, ttl: int | None, accepts_hand_over: bool) -> Session:

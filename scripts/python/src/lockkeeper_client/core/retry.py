@@ -1,7 +1,8 @@
 """Decides when to repeat a request and when to give up."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from .clock import MILLISECOND, SECOND, Clock
 from .errors import Error, OutcomeUnknown, Unavailable
@@ -92,6 +93,30 @@ class Retry:
                 raise OutcomeUnknown(f"an earlier attempt was not answered; then: {error}") from error
             raise error
         yield from pause(self._backoff.pause(error), self._clock, self._stop)
+
+
+class Turns:
+    """Attempts that callers make one after another. A caller that waited during a whole one shares its error.
+
+    Otherwise an outage would last the request timeout for each of them, one after another.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._failed: tuple[int, Error] | None = None
+        """When the last failed attempt began, and its error."""
+
+    @contextmanager
+    def turn(self, asked: int) -> Iterator[None]:
+        """Surrounds the attempt of a caller that has waited for its turn since `asked`."""
+        if self._failed is not None and asked <= self._failed[0]:
+            raise self._failed[1]
+        began = self.clock()
+        try:
+            yield
+        except UNANSWERED as error:
+            self._failed = began, error
+            raise
 
 
 def pause(duration: int, clock: Clock, stop: Stop) -> Steps[None]:
