@@ -14,6 +14,7 @@ from lockkeeper_client import (
     AsyncClient,
     AsyncHold,
     Error,
+    InvalidArgument,
     LockLost,
     NotAcquired,
     NotHeld,
@@ -311,6 +312,21 @@ def test_a_blocked_loop_cancels_late(nodes: Nodes) -> None:
                 with pytest.raises(LockLost):
                     hold.check()
                 await asyncio.sleep(600)
+
+    run(nodes, main)
+
+
+def test_a_callback_is_no_coroutine_function(nodes: Nodes) -> None:
+    """A coroutine function is refused at once, because nothing would await its calls."""
+
+    async def callback(*_: object) -> None:
+        raise AssertionError("called")
+
+    async def main(lk: AsyncClient, other: AsyncClient) -> None:
+        async with lk.lock("aio-callback") as hold:
+            for register in (hold.on_lost, hold.on_asked):
+                with pytest.raises(InvalidArgument, match="coroutine function"):
+                    register(callback)
 
     run(nodes, main)
 

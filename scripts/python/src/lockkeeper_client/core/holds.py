@@ -1,9 +1,10 @@
 """What a client knows of one hold: a lock, a set, or permits."""
 
+import inspect
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .clock import SECOND
 from .errors import InvalidArgument, LockLost, NotHeld
@@ -16,6 +17,7 @@ log = logging.getLogger("lockkeeper_client")
 
 OnLost = Callable[[LockLost], object]
 OnAsked = Callable[[str, str], object]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HoldState:
@@ -88,13 +90,13 @@ class HoldState:
 
     def on_lost(self, function: OnLost) -> None:
         """Calls the function with the error once the hold is lost; at once if it is lost already."""
-        self._on_lost.append(function)
+        self._on_lost.append(_plain("on_lost", function))
         if self.lost is not None:
             self.report()
 
     def on_asked(self, function: OnAsked) -> None:
         """Calls the function with `by` and `why` when a client asks the holder to release."""
-        self._on_asked.append(function)
+        self._on_asked.append(_plain("on_asked", function))
 
     def report(self) -> None:
         """Calls the functions that wait for the loss, each once, if the hold is lost."""
@@ -108,6 +110,13 @@ class HoldState:
         """Reports that a client asks the holder to release."""
         for function in list(self._on_asked):
             _run(partial(function, by, why))
+
+
+def _plain(field: str, function: F) -> F:
+    """Refuses a coroutine function: nothing would await its calls."""
+    if inspect.iscoroutinefunction(function):
+        raise InvalidArgument(f"{field}: a function that may create a task, got a coroutine function")
+    return function
 
 
 def _run(function: Callable[[], object]) -> None:
