@@ -137,12 +137,6 @@ impl Scrape {
         self
     }
 
-    /// The samples with this label.
-    pub(crate) fn labelled(&self, label: &str, value: &str) -> Self {
-        let has = |sample: &&Sample| sample.labels.get(label).is_some_and(|of| of == value);
-        Self { samples: self.samples.iter().filter(has).cloned().collect(), wall: self.wall }
-    }
-
     fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| sample.name == name)
     }
@@ -242,7 +236,6 @@ mod tests {
         assert_eq!(scrape.sum("missing"), None);
         let earlier = Scrape::parse("a_total{node=\"1\",of=\"x\"} 2\n");
         assert_eq!(scrape.grown("a_total", &earlier), Some(5.0));
-        assert_eq!(scrape.labelled("of", "y").sum("a_total"), Some(4.0));
     }
 
     /// A quantile lies in its bucket, and counts only what was recorded since the earlier scrape.

@@ -34,6 +34,10 @@ pub const SCRAPES_KEPT: u32 = 6;
 pub const LAG_ENTRIES_SHOWN: u64 = 10_000;
 /// A wait of this length is shown on the overview.
 pub const LONG_WAIT_SHOWN_MS: u64 = 15 * 60_000;
+/// Time for which the overview shows a refused deadlock.
+pub const DEADLOCK_SHOWN_MS: u64 = 15 * 60_000;
+/// Refused deadlocks of different locks that a node remembers.
+pub const REFUSED_DEADLOCKS_KEPT: usize = 8;
 
 /// Open screens of a node that are notified of changes.
 pub const LIVE_SCREENS_MAX: usize = 128;

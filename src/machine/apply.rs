@@ -36,6 +36,7 @@ impl Machine {
             renewals: Vec::with_capacity(entry.renewals.len()),
             commands: Vec::with_capacity(entry.commands.len()),
             events: Arc::default(),
+            deadlocks: Vec::new(),
         };
         for renewal in &entry.renewals {
             let outcome = self.renew(renewal, previous).unwrap_or_else(Outcome::Refused);
@@ -51,6 +52,7 @@ impl Machine {
         self.state.globals.newest_event =
             self.events.last().map_or(self.state.globals.newest_event, |event| event.position);
         applied.events = self.events.drain(..).collect();
+        applied.deadlocks = std::mem::take(&mut self.deadlocks);
         applied
     }
 

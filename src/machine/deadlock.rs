@@ -19,8 +19,8 @@ use super::{Machine, ToCheck};
 use crate::faults::{self, Fault};
 use crate::limits::{CYCLE_OWNERS_WALKED_MAX, CYCLE_STEPS_WALKED_MAX, OWNERS_WALKED_ONE_BY_ONE_MAX};
 use crate::model::{
-    Claim, DeadlockLink, FencingToken, Kind, LockKey, Namespace, OnDeadlock, Outcome, Refusal, SessionId,
-    WaitEndReason, WaitReason,
+    Claim, DeadlockLink, FencingToken, Kind, LockKey, Namespace, OnDeadlock, Outcome, Refusal, RefusedDeadlock,
+    SessionId, WaitEndReason, WaitReason,
 };
 use crate::state::{ClaimState, HEAD, Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter, looked_at};
 
@@ -127,7 +127,7 @@ impl Machine {
         if place != HEAD {
             self.state.globals.sequences -= 1;
         }
-        Err(Refusal::Deadlock { cycle })
+        Err(self.refused(cycle))
     }
 
     /// Refuses a wait of an owner that this command brought into a cycle. Returns whether there was such an owner. If
@@ -156,7 +156,8 @@ impl Machine {
             if let Some((key, place)) = waits.max_by_key(|(key, place)| (*place, key)).cloned() {
                 owners.insert(owner);
                 self.to_check.owners = owners;
-                self.end_wait_as(&key, place, WaitEndReason::Deadlock, Outcome::Refused(Refusal::Deadlock { cycle }));
+                let refusal = self.refused(cycle);
+                self.end_wait_as(&key, place, WaitEndReason::Deadlock, Outcome::Refused(refusal));
                 return true;
             }
             let runs = self.state.index.owners.get(&owner).into_iter().flat_map(Owned::endless_children).cloned();
@@ -165,6 +166,12 @@ impl Machine {
             owners.extend(runs);
         }
         false
+    }
+
+    /// Records the deadlock for the results of this entry, and returns the refusal.
+    fn refused(&mut self, cycle: Vec<DeadlockLink>) -> Refusal {
+        self.deadlocks.push(RefusedDeadlock::new(self.state.globals.now, self.state.globals.wall, &cycle));
+        Refusal::Deadlock { cycle }
     }
 
     /// The first of these owners that is in a cycle, and the cycle. If the steps of this entry run out, the remaining

@@ -48,7 +48,8 @@ use std::sync::Arc;
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
-    ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Quotas, Refusal, Reply, SessionId, Totals,
+    ClusterSettings, Event, Handle, LockKey, LogTime, Namespace, Position, Quotas, Refusal, RefusedDeadlock, Reply,
+    SessionId, Totals,
 };
 use crate::state::{CorruptRecords, OwnerKey, Record, RecordKey, State};
 
@@ -61,6 +62,8 @@ pub struct Applied {
     pub commands: Vec<Reply>,
     /// The events, in the order in which they happened. They are shared with subscribers, in one piece for each entry.
     pub events: Arc<[Event]>,
+    /// The deadlocks that it refused.
+    pub deadlocks: Vec<RefusedDeadlock>,
 }
 
 /// All locks, sessions and queues, and the work that the current entry and command have left. Equal logs give equal
@@ -78,6 +81,8 @@ pub struct Machine {
     deadlock_checks_skipped: u64,
     /// Events of the entry that is being applied.
     events: Vec<Event>,
+    /// Deadlocks that the entry has refused so far.
+    deadlocks: Vec<RefusedDeadlock>,
     /// Locks whose cached hold may have to be recalled at the end of this command.
     to_recall: BTreeSet<LockKey>,
     /// Queues to check before this command ends, each from this sequence number on.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LockKey, Metadata, Owner, SessionId};
+use super::{LockKey, LogTime, Metadata, Owner, SessionId, WallTime};
 use crate::limits::CYCLE_TEXT_BYTES_MAX;
 
 /// A link of a cycle of owners that wait for each other.
@@ -58,6 +58,34 @@ impl fmt::Display for DeadlockLink {
             write!(f, ": {}", self.what_for)?;
         }
         f.write_str(")")
+    }
+}
+
+/// A deadlock that was found: the cluster refused one of its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedDeadlock {
+    /// Log time of the refusal.
+    pub at: LogTime,
+    /// The leader's wall clock, for display only.
+    pub wall: WallTime,
+    /// The locks of the cycle, each once and in its order. The first one has the least name, so that equal cycles have
+    /// equal lists.
+    pub locks: Vec<LockKey>,
+}
+
+impl RefusedDeadlock {
+    /// The refusal of a request of this cycle.
+    #[must_use]
+    pub fn new(at: LogTime, wall: WallTime, cycle: &[DeadlockLink]) -> Self {
+        let mut locks: Vec<LockKey> = Vec::with_capacity(cycle.len());
+        for link in cycle {
+            if !locks.contains(&link.lock) {
+                locks.push(link.lock.clone());
+            }
+        }
+        let least = locks.iter().enumerate().min_by_key(|(_, lock)| *lock).map_or(0, |(at, _)| at);
+        locks.rotate_left(least);
+        Self { at, wall, locks }
     }
 }
 
@@ -116,5 +144,11 @@ mod tests {
         let first = format!("build (ann, session 7: {}) waits for a, held by test (session 9)", "é".repeat(32));
         let second = "test (session 9) waits for b, behind build (session 7)".to_owned();
         assert_eq!(DeadlockLink::sentences(&cycle), [first, second]);
+        // The same locks, from wherever the search began, and each once.
+        let [a, b] = cycle;
+        for cycle in [vec![a.clone(), b.clone()], vec![b.clone(), a.clone()], vec![a.clone(), a, b]] {
+            let refused = RefusedDeadlock::new(LogTime(1), WallTime(2), &cycle);
+            assert_eq!(refused.locks, [lock("a"), lock("b")], "{cycle:?}");
+        }
     }
 }

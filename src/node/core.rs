@@ -1,6 +1,6 @@
 //! State that all parts of a node share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +22,9 @@ use crate::audit::AuditLog;
 use crate::auth::TokenHash;
 use crate::clock::{Clock, Instant, millis};
 use crate::config::Config;
+use crate::limits;
 use crate::machine::Applied;
-use crate::model::{Announcement, ClusterSettings, DigestClaim, Member};
+use crate::model::{Announcement, ClusterSettings, DigestClaim, Member, RefusedDeadlock};
 use crate::mutex::Mutex;
 use crate::net::{ConnectionsMax, PeerTls, PortTls};
 use crate::raft::Consensus;
@@ -113,6 +114,8 @@ pub(super) struct Shared {
     pub(super) certificates: Option<PeerCertificates>,
     /// Reason that Raft stopped, if it did.
     pub(super) fatal: watch::Sender<Option<String>>,
+    /// The last refused deadlocks, the newest last, for the servers on top of this node.
+    pub(super) deadlocks: watch::Sender<VecDeque<RefusedDeadlock>>,
 }
 
 impl fmt::Debug for Core {
@@ -134,6 +137,7 @@ impl Shared {
             lock: OnceLock::new(),
             certificates,
             fatal: watch::Sender::new(None),
+            deadlocks: watch::Sender::default(),
         }
     }
 
@@ -148,12 +152,15 @@ impl Shared {
         self.lock.set(lock).ok();
     }
 
-    /// Publishes what an applied entry did: its events, then the replies of its callers.
+    /// Publishes what an applied entry did: its events and deadlocks, then the replies of its callers.
     pub(super) fn applied(&self, applied: &Applied) {
         self.applied_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         self.hub.publish(&applied.events);
         for event in &*applied.events {
             self.claim_waiters.on_event(event);
+        }
+        if !applied.deadlocks.is_empty() {
+            self.deadlocks.send_modify(|kept| applied.deadlocks.iter().for_each(|refused| remember(kept, refused)));
         }
         self.decided.send();
         self.metrics.applied(applied);
@@ -162,6 +169,15 @@ impl Shared {
     pub(super) fn since_applied(&self) -> Duration {
         self.clock.now().since(Instant::from_nanos(self.applied_at.load(Ordering::Relaxed)))
     }
+}
+
+/// Adds a refused deadlock to the newest ones. It replaces an earlier one of the same locks.
+fn remember(kept: &mut VecDeque<RefusedDeadlock>, refused: &RefusedDeadlock) {
+    kept.retain(|known| known.locks != refused.locks);
+    if kept.len() == limits::REFUSED_DEADLOCKS_KEPT {
+        kept.pop_front();
+    }
+    kept.push_back(refused.clone());
 }
 
 /// Measures the time from the write of a log entry until it is durable.

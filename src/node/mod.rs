@@ -141,6 +141,7 @@ impl Node {
             leader: self.core.leader.subscribe(),
             endpoints: self.core.endpoints.subscribe(),
             connections: self.core.connections,
+            deadlocks: self.core.shared.deadlocks.subscribe(),
         }
     }
 

@@ -1,11 +1,15 @@
 //! What a node reports about itself to the servers that run on top of it.
 
+use std::collections::VecDeque;
+
 use tokio::sync::watch;
 
 use super::LeaderHint;
+use crate::model::RefusedDeadlock;
 use crate::net::ConnectionsMax;
 
-/// What a server reports about its node in the first frame of each stream, and how many connections it accepts.
+/// What a server reports about its node in the first frame of each stream and on the web page, and how many connections
+/// it accepts.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
     /// Name of the cluster.
@@ -20,4 +24,7 @@ pub struct ServerInfo {
     pub endpoints: watch::Receiver<Vec<String>>,
     /// Most connections of the node's ports.
     pub connections: ConnectionsMax,
+    /// The last refused deadlocks, the newest last, each list of locks once. Every node has the same, as far as it has
+    /// applied the log since it started.
+    pub deadlocks: watch::Receiver<VecDeque<RefusedDeadlock>>,
 }

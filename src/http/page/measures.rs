@@ -9,7 +9,7 @@ use tokio::time::Instant as TokioInstant;
 
 use crate::http::scrape::{Render, Scrape};
 use crate::limits;
-use crate::service::{ErrorCode, REFUSALS};
+use crate::service::REFUSALS;
 
 /// The measured histograms: waits of grants in all namespaces, commits of this leader, and syncs of this node's disk.
 const NAMES: [&str; 3] = [
@@ -47,8 +47,6 @@ pub(super) struct Measured {
     pub(super) fsync_ms: Option<f64>,
     /// Refusals of this node.
     pub(super) refused: Option<u64>,
-    /// Those of them that refused a deadlock; `None` also if they may be of any time since the node started.
-    pub(super) deadlocks: Option<u64>,
     /// Seconds that did not become log time, if this node leads.
     pub(super) uncounted_secs: Option<f64>,
     /// Time that all this is of; `None` if it began with the node.
@@ -86,16 +84,12 @@ impl Kept {
         let [wait_ms, commit_ms, fsync_ms] = NAMES.map(p99);
         let none = Scrape::default();
         let before = since.map_or(&none, |(_, scrape)| scrape);
-        let of_deadlocks = |scrape: &Scrape| scrape.labelled("word", ErrorCode::Deadlock.row().text);
         let leads = scrape.largest(LEADS) == Some(1.0);
         let measured = Measured {
             wait_ms,
             commit_ms,
             fsync_ms,
             refused: scrape.grown(REFUSED, before).map(|count| count as u64),
-            deadlocks: since
-                .and_then(|_| of_deadlocks(&scrape).grown(REFUSED, &of_deadlocks(before)))
-                .map(|count| count as u64),
             uncounted_secs: scrape.grown(UNCOUNTED, before).filter(|_| leads),
             secs: since.map(|(at, _)| (now - *at).as_secs()),
         };
@@ -140,7 +134,7 @@ mod tests {
         let measures = Measures::new(render, 1);
         let first = measures.read();
         assert_eq!((first.secs, first.wait_ms, first.commit_ms), (None, None, None));
-        assert_eq!((first.refused, first.deadlocks, first.uncounted_secs), (Some(507), None, Some(500.5)));
+        assert_eq!((first.refused, first.uncounted_secs), (Some(507), Some(500.5)));
         assert!(first.fsync_ms.is_some_and(|ms| 50.0 < ms), "{first:?}");
         assert_eq!(measures.read(), first);
         assert_eq!(scrapes.load(Ordering::Relaxed), 1);
@@ -152,7 +146,7 @@ mod tests {
         advance(Duration::from_secs(30)).await;
         let third = measures.read();
         assert!(third.fsync_ms.is_some_and(|ms| 50.0 < ms), "a slow sync of the last minute");
-        assert_eq!((third.refused, third.deadlocks, third.uncounted_secs), (Some(500), Some(500), Some(500.0)));
+        assert_eq!((third.refused, third.uncounted_secs), (Some(500), Some(500.0)));
         slow.store(0, Ordering::Relaxed);
         advance(Duration::from_secs(100)).await;
         let later = measures.read();

@@ -12,11 +12,11 @@ use super::reads::{newest, unexpected};
 use super::records::{Row, rows};
 use super::refused::Refused;
 use super::summary::Summary;
-use super::text::{count, several, span};
+use super::text::{Link, clock, count, full, several, span};
 use super::visit::Visit;
 use crate::auth::ClusterRight;
 use crate::limits;
-use crate::model::{Query, QueryResult};
+use crate::model::{LockKey, LogTime, Query, QueryResult, RefusedDeadlock};
 use crate::service::{LockService, ServiceError, Status};
 use crate::shapes::behind;
 
@@ -29,6 +29,7 @@ struct Screen {
     nodes: Vec<NodeRow>,
     /// What an operator should look at, besides locks.
     concerns: Vec<String>,
+    deadlocks: Vec<Deadlock>,
     summary: Arc<Summary>,
     records: Vec<Row>,
     /// Why the caller sees nothing of the namespace as a whole.
@@ -52,6 +53,14 @@ impl Figure {
     }
 }
 
+/// A deadlock that was refused.
+struct Deadlock {
+    clock: String,
+    at: String,
+    /// The locks of the cycle with their links; `None` for those of another namespace.
+    locks: Vec<Option<(String, String)>>,
+}
+
 /// Shows the overview.
 pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
     let reply = visit.read(Query::Totals).await?;
@@ -73,7 +82,8 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
         commands: visit.target().commands("status", "/v1/status"),
         figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &measured) },
         nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
-        concerns: concerns(&status, &summary, &measured),
+        concerns: concerns(&status, &summary),
+        deadlocks: if hidden.is_some() { Vec::new() } else { deadlocks(&visit, reply.now) },
         records: rows(&records, &visit.namespace),
         locks_link: visit.link("/locks").text(),
         overdue_link: visit.link("/locks").with("show", "overdue").text(),
@@ -84,11 +94,21 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     Ok(visit.show(&screen))
 }
 
-/// The deadlocks that this node refused in the last minute, as a sentence.
-fn deadlocks(measured: &Measured) -> Option<String> {
-    let (number, secs) = (measured.deadlocks.filter(|number| *number != 0)?, measured.secs?);
-    let requests = if number == 1 { "1 request was".to_owned() } else { format!("{} requests were", count(number)) };
-    Some(format!("{requests} refused in the last {secs} s, because the clients would have waited for each other"))
+/// The deadlocks of the namespace that were refused lately, the newest first.
+fn deadlocks<S: LockService>(visit: &Visit<S>, now: LogTime) -> Vec<Deadlock> {
+    let own = |lock: &&LockKey| lock.namespace == visit.namespace;
+    let shown = |lock: &LockKey| {
+        Some(lock).filter(own).map(|lock| (Link::lock(&visit.namespace, &lock.name).text(), lock.name.to_string()))
+    };
+    let kept = visit.shared.info.deadlocks.borrow();
+    let recent = |refused: &&RefusedDeadlock| now.ms_since(refused.at) <= limits::DEADLOCK_SHOWN_MS;
+    let recent = kept.iter().rev().filter(recent).filter(|refused| refused.locks.iter().any(|lock| own(&lock)));
+    let line = |RefusedDeadlock { wall, locks, .. }: &RefusedDeadlock| Deadlock {
+        clock: clock(*wall),
+        at: full(*wall),
+        locks: locks.iter().map(shown).collect(),
+    };
+    recent.map(line).collect()
 }
 
 fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Figure> {
@@ -122,7 +142,7 @@ fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Fig
 }
 
 /// What an operator should look at, besides locks: one sentence each.
-fn concerns(status: &Status, summary: &Summary, measured: &Measured) -> Vec<String> {
+fn concerns(status: &Status, summary: &Summary) -> Vec<String> {
     let mut found: Vec<_> =
         status.warnings.iter().map(|warning| format!("node {} warns: {warning}", status.node)).collect();
     if status.leader.is_none() {
@@ -151,6 +171,5 @@ fn concerns(status: &Status, summary: &Summary, measured: &Measured) -> Vec<Stri
             (if long == 1 { "one lock has" } else { "several locks have" }, span(limits::LONG_WAIT_SHOWN_MS));
         found.push(format!("{locks} a waiter for more than {wait}"));
     }
-    found.extend(deadlocks(measured));
     found
 }

@@ -169,6 +169,29 @@ fn a_cycle_at_the_head_of_a_long_queue_is_found() {
     assert_eq!(machine.deadlock_checks_skipped(), 0);
 }
 
+/// The results of an entry have each deadlock that it refused: in an older wait, and in a new one. The repetition of a
+/// refused request is no other deadlock.
+#[test]
+fn the_results_have_each_refused_deadlock() {
+    let mut machine = opened(3);
+    apply(&mut machine, set_limit(3));
+    granted(&mut machine, permit(2, 1, "b"));
+    granted(&mut machine, permit(3, 1, "c"));
+    granted(&mut machine, acquire(1, 1, "k", Some("a")));
+    queued(&mut machine, acquire(2, 2, "k", Some("b")));
+    let two = |number| with(acquire(1, number, "pool", Some("a")), Mode::Permits(2), Extras::default());
+    queued(&mut machine, two(2));
+    for (stamp, command, expected) in [(7, set_limit(2), 1), (8, two(3), 1), (9, two(3), 0)] {
+        let index = machine.applied() + 1;
+        let applied = machine.apply(index, &entry(stamp, vec![], vec![command]));
+        assert_eq!(applied.deadlocks.len(), expected, "{applied:?}");
+        for RefusedDeadlock { at, wall, locks } in applied.deadlocks {
+            let names: Vec<_> = locks.iter().map(|lock| lock.name.as_str()).collect();
+            assert_eq!((at.0, wall.0, &names[..]), (stamp, 1_795_000_000_000 + stamp, &["k", "pool"][..]));
+        }
+    }
+}
+
 /// All checks of one entry take a bounded number of steps. Further checks are skipped and counted. The next entry has
 /// all its steps again.
 #[test]

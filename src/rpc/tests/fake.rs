@@ -294,6 +294,7 @@ impl Node {
             leader: leaders,
             endpoints: watch::channel(vec![]).1,
             connections: crate::net::ConnectionsMax::default(),
+            deadlocks: watch::channel(Default::default()).1,
         };
         let routes = routes(service.clone(), info, stopped.clone()).await.expect("routes");
         let serving = tokio::spawn(async move { serve(routes, listener, None, stopped).await.expect("served") });

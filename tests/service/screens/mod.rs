@@ -1,6 +1,7 @@
 //! The web page of a node: what each screen shows, what it refuses, and that looking changes nothing.
 
 mod acts;
+mod deadlocks;
 mod names;
 mod sizes;
 
@@ -154,11 +155,16 @@ impl Port {
     }
 
     /// Calls the port as a program does, with the token of a principal if the node has some.
-    async fn call(&self, call: &str, body: Value) -> Value {
+    async fn call_in(&self, namespace: &str, call: &str, body: &Value) -> Answer {
         let bearer = format!("Bearer {}", token("dev"));
         let headers = [("Content-Type", "application/json"), ("Authorization", &*bearer)];
         let headers = &headers[..if self.audit().exists() { 2 } else { 1 }];
-        let answer = self.send("POST", &format!("/v1/ns/default/{call}"), headers, &body.to_string()).await;
+        self.send("POST", &format!("/v1/ns/{namespace}/{call}"), headers, &body.to_string()).await
+    }
+
+    /// Makes a call in the default namespace that is answered.
+    async fn call(&self, call: &str, body: Value) -> Value {
+        let answer = self.call_in("default", call, &body).await;
         assert!(answer.status < 300, "{answer:?}");
         serde_json::from_str(&answer.body).expect("JSON")
     }

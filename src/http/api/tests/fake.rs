@@ -50,6 +50,7 @@ pub(in crate::http::api) fn context(fake: &Fake) -> (RequestContext<Fake>, watch
         leader: watch::channel(None).1,
         endpoints: watch::channel(Vec::new()).1,
         connections: ConnectionsMax::default(),
+        deadlocks: watch::channel(Default::default()).1,
     };
     let (stop, stopped) = watch::channel(false);
     let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);

@@ -46,6 +46,7 @@ impl Server {
             leader: watch::channel(None).1,
             endpoints: watch::channel(vec![]).1,
             connections: crate::net::ConnectionsMax::default(),
+            deadlocks: watch::channel(Default::default()).1,
         };
         let (running, stop) = watch::channel(false);
         Self {

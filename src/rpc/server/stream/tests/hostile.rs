@@ -72,6 +72,7 @@ fn stream_of(service: Fake, frames: usize) -> (SessionStream<Fake>, mpsc::Receiv
         leader: watch::channel(None).1,
         endpoints: watch::channel(vec![]).1,
         connections: crate::net::ConnectionsMax::default(),
+        deadlocks: watch::channel(Default::default()).1,
     };
     (SessionStream::new(service, info, watch::channel(false).1, CertificateState::default(), outgoing), answers)
 }
