@@ -31,9 +31,19 @@ async fn a_hold_reports_what_happens_to_it() {
     for _ in 0..10 {
         assert_eq!(first.next().expect("an event")["event"], "alive");
     }
+    let before = one.get("locks");
     let refused = two.post("hold", json!({"lock": "a", "wait_ms": 0}));
     refused.is_problem(409, "not-acquired", "retry");
     assert_eq!(refused.body["holder"]["who"], "ann");
+    let mut named_hold = one.hold(&named("named", 60_000));
+    named_hold.until("granted");
+    let reused = two.post("hold", named("another", 60_000));
+    reused.is_problem(400, "request-reused", "give_up");
+    for header in ["lockkeeper-index", "lockkeeper-log-time"] {
+        let [known, refused, reused] =
+            [&before, &refused, &reused].map(|answer| answer.header(header).and_then(|at| at.parse::<u64>().ok()));
+        assert!(known.is_some() && known <= refused && refused <= reused, "{header}: {refused:?}, {reused:?}");
+    }
     two.post("hold", json!({"lock": "a", "handle": "h"})).is_problem(400, "invalid", "give_up");
     two.post("hold", json!({"lock": "a", "max_ms": 86_400_001})).is_problem(400, "invalid", "give_up");
     let mut over = two.hold(&json!({"lock": "a", "wait_ms": 300, "ttl_ms": 60_000}));

@@ -5,6 +5,7 @@
 //! longer than the silence that the client tolerates.
 
 mod place;
+mod refused;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ use crate::client::{
 };
 use crate::clock::millis;
 use crate::limits;
-use crate::model::{Acquire, EndReason, Handle, Instance, LockName, LogTime, Place, Query};
-use crate::service::{LockService, ServiceError};
+use crate::model::{Acquire, EndReason, Handle, Instance, LockName, Place};
+use crate::service::LockService;
 
 /// What a `hold` asks for.
 pub(super) struct Terms {
@@ -119,8 +120,8 @@ impl<S: LockService> Hold<S> {
         // From here on the lock may be granted, so a caller that leaves is noticed only once its session can be left.
         let taken = tokio::select! {
             biased;
-            _ = self.context.stopped() => Err(unanswered()),
-            taken = opened.take_over(&terms.acquire) => taken.map_err(|error| self.failed(error)),
+            _ = self.context.stopped() => Err(Self::unanswered()),
+            taken = opened.take_over(&terms.acquire) => self.checked(taken).await,
         };
         let TakenOver { session, resumed } = match taken {
             Ok(taken) => taken,
@@ -141,13 +142,7 @@ impl<S: LockService> Hold<S> {
         let client = client.metadata(terms.acquire.metadata.clone());
         let (instance, renewals, grace) = (terms.instance, limits::HOLD_RENEWALS_A_TTL, terms.grace);
         let session = client.session().handle(terms.handle.clone()).ttl(terms.ttl);
-        let opened = session.open_unattached(Takeover { instance, renewals, grace }).await;
-        opened.map_err(|error| self.failed(error))
-    }
-
-    /// The error of a request that was refused before its session was attached.
-    fn failed(&self, error: ClientError) -> Failed {
-        Failed::of_client(error, &self.context.namespace, LogTime(0))
+        self.checked(session.open_unattached(Takeover { instance, renewals, grace }).await).await
     }
 
     /// Waits for the grant, and reports the place in the queue: when it is known, and again when it has changed.
@@ -282,11 +277,6 @@ impl<S: LockService> Hold<S> {
         (!taken).then_some(Departure::Broken)
     }
 
-    /// Returns the log time of this node.
-    async fn now(&self) -> LogTime {
-        self.context.query(Query::Totals, Some(true)).await.map_or(LogTime(0), |answered| answered.now)
-    }
-
     fn granted(&self, session: &Session<S>, guards: &SetGuard, resumed: bool) -> HoldEvent {
         let member = |(lock, token): (LockName, _)| GrantedMember { lock: lock.to_string(), token: format!("{token}") };
         let mut members: Vec<_> = guards.tokens().into_iter().map(member).collect();
@@ -329,7 +319,7 @@ impl<S: LockService> Hold<S> {
     async fn depart(mut self, session: Session<S>, departure: Departure) {
         let last = match departure {
             Departure::Broken => return,
-            Departure::Stopping if self.refusal.is_some() => return self.refuse(unanswered()),
+            Departure::Stopping if self.refusal.is_some() => return self.refuse(Self::unanswered()),
             Departure::Stopping => HoldEvent::Move(HoldMove { endpoints: self.others().await }),
             Departure::Moved => HoldEvent::Moved(HoldEnd::because("moved")),
             Departure::Over => HoldEvent::Released(HoldEnd::because("max_ms")),
@@ -341,7 +331,7 @@ impl<S: LockService> Hold<S> {
                     drop(session.clone().close().now_or_never());
                 }
                 if self.refusal.is_some() {
-                    let failed = Failed::of_client(error, &self.context.namespace, self.now().await);
+                    let failed = self.failed(error).await;
                     return self.refuse(failed);
                 }
                 HoldEvent::Lost(HoldEnd::because(reason))
@@ -351,7 +341,7 @@ impl<S: LockService> Hold<S> {
                     Some(lock) => ClientError::HoldEnded { lock, reason: reason.unwrap_or(EndReason::Expired) },
                     None => ClientError::SessionLost { session: session.id(), reason, why },
                 };
-                let failed = self.failed(error);
+                let failed = self.failed(error).await;
                 return self.refuse(failed);
             }
             Departure::Ended { lock, reason, why } => {
@@ -362,11 +352,6 @@ impl<S: LockService> Hold<S> {
             }
         };
         self.send(last).await;
-    }
-
-    fn refuse(self, failed: Failed) {
-        // The caller may be gone.
-        self.refusal.and_then(|refusal| refusal.send(failed).err());
     }
 
     /// Returns the HTTP addresses of the other nodes. The first stream that asks for them looks for all.
@@ -389,11 +374,6 @@ fn ends<S: LockService>(session: &Session<S>, guards: Option<&SetGuard>) -> Ends
     let (stamp, deadline) =
         ends.fold(session.ends(), |(stamp, deadline), (newer, earlier)| (stamp.max(newer), deadline.min(earlier)));
     Ends::new(stamp, deadline)
-}
-
-/// The error of a hold that the node leaves without an answer when it stops. The lock may have been granted.
-fn unanswered() -> Failed {
-    ServiceError::unknown("the node stopped before the hold was answered").into()
 }
 
 #[cfg(test)]

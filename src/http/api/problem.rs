@@ -35,11 +35,6 @@ impl Decided {
     pub(super) fn at(index: u64, now: LogTime) -> Self {
         Self { index: Some(index), now }
     }
-
-    /// About this log time, by an entry that is not known.
-    pub(super) fn about(now: LogTime) -> Self {
-        Self { index: None, now }
-    }
 }
 
 impl From<ServiceError> for Failed {
@@ -55,9 +50,8 @@ impl From<Invalid> for Failed {
 }
 
 impl Failed {
-    /// The error of a call of the client, which was decided at about this log time.
-    pub(super) fn of_client(error: ClientError, namespace: &Namespace, at: LogTime) -> Self {
-        let at = Decided::about(at);
+    /// The error of a call of the client, which was decided at this point of the log.
+    pub(super) fn of_client(error: ClientError, namespace: &Namespace, at: Decided) -> Self {
         match error {
             ClientError::NotAcquired { lock, holder, closed } => {
                 let lock = LockKey { namespace: namespace.clone(), name: lock };

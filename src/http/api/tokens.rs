@@ -6,10 +6,10 @@ use utoipa::ToSchema;
 
 use super::body::from_text;
 use super::call::{Answered, Call, RequestContext};
-use super::problem::Failed;
+use super::problem::{Decided, Failed};
 use super::stream::{Events, NextEvent, StreamCall, StreamEvent};
 use crate::client::{Client, TokenFilter};
-use crate::model::{LogTime, Namespace, Query, QueryResult, ValidTokens};
+use crate::model::{Namespace, Query, QueryResult, ValidTokens};
 use crate::service::LockService;
 
 /// Lists the valid fencing tokens of a lock, for a resource that checks tokens itself. A caller that accepts a stream
@@ -75,7 +75,7 @@ impl StreamCall for TokensQuery {
     async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<TokensNow>, Failed> {
         let client = Client::new(context.service.clone()).namespace(context.namespace.clone());
         let filter = client.tokens(&self.lock).await;
-        let filter = filter.map_err(|error| Failed::of_client(error, &context.namespace, LogTime(0)))?;
+        let filter = filter.map_err(|error| Failed::of_client(error, &context.namespace, Decided::default()))?;
         Ok(context.stream(Changes { filter, known: None }))
     }
 }
@@ -92,7 +92,7 @@ impl<S: LockService> NextEvent<TokensNow> for Changes<S> {
         let Self { filter, known } = self;
         let differs = |now: &ValidTokens| known.as_ref().is_none_or(|known| Tokens::new(known) != Tokens::new(now));
         let now = filter.wait_for(differs).await;
-        let now = now.map_err(|error| Failed::of_client(error, &Namespace::default(), LogTime(0)))?;
+        let now = now.map_err(|error| Failed::of_client(error, &Namespace::default(), Decided::default()))?;
         let tokens = Tokens::new(&now);
         self.known = Some(now);
         Ok(Some(TokensNow { event: "tokens", tokens }))

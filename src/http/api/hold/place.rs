@@ -21,6 +21,11 @@ impl<S: LockService> Hold<S> {
         if self.place == Some(place.place) { None } else { self.report(&place, answered.now).await }
     }
 
+    /// Returns the log time of this node.
+    async fn now(&self) -> LogTime {
+        self.context.query(Query::Totals, Some(true)).await.map_or(LogTime(0), |answered| answered.now)
+    }
+
     async fn report(&mut self, Place { place, held_by, .. }: &Place, now: LogTime) -> Option<Departure> {
         self.place = Some(*place);
         let held_by = held_by.as_deref().map(|holder| Holder::new(holder, now));
