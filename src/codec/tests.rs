@@ -270,6 +270,7 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
             lease_ms: 70_000,
             patience: Patience::Try,
             metadata,
+            claim_ms: Some(15_000),
         }),
         Command::CancelTake { lock: lock.clone(), take, handle: handle.clone() },
         Command::DropLease { lock: lock.clone(), handle: handle.clone() },

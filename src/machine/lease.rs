@@ -149,7 +149,7 @@ impl Machine {
         let Access { mode, limit } = take.access;
         self.state.lock_or_new(key, mode.kind(), limit).handles.insert(take.handle.clone(), take.take);
         self.state.index.count(&key.namespace, |usage| &mut usage.takes, Change::Came);
-        let waiter = self.lease_waiter(principal, take, fingerprint);
+        let mut waiter = self.lease_waiter(principal, take, fingerprint);
         match admission {
             Admission::Grant | Admission::Enter(_) => {
                 let holder = Holder::from_waiter(waiter, &self.state.globals);
@@ -158,6 +158,9 @@ impl Machine {
                 Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 0 })
             }
             Admission::Queue => {
+                if let (Some(lease), Some(claim_ms)) = (&mut waiter.lease, take.claim_ms) {
+                    lease.ms = lease.ms.min(claim_ms.max(limits::LEASE_MS_MIN));
+                }
                 let sequence = self.next_sequence();
                 self.enqueue(key, sequence, waiter);
                 Outcome::Queued(self.place(key, sequence))

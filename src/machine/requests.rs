@@ -236,7 +236,7 @@ pub(super) fn of_grab(grab: &Grab) -> u64 {
     Fingerprint::of(5).text(&grab.metadata.process).finish()
 }
 
-/// The [`Fingerprint`] of a take.
+/// The [`Fingerprint`] of a take. The claim lease is left out, like patience.
 pub(super) fn of_take(take: &TakeLease) -> u64 {
     Fingerprint::of(3)
         .text(take.handle.reveal())

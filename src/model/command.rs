@@ -377,6 +377,8 @@ pub struct TakeLease {
     pub patience: Patience,
     /// What the client states about itself.
     pub metadata: Metadata,
+    /// The claim lease of a queued take: its grant lasts for this long at most, in milliseconds, until a refresh.
+    pub claim_ms: Option<u64>,
 }
 
 /// A setting of the whole cluster that operators change while it runs. New variants are added at the end.

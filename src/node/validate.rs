@@ -291,6 +291,7 @@ mod tests {
                 lease_ms: 1_000,
                 patience,
                 metadata: metadata.clone(),
+                claim_ms: None,
             };
             let grab =
                 Grab { lock: lock.clone(), ts: DocumentId([1; 12]), metadata, term: None, prepare: false, seen: None };
@@ -334,6 +335,7 @@ mod tests {
                     lease_ms: 1_000,
                     patience,
                     metadata: metadata.clone(),
+                    claim_ms: None,
                 }),
                 Command::Acquire(Acquire {
                     request,
@@ -369,6 +371,7 @@ mod tests {
                 lease_ms: 1_000,
                 patience,
                 metadata: Metadata::default(),
+                claim_ms: None,
             };
             [Command::TakeLease(asks), Command::CancelTake { lock, take, handle }].map(Call::new)
         };

@@ -83,6 +83,7 @@ async fn refused_by_rate(client: &Client<RemoteService>, first: u128) -> usize {
             lease_ms: 60_000,
             patience: Patience::Try,
             metadata: Metadata::default(),
+            claim_ms: None,
         }))
     };
     let answers =

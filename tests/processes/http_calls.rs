@@ -73,7 +73,7 @@ async fn a_repeated_request_gets_the_first_answer() {
         let again = port.post("acquire", asked.clone());
         assert_eq!((again.status, &again.body["token"]), (200, &first.body["token"]));
     }
-    // A copy that waits asks for the claim lease; it is the same request all the same.
+    // A copy may differ in its wait.
     for wait_ms in [0, 1_000] {
         let mut waits = asked.clone();
         waits["wait_ms"] = json!(wait_ms);
@@ -113,6 +113,9 @@ async fn a_waiter_polls_for_its_place() {
         assert_eq!((&waiting.body["request"], &waiting.body["handle"]), (&json!(UUID), &json!("mine")));
     }
     assert_eq!(first.body["sequence"], again.body["sequence"]);
+    let mut longer = asked.clone();
+    longer["lease_ms"] = json!(55_000);
+    other.post("acquire", longer).is_problem(400, "request-reused", "give_up");
     assert_eq!(port.get("locks?lock=a").body["waiters"].as_array().map(Vec::len), Some(1), "one place");
     port.post("release", json!({"lock": "a", "handle": held.body["handle"]}));
     let absent = ms(&port.get("locks?lock=a").body["holders"][0]["remaining_ms"]);

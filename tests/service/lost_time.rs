@@ -51,6 +51,7 @@ async fn a_delayed_copy_of_a_take_is_refused() {
         lease_ms: 10_000,
         patience: Patience::Try,
         metadata: Metadata::default(),
+        claim_ms: None,
     };
     let call = Call { since: Some(since), ..Call::new(Command::TakeLease(take)) };
     let first = service.submit(call.clone()).await.expect("answered").outcome;

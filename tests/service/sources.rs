@@ -134,6 +134,7 @@ async fn guessing_without_a_session_is_slow() {
             lease_ms: 60_000,
             patience: Patience::Try,
             metadata: Metadata::default(),
+            claim_ms: None,
         }))
     };
     let release = |number| Call::new(Command::DropLease { lock: key("a"), handle: Handle::from_random(number) });

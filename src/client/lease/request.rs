@@ -68,6 +68,7 @@ impl<S: LockService> LeaseRequest<S> {
             lease_ms: millis(duration),
             patience: wait.patience(),
             metadata: RequestOptions::metadata(metadata, why, &client.settings.metadata)?,
+            claim_ms: None,
         };
         let began = clock.now();
         let pending =

@@ -364,6 +364,7 @@ impl World {
                 lease_ms: 1_000,
                 patience: Patience::Try,
                 metadata: Metadata::default(),
+                claim_ms: None,
             });
             let stamp = self.clock.now().as_nanos() / 1_000_000;
             let (_, outcomes) = self.naive.apply(&entry(stamp, vec![], vec![take]));

@@ -9,11 +9,8 @@ use super::call::{Answered, Call, RequestContext, decided};
 use super::problem::{Decided, Failed};
 use super::settle::{Settled, poll};
 use crate::limits;
-use crate::model::{
-    BoundAdvice, Command, DurationField, EndReason, Grant, LockKey, LogTime, Outcome, Place, Refusal, RenewalTarget,
-    Reply, TakeLease,
-};
-use crate::service::{self, ErrorCode, LockService, Proof, RenewalCall};
+use crate::model::{Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, RenewalTarget, Reply, TakeLease};
+use crate::service::{ErrorCode, LockService, Proof, RenewalCall};
 use crate::shapes::Holder;
 
 /// The grant, or the place in the queue.
@@ -102,45 +99,17 @@ impl Call for AcquireBody {
         let in_session = self.session.is_some();
         let prepared = if in_session { self.for_session(context).await? } else { self.for_lease(context)? };
         let Prepared { call, named, request, handle } = prepared;
-        let Command::TakeLease(take) = &call.command else {
-            return answered(context.settle(&call, named, poll).await?, None, request, handle);
-        };
-        let lengths = Lengths::of(take.lease_ms, poll.is_some());
-        if lengths.first < take.lease_ms {
-            context.lease_is_permitted(take.lease_ms).await?;
+        let settled = context.settle(&call, named, poll).await?;
+        let mut longer = None;
+        if let Command::TakeLease(take) = &call.command {
+            longer = context.lengthened(&settled, take).await?;
         }
-        let take_for = |lease_ms| {
-            let command = Command::TakeLease(TakeLease { lease_ms, ..take.clone() });
-            service::Call { command, ..call.clone() }
-        };
-        let mut settled = context.settle(&take_for(lengths.first), named, poll).await?;
-        let reused = matches!(settled.reply.outcome, Outcome::Refused(Refusal::RequestReused { .. }));
-        if reused && lengths.first != lengths.other {
-            // The first copy of this request waited and this one does not, or the reverse.
-            settled = context.settle(&take_for(lengths.other), named, poll).await?;
-        }
-        let longer = context.lengthened(&settled, take).await?;
         answered(settled, longer, request, handle)
     }
 }
 
 /// The count of the renewal that lengthens a lease after its grant. Those of the caller are larger.
 pub(super) const LENGTHENED_ATTEMPT: u64 = 1;
-
-/// The lengths with which the copies of one lease request may have been submitted.
-struct Lengths {
-    first: u64,
-    other: u64,
-}
-
-impl Lengths {
-    /// A request that waits asks for a short lease, so that a lock that was granted to an absent caller is soon free.
-    fn of(lease_ms: u64, waits: bool) -> Self {
-        let short = lease_ms.min(limits::CLAIM_LEASE_MS_MAX);
-        let (first, other) = if waits { (short, lease_ms) } else { (lease_ms, short) };
-        Self { first, other }
-    }
-}
 
 /// Returns the answer for a settled request. `longer` is the end of a lease that was lengthened.
 pub(super) fn answered<S: LockService>(
@@ -180,16 +149,6 @@ pub(super) fn answered<S: LockService>(
 }
 
 impl<S: LockService> RequestContext<S> {
-    /// Refuses a lease that the cluster would refuse once it is granted.
-    async fn lease_is_permitted(&self, value: u64) -> Result<(), Failed> {
-        let high = self.service.status().await?.ttl_ms_max;
-        if value <= high {
-            return Ok(());
-        }
-        let (field, low, advice) = (DurationField::Lease, limits::LEASE_MS_MIN, BoundAdvice::HoldASession);
-        Err(Failed::refused(Refusal::OutOfBounds { field, low, high, value, advice }, Decided::default()))
-    }
-
     /// Sets the end of a lease that was granted for a short time only, and returns it. A late copy changes nothing once
     /// the caller has counted a refresh: it could shorten the lease.
     async fn lengthened(&self, settled: &Settled<S>, take: &TakeLease) -> Result<Option<LogTime>, Failed> {

@@ -139,6 +139,7 @@ impl AcquireBody {
             lease_ms,
             patience: patience(self.wait_ms),
             metadata: metadata([self.who, self.why, self.host, self.process, self.trace], self.pid),
+            claim_ms: self.wait_ms.filter(|wait_ms| *wait_ms != 0).map(|_| limits::CLAIM_LEASE_MS_MAX),
         };
         let call = service::Call { since: self.since_ms.map(LogTime), ..service::Call::new(Command::TakeLease(take)) };
         Ok(Prepared { call, named, request, handle: Some(handle) })

@@ -47,6 +47,7 @@ fn take(number: u128, lock: &str, patience: Patience) -> TakeLease {
         lease_ms: 1000,
         patience,
         metadata: Metadata::default(),
+        claim_ms: None,
     }
 }
 

@@ -183,6 +183,7 @@ fn payload_of(command: &Command) -> Command {
     }
     if let Command::TakeLease(take) = &mut payload {
         take.patience = Patience::Try;
+        take.claim_ms = None;
     }
     payload
 }

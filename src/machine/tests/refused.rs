@@ -83,7 +83,8 @@ impl Remembering {
             return Some(Outcome::Refused(Refusal::WrongHandle));
         }
         let Some(asked) = asked else { return Some(Outcome::Withdrawn) };
-        let same = TakeLease { patience: known.take.patience, ..asked.clone() } == known.take;
+        let same =
+            TakeLease { patience: known.take.patience, claim_ms: known.take.claim_ms, ..asked.clone() } == known.take;
         let reused = Outcome::Refused(Refusal::RequestReused { claim: Claim::Lease(id) });
         Some(if same { known.outcome.clone() } else { reused })
     }

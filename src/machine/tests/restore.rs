@@ -47,6 +47,7 @@ fn take(number: u128, lock: &str) -> Command {
         lease_ms: limits::TTL_MS_MAX_DEFAULT,
         patience: Patience::For { ms: 60 * 60 * 1000 },
         metadata: Metadata::default(),
+        claim_ms: None,
     })
 }
 

@@ -144,6 +144,7 @@ fn queues_open_in_rounds_after_a_restore() {
             lease_ms: limits::TTL_MS_MAX_DEFAULT,
             patience: Patience::For { ms: limits::PATIENCE_MS_MAX },
             metadata: Metadata::default(),
+            claim_ms: None,
         })
     };
     for first in (1..=QUEUES).step_by(BATCH as usize) {

@@ -21,6 +21,7 @@ fn take(number: u128) -> Command {
         lease_ms: 60_000,
         patience: Patience::For { ms: 60_000 },
         metadata: Metadata::default(),
+        claim_ms: None,
     })
 }
 

@@ -287,6 +287,7 @@ fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
         lease_ms,
         patience: Patience::Try,
         metadata: Metadata::default(),
+        claim_ms: None,
     })
 }
 

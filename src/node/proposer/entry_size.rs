@@ -193,6 +193,7 @@ mod tests {
             lease_ms: u64::MAX,
             patience: Patience::For { ms: u64::MAX },
             metadata: largest_metadata(),
+            claim_ms: Some(u64::MAX),
         })
     }
 

@@ -396,6 +396,7 @@ mod tests {
             lease_ms: 1_000,
             patience: Patience::Try,
             metadata: Metadata { why, ..Metadata::default() },
+            claim_ms: None,
         };
         Submission { principal: Principal::default(), since: None, command: Command::TakeLease(take) }
     }

@@ -76,6 +76,7 @@ pub(super) fn take(name: &str) -> Call {
         lease_ms: 1_000,
         patience: Patience::Try,
         metadata: Metadata::default(),
+        claim_ms: None,
     }))
 }
 

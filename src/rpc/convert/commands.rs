@@ -192,8 +192,9 @@ wire_commands! {
             = { request, answered_below, lock, what }
     }
     age_ms, since_ms {
-        TakeLease(TakeLease { lock, take, handle, access: Access { mode, limit }, lease_ms, patience: wait_ms, metadata })
-            = { lock, take, handle, mode, limit, lease_ms, wait_ms, metadata }
+        TakeLease(TakeLease {
+            lock, take, handle, access: Access { mode, limit }, lease_ms, patience: wait_ms, metadata, claim_ms
+        }) = { lock, take, handle, mode, limit, lease_ms, wait_ms, metadata, claim_ms }
         CancelTake { lock, take, handle } = { lock, take, handle }
         DropLease { lock, handle } = { lock, handle }
         Document(what) = { what }

@@ -190,7 +190,8 @@ proptest! {
         let id = LeaseRequestId(u128::from(number) << 60);
         let cancel = Command::CancelTake { lock: lock.clone(), take: id, handle: handle.clone() };
         let drop = Command::DropLease { lock: lock.clone(), handle: handle.clone() };
-        let take = TakeLease { lock, take: id, handle, access, lease_ms: number, patience, metadata };
+        let claim_ms = (number % 2 == 0).then_some(below);
+        let take = TakeLease { lock, take: id, handle, access, lease_ms: number, patience, metadata, claim_ms };
         for command in [Command::TakeLease(take), cancel, drop] {
             reads_back(Call { age_ms: below, since: Some(LogTime(number)), ..Call::new(command) })?;
         }

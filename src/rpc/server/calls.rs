@@ -251,6 +251,7 @@ impl<S: LockService> Calls<S> {
             metadata: asked.metadata,
             age_ms: asked.age_ms,
             since_ms: asked.since_ms,
+            claim_ms: None,
         })
     }
 

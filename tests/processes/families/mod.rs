@@ -260,7 +260,7 @@ async fn leases_survive_the_leader() {
         let take = LeaseRequestId(0xfeed_0000 + at as u128);
         let (access, lease_ms, patience) = (Mode::Exclusive.into(), 120_000, Patience::Try);
         let metadata = Metadata::default();
-        let take = TakeLease { lock, take, handle: handle(at), access, lease_ms, patience, metadata };
+        let take = TakeLease { lock, take, handle: handle(at), access, lease_ms, patience, metadata, claim_ms: None };
         Op::sessionless(at, Command::TakeLease(take))
     });
     for taken in scenario.through_a_kill(takes.collect()).await {

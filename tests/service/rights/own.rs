@@ -143,6 +143,7 @@ async fn anothers_lease_is_unknown() {
         lease_ms: 60_000,
         patience: Patience::Try,
         metadata: Metadata::default(),
+        claim_ms: None,
     };
     let owner = named(&leader, "lock-all");
     owner.submit(Call::new(Command::TakeLease(taken))).await.expect("taken");

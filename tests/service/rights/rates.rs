@@ -25,6 +25,7 @@ fn take(number: u128) -> Call {
         lease_ms: 60_000,
         patience: Patience::Try,
         metadata: Metadata::default(),
+        claim_ms: None,
     }))
 }
 

@@ -116,6 +116,7 @@ fn of_names(number: u128) -> Vec<(Command, Needs)> {
         lease_ms,
         patience: Patience::Try,
         metadata: metadata.clone(),
+        claim_ms: None,
     };
     let grab = Grab { lock: lock(), ts, metadata, term: None, prepare: false, seen: None };
     let document = |what, needs| (Command::Document(what), needs);

@@ -28,6 +28,7 @@ async fn take(port: &Port, lock: &str, number: u128, mode: Mode) -> Outcome {
         lease_ms: 600_000,
         patience: Patience::For { ms: 600_000 },
         metadata,
+        claim_ms: None,
     };
     port.node.submit(Call::new(Command::TakeLease(take))).await.expect("answered").outcome
 }

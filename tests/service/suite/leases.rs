@@ -103,6 +103,7 @@ pub(crate) async fn a_refused_take_stays_refused<S: LockService>(service: S) {
         lease_ms: 1_000,
         patience: Patience::Try,
         metadata: Metadata::default(),
+        claim_ms: None,
     };
     let call = |id| Call::new(Command::TakeLease(take(id)));
     let refused = service.submit(call(1)).await.expect("answered").outcome;

@@ -18,6 +18,7 @@ fn take(namespace: &Namespace, number: u128) -> Call {
         lease_ms: 60_000,
         patience: Patience::Try,
         metadata: Metadata::default(),
+        claim_ms: None,
     }))
 }
 

@@ -38,6 +38,10 @@ impl Naive {
             set: false,
         };
         let outcome = self.admit(ask, take.patience);
+        if let (Outcome::Queued(_), Some(claim_ms)) = (&outcome, take.claim_ms) {
+            let ask = &mut self.waits.last_mut().expect("just queued").ask;
+            ask.lease_ms = ask.lease_ms.map(|ms| ms.min(claim_ms.max(1)));
+        }
         // A refused take is not remembered, because a client that polls endlessly would fill the cluster's memory.
         if !matches!(outcome, Outcome::Refused(_)) {
             let (lock, id, handle) = (take.lock.clone(), take.take, take.handle.clone());

@@ -81,6 +81,7 @@ impl Scenario {
         let roll = self.random.below(100);
         if let Some(mut again) = self.recent_take().filter(|_| roll < 38) {
             again.patience = self.patience();
+            again.claim_ms = self.claim_ms();
             match roll {
                 0..8 => again.lease_ms += 1,
                 8..14 => again.handle = handle(drawn),
@@ -95,10 +96,14 @@ impl Scenario {
         let access = self.access(&name);
         let lock = LockKey { namespace, name };
         let (take, handle, lease_ms) = (LeaseRequestId(drawn), handle(drawn), self.lease_ms());
-        let (patience, metadata) = (self.patience(), Metadata::default());
-        let take = TakeLease { lock, take, handle, access, lease_ms, patience, metadata };
+        let (patience, metadata, claim_ms) = (self.patience(), Metadata::default(), self.claim_ms());
+        let take = TakeLease { lock, take, handle, access, lease_ms, patience, metadata, claim_ms };
         self.takes.push(take.clone());
         Command::TakeLease(take)
+    }
+
+    fn claim_ms(&mut self) -> Option<u64> {
+        self.random.percent(30).then(|| self.lease_ms() / 2)
     }
 
     pub(super) fn drop_lease(&mut self) -> Command {

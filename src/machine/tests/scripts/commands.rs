@@ -65,7 +65,8 @@ impl Script {
                 let ((take, handle), lock) = (self.take(who, args)?, key(args)?);
                 let lease_ms = duration(required(args, "lease")?)?;
                 let (metadata, patience, access) = (metadata(args), patience(args)?, access(args)?);
-                Command::TakeLease(TakeLease { lock, take, handle, access, lease_ms, patience, metadata })
+                let claim_ms = args.take_key("claim").map(duration).transpose()?;
+                Command::TakeLease(TakeLease { lock, take, handle, access, lease_ms, patience, metadata, claim_ms })
             }
             "cancel-take" => {
                 let ((take, handle), lock) = (self.take(who, args)?, key(args)?);

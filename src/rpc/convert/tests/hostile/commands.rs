@@ -18,6 +18,7 @@ pub(super) fn samples() -> Vec<Sample> {
         metadata: described(),
         age_ms,
         since_ms,
+        claim_ms: Some(15_000),
     };
     let cancelled = pb::CancelTake { lock: lock.clone(), take, handle: handle.clone(), age_ms, since_ms };
     let dropped = pb::DropLease { lock: lock.clone(), handle, age_ms, since_ms };
