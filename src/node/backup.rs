@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::Node;
-use super::backup_limit::BackupInProgress;
+use super::admission::BackupInProgress;
 use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Invalid, Member, Query, Restoring};

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::admission::{BackupLimit, Watchers};
 use super::auth::Auth;
-use super::backup_limit::BackupLimit;
 use super::events::{ClaimWaiters, Hub};
 use super::metrics::Metrics;
 use super::proposer::queue::ProposalQueue;
 use super::proposer::replies::DecidedReplies;
 use super::rate_limit::RateLimits;
 use super::source_rate::SourceRate;
-use super::watchers::Watchers;
 use crate::audit::AuditLog;
 use crate::auth::TokenHash;
 use crate::clock::{Clock, Instant, millis};

@@ -8,17 +8,15 @@
 //!             └──────── claim waiters, events ◄── raft callbacks ◄──┘
 //! ```
 
+mod admission;
 mod audited;
 mod auth;
 pub mod backup;
-mod backup_limit;
 mod buckets;
 mod callers;
 mod cluster;
 mod core;
 mod events;
-#[cfg(feature = "cli")]
-mod examine;
 mod forward;
 mod authorizer;
 mod leadership;
@@ -34,7 +32,6 @@ mod serve_forwarded;
 mod service;
 mod validate;
 mod watchdog;
-mod watchers;
 mod source_rate;
 
 use std::fmt;
@@ -49,9 +46,9 @@ use self::core::Core;
 use crate::limits;
 use crate::mutex::Mutex;
 use crate::service::ServerInfo;
-#[cfg(feature = "cli")]
-pub(crate) use examine::examine;
 pub use open::OpenNodeError;
+#[cfg(feature = "cli")]
+pub(crate) use open::examine;
 pub use options::{NodeOptions, PeerNetwork, Tuning};
 
 /// One node of a cluster. Cloning gives another handle on the same node; [`close`](Node::close) stops it.

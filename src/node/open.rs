@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::admission::Watchers;
 use super::audited;
 use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
@@ -333,7 +334,7 @@ fn assemble(
         backups: Arc::default(),
         acts: SourceRate::of_acts(),
         asks: SourceRate::of_asks(),
-        watchers: super::watchers::Watchers::new(config.limits.watchers_a_principal),
+        watchers: Watchers::new(config.limits.watchers_a_principal),
         connections: config.limits.connections,
         leads_since: Mutex::default(),
         warnings: Mutex::default(),
@@ -362,12 +363,23 @@ fn assemble(
 
 /// Returns the id by which nodes recognize each other: a hash of the cluster's name and initial members, so that these
 /// agree on it before their first contact. A node that joins later has it in its config.
-pub(super) fn peers_id(config: &Config) -> u128 {
+fn peers_id(config: &Config) -> u128 {
     config.peers_id.unwrap_or_else(|| {
         let mut hashed = config.cluster.clone();
         config.members.iter().for_each(|(id, member)| hashed.push_str(&format!("\n{id} {}", member.peer)));
         xxhash_rust::xxh3::xxh3_128(hashed.as_bytes())
     })
+}
+
+/// Reads what the directory of a node is, and changes nothing.
+///
+/// # Errors
+/// It cannot be read, its identity is damaged, or it belongs to another node.
+#[cfg(feature = "cli")]
+pub(crate) fn examine(config: &Config) -> Result<storage::Examined, OpenError> {
+    let Config { cluster, node, data, .. } = config;
+    let claim = Claim { cluster: cluster.clone(), node: *node, peers_id: Some(peers_id(config)) };
+    storage::examine(data, &claim)
 }
 
 /// Returns the settings of consensus.

@@ -22,10 +22,8 @@ use crate::node::forward::{Forward, Forwarded};
 enum Verdict {
     /// No position is remembered by most voters.
     Unknown,
-    /// Most voters agree, and no voter that answered differs.
-    Agree(DigestClaim),
-    /// Most voters agree, and these nodes differ.
-    Differ(DigestClaim, Vec<u64>),
+    /// Most voters agree, and these others differ.
+    Agreed(DigestClaim, Vec<u64>),
     /// The voters differ at this position, and no digest has a majority.
     Split(u64),
 }
@@ -50,26 +48,24 @@ pub(in crate::node) async fn compare(node: Node) {
             verdict = node.compare_voters() => verdict,
             () = node.core.stopped() => return,
         };
-        match &verdict {
-            Verdict::Unknown => {}
-            Verdict::Agree(_) | Verdict::Differ(..) => node.core.split.store(0, Ordering::Relaxed),
-            Verdict::Split(index) => node.core.split.store(*index, Ordering::Relaxed),
-        }
         match verdict {
             Verdict::Unknown => {}
-            Verdict::Agree(claim) if reported == Some(claim) => {}
-            Verdict::Agree(claim) => {
+            Verdict::Agreed(claim, differing) => {
+                node.core.split.store(0, Ordering::Relaxed);
+                if differing.is_empty() && reported == Some(claim) {
+                    continue;
+                }
                 reported = Some(claim);
                 *node.core.agreed.lock() = Some(claim);
-            }
-            Verdict::Differ(claim, nodes) => {
-                reported = Some(claim);
-                *node.core.agreed.lock() = Some(claim);
-                tracing::error!(?nodes, index = claim.index, "these nodes' states differ from that of most voters");
-                // Propose the digest now: without calls there may be no next entry for a long time.
-                node.core.submit_internal(Command::Tick);
+                if !differing.is_empty() {
+                    let index = claim.index;
+                    tracing::error!(nodes = ?differing, index, "these nodes' states differ from that of most voters");
+                    // Propose the digest now: without calls there may be no next entry for a long time.
+                    node.core.submit_internal(Command::Tick);
+                }
             }
             Verdict::Split(index) => {
+                node.core.split.store(index, Ordering::Relaxed);
                 tracing::error!(index, "the voters' states differ, and no digest has a majority; {DECIDE}");
             }
         }
@@ -116,8 +112,8 @@ fn verdict(voters: &[(u64, Vec<DigestClaim>)]) -> Verdict {
         return Verdict::Split(index);
     };
     let claim = DigestClaim { index, digest: *digest };
-    let differing: Vec<u64> = found.iter().filter(|(_, other)| other != digest).map(|(voter, _)| *voter).collect();
-    if differing.is_empty() { Verdict::Agree(claim) } else { Verdict::Differ(claim, differing) }
+    let differing = found.iter().filter(|(_, other)| other != digest).map(|(voter, _)| *voter).collect();
+    Verdict::Agreed(claim, differing)
 }
 
 #[cfg(test)]
@@ -139,10 +135,13 @@ mod tests {
     /// not.
     #[test]
     fn most_voters_decide() {
-        assert_eq!(judged(&[&[(10, 5), (20, 7), (30, 9)], &[(10, 5), (20, 7)], &[(10, 5)]]), Verdict::Agree(RIGHT));
-        assert_eq!(judged(&[&[(20, 7)], &[(20, 7)], &[(20, 8)]]), Verdict::Differ(RIGHT, vec![3]));
-        assert_eq!(judged(&[&[(20, 8)], &[(20, 7)], &[(20, 7)]]), Verdict::Differ(RIGHT, vec![1]));
-        assert_eq!(judged(&[&[(20, 7)]]), Verdict::Agree(RIGHT));
+        assert_eq!(
+            judged(&[&[(10, 5), (20, 7), (30, 9)], &[(10, 5), (20, 7)], &[(10, 5)]]),
+            Verdict::Agreed(RIGHT, vec![])
+        );
+        assert_eq!(judged(&[&[(20, 7)], &[(20, 7)], &[(20, 8)]]), Verdict::Agreed(RIGHT, vec![3]));
+        assert_eq!(judged(&[&[(20, 8)], &[(20, 7)], &[(20, 7)]]), Verdict::Agreed(RIGHT, vec![1]));
+        assert_eq!(judged(&[&[(20, 7)]]), Verdict::Agreed(RIGHT, vec![]));
     }
 
     /// If no digest has a majority, no voter is named; if too few voters answered, there is no result.

@@ -1,11 +1,11 @@
 //! Calls that wait until a claim is granted or its wait ends.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
 use crate::model::{Claim, Event, EventKind};
+use crate::mutex::Mutex;
 
 /// One registered call. Dropping it removes the registration.
 pub(in crate::node) struct ClaimWaiter<'a> {
@@ -36,20 +36,16 @@ pub(in crate::node) struct ClaimWaiters {
 }
 
 impl ClaimWaiters {
-    fn calls(&self) -> MutexGuard<'_, HashMap<Claim, Vec<oneshot::Sender<()>>>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Registers a call. Read the machine only afterwards, so that no event is missed.
     pub(in crate::node) fn register(&self, claim: Claim) -> ClaimWaiter<'_> {
         let (sender, receiver) = oneshot::channel();
-        self.calls().entry(claim).or_default().push(sender);
+        self.calls.lock().entry(claim).or_default().push(sender);
         ClaimWaiter { waiters: self, claim, receiver }
     }
 
     /// Removes the calls for this claim that have been dropped.
     fn forget(&self, claim: Claim) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         if let Some(waiting) = calls.get_mut(&claim) {
             waiting.retain(|call| !call.is_closed());
             if waiting.is_empty() {
@@ -60,36 +56,17 @@ impl ClaimWaiters {
 
     /// Wakes the calls whose claim this event decides.
     pub(in crate::node) fn on_event(&self, event: &Event) {
-        match &event.kind {
-            EventKind::Granted { .. }
-            | EventKind::HandedOver { .. }
-            | EventKind::Upgraded { .. }
-            | EventKind::WaitEnded { .. } => {}
-            EventKind::Queued { .. }
-            | EventKind::Released { .. }
-            | EventKind::Expired { .. }
-            | EventKind::Downgraded
-            | EventKind::PermitsReturned { .. }
-            | EventKind::Resumed { .. }
-            | EventKind::Reopened
-            | EventKind::Broken { .. }
-            | EventKind::RevokeRequested { .. }
-            | EventKind::ValueChanged
-            | EventKind::Recalled
-            | EventKind::LimitChanged { .. }
-            | EventKind::SessionOpened
-            | EventKind::SessionEnded { .. }
-            | EventKind::LeaderlessGap { .. } => return,
-        }
-        if let Some(settled) = event.subject.claim() {
-            self.calls().remove(&settled);
+        use EventKind::{Granted, HandedOver, Upgraded, WaitEnded};
+        let decides = matches!(event.kind, Granted { .. } | HandedOver { .. } | Upgraded { .. } | WaitEnded { .. });
+        if let Some(decided) = event.subject.claim().filter(|_| decides) {
+            self.calls.lock().remove(&decided);
         }
     }
 
     /// Wakes all calls, because leadership moved or a snapshot was installed. In the order of the claims, so that a
     /// simulation is repeatable.
     pub(in crate::node) fn wake_all(&self) {
-        let mut calls: Vec<_> = self.calls().drain().collect();
+        let mut calls: Vec<_> = self.calls.lock().drain().collect();
         calls.sort_unstable_by_key(|(claim, _)| *claim);
     }
 }

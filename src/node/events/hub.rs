@@ -1,13 +1,14 @@
 //! The event hub: a bounded window of recent events, read by any number of subscribers at their own pace.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use super::session_events::{HoldEvents, SessionEnds};
 use crate::limits;
 use crate::model::{Event, EventKind, Position, SessionId};
+use crate::mutex::Mutex;
 use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 
 /// The newest events of a node.
@@ -74,15 +75,11 @@ impl Hub {
         }
     }
 
-    fn window(&self) -> MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds the events of one entry.
     pub(in crate::node) fn publish(&self, events: &Arc<[Event]>) {
         let Some(last) = events.last() else { return };
         let newest = last.position;
-        self.window().push(Arc::clone(events));
+        self.window.lock().push(Arc::clone(events));
         // A session that ends with this entry is notified of its end alone. The breaks of its holds come first, and its
         // client would treat them as breaks in a session that continues.
         let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
@@ -97,7 +94,7 @@ impl Hub {
     /// Raises the floor after a state was loaded, at the start or from a snapshot: this hub never saw the events up to
     /// the newest event of that state. A subscriber that has received that event misses nothing.
     pub(in crate::node) fn skip_to(&self, floor: Position) {
-        *self.window() = Window { entries: VecDeque::new(), events: 0, floor };
+        *self.window.lock() = Window { entries: VecDeque::new(), events: 0, floor };
         self.ends.missed(floor);
         self.holds.missed(floor);
         self.newest.send_replace(floor);
@@ -115,13 +112,13 @@ impl Hub {
 
     /// Returns the position of the newest known event: a subscriber from here misses nothing.
     fn end(&self) -> Position {
-        let window = self.window();
+        let window = self.window.lock();
         window.entries.back().and_then(|events| events.last()).map_or(window.floor, |event| event.position)
     }
 
     /// Returns an error if events after this position are no longer kept.
     pub(in crate::node) fn keeps_after(&self, cursor: Position) -> Result<(), ServiceError> {
-        let resume = self.window().floor;
+        let resume = self.window.lock().floor;
         if cursor < resume { Err(missed(resume)) } else { Ok(()) }
     }
 
@@ -129,7 +126,7 @@ impl Hub {
     /// because `apply` waits for the lock. The events are filtered afterwards.
     fn after(&self, cursor: Position, scope: &Scope) -> Batch {
         let entries = {
-            let window = self.window();
+            let window = self.window.lock();
             if cursor < window.floor {
                 return Batch::Missed(window.floor);
             }

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{HOLD_NEWS_WAITING_MAX, SESSIONS_SWEPT_MIN};
 use crate::model::{Event, EventKind, Position, Refusal, SessionId, Subject};
+use crate::mutex::Mutex;
 use crate::service::{EventSender, Events, ServiceError};
 
 /// Senders by session.
@@ -21,14 +21,10 @@ struct Subscribers {
 }
 
 impl Subscribers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<EventSender>>> {
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a subscriber that may leave `capacity` events unread.
     fn subscribe(&self, session: SessionId, capacity: usize) -> Events {
         let (sender, events) = Events::channel(capacity);
-        let mut table = self.lock();
+        let mut table = self.senders.lock();
         if 2 * self.swept.load(Ordering::Relaxed).max(SESSIONS_SWEPT_MIN) <= table.len() {
             table.retain(|_, senders| senders.iter().any(|sender| !sender.is_closed()));
             self.swept.store(table.len(), Ordering::Relaxed);
@@ -41,7 +37,7 @@ impl Subscribers {
 
     /// Ends every subscription with the error that events up to `resume` may have been missed.
     fn missed(&self, resume: Position) {
-        let mut all: Vec<_> = self.lock().drain().collect();
+        let mut all: Vec<_> = self.senders.lock().drain().collect();
         // In order, so that a simulation repeats it.
         all.sort_unstable_by_key(|(session, _)| *session);
         for sender in all.into_iter().flat_map(|(_, senders)| senders) {
@@ -64,7 +60,7 @@ impl SessionEnds {
     /// Sends the end of a session to its subscribers and removes them.
     pub(super) fn on_event(&self, event: &Event) {
         let (EventKind::SessionEnded { .. }, Subject::Session(session)) = (&event.kind, &event.subject) else { return };
-        for sender in self.0.lock().remove(session).into_iter().flatten() {
+        for sender in self.0.senders.lock().remove(session).into_iter().flatten() {
             // The channel has space for this one event, so the send fails only if the receiver is gone.
             sender.try_send(event.clone());
         }
@@ -106,7 +102,7 @@ impl HoldEvents {
             }
             EventKind::SessionEnded { reason, why } => {
                 let Some(session) = session else { return };
-                for sender in self.0.lock().remove(&session).into_iter().flatten() {
+                for sender in self.0.senders.lock().remove(&session).into_iter().flatten() {
                     sender.end(Refusal::SessionEnded { session, reason: *reason, why: why.clone() }.into());
                 }
             }
@@ -128,7 +124,7 @@ impl HoldEvents {
 
     fn send(&self, session: Option<SessionId>, event: &Event) {
         let Some(session) = session else { return };
-        let mut table = self.0.lock();
+        let mut table = self.0.senders.lock();
         if let Some(senders) = table.get_mut(&session) {
             let slow = senders.extract_if(.., |sender| !sender.try_send(event.clone()));
             // The client subscribes again and reads its holds.
@@ -220,7 +216,7 @@ mod tests {
         }
         let ended = Refusal::SessionEnded { session: session(2), reason: EndReason::Expired, why: None };
         assert_eq!(reader.next().await, Err(ended.into()));
-        assert!(events.0.lock().is_empty());
+        assert!(events.0.senders.lock().is_empty());
     }
 
     /// A reader that has taken no event learns of a snapshot, too.
@@ -247,11 +243,11 @@ mod tests {
         ends.on_event(&ended(1));
         assert_eq!(one.next().await, Ok(ended(1)));
         assert_eq!(two.next().await, Ok(ended(1)));
-        assert_eq!(ends.0.lock().len(), 1);
+        assert_eq!(ends.0.senders.lock().len(), 1);
         ends.missed(Position { index: 9, n: 0 });
         let missed = other.next().await.expect_err("missed");
         assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, .. }, .. }), "{missed}");
-        assert!(ends.0.lock().is_empty());
+        assert!(ends.0.senders.lock().is_empty());
     }
 
     /// Subscribers to sessions that have already ended leave no entries, and a subscriber that remains is still
@@ -263,7 +259,7 @@ mod tests {
         for number in 2..10_000 {
             drop(table.subscribe(session(number), 1));
         }
-        let left = table.lock().len();
+        let left = table.senders.lock().len();
         assert!(left <= 2 * SESSIONS_SWEPT_MIN, "{left} entries are left");
         table.missed(Position::default());
         assert!(matches!(stays.next().await, Err(ServiceError::EventsMissed { .. })));

@@ -3,7 +3,7 @@
 use metrics::{Counter, Gauge, Histogram};
 
 use super::namespaces::{NamespaceSeries, Namespaces};
-use super::reasons::SessionsEnded;
+use super::reasons::{self, Ended, GRANTED};
 use crate::config::{LockClass, MetricsLabels};
 use crate::model::{EndReason, Event, EventKind, Subject};
 use crate::mutex::Mutex;
@@ -11,7 +11,7 @@ use crate::telemetry::{OTHER, Series};
 
 pub(super) struct EventMetrics {
     sessions_opened: Counter,
-    sessions_ended: SessionsEnded,
+    sessions_ended: Ended,
     leader_changes: Counter,
     leaderless_seconds: Gauge,
     classes: Classes,
@@ -23,7 +23,7 @@ impl EventMetrics {
         let counter = |name, help| series.counter(name, help, &[]);
         Self {
             sessions_opened: counter("lockkeeper_sessions_opened_total", "Sessions that were opened"),
-            sessions_ended: SessionsEnded::new(series),
+            sessions_ended: Ended::sessions(series),
             leader_changes: counter("lockkeeper_raft_leader_changes_total", "How often a new leader began to serve"),
             leaderless_seconds: series.gauge(
                 "lockkeeper_leaderless_seconds_total",
@@ -43,7 +43,7 @@ impl EventMetrics {
         for event in events {
             match (&event.kind, &event.namespace) {
                 (EventKind::SessionOpened, _) => self.sessions_opened.increment(1),
-                (EventKind::SessionEnded { reason, .. }, _) => self.sessions_ended.count(*reason),
+                (EventKind::SessionEnded { reason, .. }, _) => self.sessions_ended.count(reasons::of_end(*reason)),
                 (EventKind::LeaderlessGap { gap_ms }, _) => {
                     self.leader_changes.increment(1);
                     self.leaderless_seconds.increment(*gap_ms as f64 / 1e3);
@@ -67,14 +67,14 @@ fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
             return waited(*waited_ms, of, class);
         }
         EventKind::Upgraded { waited_ms, .. } => return waited(*waited_ms, of, class),
-        EventKind::WaitEnded { why, .. } => return of.waits_ended.count(*why),
-        EventKind::HandedOver { .. } => return of.holds_ended.count(EndReason::HandedOver),
+        EventKind::WaitEnded { why, .. } => return of.waits_ended.count(reasons::of_wait(*why)),
+        EventKind::HandedOver { .. } => return of.holds_ended.count(reasons::of_end(EndReason::HandedOver)),
         EventKind::Released { held_ms } => (EndReason::Released, held_ms),
         EventKind::Expired { reason, held_ms } => (*reason, held_ms),
         EventKind::Broken { held_ms, .. } => (EndReason::Broken, held_ms),
         _ => return,
     };
-    of.holds_ended.count(reason);
+    of.holds_ended.count(reasons::of_end(reason));
     class.hold.record(*held_ms as f64 / 1e3);
 }
 
@@ -83,7 +83,7 @@ fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
 fn waited(ms: u64, of: &NamespaceSeries, class: &ClassSeries) {
     class.wait.record(ms as f64 / 1e3);
     if 0 < ms {
-        of.waits_ended.granted();
+        of.waits_ended.count(GRANTED);
     }
 }
 

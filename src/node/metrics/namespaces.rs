@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use metrics::{Counter, Gauge};
 
-use super::reasons::{HoldsEnded, WaitsEnded};
+use super::reasons::Ended;
 use crate::limits;
 use crate::machine::NamespaceSizes;
 use crate::model::Namespace;
@@ -17,8 +17,8 @@ const QUOTAS: [&str; 4] = ["sessions", "locks", "takes", "waiters"];
 pub(super) struct NamespaceSeries {
     pub(super) grants: Counter,
     pub(super) waits: Counter,
-    pub(super) holds_ended: HoldsEnded,
-    pub(super) waits_ended: WaitsEnded,
+    pub(super) holds_ended: Ended,
+    pub(super) waits_ended: Ended,
     /// Sessions, locks, holders and waiters, in the order in which `record` sets them.
     sizes: [Gauge; 4],
     /// In the order of `QUOTAS`.
@@ -37,8 +37,8 @@ impl NamespaceSeries {
         Self {
             grants: series.counter("lockkeeper_grants_total", "Grants of locks and permits, by namespace", &labels),
             waits: series.counter("lockkeeper_waits_total", "Requests that joined a queue, by namespace", &labels),
-            holds_ended: HoldsEnded::new(series, namespace),
-            waits_ended: WaitsEnded::new(series, namespace),
+            holds_ended: Ended::holds(series, namespace),
+            waits_ended: Ended::waits(series, namespace),
             sizes: [
                 gauge("lockkeeper_sessions", "Open sessions, by namespace"),
                 gauge("lockkeeper_locks", "Locks in use, by namespace"),

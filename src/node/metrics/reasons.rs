@@ -1,97 +1,71 @@
-//! The labels `reason` of ended holds, waits and sessions. Each counter exists from the start, so that its first
+//! The label `reason` of ended holds, waits and sessions. Each counter exists from the start, so that its first
 //! increase shows.
 
 use metrics::Counter;
 
 use crate::model::{EndReason, WaitEndReason};
-use crate::telemetry::{Named, Series};
+use crate::telemetry::Series;
 
-/// Counters of ended holds, in the order of [`HoldsEnded::REASONS`].
-pub(super) struct HoldsEnded([Counter; 7]);
+/// Label of a wait that ended with a grant.
+pub(super) const GRANTED: &str = "granted";
 
-/// Counters of ended waits, in the order of [`WaitsEnded::REASONS`].
-pub(super) struct WaitsEnded([Counter; 7]);
+/// The counters of one metric, by their label.
+pub(super) struct Ended(Vec<(&'static str, Counter)>);
 
-/// Counters of ended sessions, in the order of [`SessionsEnded::REASONS`].
-pub(super) struct SessionsEnded([Counter; 4]);
-
-fn counters<const N: usize>(
-    series: &Series,
-    [name, help]: [&'static str; 2],
-    further: Option<Named<'_>>,
-    reasons: [&'static str; N],
-) -> [Counter; N] {
-    reasons.map(|reason| {
-        let labels: Vec<_> = further.into_iter().chain([("reason", reason)]).collect();
-        series.counter(name, help, &labels)
-    })
-}
-
-impl HoldsEnded {
-    const REASONS: [&str; 7] = ["released", "expired", "lost", "broken", "handed_over", "overtaken", "time_over"];
-
-    pub(super) fn new(series: &Series, namespace: &str) -> Self {
+impl Ended {
+    pub(super) fn holds(series: &Series, namespace: &str) -> Self {
         let names = ["lockkeeper_holds_ended_total", "Holds that have ended, by namespace and reason"];
-        Self(counters(series, names, Some(("namespace", namespace)), Self::REASONS))
+        let reasons = ["released", "expired", "lost", "broken", "handed_over", "overtaken", "time_over"];
+        Self::new(series, names, Some(namespace), &reasons)
     }
 
-    pub(super) fn count(&self, reason: EndReason) {
-        let place = match reason {
-            EndReason::Released | EndReason::Cancelled => 0,
-            EndReason::Expired => 1,
-            EndReason::Lost => 2,
-            EndReason::Broken => 3,
-            EndReason::HandedOver => 4,
-            EndReason::Overtaken => 5,
-            EndReason::TimeOver => 6,
-        };
-        self.0[place].increment(1);
-    }
-}
-
-impl WaitsEnded {
-    const REASONS: [&str; 7] =
-        ["granted", "timed_out", "withdrawn", "session_ended", "hold_ended", "impossible", "deadlock"];
-
-    pub(super) fn new(series: &Series, namespace: &str) -> Self {
+    pub(super) fn waits(series: &Series, namespace: &str) -> Self {
         let names = ["lockkeeper_waits_ended_total", "Requests that have left a queue, by namespace and reason"];
-        Self(counters(series, names, Some(("namespace", namespace)), Self::REASONS))
+        let reasons = [GRANTED, "timed_out", "withdrawn", "session_ended", "hold_ended", "impossible", "deadlock"];
+        Self::new(series, names, Some(namespace), &reasons)
     }
 
-    /// Counts a wait that ended with a grant.
-    pub(super) fn granted(&self) {
-        self.0[0].increment(1);
+    pub(super) fn sessions(series: &Series) -> Self {
+        let names = ["lockkeeper_sessions_ended_total", "Sessions that have ended, by reason"];
+        Self::new(series, names, None, &["released", "expired", "lost", "broken"])
     }
 
-    /// Counts a wait that ended without a grant.
-    pub(super) fn count(&self, reason: WaitEndReason) {
-        let place = match reason {
-            WaitEndReason::TimedOut => 1,
-            WaitEndReason::Withdrawn => 2,
-            WaitEndReason::SessionEnded => 3,
-            WaitEndReason::HoldEnded => 4,
-            WaitEndReason::Impossible => 5,
-            WaitEndReason::Deadlock => 6,
+    fn new(series: &Series, [name, help]: [&'static str; 2], of: Option<&str>, reasons: &[&'static str]) -> Self {
+        let counter = |reason| {
+            let labels: Vec<_> = of.map(|namespace| ("namespace", namespace)).into_iter().collect();
+            series.counter(name, help, &[&labels[..], &[("reason", reason)]].concat())
         };
-        self.0[place].increment(1);
+        Self(reasons.iter().map(|reason| (*reason, counter(reason))).collect())
+    }
+
+    pub(super) fn count(&self, reason: &str) {
+        let counter = self.0.iter().find(|(known, _)| *known == reason);
+        debug_assert!(counter.is_some(), "no counter for {reason}");
+        counter.into_iter().for_each(|(_, counter)| counter.increment(1));
     }
 }
 
-impl SessionsEnded {
-    const REASONS: [&str; 4] = ["released", "expired", "lost", "broken"];
-
-    pub(super) fn new(series: &Series) -> Self {
-        let names = ["lockkeeper_sessions_ended_total", "Sessions that have ended, by reason"];
-        Self(counters(series, names, None, Self::REASONS))
+/// Returns the label of the end of a hold or session.
+pub(super) fn of_end(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Released | EndReason::Cancelled => "released",
+        EndReason::Expired => "expired",
+        EndReason::Lost => "lost",
+        EndReason::Broken => "broken",
+        EndReason::HandedOver => "handed_over",
+        EndReason::Overtaken => "overtaken",
+        EndReason::TimeOver => "time_over",
     }
+}
 
-    pub(super) fn count(&self, reason: EndReason) {
-        let place = match reason {
-            EndReason::Released | EndReason::Cancelled => 0,
-            EndReason::Expired => 1,
-            EndReason::Lost => 2,
-            EndReason::Broken | EndReason::HandedOver | EndReason::Overtaken | EndReason::TimeOver => 3,
-        };
-        self.0[place].increment(1);
+/// Returns the label of a wait that ended without a grant.
+pub(super) fn of_wait(reason: WaitEndReason) -> &'static str {
+    match reason {
+        WaitEndReason::TimedOut => "timed_out",
+        WaitEndReason::Withdrawn => "withdrawn",
+        WaitEndReason::SessionEnded => "session_ended",
+        WaitEndReason::HoldEnded => "hold_ended",
+        WaitEndReason::Impossible => "impossible",
+        WaitEndReason::Deadlock => "deadlock",
     }
 }

@@ -96,3 +96,22 @@ async fn an_address_in_use_is_named() {
     let error = Node::open_with(config, options).await.expect_err("in use").to_string();
     assert!(error.starts_with(&named), "{error}");
 }
+
+/// The directory of a node with the same name and id in a cluster of other founders is not this node's.
+#[cfg(feature = "cli")]
+#[tokio::test]
+async fn a_directory_of_other_founders_is_not_this_nodes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = |peer: u16| {
+        let mut config = config();
+        config.data = folder.path().join("n1");
+        config.members.values_mut().for_each(|member| member.peer = format!("127.0.0.1:{peer}"));
+        config
+    };
+    let peer_listener = Some(TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    let options = NodeOptions { peer_listener, ..NodeOptions::default() };
+    Node::open_with(config(2), options).await.expect("founded").close().await;
+    assert!(examine(&config(2)).expect("this node's").founded);
+    let other = examine(&config(3));
+    assert!(matches!(other, Err(OpenError::NotOurs { .. })), "{other:?}");
+}
