@@ -146,7 +146,7 @@ impl<H: Hold> Wrapper<'_, H> {
 
     fn on_report(&mut self, report: GuardianReport) -> Option<Signal> {
         match report {
-            GuardianReport::Stopped(by) => return Some(by),
+            GuardianReport::Stopped(by) => return Some(Signal::from_named_raw(by).unwrap_or(Signal::STOP)),
             GuardianReport::Ended(ended) => {
                 self.ended = Some(ended);
                 self.notice_timer = Some(Box::pin(sleep(Duration::from_millis(limits::LEFT_BEHIND_NOTICE_MS))));

@@ -106,7 +106,7 @@ fn start(options: &GuardianOptions, json: bool, streams: [OwnedFd; 3]) -> io::Re
 
 /// Reports what happens to the command. Returns when the wrapper cannot be reached.
 async fn follow(leader: Pid, mut writer: OwnedWriteHalf, mut children: Stream) -> io::Result<()> {
-    send_report(&mut writer, GuardianReport::Started(leader)).await?;
+    send_report(&mut writer, GuardianReport::Started(Pid::as_raw(Some(leader)))).await?;
     loop {
         while let Some(report) = reap(leader)? {
             send_report(&mut writer, report).await?;
@@ -116,7 +116,7 @@ async fn follow(leader: Pid, mut writer: OwnedWriteHalf, mut children: Stream) -
 }
 
 async fn send_report(writer: &mut OwnedWriteHalf, report: GuardianReport) -> io::Result<()> {
-    writer.write_all(format!("{report}\n").as_bytes()).await
+    writer.write_all(format!("{}\n", serde_json::to_string(&report)?).as_bytes()).await
 }
 
 /// Returns the end of a child or the stop of the command, if there is one to report.
@@ -124,7 +124,7 @@ fn reap(leader: Pid) -> io::Result<Option<GuardianReport>> {
     loop {
         return match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) => match (pid == leader, status.stopping_signal()) {
-                (true, Some(by)) => Ok(Some(format!("stopped {by}").parse()?)),
+                (true, Some(by)) => Ok(Some(GuardianReport::Stopped(by))),
                 (true, None) => Ok(Some(GuardianReport::Ended(ended(status)))),
                 (false, Some(_)) => continue,
                 (false, None) => Ok(Some(GuardianReport::OrphanEnded)),

@@ -1,14 +1,12 @@
 //! The protocol between a wrapper and its guardian over a socket pair: first the command's three streams, then lines of
-//! text. When one process finds the socket closed, the other one has ended.
+//! JSON. When one process finds the socket closed, the other one has ended.
 
-use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -16,7 +14,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -26,51 +25,18 @@ use crate::limits;
 /// The last line of a wrapper. After it, the guardian ends without killing any process.
 pub(super) const GOODBYE: &str = "goodbye";
 
-/// A report of the guardian, as one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A report of the guardian, as one line of JSON.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum GuardianReport {
-    /// The command runs as this process, which leads a group with the same id.
-    Started(Pid),
-    Stopped(Signal),
+    /// The command runs as the process with this id, which leads a group with the same id.
+    Started(i32),
+    /// A signal with this number has stopped the command.
+    Stopped(i32),
     Ended(Ended),
     /// Another process that the command left behind has ended.
     OrphanEnded,
     /// The command could not be started.
     Failed(String),
-}
-
-impl fmt::Display for GuardianReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GuardianReport::Started(pid) => write!(f, "started {pid}"),
-            GuardianReport::Stopped(signal) => write!(f, "stopped {}", signal.as_raw()),
-            GuardianReport::Ended(Ended::Code(code)) => write!(f, "code {code}"),
-            GuardianReport::Ended(Ended::Signal(number)) => write!(f, "signal {number}"),
-            GuardianReport::OrphanEnded => write!(f, "orphan 0"),
-            GuardianReport::Failed(problem) => write!(f, "failed {}", problem.replace('\n', " ")),
-        }
-    }
-}
-
-impl FromStr for GuardianReport {
-    type Err = io::Error;
-
-    fn from_str(line: &str) -> io::Result<Self> {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let number = || rest.parse::<i32>().map_err(io::Error::other);
-        let byte = || rest.parse::<u8>().map_err(io::Error::other);
-        match word {
-            "started" => {
-                Pid::from_raw(number()?).map(GuardianReport::Started).ok_or_else(|| io::Error::other("no process id"))
-            }
-            "stopped" => Ok(GuardianReport::Stopped(Signal::from_named_raw(number()?).unwrap_or(Signal::STOP))),
-            "code" => Ok(GuardianReport::Ended(Ended::Code(byte()?))),
-            "signal" => Ok(GuardianReport::Ended(Ended::Signal(byte()?))),
-            "orphan" => Ok(GuardianReport::OrphanEnded),
-            "failed" => Ok(GuardianReport::Failed(rest.to_owned())),
-            _ => Err(io::Error::other(format!("the guardian said {line:?}"))),
-        }
-    }
 }
 
 /// The guardian of a wrapper. If it is dropped without a goodbye, the guardian kills the command.
@@ -109,10 +75,13 @@ impl Guardian {
         let (reader, writer) = tokio::net::UnixStream::from_std(ours)?.into_split();
         let mut guardian = Self { process, lines: BufReader::new(reader).lines(), writer };
         match guardian.next_report().await? {
-            GuardianReport::Started(leader) => Ok((guardian, leader)),
+            GuardianReport::Started(leader) => {
+                let leader = Pid::from_raw(leader).ok_or_else(|| io::Error::other("the command has no process id"))?;
+                Ok((guardian, leader))
+            }
             GuardianReport::Failed(problem) => Err(io::Error::other(problem)),
             report @ (GuardianReport::Stopped(_) | GuardianReport::Ended(_) | GuardianReport::OrphanEnded) => {
-                Err(io::Error::other(format!("the guardian said {report} before the command began")))
+                Err(io::Error::other(format!("the guardian said {report:?} before the command began")))
             }
         }
     }
@@ -120,7 +89,7 @@ impl Guardian {
     /// Waits for the next report about the command. Dropping the future loses no report.
     pub(super) async fn next_report(&mut self) -> io::Result<GuardianReport> {
         match self.lines.next_line().await {
-            Ok(Some(line)) => line.parse(),
+            Ok(Some(line)) => Ok(serde_json::from_str(&line)?),
             Ok(None) | Err(_) => {
                 Err(io::Error::other("the guardian of the command was killed, so the command was killed, too"))
             }
@@ -185,23 +154,14 @@ pub(super) fn receive_streams(socket: &UnixStream) -> io::Result<Option<[OwnedFd
 mod tests {
     use super::*;
 
-    /// Every report of a guardian can be read back. Other lines are refused.
+    /// A report is one line, and is read as it was written.
     #[test]
-    fn reports_are_read_as_they_were_written() {
-        let pid = Pid::from_raw(12).unwrap();
-        for report in [
-            GuardianReport::Started(pid),
-            GuardianReport::Stopped(Signal::TSTP),
-            GuardianReport::Ended(Ended::Code(0)),
-            GuardianReport::Ended(Ended::Signal(9)),
-            GuardianReport::OrphanEnded,
-            GuardianReport::Failed("out of memory".to_owned()),
-        ] {
-            assert_eq!(report.to_string().parse::<GuardianReport>().unwrap(), report);
-        }
-        for wrong in ["", "started", "started 0", "code 256", "signal x", "hello 1"] {
-            assert!(wrong.parse::<GuardianReport>().is_err(), "{wrong:?}");
-        }
+    fn a_report_is_one_line() {
+        let failed = GuardianReport::Failed("out of\nmemory".to_owned());
+        let line = serde_json::to_string(&failed).unwrap();
+        assert!(!line.contains('\n'), "{line}");
+        assert_eq!(serde_json::from_str::<GuardianReport>(&line).unwrap(), failed);
+        assert!(serde_json::from_str::<GuardianReport>("").is_err());
     }
 
     /// The three streams arrive with the first message. A wrapper that has ended sends none.
