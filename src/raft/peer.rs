@@ -4,11 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use super::connections::{Borrowed, Connections, Purpose};
 use super::lost_tail::Acknowledged;
-use super::messages;
+use super::messages::{self, peer_client::PeerClient};
 use super::state_machine::Shared;
 use super::types::RaftLogId;
 
@@ -41,16 +42,12 @@ fn never_sent(error: io::Error) -> io::Error {
 }
 
 /// Runs a call on a connection until its deadline. If the future is dropped, so is the connection.
-pub(super) async fn call<T, F, Fut>(
+pub(super) async fn call<T>(
     network: &Network,
     (target, address, purpose): (u64, &str, Purpose),
     deadline: Duration,
-    run: F,
-) -> io::Result<T>
-where
-    F: FnOnce(messages::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
-    Fut: Future<Output = Result<Response<T>, Status>>,
-{
+    run: impl AsyncFnOnce(PeerClient<Channel>) -> Result<Response<T>, Status>,
+) -> io::Result<T> {
     let late = async {
         tokio::time::sleep(deadline).await;
         format!("no answer within {} ms", deadline.as_millis())
@@ -59,16 +56,12 @@ where
 }
 
 /// Runs a call on a connection until it ends. Cancels the call when `given_up` completes with the reason.
-pub(super) async fn call_until<T, F, Fut>(
+pub(super) async fn call_until<T>(
     network: &Network,
     (target, address, purpose): (u64, &str, Purpose),
     given_up: impl Future<Output = String>,
-    run: F,
-) -> io::Result<T>
-where
-    F: FnOnce(messages::peer_client::PeerClient<tonic::transport::Channel>) -> Fut,
-    Fut: Future<Output = Result<Response<T>, Status>>,
-{
+    run: impl AsyncFnOnce(PeerClient<Channel>) -> Result<Response<T>, Status>,
+) -> io::Result<T> {
     if let Some(why) = network.shared.fault.borrow().as_ref() {
         return Err(io::Error::other(format!("this node must stop: {why}")));
     }
