@@ -56,9 +56,7 @@ impl Machine {
         let holder = self.state.holder(change.key, token);
         holder.filter(|holder| mine(holder)).ok_or_else(|| self.not_held(change.key, mine))
     }
-}
 
-impl Machine {
     pub(super) fn release(&mut self, release: &Release) -> Outcome {
         let (id, fingerprint) = (release.request.session, of_release(release));
         let namespace = match self.begin(release.request, release.answered_below, fingerprint) {
@@ -98,9 +96,7 @@ impl Machine {
             None => Refusal::NotHeld { lock },
         }
     }
-}
 
-impl Machine {
     /// Returns some permits of a hold, which keeps the others under the same token. Refuses a hold that its owner
     /// acquired several times, because the machine cannot know to which acquire the permits belong.
     pub(super) fn return_permits(
@@ -145,9 +141,7 @@ impl Machine {
             None => Err(Refusal::PermitsNotHeld { lock, held, asked: count }),
         }
     }
-}
 
-impl Machine {
     pub(super) fn set_value(
         &mut self,
         change: &HoldChange<'_>,
@@ -174,9 +168,7 @@ impl Machine {
     pub(super) fn value_of(&self, key: &LockKey) -> Option<LockValue> {
         self.state.lock(key)?.holders.values().find_map(|holder| holder.request.choices().value.clone())
     }
-}
 
-impl Machine {
     /// The hold that a named owner acquires again. `None` for an owner that does not hold the lock, and for a request
     /// without an owner. Refuses an owner that holds or waits for one of the locks already and may not acquire it
     /// again.

@@ -206,9 +206,7 @@ impl Machine {
         self.event(Some(namespace), Subject::Session(id), EventKind::SessionEnded { reason, why });
         ended
     }
-}
 
-impl Machine {
     /// The metadata of a request. It is shared with the session's if both are equal.
     pub(super) fn share_metadata(&self, request: RequestId, metadata: &Metadata) -> Arc<Metadata> {
         let shared = self.state.session(request.session).and_then(|session| session.shared_metadata(metadata));
