@@ -18,7 +18,6 @@ const CLIENT: &[&str] = &[
     "session/hold_lease",
     "session/hold_events",
     "session/commands",
-    "session/cached_release",
     "session/reference",
     "session/keep_alive",
     "session/mod",

@@ -188,13 +188,7 @@ impl LockGuard {
     /// Runs work while the lock is held. If the lock is lost first, the work is dropped at that moment, before another
     /// client may be granted the lock.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        let output = tokio::select! {
-            biased;
-            lost = self.lost() => return Err(lost),
-            output = work => output,
-        };
-        // The last poll of the work may have taken longer than the lease.
-        if self.state() == HoldState::Lost { Err(self.lost().await) } else { Ok(output) }
+        run_while_held(work, || self.lost(), || self.state()).await
     }
 
     /// Releases the lock and returns the answer. If the future is dropped, the session's task completes the release. It
@@ -210,4 +204,19 @@ impl LockGuard {
         }
         Released::from_reply(self.held.session.run(self.held.release()).await?)
     }
+}
+
+/// Runs work until it ends or the hold is lost. A loss drops the work.
+async fn run_while_held<W: Future, L: Future<Output = Lost>>(
+    work: W,
+    lost: impl Fn() -> L,
+    state: impl Fn() -> HoldState,
+) -> Result<W::Output, Lost> {
+    let output = tokio::select! {
+        biased;
+        lost = lost() => return Err(lost),
+        output = work => output,
+    };
+    // The last poll of the work may have taken longer than the lease.
+    if state() == HoldState::Lost { Err(lost().await) } else { Ok(output) }
 }

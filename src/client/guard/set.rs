@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 
 use crate::client::error::{ClientError, Lost};
-use crate::client::guard::LockGuard;
+use crate::client::guard::{LockGuard, run_while_held};
 use crate::client::hold::{HoldState, Released, RevokeRequest};
 #[cfg(feature = "cli")]
 use crate::model::LogTime;
@@ -115,13 +115,7 @@ impl SetGuard {
     /// Runs work while all locks are held. If one of them is lost first, the work is dropped at that moment, before
     /// another client may be granted that lock.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        let output = tokio::select! {
-            biased;
-            lost = self.lost() => return Err(lost),
-            output = work => output,
-        };
-        // The last poll of the work may have taken longer than the lease.
-        if self.state() == HoldState::Lost { Err(self.lost().await) } else { Ok(output) }
+        run_while_held(work, || self.lost(), || self.state()).await
     }
 
     /// Releases all locks. Returns each answer by name, or the first error after all releases were tried. If the future

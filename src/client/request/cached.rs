@@ -12,7 +12,7 @@ use crate::client::options::{RequestOptions, SessionOptions, WaitLimit};
 use crate::client::request::pending::{SessionSource, acquire};
 use crate::client::session::Session;
 use crate::client::session::cached_holds::{Admitted, Asked, Ticket};
-use crate::client::session::cached_release;
+use crate::client::session::commands::release_cached;
 use crate::client::session::reference::SessionRef;
 use crate::client::wait::{not_acquired, wait_until};
 use crate::clock::Instant;
@@ -60,7 +60,7 @@ async fn request<S: LockService>(
 ) -> Result<LockGuard, ClientError> {
     let reference = session.reference.clone();
     if reference.state.holds.starts_releasing() {
-        let releases = cached_release::run(reference.service.clone(), reference.state.clone());
+        let releases = release_cached(reference.service.clone(), reference.state.clone());
         reference.run_in_background(Box::pin(releases));
     }
     let mut failed = OnDrop::new((reference.state.clone(), name.clone(), ticket), |(session, name, ticket)| {

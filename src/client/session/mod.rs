@@ -1,7 +1,6 @@
 //! Sessions: the holds and waits of a client end with its session.
 
 pub(crate) mod cached_holds;
-pub(crate) mod cached_release;
 pub(crate) mod commands;
 pub(crate) mod hold_events;
 pub(crate) mod hold_lease;
