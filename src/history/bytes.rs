@@ -1,10 +1,13 @@
-//! The encoding of a record as bytes: numbers with seven bits in each byte, texts with their length before them.
+//! The encoding of a record as bytes: numbers with seven bits in each byte, texts with their length before them. Also the
+//! chain: the hash of each record covers the hash of the previous record.
 //!
 //! The order is: the kind of event (one byte), position, log time, wall-clock time, lock, hash of the lock's previous
 //! record. Then follow the fields of the kind.
 
+use sha2::{Digest, Sha256};
+
 use super::draft::{Draft, Facts};
-use crate::model::{Claim, EndReason, EventKind, Fairness, Mode, RequestId};
+use crate::model::{ChainHash, Claim, EndReason, EventKind, Fairness, Mode, Namespace, RequestId};
 
 pub(super) const GRANTED: u8 = 1;
 pub(super) const RELEASED: u8 = 2;
@@ -193,4 +196,20 @@ pub fn number(out: &mut Vec<u8>, mut value: u64) {
 fn text(out: &mut Vec<u8>, text: &str) {
     number(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
+}
+
+/// The hash of a record with these [bytes](self), after the record with the hash `before`.
+#[must_use]
+pub fn link(namespace: &Namespace, before: ChainHash, record: &[u8]) -> ChainHash {
+    let name = namespace.as_str().as_bytes();
+    let mut hasher = Sha256::new();
+    hasher.update(before.0);
+    // The zero byte marks the end of the namespace, because no namespace contains one.
+    hasher.update(name);
+    hasher.update([0]);
+    hasher.update(record);
+    let whole = hasher.finalize();
+    let mut short = [0; 16];
+    short.copy_from_slice(&whole[..16]);
+    ChainHash(short)
 }

@@ -18,7 +18,6 @@
 //! of 4.1 microseconds on a loaded machine). About half of that is the hash.
 
 pub mod bytes;
-mod chain;
 mod draft;
 mod page;
 mod read;
@@ -28,7 +27,7 @@ mod verify;
 
 use std::collections::BTreeMap;
 
-pub use chain::link;
+pub use bytes::link;
 pub use draft::{Draft, Facts};
 pub use read::{Damaged, Written, read};
 use ring::{BOUNDS, Ring};

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use super::bytes;
-use super::chain::link;
+use super::bytes::link;
 use super::draft::Draft;
 use super::read::{Damaged, read, split_off};
 use super::segment::{Packed, Segment};

@@ -1,8 +1,12 @@
 //! The content of one position of the replicated log.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 
-use super::{Command, FencingToken, Handle, LockKey, LogTime, Principal, SessionId, WallTime, bounded};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{Command, FencingToken, Handle, LockKey, LogTime, Principal, SessionId, WallTime};
 use crate::limits::{COMMANDS_AN_ENTRY_MAX, RENEWALS_AN_ENTRY_MAX};
 
 /// A stamp of log time, renewals, and a batch of commands. The leader's proposer makes it.
@@ -13,10 +17,10 @@ pub struct Entry {
     /// The leader's wall clock, for display only.
     pub wall: WallTime,
     /// Renewals, which are applied before anything that is due ends. At most [`RENEWALS_AN_ENTRY_MAX`].
-    #[serde(deserialize_with = "bounded::list::<RENEWALS_AN_ENTRY_MAX, _, _>")]
+    #[serde(deserialize_with = "list::<RENEWALS_AN_ENTRY_MAX, _, _>")]
     pub renewals: Vec<Renewal>,
     /// Commands, which are applied last, in order. At most [`COMMANDS_AN_ENTRY_MAX`].
-    #[serde(deserialize_with = "bounded::list::<COMMANDS_AN_ENTRY_MAX, _, _>")]
+    #[serde(deserialize_with = "list::<COMMANDS_AN_ENTRY_MAX, _, _>")]
     pub commands: Vec<Submission>,
     /// A digest of the state after an earlier entry, on which most voters agree. A node with another digest stops.
     pub digest: Option<DigestClaim>,
@@ -94,4 +98,31 @@ pub struct DigestClaim {
     pub index: u64,
     /// Sum of the record hashes, see the module `codec`.
     pub digest: u128,
+}
+
+/// Reads a list whose length is checked while it is decoded, so that hostile bytes cannot take much memory.
+struct AtMost<const MOST: usize, T>(PhantomData<T>);
+
+/// For `deserialize_with`: returns an error for a list of more than `MOST` elements.
+fn list<'de, const MOST: usize, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Vec<T>, D::Error> {
+    reader.deserialize_seq(AtMost::<MOST, T>(PhantomData))
+}
+
+impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for AtMost<MOST, T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "a list of at most {MOST} elements")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
+        let mut read = Vec::new();
+        while let Some(element) = elements.next_element()? {
+            if read.len() == MOST {
+                return Err(A::Error::custom(format!("a list of more than {MOST} elements")));
+            }
+            read.push(element);
+        }
+        Ok(read)
+    }
 }

@@ -17,10 +17,8 @@
 //! | outcome, refusal | the machine's answer to a command, the same on every node |
 
 mod alter;
-mod bounded;
 mod cached;
 mod cycle;
-mod claim;
 mod command;
 mod document;
 mod entry;
@@ -46,7 +44,6 @@ mod token;
 mod valid;
 
 pub use alter::*;
-pub use claim::*;
 pub use command::*;
 pub use cycle::*;
 pub use document::*;

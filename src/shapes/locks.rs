@@ -1,11 +1,11 @@
-//! Locks: one in full, one row of a listing, and the leader of an election.
+//! Locks: one in full, one row of a listing, and the leader of an election. Also sessions, as any client may see them.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Holder, Waiter};
+use super::{Holder, Waiter, Who};
 use crate::client;
-use crate::model::{Closing, LockName, LockSummary, LockView, LogTime, Namespace};
+use crate::model::{Closing, LockName, LockSummary, LockView, LogTime, Namespace, SessionId, SessionView};
 
 /// One lock, with its holders and waiters. A free name has no kind.
 #[derive(Debug, Serialize, ToSchema)]
@@ -108,6 +108,44 @@ impl Leader {
             who: leader.map(|leader| leader.metadata.name().into_owned()),
             host: leader.map(|leader| leader.metadata.host.to_string()),
             pid: leader.map(|leader| leader.metadata.pid),
+        }
+    }
+}
+
+/// One session of a namespace.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Session {
+    session: String,
+    namespace: String,
+    #[serde(flatten)]
+    who: Who,
+    ttl_ms: u64,
+    age_ms: u64,
+    remaining_ms: u64,
+    disconnected: bool,
+    leaderless_ms: u64,
+    holds: u64,
+    waits: u64,
+}
+
+impl Session {
+    /// Whether this is the session with this id.
+    pub(crate) fn is(&self, id: SessionId) -> bool {
+        self.session == id.to_string()
+    }
+
+    pub(crate) fn new(view: &SessionView, now: LogTime) -> Self {
+        Self {
+            session: view.session.to_string(),
+            namespace: view.namespace.to_string(),
+            who: Who::new(&view.metadata),
+            ttl_ms: view.ttl_ms,
+            age_ms: now.ms_since(view.opened),
+            remaining_ms: view.deadline.ms_since(now),
+            disconnected: view.disconnected,
+            leaderless_ms: view.leaderless_ms,
+            holds: view.holds,
+            waits: view.waits,
         }
     }
 }

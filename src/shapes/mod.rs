@@ -3,25 +3,19 @@
 //! Knows: limits, model, service, client. Never: where an object is printed or sent.
 
 mod acts;
-mod errors;
 pub(crate) mod events;
 mod explain;
 pub(crate) mod history;
 mod locks;
-mod position;
-mod sessions;
 mod status;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 pub(crate) use self::acts::{Asked, Broken, Checked, EndedSession, Free, HandedOver, Semaphore, state_word};
-pub(crate) use self::errors::{CycleLink, LeaderNode};
-pub(crate) use self::events::Happened;
-pub(crate) use self::explain::Explained;
-pub(crate) use self::locks::{Leader, Lock, LockRow};
-pub(crate) use self::position::ResumePosition;
-pub(crate) use self::sessions::Session;
+pub(crate) use self::events::{Happened, ResumePosition};
+pub(crate) use self::explain::{CycleLink, Explained, LeaderNode};
+pub(crate) use self::locks::{Leader, Lock, LockRow, Session};
 pub(crate) use self::status::{Cluster, Member, behind};
 
 use crate::model::{HolderView, LogTime, Metadata, Mode, WaitReason, WaiterView};

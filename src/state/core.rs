@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::change::Change;
 use super::documents::{FreeDocument, ProcessRecord};
 use super::globals::Globals;
 use super::holder::{Delayed, Holder};
 use super::index::{Indexes, Usage};
+use super::indexed::Change;
 use super::lock::Lock;
 use super::record::{DirtyKeys, RecordKey};
 use super::session::{ClaimState, FinishedLease, Session, SessionRecord, Tombstone};

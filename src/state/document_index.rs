@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::change::Change;
 use super::documents::FreeDocument;
 use super::holder::Holder;
+use super::indexed::Change;
 use crate::model::{DocumentId, FencingToken, LockKey, LockName, Namespace};
 
 /// Finds documents by `ts`, process and age. Derived from the records.

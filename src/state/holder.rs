@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::deadline::DeadlineOf;
 use super::documents::DocumentMark;
 use super::globals::Globals;
+use super::indexed::DeadlineOf;
 use super::owners::OwnerKey;
 use super::request::Request;
 use super::waiters::{LeaseWanted, Purpose, Waiter};

@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::Change;
-use super::deadline::DeadlineOf;
 use super::document_index::DocumentIndex;
 use super::holder::{Delayed, Holder};
+use super::indexed::{Change, DeadlineOf};
 use super::owners::{Nested, Owned, OwnerKey, Owners};
 use super::session::{SessionRecord, Tombstone};
 use super::waiters::Waiter;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::change::Change;
 use super::core::State;
-use super::deadline::DeadlineOf;
 use super::index::Indexes;
+use super::indexed::{Change, DeadlineOf};
 use super::lock::Lock;
 use super::record::{Record, RecordKey};
 use super::request::Request;

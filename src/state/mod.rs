@@ -10,15 +10,14 @@
 //! - The machine may change a record in place, and then marks the record.
 //! - `State::check` derives everything again and compares the results.
 
-mod change;
 mod check;
 mod core;
-mod deadline;
 mod document_index;
 mod documents;
 mod globals;
 mod holder;
 mod index;
+mod indexed;
 mod load;
 mod lock;
 mod owners;
@@ -39,8 +38,7 @@ pub use request::Request;
 pub use session::{Finished, FinishedLease, SessionRecord, Tombstone};
 pub use waiters::{LeaseWanted, Purpose, Waiter};
 
-pub(crate) use change::Change;
-pub(crate) use deadline::DeadlineOf;
+pub(crate) use indexed::{Change, DeadlineOf};
 pub(crate) use lock::Lock;
 pub(crate) use owners::{Lookup, Owned, OwnerKey};
 pub(crate) use session::{ClaimState, Session};

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::change::Change;
+use super::indexed::Change;
 use super::session::ClaimState;
 use super::work::looked_at;
 use crate::model::{FencingToken, LockKey, Owner, SessionId};
