@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::Node;
 use super::admission::BackupInProgress;
@@ -38,7 +39,7 @@ impl Node {
                 }
             }
         });
-        Download::new(receiver)
+        Download::new(ReceiverStream::new(receiver))
     }
 
     /// Returns the newest index of the leader. Retries while no node leads.

@@ -8,7 +8,6 @@ pub mod pb;
 mod background;
 pub(crate) mod claims;
 mod client;
-mod connect;
 mod convert;
 mod middleware;
 mod naming;
@@ -20,7 +19,7 @@ mod tests;
 #[cfg(feature = "cli")]
 pub(crate) use background::{Tasks, stopped};
 #[cfg(feature = "cli")]
-pub(crate) use client::token_file::{read as token_header, stays_here};
+pub(crate) use client::settings::{stays_here, token_header};
 pub use client::{RemoteService, RemoteSettings};
 pub use server::{Routes, ServeError, routes, serve, serve_incoming};
 #[cfg(test)]

@@ -7,13 +7,11 @@
 
 mod call;
 mod caller;
-mod download;
 mod error;
 mod error_table;
 mod events;
-mod operation;
-mod server_info;
 mod source_count;
+mod server_info;
 mod status;
 
 use std::fmt::Debug;
@@ -26,14 +24,12 @@ use crate::auth::{ClusterRight, Who};
 use crate::model::{Principal, Query, QueryReply, Reply, SessionId};
 
 pub(crate) use call::only_reply;
-pub use call::{Call, ClaimRef, Freshness, Proof, RenewalCall, Scope, Source, Subscription};
+pub use call::{Call, ClaimRef, Freshness, MemberChange, Operation, Proof, RenewalCall, Scope, Source, Subscription};
 pub use caller::who_calls;
-pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
 pub(crate) use error_table::REFUSALS;
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
-pub use events::{EventSender, Events};
-pub use operation::{MemberChange, Operation};
+pub use events::{Download, EventSender, Events};
 pub use server_info::ServerInfo;
 pub(crate) use source_count::{Counted, SourceCount};
 pub use status::{NodeStatus, Role, STATES_DIFFER, Status};

@@ -1,15 +1,16 @@
-//! Unary calls: commands without a stream, renewals, and queries.
+//! Unary calls: commands without a stream, renewals, queries, and those of the `Admin` service.
 
 use std::future::ready;
 
+use futures_util::StreamExt;
 use tonic::{Response, Status};
 
 use super::RemoteService;
-use super::endpoints::{Effect, locks};
-use crate::model::{Query, QueryReply, Reply};
+use super::endpoints::{Effect, admin, locks};
+use crate::model::{Principal, Query, QueryReply, Reply};
 use crate::rpc::convert::{Question, Wire, command, not_understood};
 use crate::rpc::pb;
-use crate::service::{Call, ClaimRef, Freshness, RenewalCall, ServiceError, only_reply};
+use crate::service::{Call, ClaimRef, Download, Freshness, Operation, RenewalCall, ServiceError, only_reply};
 
 impl RemoteService {
     /// Sends a command as a unary call, with its proof.
@@ -56,4 +57,37 @@ impl RemoteService {
 /// Converts the answer to a command.
 fn reply(answered: Result<Response<pb::Reply>, Status>) -> Result<Reply, ServiceError> {
     Reply::from_wire("reply", answered?.into_inner()).map_err(not_understood)
+}
+
+impl RemoteService {
+    pub(super) async fn operated(&self, operation: Operation) -> Result<(), ServiceError> {
+        let ask = |operation, endpoint| async move {
+            let mut admin = admin(endpoint);
+            let asked = match operation {
+                Operation::Transfer(to) => admin.transfer(pb::TransferRequest { to }).await.map(drop),
+                Operation::RaiseFeatures(to) => admin.raise_features(pb::RaiseFeaturesRequest { to }).await.map(drop),
+                Operation::ChangeMembers(change) => {
+                    let change: pb::ChangeMembersRequest = change.to_wire();
+                    admin.change_members(change).await.map(drop)
+                }
+            };
+            Ok(asked?)
+        };
+        self.shared.endpoints.ask(Effect::Changes, operation, ask).await
+    }
+
+    pub(super) async fn principal(&self) -> Result<Principal, ServiceError> {
+        let ask = |(), endpoint| async move {
+            let principal = admin(endpoint).who_am_i(pb::WhoAmIRequest {}).await?.into_inner().principal;
+            Principal::parse(&principal).map_err(not_understood)
+        };
+        self.shared.endpoints.ask(Effect::Reads, (), ask).await
+    }
+
+    /// Downloads a file at the speed of its reader. The node ends it if the reader takes no part of it for too long.
+    pub(super) async fn download(&self) -> Result<Download, ServiceError> {
+        let begin = |(), endpoint| async move { Ok(admin(endpoint).backup(pb::BackupRequest {}).await?) };
+        let pieces = self.shared.endpoints.ask(Effect::Reads, (), begin).await?.into_inner();
+        Ok(Download::new(pieces.map(|piece| Ok(piece?.bytes))))
+    }
 }

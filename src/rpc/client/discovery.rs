@@ -1,5 +1,5 @@
-//! Discovery: asks new connections and all endpoints which cluster they belong to. Also opens the connections to nodes
-//! that a client does not use yet.
+//! New connections to endpoints, and discovery: asks new connections and all endpoints which cluster they belong to. Also
+//! opens the connections to nodes that a client does not use yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
+use tonic::codegen::http::HeaderValue;
+use tonic::transport::Endpoint;
 
 use super::endpoints::Endpoints;
-use super::pin::{Dialled, Found, PinnedChannel, Unfit, cluster_of};
+use super::pin::{Dialled, Found, PinnedChannel, Unfit, cause, cluster_of};
+use super::settings::{stays_here, token_header};
 use crate::limits;
+use crate::net::{CoalescingConnector, Protocol, TlsConnector, TlsRefusal};
 use crate::rpc::background::Tasks;
 use crate::service::ServiceError;
 
@@ -126,4 +130,57 @@ impl Endpoints {
 
 fn late() -> Unfit {
     Unfit::Unreached("no answer in time".to_owned())
+}
+
+impl Endpoints {
+    /// Reads the client's token for a new connection to this address.
+    fn token(&self, address: &str) -> Result<Option<HeaderValue>, Unfit> {
+        let Some(path) = &self.auth_token_file else { return Ok(None) };
+        if self.is_plain() && !stays_here(address) {
+            let why = "a token is sent to another machine only with TLS: give --ca";
+            return Err(Unfit::Unreached(why.to_owned()));
+        }
+        token_header(path).map(Some).map_err(Unfit::Unreached)
+    }
+
+    /// Whether the file of the client's token has another one than a connection to this address.
+    pub(super) fn has_another_token(&self, address: &str, token: Option<HeaderValue>) -> bool {
+        token.is_some() && self.token(address).is_ok_and(|now| now != token)
+    }
+
+    /// Opens a new connection.
+    pub(super) async fn dial(&self, address: &str) -> Result<Dialled, Unfit> {
+        let token = self.token(address)?;
+        let endpoint = self.endpoint(address).map_err(|error| Unfit::Unreached(cause(&error)))?;
+        let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
+        let connecting = async {
+            match (self.connector.clone(), self.tls.clone()) {
+                (Some(connector), _) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
+                (None, None) => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
+                (None, Some(files)) => {
+                    let tls = TlsConnector { files, protocol: Protocol::Http2, below: CoalescingConnector::tcp().0 };
+                    endpoint.connect_with_connector(CoalescingConnector(tls)).await
+                }
+            }
+        };
+        let late = |_| Unfit::Unreached("no connection in time".to_owned());
+        let connected = timeout(longest, connecting).await.map_err(late)?;
+        let channel = connected.map_err(|error| match TlsRefusal::of(&error) {
+            Some(refusal) => Unfit::TlsRefused(refusal.clone()),
+            None => Unfit::Unreached(cause(&error)),
+        })?;
+        Ok(Dialled { channel, token })
+    }
+
+    pub(super) fn endpoint(&self, address: &str) -> Result<Endpoint, tonic::transport::Error> {
+        // The connector adds TLS.
+        Ok(Endpoint::from_shared(format!("http://{address}"))?
+            .connect_timeout(Duration::from_millis(limits::CONNECT_MS_MAX))
+            .http2_keep_alive_interval(Duration::from_millis(limits::KEEPALIVE_MS))
+            .keep_alive_timeout(Duration::from_millis(limits::KEEPALIVE_WAIT_MS))
+            .keep_alive_while_idle(true)
+            .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
+            .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES))
+    }
 }

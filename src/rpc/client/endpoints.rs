@@ -11,8 +11,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tonic::codegen::http::HeaderValue;
 
 use super::pin::{ClusterPin, Dialled, PinnedChannel, Unfit};
-use super::settings::RemoteSettings;
-use super::token_file;
+use super::settings::{RemoteSettings, token_header};
 use crate::limits;
 use crate::model::Invalid;
 use crate::mutex::Mutex;
@@ -88,7 +87,7 @@ impl Endpoints {
         } = settings;
         if let Some(path) = &auth_token_file {
             let unfit = |why| Invalid::new("auth_token_file", "a file with a token", why);
-            token_file::read(path).map_err(unfit)?;
+            token_header(path).map_err(unfit)?;
         }
         if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
             let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);

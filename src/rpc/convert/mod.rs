@@ -8,9 +8,7 @@ mod commands;
 mod error;
 mod event;
 mod outcome;
-mod parts;
 mod queries;
-mod refusal;
 mod scalars;
 mod views;
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! The `Admin` service: calls about the cluster.
 
-use std::pin::Pin;
-
-use futures_util::Stream;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use tonic::{Request, Response, Status};
 
 use super::caller::OfCallers;
 use crate::rpc::convert::Wire;
 use crate::rpc::pb;
-use crate::service::{Download, LockService, MemberChange, Operation};
+use crate::service::{LockService, MemberChange, Operation};
 
 /// The `Admin` service on top of a lock service.
 pub(in crate::rpc) struct Admin<S> {
@@ -56,20 +55,10 @@ impl<S: LockService> pb::admin_server::Admin for Admin<S> {
     type BackupStream = Pieces;
 
     async fn backup(&self, request: Request<pb::BackupRequest>) -> Result<Response<Pieces>, Status> {
-        Ok(Response::new(pieces(self.service.of(&request)?.backup().await?)))
+        let pieces = self.service.of(&request)?.backup().await?.into_pieces();
+        Ok(Response::new(pieces.map(|bytes| Ok(pb::BackupPiece { bytes: bytes? })).boxed()))
     }
 }
 
 /// A file as a stream of pieces.
-pub(super) type Pieces = Pin<Box<dyn Stream<Item = Result<pb::BackupPiece, Status>> + Send>>;
-
-fn pieces(download: Download) -> Pieces {
-    Box::pin(futures_util::stream::unfold(Some(download), |download| async move {
-        let mut download = download?;
-        match download.next().await {
-            Ok(Some(bytes)) => Some((Ok(pb::BackupPiece { bytes }), Some(download))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error.into()), None)),
-        }
-    }))
-}
+pub(super) type Pieces = BoxStream<'static, Result<pb::BackupPiece, Status>>;
