@@ -12,11 +12,12 @@ use super::output::Output;
 use super::who::{self, OWN_PROGRAM};
 use crate::client;
 use crate::http::Scraper;
-use crate::model::parse_cluster_id;
+use crate::model::{Invalid, Position, parse_cluster_id};
 use crate::mutex::Mutex;
 use crate::net::TlsFiles;
 use crate::rpc::{RemoteService, RemoteSettings};
-use crate::service::{ErrorCode, Status};
+use crate::service::{ErrorCode, ServiceError, Status};
+use crate::shapes::{ResumePosition, cluster_id_text};
 
 /// A client of a cluster.
 pub(super) type Client = client::Client<RemoteService>;
@@ -117,4 +118,19 @@ fn outage(text: &str) -> Result<Duration, String> {
 pub(super) fn led(status: &Status) -> Result<u64, Failure> {
     let detail = || format!("node {} reaches no leader with a quorum; this is its own view", status.node);
     status.leader.ok_or_else(|| Failure::new(ErrorCode::NoLeader, detail()))
+}
+
+/// Returns the id of the cluster, and the position after which to continue. Refuses a position of another cluster: in
+/// this one it names another event, so events would be missed without notice.
+pub(super) async fn of_this_cluster(
+    client: &Client,
+    from: Option<&ResumePosition>,
+) -> Result<(u128, Option<Position>), Failure> {
+    let cluster_id = client.cluster_id().await?;
+    let here = cluster_id_text(cluster_id);
+    if let Some(foreign) = from.and_then(|from| from.other_cluster(&here)) {
+        let bound = format!("of this cluster, {here}");
+        return Err(ServiceError::from(Invalid::new("position", bound, format!("one of {foreign}"))).into());
+    }
+    Ok((cluster_id, from.map(|from| from.position)))
 }

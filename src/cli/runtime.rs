@@ -1,4 +1,4 @@
-//! The runtimes of commands.
+//! The runtimes of commands, and the end of the process after a panic.
 //!
 //! On a machine with two processors, each worker of `serve`, `dev` and `bench` is bound to one of them. While few
 //! processors are busy, Linux wakes a thread on the processor of the thread that woke it, and seldom uses an idle one.
@@ -9,6 +9,8 @@
 use tokio::runtime::{Builder, Runtime};
 
 use super::error::Failure;
+use crate::service::ErrorCode;
+use crate::storage::panics_are_caught;
 
 /// Creates a runtime whose workers run on any processor.
 pub(super) fn anywhere() -> Result<Runtime, Failure> {
@@ -55,6 +57,19 @@ fn spreads(processors: usize) -> bool {
 fn allowed() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
+}
+
+/// Makes every later panic print its message and end the process with the exit code for internal errors, because a dead
+/// task could leave a lock in an inconsistent state. Panics that the storage module catches become errors instead.
+pub(super) fn panics_end_the_process() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panics_are_caught() {
+            return;
+        }
+        print(panic);
+        std::process::exit(i32::from(ErrorCode::Internal.row().exit));
+    }));
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::error::Failure;
-use super::{exposition, listen, process_metrics};
+use super::exposition;
+use super::sockets::{holder, listen};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Listen, Protection};
 use crate::http::{self, Render};
@@ -74,7 +75,7 @@ impl Instruments {
     /// Returns what renders the metrics of a node of this process.
     fn render(&self, node: u64) -> Render {
         let handle = self.handle.clone();
-        Arc::new(move || exposition::of_node(&(handle.render() + &process_metrics::text()), node))
+        Arc::new(move || exposition::of_node(&(handle.render() + &exposition::of_process()), node))
     }
 
     /// Merges recorded values from time to time, so that their number does not grow on a node whose metrics are never
@@ -263,8 +264,8 @@ pub(super) fn tls(config: &Config, port: Port) -> Result<Option<PortTls>, Failur
 }
 
 async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> {
-    listen::listen(address, listen::holder).await.map_err(|error| {
-        let next = match listen::holder(address) {
+    listen(address, holder).await.map_err(|error| {
+        let next = match holder(address) {
             Some(holder) => format!("{holder} listens there: end it, or give this node another address to listen on"),
             None => "give this node another address to listen on".to_owned(),
         };

@@ -1,8 +1,13 @@
-//! Finds the processes of this machine that listen at an address, from `/proc`.
+//! Listens on a port, and finds the processes of this machine that listen at an address, from `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use tokio::net::TcpListener;
+
+use crate::limits::{LISTEN_PAUSE_MS, LISTEN_WAIT_MS};
 
 /// The inode of the socket that listens at this address; `None` if the address is not one of this machine.
 pub(super) fn listening_at(address: &str) -> Option<u64> {
@@ -72,6 +77,32 @@ pub(super) fn owners_of(sockets: &BTreeSet<u64>) -> BTreeMap<u64, u32> {
     owners
 }
 
+/// Listens on this address. If the address is in use but no process is visible there, it may become free soon, so this
+/// retries: the system frees the memory of a killed process before its sockets, and killed nodes are often restarted at
+/// once.
+pub(super) async fn listen(
+    address: SocketAddr,
+    holder: impl Fn(SocketAddr) -> Option<String>,
+) -> io::Result<TcpListener> {
+    let (began, longest) = (Instant::now(), Duration::from_millis(LISTEN_WAIT_MS));
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if longest < began.elapsed() || holder(address).is_some() {
+                    return Err(error);
+                }
+            }
+            bound => return bound,
+        }
+        tokio::time::sleep(Duration::from_millis(LISTEN_PAUSE_MS)).await;
+    }
+}
+
+/// Returns the process that listens on this address, as `NAME (process PID)`, if this user may see it.
+pub(super) fn holder(address: SocketAddr) -> Option<String> {
+    process_at(address).map(|(name, pid)| format!("{name} (process {pid})"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +131,39 @@ mod tests {
         assert_eq!(listening(&line("0A")), Some(("127.0.0.1:7601".parse().unwrap(), 4711)));
         assert_eq!(listening(&line("01")), None);
         assert_eq!(listening("no such line"), None);
+    }
+
+    /// The process that listens on a port is found, also if the other listener wants all addresses. A free port has
+    /// none.
+    #[test]
+    fn the_process_that_listens_is_named() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        for wanted in [address, (std::net::Ipv4Addr::UNSPECIFIED, address.port()).into()] {
+            let found = holder(wanted).expect("this process listens");
+            assert!(found.ends_with(&format!("(process {})", std::process::id())), "{found}");
+        }
+        drop(listener);
+        assert_eq!(holder(address), None);
+    }
+
+    /// If a visible process uses the address, that is an error. Otherwise `listen` waits until the address is free.
+    #[tokio::test]
+    async fn an_address_without_a_visible_process_is_waited_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let refused = listen(address, holder).await.expect_err("this process listens");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        let dying = std::cell::Cell::new(Some(listener));
+        let looks = std::cell::Cell::new(0);
+        let no_process = |_| {
+            looks.set(looks.get() + 1);
+            if looks.get() == 2 {
+                drop(dying.take());
+            }
+            None
+        };
+        let bound = listen(address, no_process).await.expect("it became free");
+        assert_eq!((bound.local_addr().expect("bound"), looks.get()), (address, 2));
     }
 }

@@ -9,7 +9,6 @@ mod counters;
 mod drain;
 mod figures;
 mod held;
-mod idle;
 mod options;
 mod pace;
 mod pairs;
@@ -41,7 +40,7 @@ pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Outp
     let report = match options.workload {
         Workload::Pairs | Workload::Handoff | Workload::Failover => pairs::measure(&bench).await?,
         Workload::Drain => drain::measure(&bench).await?,
-        Workload::Sessions => idle::measure(&bench).await?,
+        Workload::Sessions => sessions::measure(&bench).await?,
         Workload::Held => held::measure(&bench).await?,
         Workload::Affinity => affinity::measure(&bench).await?,
     };

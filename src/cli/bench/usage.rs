@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::cli::process_metrics;
+use crate::cli::exposition;
 use crate::cli::sockets::{listening_at, owners_of};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::model::Invalid;
@@ -126,7 +126,7 @@ impl Usage {
 
 /// CPU time in milliseconds and resident memory in bytes.
 fn used(process: &str) -> Option<(u64, u64)> {
-    let used = process_metrics::usage(process)?;
+    let used = exposition::usage(process)?;
     Some(((used.cpu_seconds * 1_000.0) as u64, used.resident_bytes as u64))
 }
 

@@ -2,10 +2,9 @@
 
 use clap::Args;
 
-use crate::cli::connect::Client;
+use crate::cli::connect::{Client, of_this_cluster};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Columns, Output};
-use crate::cli::position::of_this_cluster;
 use crate::model::{LockName, Position};
 use crate::shapes::ResumePosition;
 use crate::shapes::history::HistoryLine;

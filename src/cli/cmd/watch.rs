@@ -2,10 +2,9 @@
 
 use clap::Args;
 
-use crate::cli::connect::{Client, RetryOption};
+use crate::cli::connect::{Client, RetryOption, of_this_cluster};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::{Output, reader_gone};
-use crate::cli::position::of_this_cluster;
 use crate::cli::text::short;
 use crate::shapes::{Happened, ResumePosition};
 

@@ -3,7 +3,6 @@
 mod cells;
 mod frame;
 mod reader;
-mod reading;
 mod screen;
 mod session;
 mod view;

@@ -9,9 +9,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use super::cells::{cut, typed};
-use super::frame::{Chosen, frame, keys};
+use super::frame::{Chosen, Reading, frame, keys};
 use super::reader::Reader;
-use super::reading::Reading;
 use super::screen::{Key, Screen};
 use super::view::View;
 use crate::cli::cmd::explain;

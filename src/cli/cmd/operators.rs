@@ -1,0 +1,147 @@
+//! `ask`, `break`, `handover` and `semaphore`: acts of an operator on locks that other clients hold.
+
+use clap::Args;
+
+use super::sessions::not_open;
+use crate::cli::args::HoldArgs;
+use crate::cli::connect::Client;
+use crate::cli::error::{Failure, YES};
+use crate::cli::output::Output;
+use crate::cli::text::{ago, called};
+use crate::cli::who::metadata;
+use crate::limits::PERMITS_MAX;
+use crate::model::{BreakReport, LockName, LogTime, Reason, SessionId};
+use crate::shapes::{Asked, Broken, HandedOver, Semaphore};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct AskOptions {
+    #[command(flatten)]
+    hold: HoldArgs,
+    /// Reason, shown to the holder
+    #[arg(value_parser = Reason::parse, value_name = "TEXT", required_unless_present = "why")]
+    text: Option<Reason>,
+    /// Reason, as `break` takes it [default: TEXT]
+    #[arg(long, value_parser = Reason::parse, value_name = "TEXT", conflicts_with = "text")]
+    why: Option<Reason>,
+}
+
+/// Asks a holder to give up its hold.
+pub(in crate::cli) async fn ask(client: &Client, options: AskOptions, output: &Output) -> Result<u8, Failure> {
+    let AskOptions { hold: HoldArgs { name, token }, text, why } = options;
+    let why = text.or(why).ok_or_else(|| Failure::usage("an ask needs a reason"))?;
+    // The cluster adds only the principal. This adds the name of the asking client, unless the text would be too long.
+    let named = format!("{}: {}", called(&metadata("ask")?), why.as_str());
+    let why = Reason::parse(&named).unwrap_or(why);
+    client.ask(name.as_str(), token, why.as_str()).await?;
+    let (namespace, lock, token) = (client.settings.namespace.to_string(), name.to_string(), token.to_string());
+    output.object_only(&Asked { namespace, lock, token, asked: true })?;
+    Ok(YES)
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct BreakOptions {
+    #[command(flatten)]
+    hold: HoldArgs,
+    /// Reason, shown with the lock and in its history
+    #[arg(long, value_parser = Reason::parse, value_name = "TEXT")]
+    why: Reason,
+    /// Only print what would happen
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Ends a hold, or prints what that would do.
+pub(in crate::cli) async fn break_hold(client: &Client, options: BreakOptions, output: &Output) -> Result<u8, Failure> {
+    let BreakOptions { hold: HoldArgs { name, token }, why, dry_run } = options;
+    // Read before the break, so that an error here is not mistaken for an error of the break. Ages count from this
+    // time.
+    let now = client.inspect(name.as_str()).await?.now;
+    let breach = if dry_run {
+        client.would_break(name.as_str(), token).await?
+    } else {
+        client.break_hold(name.as_str(), token, why.as_str()).await?
+    };
+    output.answer(&Broken::new(&name, &breach, now), || break_text(&name, &breach, now))?;
+    Ok(YES)
+}
+
+fn break_text(name: &LockName, breach: &BreakReport, now: LogTime) -> String {
+    let (did, next) = if breach.done { ("broken", "next is") } else { ("would be broken", "next would be") };
+    let holder = &breach.holder;
+    let seen = breach.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));
+    let next = breach.next.as_ref().map_or("no client waits".to_owned(), |waiter| {
+        let session = waiter.session.map_or(String::new(), |session| format!(", session {session}"));
+        format!("{next} {}{session}", called(&waiter.metadata))
+    });
+    format!("{name}: the hold of {} (token {}{seen}) {did}; {next}", called(&holder.metadata), holder.token)
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct HandOverOptions {
+    #[command(flatten)]
+    hold: HoldArgs,
+    /// Id of the new holder: a session that waits for the lock, or one that accepts hand-overs
+    #[arg(long, value_name = "SESSION")]
+    to: SessionId,
+}
+
+/// Makes another session the holder, and prints the new token.
+pub(in crate::cli) async fn hand_over(
+    client: &Client,
+    options: HandOverOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let HandOverOptions { hold: HoldArgs { name, token }, to } = options;
+    let token = client.hand_over(name.as_str(), token, to).await.map_err(not_open)?;
+    let (namespace, lock, session) = (client.settings.namespace.to_string(), name.to_string(), to.to_string());
+    let answer = HandedOver { namespace, lock, token: token.to_string(), session };
+    output.answer(&answer, || token.to_string())?;
+    Ok(YES)
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SemaphoreOptions {
+    /// Name of the semaphore
+    #[arg(value_parser = LockName::parse)]
+    name: LockName,
+    /// Number of permits, kept even while none is used [default: none, with --remove]
+    #[arg(long, required_unless_present = "remove", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(PERMITS_MAX)))]
+    limit: Option<u32>,
+    /// Remove the limit when no permit is used
+    #[arg(long, conflicts_with = "limit")]
+    remove: bool,
+}
+
+/// Sets or removes the limit of a semaphore. Prints nothing without `--json`.
+pub(in crate::cli) async fn semaphore(
+    client: &Client,
+    options: SemaphoreOptions,
+    output: &Output,
+) -> Result<u8, Failure> {
+    match options.limit {
+        Some(limit) => client.set_semaphore(options.name.as_str(), limit).await?,
+        None => client.remove_semaphore(options.name.as_str()).await?,
+    }
+    let (namespace, lock) = (client.settings.namespace.to_string(), options.name.to_string());
+    output.object_only(&Semaphore { namespace, lock, limit: options.limit })?;
+    Ok(YES)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::shapes::Holder;
+    use crate::shapes::tests::{holder, lock, value};
+
+    /// The JSON of a break has the same holder as `show`, and null for fields that do not apply.
+    #[test]
+    fn a_break_has_the_holder_that_show_has() {
+        let breach = BreakReport { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };
+        let broken = value(&Broken::new(&lock().name, &breach, LogTime(2_000)));
+        assert_eq!(broken["holder"], value(&Holder::new(&holder(), LogTime(2_000))));
+        let rest = [&broken["broken"], &broken["lock"], &broken["last_seen_ms"], &broken["next"]];
+        assert_eq!(rest, [&json!(false), &json!("nightly"), &json!(500), &Value::Null]);
+    }
+}
