@@ -98,11 +98,11 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn they_are_those_of_this_process() {
-        let before = text();
+        let before = of_process();
         let files: Vec<_> = (0..50).map(|_| fs::File::open("/proc/self/stat").expect("open")).collect();
         let mut memory = vec![0_u8; 64 << 20];
         memory.iter_mut().step_by(1_024).for_each(|byte| *byte = 1);
-        let after = text();
+        let after = of_process();
         let more = |name| value(&after, name) - value(&before, name);
         // Other tests of the same process open and close files, too, but at least these are open.
         assert!(50.0 <= value(&after, "process_open_fds"));

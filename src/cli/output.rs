@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, Stat, fcntl_getfl, fstat, stat};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::error::Failure;
+use super::error::{Failure, YES};
 use crate::limits::{NOTICES_MS_MAX, NOTICES_WAITING_MAX};
 use crate::model::DeadlockLink;
 use crate::mutex::Mutex;
@@ -84,32 +84,34 @@ impl Output {
         self.as_it_is(&serde_json::to_string(value).map_err(io::Error::from)?)
     }
 
-    /// Prints the object with `--json`, and nothing without it.
-    pub(crate) fn object_only(&self, value: &impl Serialize) -> Result<(), Failure> {
-        if self.json { self.object(value) } else { Ok(()) }
+    /// Prints the object with `--json`, and nothing without it. Returns the exit code for success.
+    pub(crate) fn object_only(&self, value: &impl Serialize) -> Result<u8, Failure> {
+        if self.json { self.object(value).map(|()| YES) } else { Ok(YES) }
     }
 
-    /// Prints the object with `--json`, or else the text, which is one line.
-    pub(crate) fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
-        if self.json { self.object(value) } else { self.line(text()) }
+    /// Prints the object with `--json`, or else the text, which is one line. Returns the exit code for success.
+    pub(crate) fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<u8, Failure> {
+        if self.json { self.object(value) } else { self.line(text()) }.map(|()| YES)
     }
 
-    /// Prints the object with `--json`, or else the text without escapes.
-    pub(crate) fn document(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
-        if self.json { self.object(value) } else { self.as_it_is(&text()) }
+    /// Prints the object with `--json`, or else the text without escapes. Returns the exit code for success.
+    pub(crate) fn document(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<u8, Failure> {
+        if self.json { self.object(value) } else { self.as_it_is(&text()) }.map(|()| YES)
     }
 
-    /// Prints a list: an object for each element with `--json`, or else a table.
+    /// Prints a list: an object for each element with `--json`, or else a table. Returns the exit code for success.
     pub(crate) fn list<T: Serialize>(
         &self,
         mut objects: impl Iterator<Item = T>,
         heading: &[&str],
         rows: impl Iterator<Item = Vec<String>>,
-    ) -> Result<(), Failure> {
+    ) -> Result<u8, Failure> {
         if self.json {
-            return objects.try_for_each(|object| self.object(&object));
+            objects.try_for_each(|object| self.object(&object))?;
+        } else {
+            self.table(heading, &rows.collect::<Vec<_>>())?;
         }
-        self.table(heading, &rows.collect::<Vec<_>>())
+        Ok(YES)
     }
 
     /// Prints aligned columns under a heading.

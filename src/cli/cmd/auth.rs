@@ -126,8 +126,7 @@ struct RightLine {
 /// Asks a node for the principal of this client.
 pub(in crate::cli) async fn whoami(client: &Client, output: &Output) -> Result<u8, Failure> {
     let principal = client.service().whoami().await?;
-    output.answer(&serde_json::json!({ "principal": principal.as_str() }), || principal.to_string())?;
-    Ok(YES)
+    output.answer(&serde_json::json!({ "principal": principal.as_str() }), || principal.to_string())
 }
 
 /// Runs a command about a file of rules, without a node.
@@ -203,8 +202,7 @@ fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result
         return Err(Failure::usage(format!("{name}: the [[token]] {id} is not written in lines; remove it by hand")));
     }
     replace(file, &text, PRIVATE)?;
-    output.object_only(&serde_json::json!({ "id": hash.id(), "revoked": true }))?;
-    Ok(YES)
+    output.object_only(&serde_json::json!({ "id": hash.id(), "revoked": true }))
 }
 
 /// Returns the text without the settings of the token with this hash. Comments stay.
@@ -238,8 +236,7 @@ fn list(CheckOptions { file, .. }: &CheckOptions, output: &Output) -> Result<u8,
     };
     let objects = access.principals().map(|view| PrincipalLine::of(&view));
     let heading = ["PRINCIPAL", "ROLES", "CERTIFICATE", "A SECOND", "TOKENS"];
-    output.list(objects, &heading, access.principals().map(row))?;
-    Ok(YES)
+    output.list(objects, &heading, access.principals().map(row))
 }
 
 fn tokens(view: &PrincipalView<'_>) -> Vec<ListedToken> {

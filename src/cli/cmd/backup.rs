@@ -58,8 +58,7 @@ pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output
         bytes: view.bytes,
         sessions: view.sessions,
     };
-    output.answer(&line, || backup_text(file, &view))?;
-    Ok(YES)
+    output.answer(&line, || backup_text(file, &view))
 }
 
 /// Writes the backup to standard output, which must not be a terminal.

@@ -137,8 +137,7 @@ pub(in crate::cli) async fn features(
             format!("every node supports {level}")
         });
         format!("feature level {}; {most}", status.features)
-    })?;
-    Ok(YES)
+    })
 }
 
 #[derive(Debug, Args)]
@@ -184,8 +183,7 @@ pub(in crate::cli) async fn settings(
 
 fn shown(status: &Status, output: &Output) -> Result<u8, Failure> {
     let setting = Setting { name: "ttl_max", value_ms: status.ttl_ms_max };
-    output.answer(&setting, || format!("ttl_max {}", short(status.ttl_ms_max)))?;
-    Ok(YES)
+    output.answer(&setting, || format!("ttl_max {}", short(status.ttl_ms_max)))
 }
 
 #[cfg(test)]

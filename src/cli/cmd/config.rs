@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::auth::Access;
-use crate::cli::error::{Failure, YES};
+use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::cli::server::check_certificates;
 use crate::config::Config;
@@ -43,6 +43,5 @@ pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Re
     let Config { cluster, node, members, .. } = config;
     let (file, members) = (options.file.display().to_string(), members.len());
     output.remark(&format!("{file}: node {node} of cluster {cluster}, {members} members"));
-    output.object_only(&ConfigChecked { file, cluster, node, members })?;
-    Ok(YES)
+    output.object_only(&ConfigChecked { file, cluster, node, members })
 }

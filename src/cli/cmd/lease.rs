@@ -99,7 +99,7 @@ pub(in crate::cli) async fn acquire(client: &Client, options: AcquireOptions, ou
     };
     // If the handle was not printed, no process could release the lease.
     match printed {
-        Ok(Ok(())) => Ok(YES),
+        Ok(Ok(code)) => Ok(code),
         Ok(Err(unprinted)) => {
             give_back(lease).await;
             Err(unprinted.unprinted())
@@ -143,8 +143,7 @@ pub(in crate::cli) async fn refresh(client: &Client, options: RefreshOptions, ou
         token: refreshed.token.map(|token| token.to_string()),
         handle: handle.reveal().to_owned(),
         remaining_ms: millis(refreshed.valid_for),
-    })?;
-    Ok(YES)
+    })
 }
 
 #[derive(Debug, Args)]

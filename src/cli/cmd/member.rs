@@ -154,8 +154,7 @@ async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
     };
     let objects = status.nodes.iter().map(|node| shapes::Member::new(&status, node));
     let heading = ["NODE", "ROLE", "VOTES", "HEALTH", "BEHIND", "CLIENT", "PEER"];
-    output.list(objects, &heading, status.nodes.iter().map(row))?;
-    Ok(YES)
+    output.list(objects, &heading, status.nodes.iter().map(row))
 }
 
 async fn add(client: &Client, common: &Common, options: AddOptions, output: &Output) -> Result<u8, Failure> {
@@ -186,8 +185,7 @@ async fn add(client: &Client, common: &Common, options: AddOptions, output: &Out
             "# Node {node}, added to {}. Start it with this file, then: lockkeeper member promote {node}\n{config}",
             status.cluster
         )
-    })?;
-    Ok(YES)
+    })
 }
 
 /// Waits until the node has caught up, then gives it a vote.

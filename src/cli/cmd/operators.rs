@@ -5,7 +5,7 @@ use clap::Args;
 use super::sessions::not_open;
 use crate::cli::args::HoldArgs;
 use crate::cli::connect::Client;
-use crate::cli::error::{Failure, YES};
+use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called};
 use crate::cli::who::metadata;
@@ -34,8 +34,7 @@ pub(in crate::cli) async fn ask(client: &Client, options: AskOptions, output: &O
     let why = Reason::parse(&named).unwrap_or(why);
     client.ask(name.as_str(), token, why.as_str()).await?;
     let (namespace, lock, token) = (client.settings.namespace.to_string(), name.to_string(), token.to_string());
-    output.object_only(&Asked { namespace, lock, token, asked: true })?;
-    Ok(YES)
+    output.object_only(&Asked { namespace, lock, token, asked: true })
 }
 
 #[derive(Debug, Args)]
@@ -61,8 +60,7 @@ pub(in crate::cli) async fn break_hold(client: &Client, options: BreakOptions, o
     } else {
         client.break_hold(name.as_str(), token, why.as_str()).await?
     };
-    output.answer(&Broken::new(&name, &breach, now), || break_text(&name, &breach, now))?;
-    Ok(YES)
+    output.answer(&Broken::new(&name, &breach, now), || break_text(&name, &breach, now))
 }
 
 fn break_text(name: &LockName, breach: &BreakReport, now: LogTime) -> String {
@@ -95,8 +93,7 @@ pub(in crate::cli) async fn hand_over(
     let token = client.hand_over(name.as_str(), token, to).await.map_err(not_open)?;
     let (namespace, lock, session) = (client.settings.namespace.to_string(), name.to_string(), to.to_string());
     let answer = HandedOver { namespace, lock, token: token.to_string(), session };
-    output.answer(&answer, || token.to_string())?;
-    Ok(YES)
+    output.answer(&answer, || token.to_string())
 }
 
 #[derive(Debug, Args)]
@@ -123,8 +120,7 @@ pub(in crate::cli) async fn semaphore(
         None => client.remove_semaphore(options.name.as_str()).await?,
     }
     let (namespace, lock) = (client.settings.namespace.to_string(), options.name.to_string());
-    output.object_only(&Semaphore { namespace, lock, limit: options.limit })?;
-    Ok(YES)
+    output.object_only(&Semaphore { namespace, lock, limit: options.limit })
 }
 
 #[cfg(test)]

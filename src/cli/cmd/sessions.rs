@@ -27,8 +27,7 @@ pub(in crate::cli) async fn list(client: &Client, output: &Output) -> Result<u8,
     };
     let objects = sessions.iter().map(|session| Session::new(session, now));
     let heading = ["SESSION", "WHO", "HOLDS", "WAITS", "TTL", "LEFT", "AGE", ""];
-    output.list(objects, &heading, sessions.iter().map(row))?;
-    Ok(YES)
+    output.list(objects, &heading, sessions.iter().map(row))
 }
 
 /// Returns notes on a session: it lost its stream, or its life was extended while there was no leader.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::error::{Failure, NO, YES};
+use crate::cli::error::{Failure, NO};
 use crate::cli::output::Output;
 use crate::history::{self, Flaw, Proof};
 use crate::model::HistoryRecord;
@@ -39,10 +39,7 @@ pub(in crate::cli) fn run(options: &VerifyOptions, output: &Output) -> Result<u8
     let reader = opened(&options.file).map_err(unread)?;
     let outcome = records(reader).map_err(unread)?.and_then(|records| history::verify(&records));
     match outcome {
-        Ok(proof) => {
-            output.answer(&verified(&proof), || summary(&proof))?;
-            Ok(YES)
-        }
+        Ok(proof) => output.answer(&verified(&proof), || summary(&proof)),
         Err(flaw) => {
             let Flaw { record, what } = flaw;
             // Record 0 means the whole file.

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::args::duration;
 use crate::cli::connect::{Client, RetryOption};
-use crate::cli::error::{Failure, YES};
+use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::limits;
 use crate::model::{LockName, LockView, Refusal};
@@ -45,8 +45,7 @@ pub(in crate::cli) async fn run(client: &Client, options: WaitOptions, output: &
         client.wait_free(name).await?;
     }
     let namespace = client.settings.namespace.to_string();
-    output.object_only(&Free { namespace, lock: options.name.to_string(), free: true })?;
-    Ok(YES)
+    output.object_only(&Free { namespace, lock: options.name.to_string(), free: true })
 }
 
 /// Describes what blocks a name: a holder, or else the closed time that ends first. Says so if the
