@@ -186,7 +186,7 @@ impl FailureDetector {
         self.network.shared.fault.borrow().is_none() && leads.await.unwrap_or(false)
     }
 
-    /// Asks the other voters to probe the leader. If a quorum of voters finds it gone, where this node counts as one that
+    /// Asks the other voters to probe the leader. This node counts as one that finds it gone. If a quorum of voters
     /// does, returns the voter among them with the longest log, and the end of that log. Of equal logs, that of the
     /// higher id counts.
     async fn successor(&self, leader: &Leadership) -> Option<(u64, Option<RaftLogId>)> {
