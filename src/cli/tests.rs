@@ -80,6 +80,7 @@ fn values_are_checked_before_anything_is_sent() {
         &["--timeout", "0s", "ls"],
         &["acquire", "a", "--for", "1s", "-n", "-w", "1s"],
         &["ls", "--held", "--waiting"],
+        &["ls", "--overdue", "--waiting"],
         &["dev", "--port-base", "65530"],
         &["bench", "--clients", "0"],
         &["break", "a", "1"],

@@ -218,7 +218,7 @@ impl Machine {
         }
     }
 
-    fn health(&self, session: Option<SessionId>) -> Health {
+    pub(super) fn health(&self, session: Option<SessionId>) -> Health {
         let Some(id) = session else { return Health::Lease };
         let Some(session) = self.state.session(id) else { return Health::Gone };
         let record = &session.record;

@@ -8,10 +8,10 @@ use super::Machine;
 use super::acquire::Admission;
 use crate::limits;
 use crate::model::{
-    Acquire, Checked, Claim, Document, DocumentId, DocumentState, EndReason, FencingToken, HolderView, ListFilter,
-    ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place, Position,
-    ProcessPing, Query, QueryReply, QueryResult, Refusal, RequestId, SessionId, SessionView, TokenState, ValidTokens,
-    WaiterView, WallTime, WhichDocuments, WhichPings, page_rows,
+    Acquire, Checked, Claim, Document, DocumentId, DocumentState, EndReason, FencingToken, Health, HolderView,
+    ListFilter, ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place,
+    Position, ProcessPing, Query, QueryReply, QueryResult, Refusal, RequestId, SessionId, SessionView, TokenState,
+    ValidTokens, WaiterView, WallTime, WhichDocuments, WhichPings, page_rows,
 };
 use crate::state::{ClaimState, Holder, Waiter, looked_at};
 
@@ -184,6 +184,10 @@ impl Machine {
                 ListShow::All => true,
                 ListShow::Held => !lock.holders.is_empty(),
                 ListShow::Waiting => !lock.queue.is_empty(),
+                ListShow::Overdue => lock.holders.first_key_value().is_some_and(|(_, holder)| {
+                    let health = self.health(holder.request.claim.session());
+                    matches!(health, Health::Overdue | Health::Disconnected)
+                }),
             };
             let since = lock.holders.first_key_value().map(|(_, holder)| holder.since);
             let age_ms = since.map_or(0, |since| self.state.globals.now.ms_since(since));

@@ -98,7 +98,7 @@ pub struct ListFilter {
     pub namespace: Namespace,
     /// Only names with this prefix.
     pub prefix: String,
-    /// Whether to list held locks, awaited locks, or both.
+    /// Which locks to list.
     pub show: ListShow,
     /// Only locks with a holder that has held them for at least this long, in milliseconds.
     pub older_than_ms: u64,
@@ -108,7 +108,7 @@ pub struct ListFilter {
     pub rows: u32,
 }
 
-/// Which locks to list.
+/// Which locks to list. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListShow {
     /// Every lock in use.
@@ -117,6 +117,9 @@ pub enum ListShow {
     Held,
     /// Locks that a request waits for.
     Waiting,
+    /// Locks whose oldest holder may be gone: its session is disconnected, or was not renewed for more than half its
+    /// TTL.
+    Overdue,
 }
 
 /// An answer, with the log index and log time for which it is true.

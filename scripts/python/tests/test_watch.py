@@ -131,6 +131,7 @@ def test_reads_page_through_all_rows(nodes: Nodes) -> None:
         with lk.lock(*names, why="a test"):
             assert [row["lock"] for row in lk.locks("reads-")] == names
             assert [row["lock"] for row in lk.locks("reads-", show="waiting")] == []
+            assert [row["lock"] for row in lk.locks("reads-", show="overdue")] == []
             assert [row["lock"] for row in lk.locks("reads-", older_than=3_600)] == []
             shown = lk.show("reads-0")
             assert shown["holders"][0]["why"] == "a test"

@@ -19,11 +19,14 @@ pub(in crate::cli) struct ListOptions {
     #[arg(default_value = "")]
     prefix: String,
     /// Only locks that are held
-    #[arg(long, conflicts_with = "waiting")]
+    #[arg(long, group = "show")]
     held: bool,
     /// Only locks with waiters
-    #[arg(long)]
+    #[arg(long, group = "show")]
     waiting: bool,
+    /// Only locks whose oldest holder may be gone: disconnected, or not renewed for half its TTL
+    #[arg(long, group = "show")]
+    overdue: bool,
     /// Only locks held for at least this long [default: 0s]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     older_than: Option<Duration>,
@@ -31,10 +34,11 @@ pub(in crate::cli) struct ListOptions {
 
 /// Lists the locks in use.
 pub(in crate::cli) async fn run(client: &Client, options: ListOptions, output: &Output) -> Result<u8, Failure> {
-    let show = match (options.held, options.waiting) {
-        (true, _) => ListShow::Held,
-        (false, true) => ListShow::Waiting,
-        (false, false) => ListShow::All,
+    let show = match (options.held, options.waiting, options.overdue) {
+        (true, ..) => ListShow::Held,
+        (_, true, _) => ListShow::Waiting,
+        (_, _, true) => ListShow::Overdue,
+        (false, false, false) => ListShow::All,
     };
     let request = client.list(&options.prefix).show(show).older_than(options.older_than);
     let ReadAt { now, value: locks, .. } = request.all().await?;

@@ -41,13 +41,15 @@ pub(super) struct LocksQuery {
     stale: Option<bool>,
 }
 
-/// Which locks to list.
+/// Which locks to list. `overdue`: those whose oldest holder may be gone, because its session is disconnected, or was
+/// not renewed for more than half its TTL.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ShowWord {
     All,
     Held,
     Waiting,
+    Overdue,
 }
 
 /// One lock, or a page of a listing.
@@ -94,6 +96,7 @@ impl LocksQuery {
                 None | Some(ShowWord::All) => ListShow::All,
                 Some(ShowWord::Held) => ListShow::Held,
                 Some(ShowWord::Waiting) => ListShow::Waiting,
+                Some(ShowWord::Overdue) => ListShow::Overdue,
             },
             older_than_ms: self.older_than_ms.unwrap_or_default(),
             after: named("after", self.after.as_deref().map(LockName::parse).transpose())?,

@@ -186,8 +186,7 @@ fn commands<S: LockService>(visit: &Visit<S>, show: Show, prefix: &str, older_th
         Show::All => "",
         Show::Held => "held",
         Show::Waiting => "waiting",
-        // No list of locks has what shows that a holder is overdue: the sessions do.
-        Show::Overdue => return visit.target().call("sessions", "sessions"),
+        Show::Overdue => "overdue",
     };
     if !word.is_empty() {
         cli += &format!(" --{word}");

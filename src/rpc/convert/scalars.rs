@@ -98,5 +98,5 @@ wire_enums! {
     BoundAdvice { RaiseToFloor, HoldASession, NewRequest, RestoresWait }
     Freshness { Linearizable, Stale } || Linearizable
     Reentry { Refuse, Count, Wait } || Refuse
-    ListShow { All, Held, Waiting } || All
+    ListShow { All, Held, Waiting, Overdue } || All
 }

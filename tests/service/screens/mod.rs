@@ -254,7 +254,7 @@ async fn the_commands_of_a_list_return_it() {
             "ls --held --older-than 5000ms -- -a",
             "locks?prefix=-a&show=held&older_than_ms=5000",
         ),
-        ("show=overdue", "sessions", "sessions"),
+        ("show=overdue", "ls --overdue", "locks?show=overdue"),
     ] {
         let list = port.get(&format!("/locks?{query}")).await.body.replace("&#38;", "&").replace("&#39;", "'");
         assert!(list.contains(&format!("<code>lockkeeper {cli}</code>")), "{query}: {list}");

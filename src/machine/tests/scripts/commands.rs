@@ -248,6 +248,7 @@ impl Script {
                     None => ListShow::All,
                     Some("held") => ListShow::Held,
                     Some("waiting") => ListShow::Waiting,
+                    Some("overdue") => ListShow::Overdue,
                     Some(other) => return Err(format!("list {other}?").into()),
                 },
                 rows,

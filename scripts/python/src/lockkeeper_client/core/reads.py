@@ -8,7 +8,7 @@ from .steps import Steps
 
 Row: TypeAlias = dict[str, Any]
 """A JSON object, as the command of the same name prints it with `--json`."""
-Show: TypeAlias = Literal["all", "held", "waiting"]
+Show: TypeAlias = Literal["all", "held", "waiting", "overdue"]
 
 
 class Pages:
