@@ -228,29 +228,27 @@ impl Stream {
     /// a moment for answers to unanswered frames; not longer, as the node may already hang.
     async fn move_away(
         &mut self,
-        leader: Option<LeaderHint>,
+        pb::MoveTo { leader, stops }: pb::MoveTo,
         incoming: &mut Streaming<pb::ServerFrame>,
     ) -> ServiceError {
+        let leader = LeaderHint::from_wire("leader", leader).ok();
         self.queue.lock().outgoing = None;
         self.reject_unsent().await;
         let mut works = false;
         if let Some(leader) = &leader {
             self.endpoints.prefer(&leader.client);
+            // The node ends the stream after its last answer.
             let last_answers = async {
-                while !self.queue.lock().unanswered.is_empty() {
-                    let Ok(frame) = incoming.message().await else { return false };
-                    if frame.is_none_or(|frame| self.on_frame(frame).is_err()) {
-                        break;
-                    }
+                while let Some(frame) = incoming.message().await.map_err(drop)? {
+                    self.on_frame(frame).map_err(drop)?;
                 }
-                true
+                Ok::<_, ()>(())
             };
             let longest = 2 * Duration::from_millis(limits::LAST_ANSWERS_MS_MAX);
-            works = timeout(longest, last_answers).await.unwrap_or(false);
+            works = timeout(longest, last_answers).await.is_ok_and(|read| read.is_ok());
         }
-        // A node that only leads no more keeps its connection, which the client will need when it leads again. A node
-        // that stops names no leader.
-        if !works {
+        // A node that works but no longer leads keeps its connection, which the client will need when it leads again.
+        if stops || !works {
             self.endpoints.forget(&self.address);
         }
         ServiceError::Unknown { why: "the node sends its streams to other nodes".to_owned(), leader }
@@ -272,8 +270,8 @@ impl Stream {
             tokio::select! {
                 biased;
                 frame = incoming.message() => match frame {
-                    Ok(Some(pb::ServerFrame { body: Some(ServerBody::MoveTo(pb::MoveTo { leader })), .. })) => {
-                        return Box::pin(self.move_away(LeaderHint::from_wire("leader", leader).ok(), incoming)).await;
+                    Ok(Some(pb::ServerFrame { body: Some(ServerBody::MoveTo(moves)), .. })) => {
+                        return Box::pin(self.move_away(moves, incoming)).await;
                     }
                     Ok(Some(frame)) => {
                         if let Err(over) = self.on_frame(frame) {

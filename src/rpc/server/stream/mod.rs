@@ -170,7 +170,8 @@ impl<S: LockService> SessionStream<S> {
     }
 
     fn send_away(&mut self, leader: Option<&LeaderHint>) -> Result<(), StreamEnd> {
-        self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(LeaderHint::to_wire) }))
+        let stops = *self.stop.borrow();
+        self.push(Body::MoveTo(pb::MoveTo { leader: leader.map(LeaderHint::to_wire), stops }))
     }
 
     /// Sends the reason for the end to the client, and reports the end to the service unless the node ended the stream.

@@ -308,11 +308,22 @@ async fn stopping_moves_streams_away_without_a_disconnect() {
     let mut node = Node::start(1).await;
     let mut raw = Raw::bound(&mut node).await;
     node.stop.send_replace(true);
-    assert!(matches!(raw.next().await, (0, ServerBody::MoveTo(pb::MoveTo { leader: None }))));
+    assert!(matches!(raw.next().await, (0, ServerBody::MoveTo(pb::MoveTo { leader: None, stops: true }))));
     assert!(raw.incoming.message().await.expect("a clean end").is_none());
     drop(raw);
     (&mut node.serving).await.expect("served to the end");
     assert!(node.calls.try_recv().is_err(), "nothing was submitted after the attach");
+}
+
+/// A node that stops after another node was elected names that node, and reports that its connections end.
+#[tokio::test]
+async fn a_node_that_stops_reports_this_and_the_leader() {
+    let mut node = Node::start(1).await;
+    node.leader.send_replace(Some(LeaderHint { node: 2, client: "elsewhere:1".to_owned() }));
+    let mut raw = Raw::bound(&mut node).await;
+    node.stop.send_replace(true);
+    let (_, incoming) = raw.next().await;
+    assert!(matches!(incoming, ServerBody::MoveTo(pb::MoveTo { leader: Some(_), stops: true })), "{incoming:?}");
 }
 
 /// When another node leads, streams are sent there.
@@ -322,7 +333,9 @@ async fn a_new_leader_moves_streams_to_it() {
     let mut raw = Raw::bound(&mut node).await;
     node.leader.send_replace(Some(LeaderHint { node: 2, client: "elsewhere:1".to_owned() }));
     let (_, incoming) = raw.next().await;
-    let ServerBody::MoveTo(pb::MoveTo { leader: Some(leader) }) = incoming else { panic!("a move, not {incoming:?}") };
+    let ServerBody::MoveTo(pb::MoveTo { leader: Some(leader), stops: false }) = incoming else {
+        panic!("a move, not {incoming:?}")
+    };
     assert_eq!((leader.node, leader.client.as_str()), (2, "elsewhere:1"));
 }
 
@@ -335,7 +348,7 @@ async fn a_node_that_lost_its_quorum_sends_its_streams_away() {
     let mut raw = Raw::bound(&mut node).await;
     node.leader.send_replace(None);
     let moved = tokio::time::timeout(LONG, raw.next()).await.expect("it is sent away");
-    assert!(matches!(moved, (0, ServerBody::MoveTo(pb::MoveTo { leader: None }))), "{moved:?}");
+    assert!(matches!(moved, (0, ServerBody::MoveTo(pb::MoveTo { leader: None, .. }))), "{moved:?}");
 }
 
 /// A stream that is sent to the next leader continues until its client has closed it and has all replies.
@@ -371,6 +384,6 @@ async fn a_node_that_starts_to_lead_keeps_its_streams() {
     assert!(number == 2 && matches!(incoming, ServerBody::Reply(_)), "{incoming:?}");
     node.leader.send_replace(led_by(2, "elsewhere:1"));
     assert!(
-        matches!(raw.next().await, (0, ServerBody::MoveTo(pb::MoveTo { leader: Some(leader) })) if leader.node == 2)
+        matches!(raw.next().await, (0, ServerBody::MoveTo(pb::MoveTo { leader: Some(leader), .. })) if leader.node == 2)
     );
 }
