@@ -42,7 +42,7 @@ impl<S: LockService> OfCallers<S> {
 #[derive(Clone)]
 struct Recognized<S>(S);
 
-/// Refuses a caller that is not recognized before its message arrives.
+/// Refuses an unknown caller, before its message arrives.
 impl<S: LockService> Middleware for OfCallers<S> {
     fn call<F>(&self, mut request: http::Request<Body>, next: impl FnOnce(http::Request<Body>) -> F) -> Answering
     where

@@ -96,8 +96,10 @@ impl OpenCall {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        // Callers may send any name, so a method that does not exist gets no series.
-        let method = if code == Code::Unimplemented { OTHER } else { self.method.as_str() };
+        // Callers may send any name, so a method that does not exist gets no series. A caller that is not known is
+        // refused before its method is looked up.
+        let unknown = matches!(code, Code::Unimplemented | Code::Unauthenticated);
+        let method = if unknown { OTHER } else { self.method.as_str() };
         self.calls.answered(method, code as u16);
         if self.stream.is_none() {
             let kind = if WAITS.contains(&method) {
