@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{join_all, try_join};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::RPCOption;
 use openraft::raft::TransferLeaderRequest;
@@ -106,12 +106,14 @@ impl FailureDetector {
         if self.follows(leader).await.is_none() {
             return false;
         }
+        let probed = async {
+            let found = self.probe(leader).await;
+            tracing::debug!(node = self.me(), leader = leader.node(), ?found, "the leader's stream ended");
+            if found == Finding::Gone { Ok(()) } else { Err(()) }
+        };
         // The other voters probe meanwhile. Their answers count only if this node finds the leader gone.
-        let (found, successor) = join(self.probe(leader), self.successor(leader)).await;
-        tracing::debug!(node = self.me(), leader = leader.node(), ?found, "the leader's stream ended");
-        if found != Finding::Gone {
-            return false;
-        }
+        let asked = async { Ok(self.successor(leader).await) };
+        let Ok(((), successor)) = try_join(probed, asked).await else { return false };
         if let Some((next, last)) = successor {
             tracing::info!(node = self.me(), leader = leader.node(), next, "the leader's process is gone");
             self.stand(next, leader, last).await;
