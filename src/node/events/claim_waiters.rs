@@ -56,9 +56,28 @@ impl ClaimWaiters {
 
     /// Wakes the calls whose claim this event decides.
     pub(in crate::node) fn on_event(&self, event: &Event) {
-        use EventKind::{Granted, HandedOver, Upgraded, WaitEnded};
-        let decides = matches!(event.kind, Granted { .. } | HandedOver { .. } | Upgraded { .. } | WaitEnded { .. });
-        if let Some(decided) = event.subject.claim().filter(|_| decides) {
+        match &event.kind {
+            EventKind::Granted { .. }
+            | EventKind::HandedOver { .. }
+            | EventKind::Upgraded { .. }
+            | EventKind::WaitEnded { .. } => {}
+            EventKind::Queued { .. }
+            | EventKind::Released { .. }
+            | EventKind::Expired { .. }
+            | EventKind::Downgraded
+            | EventKind::PermitsReturned { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::Reopened
+            | EventKind::Broken { .. }
+            | EventKind::RevokeRequested { .. }
+            | EventKind::ValueChanged
+            | EventKind::Recalled
+            | EventKind::LimitChanged { .. }
+            | EventKind::SessionOpened
+            | EventKind::SessionEnded { .. }
+            | EventKind::LeaderlessGap { .. } => return,
+        }
+        if let Some(decided) = event.subject.claim() {
             self.calls.lock().remove(&decided);
         }
     }
