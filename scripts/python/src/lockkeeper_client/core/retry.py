@@ -110,8 +110,8 @@ class Turns:
     def turn(self, asked: int) -> Iterator[None]:
         """Surrounds the attempt of a caller that has waited for its turn since `asked`."""
         if self._failed is not None and asked <= self._failed[0]:
-            raise self._failed[1]
-        began = self.clock()
+            raise self._failed[1].with_traceback(None)
+        began, self._failed = self.clock(), None
         try:
             yield
         except UNANSWERED as error:
