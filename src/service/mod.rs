@@ -7,6 +7,7 @@
 
 mod call;
 mod caller;
+mod download;
 mod error;
 mod error_table;
 mod events;
@@ -26,10 +27,11 @@ use crate::model::{Principal, Query, QueryReply, Reply, SessionId};
 pub(crate) use call::only_reply;
 pub use call::{Call, ClaimRef, Freshness, MemberChange, Operation, Proof, RenewalCall, Scope, Source, Subscription};
 pub use caller::who_calls;
+pub use download::Download;
 pub use error::{LeaderHint, NotSent, ServiceError};
 pub(crate) use error_table::REFUSALS;
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
-pub use events::{Download, EventSender, Events};
+pub use events::{EventSender, Events};
 pub use server_info::ServerInfo;
 pub(crate) use source_count::{Counted, SourceCount};
 pub use status::{NodeStatus, Role, STATES_DIFFER, Status};

@@ -8,6 +8,7 @@ mod commands;
 mod error;
 mod event;
 mod outcome;
+mod parts;
 mod queries;
 mod scalars;
 mod views;

@@ -1,42 +1,13 @@
-//! What other callers may know of holders, waiters, sessions, documents and the cluster, and small messages that many
-//! others contain.
+//! What other callers may know of holders, waiters, sessions, documents and the cluster.
 
 use super::table::{Wire, required};
 use crate::model::{
-    Arrival, BreakReport, Checked, Claim, Closing, Document, ExplainedWait, Explanation, GrantFacts, HistoryPage,
-    HistoryRecord, HolderView, Invalid, LockKey, LockSummary, LockView, Metadata, Mode, Obstacle, Page, Parent,
-    Participant, Patience, Position, ProcessPing, RequestId, SessionView, Totals, ValidTokens, WaiterView,
+    Arrival, BreakReport, Checked, Closing, Document, ExplainedWait, Explanation, GrantFacts, HistoryPage,
+    HistoryRecord, HolderView, Invalid, LockSummary, LockView, Obstacle, Page, Participant, ProcessPing, SessionView,
+    ValidTokens, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::{MemberChange, NodeStatus, Status};
-
-wire_messages! {
-    LockKey = LockKey { namespace, name }
-    Parent = Parent { session, owner }
-    Position = Position { index, n }
-    RequestId = RequestId { session, number }
-    Totals = Totals { sessions, locks, holders, waiters, grants }
-    // Metadata is optional. The node checks its bounds, for all callers.
-    Metadata = Metadata { who, why, host, pid, process, trace } || default
-}
-
-// Mode of a lock; exclusive if it is not set.
-wire_oneof! { Mode = mode::How in Mode.how || default { Exclusive, Shared, Permits(permits) } }
-
-wire_oneof! { Claim = claim::Who in Claim.who { Request(request), Lease(lease) } }
-
-wire_leaves! {
-    // Time to wait: 0 is a try; if it is not set, the request waits as long as the session lives.
-    Patience: Option<u64>, patience => match *patience {
-        Patience::Try => Some(0),
-        Patience::For { ms } => Some(ms),
-        Patience::Session => None,
-    }, (_, wait_ms) => Ok(match wait_ms {
-        None => Patience::Session,
-        Some(0) => Patience::Try,
-        Some(ms) => Patience::For { ms },
-    });
-}
 
 wire_messages! {
     HolderView = Holder { session, owner, principal, token, mode, metadata, cached, recalled; since_ms: since, deadline_ms: deadline }
