@@ -24,7 +24,7 @@ pub(crate) fn closed_first(listener: TcpListener) -> TcpListener {
     moved(listener, 64)
 }
 
-/// Moves a socket to one of the last descriptors, of which there are one in `part` of all.
+/// Moves a socket to a descriptor in the last 1/`part` of all.
 fn moved<S: AsFd + From<OwnedFd>>(socket: S, part: u64) -> S {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(HIGH_DESCRIPTORS_MAX).min(HIGH_DESCRIPTORS_MAX);
     let lowest = i32::try_from(limit - limit / part).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! What a node admits few of: backups, of which each writes a file of the whole state to the disk that the log needs,
-//! and watches, which cost work at every event.
+//! Limits the backups and watches of a node: a backup writes a file of the whole state to the disk that the log needs,
+//! and a watch costs work at every event.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -286,7 +286,7 @@ async fn a_refused_request_needs_no_body() {
     let (guarded, open) = (Port::start(true).await, Port::start(false).await);
     let (json, form) = ("content-type: application/json", "content-type: application/x-www-form-urlencoded");
     let (call, own) = ("/v1/ns/default/acquire", format!("origin: http://{}", guarded.address));
-    let unknown = format!("{json}\r\nauthorization: Bearer {}", token("nobody"));
+    let unknown = format!("{json}\r\nauthorization: Bearer {}", token("unknown"));
     let dev = format!("authorization: Bearer {}", token("dev"));
     for (port, path, header, status) in [
         (&guarded, call, json.to_owned(), 401),
