@@ -1,7 +1,7 @@
 """Decides when to repeat a request and when to give up."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from .clock import MILLISECOND, SECOND, Clock
@@ -107,7 +107,7 @@ class Turns:
         """When the last failed attempt began, and its error."""
 
     @contextmanager
-    def turn(self, asked: int) -> Iterator[None]:
+    def turn(self, asked: int) -> Generator[None, None, None]:
         """Surrounds the attempt of a caller that has waited for its turn since `asked`."""
         if self._failed is not None and asked <= self._failed[0]:
             raise self._failed[1].with_traceback(None)
