@@ -256,30 +256,6 @@ async fn a_node_that_hangs_after_a_move_is_left() {
     assert!(matches!(outcome, Err(ServiceError::Unknown { leader: Some(next), .. }) if next == leader));
 }
 
-/// A client that a node sends to the next leader keeps its connection to that node.
-#[tokio::test]
-async fn a_move_keeps_the_connection() {
-    let (mut first, mut second) = (Node::start(1).await, Node::start(2).await);
-    // The relay accepts one connection only.
-    let relay = relay(first.address.clone(), Arc::default(), Arc::default()).await;
-    let remote = connect([&relay, &second.address]);
-    let leader = |node, client: &str| LeaderHint { node, client: client.to_owned() };
-    let second_address = second.address.clone();
-    let nodes = [(&mut first, leader(2, &second_address)), (&mut second, leader(1, &relay))];
-    let mut attempt = 1;
-    for (node, next) in nodes {
-        remote.submit(attach(attempt)).await.expect("attached");
-        assert_eq!(node.asked().await, attach(attempt).command);
-        attempt += 1;
-        node.leader.send_replace(Some(next));
-        while *remote.attachment(session()).borrow() {
-            tokio::task::yield_now().await;
-        }
-    }
-    remote.submit(attach(attempt)).await.expect("attached on the first connection");
-    assert_eq!(first.asked().await, attach(attempt).command);
-}
-
 const LONG: Duration = Duration::from_secs(30);
 
 /// The client reads from a node that takes no more frames but still sends some: its client may wait for them.

@@ -16,6 +16,30 @@ async fn connected_endpoints_come_first() {
     assert_eq!(remote.shared.endpoints.candidates(), [first, third, second]);
 }
 
+/// A client that a node sends to the next leader keeps its connection to that node.
+#[tokio::test]
+async fn a_move_keeps_the_connection() {
+    let (mut first, mut second) = (Node::start(1).await, Node::start(2).await);
+    // The relay accepts one connection only.
+    let relay = relay(first.address.clone(), Arc::default(), Arc::default()).await;
+    let remote = connect([&relay, &second.address]);
+    let leader = |node, client: &str| LeaderHint { node, client: client.to_owned() };
+    let second_address = second.address.clone();
+    let nodes = [(&mut first, leader(2, &second_address)), (&mut second, leader(1, &relay))];
+    let mut attempt = 1;
+    for (node, next) in nodes {
+        remote.submit(attach(attempt)).await.expect("attached");
+        assert_eq!(node.asked().await, attach(attempt).command);
+        attempt += 1;
+        node.leader.send_replace(Some(next));
+        while *remote.attachment(session()).borrow() {
+            tokio::task::yield_now().await;
+        }
+    }
+    remote.submit(attach(attempt)).await.expect("attached on the first connection");
+    assert_eq!(first.asked().await, attach(attempt).command);
+}
+
 /// An endpoint that accepts calls and answers none leaves time to ask another endpoint: for a query at once, for a
 /// command as soon as its caller repeats it. The silent endpoint answered when the client first connected.
 #[tokio::test]
