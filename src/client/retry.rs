@@ -4,32 +4,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::clock::{Clock, Instant};
+use crate::clock::{Clock, Instant, millis};
 use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
 use crate::model::{Command, Manage, Managing, Outcome, Refusal, Reply};
 use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, ServiceError};
 
-/// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds. Each is shortened at random by up to a
+/// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds, or to a lower bound. Each is shortened at random by up to a
 /// half, so that many clients of one leader do not retry together. The first attempt after a lost answer has no pause:
 /// usually the node is gone, and another node is asked. The pauses restart only after a second without a
 /// failure: a service that repeatedly works for a moment and fails again is asked once a second.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     next_ms: u64,
+    longest_ms: u64,
     /// The end of the last pause.
     over: Option<Instant>,
 }
 
 impl Backoff {
     pub(crate) fn new() -> Self {
-        Self { next_ms: RETRY_MS_MIN, over: None }
+        Self { next_ms: RETRY_MS_MIN, longest_ms: RETRY_MS_MAX, over: None }
+    }
+
+    /// Creates pauses that are never longer than this, for attempts that succeed only before a deadline. A longer pause
+    /// could pass the deadline although the service answers again.
+    pub(crate) fn up_to(longest: Duration) -> Self {
+        Self { longest_ms: millis(longest).clamp(RETRY_MS_MIN, RETRY_MS_MAX), ..Self::new() }
     }
 
     /// Returns the pause before the next attempt, at least as long as an overloaded node asked for.
     pub(crate) fn pause(&mut self, error: &ServiceError, clock: &dyn Clock) -> Duration {
         let now = clock.now();
         if self.over.is_some_and(|over| Duration::from_millis(RETRY_MS_MAX) <= now.since(over)) {
-            *self = Self::new();
+            (self.next_ms, self.over) = (RETRY_MS_MIN, None);
         }
         let first = self.over.is_none();
         if first && matches!(error, ServiceError::Unknown { .. }) {
@@ -37,7 +44,7 @@ impl Backoff {
             return Duration::ZERO;
         }
         let full_ms = self.next_ms;
-        self.next_ms = (full_ms * 2).min(RETRY_MS_MAX);
+        self.next_ms = (full_ms * 2).min(self.longest_ms);
         let jittered_ms = full_ms - clock.random_below(full_ms / 2 + 1);
         let pause = Duration::from_millis(jittered_ms.max(error.pause_ms()));
         self.over = Some(now.after(pause));
@@ -67,6 +74,11 @@ impl Retry {
     /// Creates a retry that never gives up, for work that ends when the surrounding task is dropped.
     pub(crate) fn unlimited(clock: Arc<dyn Clock>) -> Self {
         Self { attempt_wait: REQUEST_WAIT, ..Self::new(clock, Duration::MAX) }
+    }
+
+    /// Bounds the pauses, for attempts that succeed only before a deadline.
+    pub(crate) fn pausing_up_to(self, longest: Duration) -> Self {
+        Self { backoff: Backoff::up_to(longest), ..self }
     }
 
     /// Creates a retry that gives up after this patience; never if it is `None`.
@@ -198,7 +210,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    /// Pauses double from 10 ms to a second, are shortened by at most a half, and are never shorter than a node asks
+    /// Pauses double from 10 ms to a second or a lower bound, are shortened by at most a half, and are never shorter than a node asks
     /// for.
     #[test]
     fn pauses_double_up_to_a_second() {
@@ -207,6 +219,11 @@ mod tests {
         let error = ServiceError::not_sent(NotSent::NoLeader);
         for full in [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000] {
             let pause = backoff.pause(&error, &clock).as_millis();
+            assert!(full / 2 <= pause && pause <= full, "{pause} of {full}");
+        }
+        let mut short = Backoff::up_to(Duration::from_millis(60));
+        for full in [10, 20, 40, 60, 60] {
+            let pause = short.pause(&error, &clock).as_millis();
             assert!(full / 2 <= pause && pause <= full, "{pause} of {full}");
         }
         let overloaded = ServiceError::not_sent(NotSent::Overloaded { pause_ms: 5_000 });

@@ -20,7 +20,7 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
     let length = Duration::from_millis(lease_ms);
     let interval = length / session.schedule.renewals;
     let lock = session.key(&hold.name);
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::up_to(interval / 2);
     let now = session.clock.now();
     let mut due = now.after(hold.left(now).unwrap_or(length).saturating_sub(length - interval));
     loop {
@@ -42,7 +42,7 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
                 let answered = session.clock.now();
                 let sent = if faults::on(Fault::HoldFromArrival) { answered } else { now };
                 hold.renewed(RenewalAnswer { sent, index, stamp, deadline }, answered);
-                (due, backoff) = (now.after(interval), Backoff::new());
+                (due, backoff) = (now.after(interval), Backoff::up_to(interval / 2));
             }
             Ok(Reply { outcome: Outcome::Refused(refusal), .. }) | Err(ServiceError::Refused(refusal)) => {
                 if is_over(&hold, token, &refusal).await {

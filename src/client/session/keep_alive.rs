@@ -94,6 +94,7 @@ impl<S: LockService> KeepAlive<S> {
         // The first renewal of a tenure shows the client before it that its tenure is over.
         let due = if tenure.is_some() { opened } else { session.schedule.after(opened) };
         session.refresh_cached(Some(opened));
+        let backoff = Backoff::up_to(session.schedule.retry_within());
         Self {
             attachment: Some(service.attachment(session.id)),
             attached: Some(opened),
@@ -106,7 +107,7 @@ impl<S: LockService> KeepAlive<S> {
             tenure,
             due,
             last: LastAttempt::Answered,
-            backoff: Backoff::new(),
+            backoff,
         }
     }
 
@@ -207,7 +208,7 @@ impl<S: LockService> KeepAlive<S> {
         if now < self.due {
             return;
         }
-        self.due = now.after(self.session.schedule.interval / 2);
+        self.due = now.after(self.session.schedule.retry_within());
         if self.attempts.len() >= RENEWALS_IN_FLIGHT_MAX {
             return;
         }
@@ -273,7 +274,8 @@ impl<S: LockService> KeepAlive<S> {
                 session.refused(None);
                 if !outdated {
                     self.due = session.schedule.after(sent);
-                    (self.last, self.backoff) = (LastAttempt::Answered, Backoff::new());
+                    self.last = LastAttempt::Answered;
+                    self.backoff = Backoff::up_to(session.schedule.retry_within());
                 }
                 session.renewed.notify_one();
                 session.holds.recalled(&recalled);
@@ -347,7 +349,7 @@ fn needs_other_stream(error: &ServiceError) -> bool {
 #[cfg(feature = "cli")]
 async fn report_break<S: LockService>(service: &S, session: &SessionState, attachment: Attachment) {
     let call = Call::new(Command::Disconnected { session: session.id, attachment });
-    let mut retry = Retry::unlimited(session.clock.clone());
+    let mut retry = Retry::unlimited(session.clock.clone()).pausing_up_to(session.schedule.retry_within());
     let answer = retry.until_answered(|| service.submit(call.clone()));
     if let Ok(Err(error)) = tokio::time::timeout(session.ttl, answer).await {
         tracing::debug!(session = %session.id, %error, "a broken stream could not be reported; the session lasts for its TTL");
@@ -362,7 +364,7 @@ async fn close<S: LockService>(service: &S, session: &SessionState, end: Session
         SessionClose::Lost => session.ttl,
     };
     let call = session.call(Command::CloseSession { session: session.id, end });
-    let mut retry = Retry::unlimited(clock.clone());
+    let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within());
     let answer = retry.until_answered(|| service.submit(call.clone()));
     match tokio::time::timeout(bound.max(Duration::from_millis(1)), answer).await {
         Ok(answer) => answer.map(drop),

@@ -52,6 +52,11 @@ pub(crate) struct RenewalSchedule {
 }
 
 impl RenewalSchedule {
+    /// Returns the longest time between two attempts while none is answered: half an interval.
+    pub(crate) fn retry_within(self) -> Duration {
+        self.interval / 2
+    }
+
     /// Returns the next renewal after one at `last`: an interval later, or slightly earlier so that it is a time of the
     /// schedule.
     pub(crate) fn after(self, last: Instant) -> Instant {

@@ -122,3 +122,23 @@ async fn the_close_of_a_lost_session_is_retried() {
     fake.answers(0).await;
     assert_eq!(closes(&fake), [SessionClose::Lost; 3]);
 }
+
+/// A session whose TTL is short must not end, or stay open, because of a pause between two attempts: the client makes
+/// one at least every half interval, until the close of the lost session is given up.
+#[tokio::test(start_paused = true)]
+async fn attempts_for_a_short_ttl_have_short_pauses() {
+    let fake = Fake::new();
+    let extends_or_closes =
+        |asked: &Asked| is_attempt(asked) || matches!(asked, Asked::Submit(Command::CloseSession { .. }));
+    fake.rule(move |asked| match asked {
+        asked if extends_or_closes(asked) => Reaction::Fail(ServiceError::not_sent(NotSent::NoLeader)),
+        _ => Reaction::Serve,
+    });
+    let session = fake.client().session().ttl(3 * SECOND).open().await.expect("opened");
+    session.lost().await;
+    tokio::time::sleep(3 * SECOND).await;
+    let sent: Vec<_> = fake.asked(extends_or_closes).into_iter().map(|(sent, _)| sent).collect();
+    let longest = sent.windows(2).map(|pair| pair[1].since(pair[0])).max();
+    assert!(longest.is_some_and(|longest| longest <= SECOND / 2 + SECOND / 100), "{sent:?}");
+    assert!(4 * SECOND < sent[sent.len() - 1].since(sent[0]), "{sent:?}");
+}
