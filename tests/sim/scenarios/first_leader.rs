@@ -1,14 +1,15 @@
 //! The first leader of a cluster announces itself as soon as it can propose. Until then, status shows no version of it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::limits::ANNOUNCE_AGAIN_MS;
-use lockkeeper::service::LockService;
 use tokio::time::sleep;
 
 use super::end_of_scenario;
+use crate::clients::REQUEST_WAIT;
 use crate::invariants::as_documented;
+use crate::net::CLIENT_PORT;
+use crate::run::NODE_HOSTS;
 use crate::world::World;
 
 /// The leader repeats what was not proposed after this time.
@@ -16,12 +17,12 @@ const AGAIN: Duration = Duration::from_millis(ANNOUNCE_AGAIN_MS);
 
 pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
-    let (place, elected) = (Arc::clone(&world.places[leader]), world.now());
-    let announced = world.add_client(0, |_| async move {
-        let node = place.node().expect("it runs");
+    let elected = world.now();
+    let announced = world.add_client(0, move |caller| async move {
+        let client = caller.connect_to(vec![format!("{}:{CLIENT_PORT}", NODE_HOSTS[leader])], REQUEST_WAIT);
         loop {
-            let status = node.status().await.expect("its own view");
-            if status.nodes.iter().any(|shown| shown.id == node.id() && shown.version.is_some()) {
+            let status = client.status().await.expect("a status");
+            if status.nodes.iter().any(|shown| shown.id == leader as u64 + 1 && shown.version.is_some()) {
                 return;
             }
             sleep(Duration::from_millis(1)).await;
