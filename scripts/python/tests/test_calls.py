@@ -6,6 +6,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from nodes import Nodes, await_true
@@ -275,6 +276,26 @@ def test_wrong_arguments_name_the_field(nodes: Nodes) -> None:
         Client(namespace="A")
     with pytest.raises(Unavailable, match="closed"):
         lk.lock("calls-closed").acquire()
+
+
+def test_options_that_do_not_exist_are_refused() -> None:
+    """A misspelt option is never dropped, and a text is no duration."""
+    with Client("http://127.0.0.1:1") as lk:
+        lock: Any = lk.lock
+        makers: tuple[Any, ...] = (lk.semaphore, lk.elect)
+        for options in ({"mode": "shared"}, {"limit": 3}, {"timeout": 3}, {"Wait": 0}):
+            (name,) = options
+            with pytest.raises(InvalidArgument, match=f"^{name}: .*shared"):
+                lock("a", **options)
+        for make in makers:
+            with pytest.raises(InvalidArgument, match=r"^mode: "):
+                make("a", mode="shared")
+        for name in ("wait", "at_least", "at_most", "delay"):
+            with pytest.raises(InvalidArgument, match=f"^{name}: seconds .* got '10s'"):
+                lock("a", **{name: "10s"})
+        session: Any = lk.session
+        with pytest.raises(InvalidArgument, match=r"^ttl: "):
+            session(ttl="10s")
 
 
 def test_each_word_of_the_table_has_a_class(nodes: Nodes) -> None:

@@ -67,9 +67,13 @@ class Settings:
 
 
 def to_ns(name: str, value: Duration) -> int:
-    """Converts a duration to ns. Raises InvalidArgument below 0 and above 10 years."""
+    """Converts a duration to ns. Raises InvalidArgument below 0, above 10 years, and for another type."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not 0 <= seconds <= 10 * 365 * 86_400:
+    try:
+        within = 0 <= seconds <= 10 * 365 * 86_400
+    except TypeError:
+        within = False
+    if not within:
         raise InvalidArgument(f"{name}: seconds from 0 to 10 years, got {value!r}")
     return nanoseconds(seconds)
 
@@ -85,7 +89,11 @@ def maybe_ms(name: str, value: Duration | None) -> int | None:
 
 
 def lock_request(names: tuple[str, ...], wait: Duration | None, **options: Unpack[LockOptions]) -> LockRequest:
-    """Makes the request of a lock or a set."""
+    """Makes the request of a lock or a set. Raises InvalidArgument for an option that does not exist."""
+    for name in options:
+        if name not in LockOptions.__optional_keys__:
+            known = ", ".join(sorted(LockOptions.__optional_keys__))
+            raise InvalidArgument(f"{name}: no option here, which are wait, {known}")
     owner, reentry, parent = options.get("owner"), options.get("reentry"), options.get("parent")
     if reentry is not None and owner is None:
         raise InvalidArgument(f"owner: needed for reentry={reentry!r}, got none")
