@@ -8,6 +8,9 @@ use sha2::{Digest, Sha256};
 /// The act in the first line of a file that continues a full one.
 pub(super) const CONTINUE: &str = "continue";
 
+/// How each line begins, also one that was cut.
+const BEGIN: &[u8] = b"{\"seq\":\"";
+
 /// What the chain needs of a line.
 #[derive(Deserialize)]
 struct Link {
@@ -86,6 +89,9 @@ pub fn verify(file: impl Read) -> io::Result<Result<AuditProof, AuditFlaw>> {
             found = flaw(line, &mut proof, &mut node);
         }
     })?;
+    if found.is_none() && proof.lines == 0 {
+        found = Some(AuditFlaw { line: 1, what: "it is missing: each node writes one when it starts".to_owned() });
+    }
     Ok(found.map_or(Ok(proof), Err))
 }
 
@@ -111,11 +117,18 @@ fn flaw(line: &[u8], proof: &mut AuditProof, node: &mut Option<u64>) -> Option<A
             return flaw(proof.lines, "it was changed: the next line has another hash of it".to_owned());
         }
         Ok(_) => {}
-        // The next line has the hash of this one.
+        // Only the end of the node cuts a line, and its next start writes a whole one, which has the hash of the cut one.
+        Err(_) if !may_be_cut(line) || proof.cut.last() == Some(&proof.lines) => {
+            return flaw(number, "it is not a line of an audit log".to_owned());
+        }
         Err(_) => proof.cut.push(number),
     }
     (proof.lines, proof.hash) = (number, hash(line));
     None
+}
+
+fn may_be_cut(line: &[u8]) -> bool {
+    line.starts_with(BEGIN) || (!line.is_empty() && BEGIN.starts_with(line))
 }
 
 fn for_each_line(file: impl Read, mut each: impl FnMut(&[u8], bool)) -> io::Result<()> {

@@ -90,11 +90,34 @@ fn a_changed_log_is_found() {
     );
     assert_eq!(flaw(&lines[1..]), "line 1: its number is 2: lines before it are missing, or were added");
     assert_eq!(flaw(&[lines[0], lines[0]]), "line 2: its number is 1: lines before it are missing, or were added");
-    assert_eq!(flaw(&["nothing", lines[1]]), "line 1: it was changed: the next line has another hash of it");
+    assert_eq!(flaw(&["nothing", lines[1]]), "line 1: it is not a line of an audit log");
+    assert_eq!(
+        flaw(&[lines[0], &lines[1][..20], lines[2]]),
+        "line 2: it was changed: the next line has another hash of it"
+    );
     let of_another = lines[1].replace("\"node\":1", "\"node\":2");
     assert_eq!(flaw(&[lines[0], &of_another]), "line 2: it is of node 2: name the files of one node");
     let cut = proof(&lines[..4].join("\n")).expect("the rest is whole");
     assert_ne!((cut.lines, cut.hash), log.end());
+}
+
+/// A file that is no audit log is refused, and so is an empty one. The end of a node cuts only the last line before its
+/// next start.
+#[test]
+fn another_file_is_no_audit_log() {
+    let flaw = |text: &str| proof(text).expect_err("a flaw").to_string();
+    assert_eq!(flaw("root:x:0:0:root:/root:/bin/sh\n"), "line 1: it is not a line of an audit log");
+    assert_eq!(flaw(""), "line 1: it is missing: each node writes one when it starts");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = log(&folder);
+    log.write(&record("start")).expect("written");
+    let whole = fs::read_to_string(log.path()).expect("read");
+    for cut in ["{", "{\"seq\":\"2\",\"at"] {
+        assert_eq!(proof(&format!("{whole}{cut}")).expect("a cut end").cut, [2]);
+        assert_eq!(flaw(&format!("{whole}{cut}\n{cut}")), "line 3: it is not a line of an audit log");
+    }
+    assert_eq!(flaw(&format!("{whole}\n")), "line 2: it is not a line of an audit log");
+    assert_eq!(flaw(&format!("{whole}x\n")), "line 2: it is not a line of an audit log");
 }
 
 /// X-26: one source writes one refusal a second, all sources few, and the next line counts the others.
