@@ -150,7 +150,7 @@ fn unreadable(whole: &str, error: &ReadError, sent: Option<&Value>) -> Failed {
         let others = message.split_once(", expected ").map_or("none", |(_, others)| others);
         (format!("absent, because the fields here are {}", others.trim_start_matches("one of ")), "a value".to_owned())
     } else {
-        let bound = message.split_once(", expected ").map(|(_, expected)| in_words(expected));
+        let bound = message.split_once(", expected ").map(|(_, expected)| in_words(expected, message));
         let sent = sent.and_then(|sent| value_at(sent, error.path()));
         let bound = bound.unwrap_or_else(|| "as /v1/openapi.json describes it".to_owned());
         (bound, sent.map_or_else(|| "another value".to_owned(), |sent| shown(&field, sent)))
@@ -160,10 +160,11 @@ fn unreadable(whole: &str, error: &ReadError, sent: Option<&Value>) -> Failed {
 
 const MISSING: &str = "missing field";
 
-/// Names a type without the words of Rust.
-fn in_words(expected: &str) -> String {
+/// Names a type without the words of Rust. The bounds of a field are often narrower, and are checked later.
+fn in_words(expected: &str, message: &str) -> String {
     match expected {
-        "u64" => format!("a whole number from 0 to {}", u64::MAX),
+        "u64" | "u32" if message.starts_with("invalid type") => "a whole number".to_owned(),
+        "u64" => "a whole number, 0 or more".to_owned(),
         "u32" => format!("a whole number from 0 to {}", u32::MAX),
         "bool" | "a boolean" => "true or false".to_owned(),
         "a sequence" => "a list".to_owned(),
@@ -203,6 +204,8 @@ mod tests {
         lock: String,
         #[serde(default)]
         count: Option<u32>,
+        #[serde(default, rename = "lease_ms")]
+        _lease_ms: Option<u64>,
         #[serde(default, rename = "handle")]
         _handle: Option<String>,
         #[serde(default)]
@@ -249,6 +252,7 @@ mod tests {
         assert_eq!(sample.parent.map(|Object(inner)| inner.owner).as_deref(), Some("o"));
         for (body, field) in [
             (r#"{"lock":"a","lok":"b"}"#, "lok"),
+            (r#"{"lock":"a","ttl":1}"#, "ttl"),
             (r#"{"lock":1}"#, "lock"),
             (r#"{"count":1}"#, "lock"),
             (r#"{"lock":"a","count":-1}"#, "count"),
@@ -272,19 +276,23 @@ mod tests {
     #[tokio::test]
     async fn an_error_shows_the_bound_and_the_value() {
         let read = async |body: &str| json::<Sample>(&headers(JSON), Body::from(body.to_owned())).await;
-        let count = "count: a whole number from 0 to 4294967295, got";
+        let (whole, count) = ("count: a whole number, got", "count: a whole number from 0 to 4294967295, got");
         for (body, expected) in [
             (r#"{"lock":1}"#, "lock: a string, got 1".to_owned()),
             (r#"{"lock":null}"#, "lock: a string, got null".to_owned()),
             (r#"{"lock":["a"]}"#, "lock: a string, got a list".to_owned()),
-            (r#"{"lock":"a","count":"4"}"#, format!("{count} \"4\"")),
+            (r#"{"lock":"a","count":"4"}"#, format!("{whole} \"4\"")),
             (r#"{"lock":"a","count":-1}"#, format!("{count} -1")),
-            (r#"{"lock":"a","count":1.5}"#, format!("{count} 1.5")),
+            (r#"{"lock":"a","count":1.5}"#, format!("{whole} 1.5")),
             (r#"{"lock":"a","parent":{}}"#, format!("parent.owner: {NEEDED}, got nothing")),
             (r#"{"lock":"a","parent":{"owner":true}}"#, "parent.owner: a string, got true".to_owned()),
             (r#"{"lock":"a","handle":7}"#, "handle: a string, got a number".to_owned()),
             (r#"{"lock":"a","lock":"b"}"#, "lock: once, got several times".to_owned()),
+            (r#"{"lock":"a","count":4294967296}"#, format!("{count} 4294967296")),
+            (r#"{"lock":"a","lease_ms":-1}"#, "lease_ms: a whole number, 0 or more, got -1".to_owned()),
+            (r#"{"lock":"a","lease_ms":"10s"}"#, "lease_ms: a whole number, got \"10s\"".to_owned()),
             (r#"{"lock":"a","handel":"s"}"#, format!("handel: {FIELDS}, got a value")),
+            (r#"{"lock":"a","lease":1}"#, format!("lease: {FIELDS}, got a value")),
             (r#"{"lock":"a""#, "body: one JSON object, got JSON that ends too early".to_owned()),
             (r#"{"lock":a}"#, "body: one JSON object, got text that is no JSON from line 1, column 9".to_owned()),
             ("[]", "body: an object, got a list".to_owned()),
@@ -303,7 +311,7 @@ mod tests {
     }
 
     const NEEDED: &str = "needed for this call, see /v1/openapi.json";
-    const FIELDS: &str = "absent, because the fields here are `lock`, `count`, `handle`, `parent`";
+    const FIELDS: &str = "absent, because the fields here are `lock`, `count`, `lease_ms`, `handle`, `parent`";
 
     /// Only JSON is read, and only up to the size of a request.
     #[tokio::test]

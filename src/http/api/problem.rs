@@ -45,7 +45,7 @@ impl From<ServiceError> for Failed {
 
 impl From<Invalid> for Failed {
     fn from(invalid: Invalid) -> Self {
-        Failed::Malformed(StatusCode::BAD_REQUEST, invalid)
+        Failed::Malformed(StatusCode::BAD_REQUEST, in_request(&invalid))
     }
 }
 
@@ -147,7 +147,7 @@ impl More {
         let pause_ms = Some(error.pause_ms()).filter(|pause_ms| *pause_ms != 0);
         let more = Self { pause_ms, ..Self::default() };
         match error {
-            ServiceError::Invalid(invalid) => Self::of_value(invalid),
+            ServiceError::Invalid(invalid) => Self::of_value(&in_request(invalid)),
             ServiceError::Refused(refusal) => Self::of_refusal(refusal, now),
             ServiceError::EventsMissed { resume, .. } => Self { resume: Some(resume.to_string()), ..more },
             ServiceError::NotSent { .. }
@@ -161,7 +161,6 @@ impl More {
 
     fn of_value(invalid: &Invalid) -> Self {
         let Invalid { field, bound, value } = invalid.clone();
-        let field = field_of_request(&field).to_owned();
         Self { field: Some(field), bound: Some(bound), value: Some(value), ..Self::default() }
     }
 
@@ -183,7 +182,7 @@ impl More {
             Refusal::Changed { value, .. } => Self { value: value.as_ref().map(ToString::to_string), ..none },
             Refusal::Closed { left_ms } => Self { pause_ms: Some(*left_ms), ..none },
             Refusal::OutOfBounds { field, low, high, value, .. } => {
-                Self::of_value(&Invalid::new(&field.to_string(), format!("{low} to {high}"), value))
+                Self::of_value(&in_request(&Invalid::new(&field.to_string(), format!("{low} to {high}"), value)))
             }
             Refusal::OtherNamespace { namespace, asked, .. } => {
                 Self::of_value(&Invalid::new("namespace", format!("that of the session, {namespace}"), asked.as_str()))
@@ -208,9 +207,9 @@ impl More {
     }
 }
 
-/// Returns the name that a request has for a field of the model.
-fn field_of_request(field: &str) -> &str {
-    match field {
+/// Returns the error for a value of the model with the name that a request has for its field.
+fn in_request(invalid: &Invalid) -> Invalid {
+    let field = match &*invalid.field {
         "take" => "request",
         "wait" => "wait_ms",
         "ttl" => "ttl_ms",
@@ -220,7 +219,8 @@ fn field_of_request(field: &str) -> &str {
         "at_most" => "at_most_ms",
         "age" => "since_ms",
         other => other,
-    }
+    };
+    Invalid { field: field.to_owned(), ..invalid.clone() }
 }
 
 /// Returns the description of an error. A session that is not known may have ended long ago, or never have been open.
@@ -229,13 +229,9 @@ fn detail(error: &ServiceError) -> String {
         return format!("session {session} is not open: it has expired, or never existed");
     }
     if let ServiceError::Invalid(invalid) = error {
-        return detail_of_value(invalid);
+        return in_request(invalid).to_string();
     }
     error.to_string()
-}
-
-fn detail_of_value(Invalid { field, bound, value }: &Invalid) -> String {
-    format!("{}: {bound}, got {value}", field_of_request(field))
 }
 
 impl Problem {
@@ -260,8 +256,8 @@ impl Problem {
                 Self { leader, ..Self::new(error.code(), detail(error), More::of(error, decided.now)) }
             }
             Failed::Malformed(status, invalid) => {
-                let detail = detail_of_value(invalid);
-                Self { status: status.as_u16(), ..Self::new(ErrorCode::Invalid, detail, More::of_value(invalid)) }
+                let (detail, more) = (invalid.to_string(), More::of_value(invalid));
+                Self { status: status.as_u16(), ..Self::new(ErrorCode::Invalid, detail, more) }
             }
             Failed::Lost { lock, reason, .. } => {
                 let detail = format!("{lock} was granted to this request, and the hold has ended since: {reason}");
