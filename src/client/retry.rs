@@ -138,15 +138,23 @@ impl Retry {
     /// had no answer, the outage began then. If the answer was that the node does not lead, the outage begins now,
     /// however late the answer was.
     async fn pause(&mut self, error: ServiceError, began: Instant) -> Result<(), ServiceError> {
+        let pause = self.next_pause(error, began)?;
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// Returns the pause before the next attempt. It ends with the patience at the latest, so that the last attempt is
+    /// made then. If a node asks for a pause as long as the remaining patience, there is no further attempt.
+    fn next_pause(&mut self, error: ServiceError, began: Instant) -> Result<Duration, ServiceError> {
         let answered = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
         let since = *self.failing_since.get_or_insert_with(|| if answered { self.clock.now() } else { began });
-        if error.advice() == Advice::GiveUp || self.clock.now().since(since) >= self.patience {
+        let left = self.patience.saturating_sub(self.clock.now().since(since));
+        if error.advice() == Advice::GiveUp || left <= Duration::from_millis(error.pause_ms()) {
             // The caller learns of this outage. A later call has the whole patience again.
             self.failing_since = None;
             return Err(error);
         }
-        tokio::time::sleep(self.backoff.pause(&error, &*self.clock)).await;
-        Ok(())
+        Ok(self.backoff.pause(&error, &*self.clock).min(left))
     }
 }
 
@@ -295,6 +303,24 @@ mod tests {
         retry.pause(error(), clock.now()).await.expect("patient again after an answer");
         clock.advance(Duration::from_secs(5));
         assert_eq!(retry.pause(error(), clock.now()).await, Err(error()));
+    }
+
+    /// No pause passes the end of the patience: the last attempt is made at its end, unless a node asks for a longer
+    /// pause.
+    #[test]
+    fn no_pause_passes_the_end_of_the_patience() {
+        let clock = Arc::new(ManualClock::new(1));
+        let (patience, began) = (Duration::from_secs(1), clock.now());
+        let mut retry = Retry::new(clock.clone(), patience);
+        let error = || ServiceError::not_sent(NotSent::NoLeader);
+        while let Ok(pause) = retry.next_pause(error(), clock.now()) {
+            clock.advance(pause);
+        }
+        assert_eq!(clock.now().since(began), patience);
+        let overloaded = || ServiceError::not_sent(NotSent::Overloaded { pause_ms: 600 });
+        assert_eq!(retry.next_pause(overloaded(), clock.now()), Ok(Duration::from_millis(600)));
+        clock.advance(Duration::from_millis(600));
+        assert_eq!(retry.next_pause(overloaded(), clock.now()), Err(overloaded()), "400 ms are left");
     }
 
     /// An attempt that a node answered late with "not the leader" is repeated at another node. An attempt without an
