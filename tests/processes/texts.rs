@@ -64,6 +64,12 @@ fn every_error_is_an_object_under_json() {
     assert_eq!(no_file.status.code(), Some(64));
     let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
     assert_eq!(errors(&unreachable)["error"], "unreachable");
+    // The cluster and not the lock ended these waits.
+    for waits in [&["lock", "-w", "2s", "--json", "a", "--", "true"][..], &["wait", "-w", "300ms", "--json", "a"]] {
+        let ended = errors(&alone(waits).output().unwrap());
+        assert_eq!((&ended["error"], &ended["exit"]), (&"unreachable".into(), &69.into()), "{ended}");
+        assert!(ended["detail"].as_str().unwrap().contains("127.0.0.1:1"), "{ended}");
+    }
     // Without `--json`, a complete message has no hint to `--help`.
     let plainly = alone(&["verify", "/nonexistent"]).output().unwrap();
     assert_eq!((plainly.status.code(), text(&plainly.stderr).contains("--help")), (Some(64), false));

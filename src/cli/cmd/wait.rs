@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::cli::args::duration;
 use crate::cli::connect::{Client, RetryOption};
@@ -38,7 +38,7 @@ pub(in crate::cli) async fn run(client: &Client, options: WaitOptions, output: &
         };
         if !free {
             let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };
-            let detail = format!("{name} {why}{}", in_the_way(&client, name).await);
+            let detail = format!("{name} {why}{}", in_the_way(&client, name).await?);
             return Err(Failure::new(ErrorCode::NotAcquired, detail));
         }
     } else {
@@ -48,18 +48,16 @@ pub(in crate::cli) async fn run(client: &Client, options: WaitOptions, output: &
     output.object_only(&Free { namespace, lock: options.name.to_string(), free: true })
 }
 
-/// Describes what blocks a name: a holder, or else the closed time that ends first. Says so if the
-/// cluster does not answer soon.
-async fn in_the_way(client: &Client, name: &str) -> String {
+/// Describes what blocks a name: a holder, or else the closed time that ends first. Fails if the cluster does not
+/// answer soon, because then the wait may have ended for that reason.
+async fn in_the_way(client: &Client, name: &str) -> Result<String, Failure> {
     let longest = Duration::from_millis(limits::BLOCKER_READ_MS_MAX);
-    let Ok(Ok(seen)) = timeout(longest, client.inspect(name)).await else {
-        return ": the cluster does not answer".to_owned();
-    };
+    let seen = client.clone().request_wait(longest).inspect(name).await?;
     let LockView { lock, holders, closed, .. } = seen.value;
     let holder = holders.into_iter().next().map(Box::new);
     let closed = closed.into_iter().min_by_key(|closing| closing.until).map(Box::new);
     if holder.is_none() && closed.is_none() {
-        return String::new();
+        return Ok(String::new());
     }
-    format!(": {}", Refusal::Held { lock, holder, closed })
+    Ok(format!(": {}", Refusal::Held { lock, holder, closed }))
 }

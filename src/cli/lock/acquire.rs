@@ -7,11 +7,12 @@ use rustix::process::Signal;
 
 use super::options::{Order, RunOptions};
 use super::signals::Signals;
+use crate::cli::connect::led;
 use crate::cli::error::Failure;
 use crate::cli::output::{Output, plain};
-use crate::cli::text::called;
+use crate::cli::text::{called, short};
 use crate::client::{Client, ClientError, Session, SetGuard};
-use crate::clock::{Clock, Instant, SystemClock};
+use crate::clock::{Clock, Instant, SystemClock, millis};
 use crate::model::{Parent, Place};
 use crate::service::{ErrorCode, LockService};
 
@@ -157,10 +158,23 @@ async fn open<S: LockService>(
 ) -> Result<Session<S>, Failure> {
     let session = client.session().ttl(options.ttl).disconnect_grace(options.disconnect_grace);
     let Some(wait) = wait else { return Ok(session.open().await?) };
-    match tokio::time::timeout(wait, session.open()).await {
-        Ok(opened) => Ok(opened?),
-        Err(_) => Err(Failure::new(ErrorCode::NotAcquired, "the wait ended before the cluster answered")),
+    tokio::select! {
+        biased;
+        opened = session.open() => Ok(opened?),
+        failure = unopened(client, wait) => Err(failure),
     }
+}
+
+/// Waits this long, and returns why the cluster opened no session within the wait. In the third quarter of the wait, it
+/// looks for the reason.
+async fn unopened<S: LockService>(client: &Client<S>, wait: Duration) -> Failure {
+    let end = tokio::time::Instant::now() + wait;
+    tokio::time::sleep(wait / 2).await;
+    let looking = async { led(&client.clone().request_wait(wait / 4).status().await?) };
+    let seen = tokio::time::timeout_at(end, looking).await;
+    tokio::time::sleep_until(end).await;
+    let late = || Failure::new(ErrorCode::Unreachable, format!("no node answered within {}", short(millis(wait))));
+    seen.ok().and_then(Result::err).unwrap_or_else(late)
 }
 
 /// Returns the error of the wait. If the session expired, no node answered for a whole TTL.
