@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::single_node::{SingleNode, free_addresses};
+use crate::wait::wait_for;
 
 fn run(cluster: &Cluster, arguments: &[&str]) -> Output {
     cluster.command(arguments).output().expect("ran")
@@ -108,6 +109,17 @@ async fn restored_clusters_never_repeat_a_token() {
     let stderr: Value = serde_json::from_slice(&tried.stderr).expect("an error");
     assert_eq!((tried.status.code(), &stderr["error"]), (Some(75), &"not-acquired".into()));
     assert!(stderr["detail"].as_str().unwrap().contains("was restored from a backup"), "{stderr}");
+    let client = closed.leads().await;
+    let waits = tokio::spawn(async move { client.lock("held").acquire().await });
+    let explain = || run(&cluster, &["explain", "held", "--endpoints", &closed.client]);
+    let explained = wait_for("the waiter", async || {
+        let printed = String::from_utf8_lossy(&explain().stdout).into_owned();
+        if printed.contains("has waited") { Ok(printed) } else { Err(printed) }
+    });
+    let explained = explained.await;
+    assert!(explained.contains("nothing is granted for another"), "{explained}");
+    assert!(!explained.contains("wait for each other"), "{explained}");
+    waits.abort();
 }
 
 /// A damaged backup, a backup of another cluster, a file that is no backup, and a directory in use are refused with the

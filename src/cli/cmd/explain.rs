@@ -8,7 +8,7 @@ use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called, short};
-use crate::client::ReadAt;
+use crate::client::{ClientError, ReadAt};
 use crate::model::{
     About, ExplainedWait, Explanation, Health, LockKey, LockName, LogTime, Obstacle, Participant, SessionId, WaitReason,
 };
@@ -39,14 +39,31 @@ pub(in crate::cli) async fn run(client: &Client, options: ExplainOptions, output
         return Ok(YES);
     }
     let subject = name.unwrap_or_else(|| options.session.map_or(String::new(), |session| format!("session {session}")));
-    for line in lines_of(&subject, &value, now) {
+    for line in lines(client, &subject, &value, now).await? {
         output.line(line)?;
     }
     Ok(YES)
 }
 
-/// Returns the lines of the text.
-pub(in crate::cli) fn lines_of(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
+/// Returns the lines of the text. If nothing is in the way of a wait, the cluster may have been restored from a backup,
+/// and the last line says until when it grants nothing.
+pub(in crate::cli) async fn lines(
+    client: &Client,
+    subject: &str,
+    explanation: &Explanation,
+    now: LogTime,
+) -> Result<Vec<String>, ClientError> {
+    let mut lines = lines_of(subject, explanation, now);
+    if explanation.chain.iter().any(|wait| wait.waits_for.is_empty()) {
+        let closed_ms = client.status().await?.closed_ms;
+        if closed_ms != 0 {
+            lines.push(format!("restored from a backup: nothing is granted for another {}", short(closed_ms)));
+        }
+    }
+    Ok(lines)
+}
+
+fn lines_of(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
     let mut drawing = Drawing { explanation, now, lines_of: BTreeSet::new(), lines: Vec::new() };
     for wait in &explanation.chain {
         drawing.wait(wait, 0, "");
@@ -61,7 +78,8 @@ pub(in crate::cli) fn lines_of(subject: &str, explanation: &Explanation, now: Lo
     }
     lines.extend(explanation.freed_by.iter().map(|end| freed(end, now)));
     let closed = explanation.chain.iter().flat_map(|wait| &wait.waits_for).any(|one| one.why == WaitReason::Closed);
-    if !explanation.chain.is_empty() && explanation.freed_by.is_empty() && !closed && !explanation.more {
+    let blocked = explanation.chain.iter().all(|wait| !wait.waits_for.is_empty()) && !explanation.chain.is_empty();
+    if blocked && explanation.freed_by.is_empty() && !closed && !explanation.more {
         lines.push("they wait for each other until one of them gives up, or its hold is broken".into());
     }
     if explanation.more {
@@ -264,6 +282,16 @@ mod tests {
         let expected =
             ["a: no client waits", "a opens automatically in 10s: the ended hold of bob (token 5) keeps it closed"];
         assert_eq!(lines, expected);
+    }
+
+    /// There is no cycle if nothing is in the way of a wait, as in a cluster that grants nothing yet.
+    #[test]
+    fn a_wait_that_nothing_blocks_is_no_cycle() {
+        let ahead = at("a", WaitReason::StandsAhead, Some(1), who("ann", 1, None, 0));
+        let chain =
+            vec![wait("a", 1, who("ann", 1, None, 0), vec![]), wait("a", 2, who("bob", 2, None, 0), vec![ahead])];
+        let lines = lines_of("a", &Explanation { chain, freed_by: vec![], more: false }, LogTime(1_000));
+        assert_eq!(lines.last().map(String::as_str), Some("└─ behind ann [session 1, run-1] for a"));
     }
 
     /// The lines say when there is a cycle, and when no client uses the name.
