@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use self::draft::Draft;
-use self::place::Source;
+use self::place::{Refused, Source};
 pub use crate::model::Member;
 pub use limits::Limits;
 pub use metrics::{LockClass, MetricsLabels};
@@ -97,16 +97,13 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
 }
 
 impl Config {
-    /// Reads and checks a file. `LOCKKEEPER_SECTION__KEY` variables of the environment replace its values.
+    /// Reads and checks a file. `LOCKKEEPER_SECTION__KEY` variables of the environment replace its values. The files of
+    /// `[tls]` and `[auth]` that it names must exist.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
-        let name = path.display().to_string();
-        let text = text_of(path)?;
-        Self::from_toml(
-            &name,
-            &text,
-            std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))),
-        )
+        let (name, text) = (path.display().to_string(), text_of(path)?);
+        let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        Self::checked(Source { name: &name, text: &text }, variables, tls::check_files)
     }
 
     /// Checks a text, whose name in errors is `name`. A variable for a scalar key (such as `LOCKKEEPER_NODE` or
@@ -117,10 +114,17 @@ impl Config {
         text: &str,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let source = Source { name, text };
+        Self::checked(Source { name, text }, variables, |_| Ok(()))
+    }
+
+    fn checked(
+        source: Source<'_>,
+        variables: impl IntoIterator<Item = (String, String)>,
+        check_files: fn(&Draft) -> Result<(), Refused>,
+    ) -> Result<Self, ConfigError> {
         let mut draft = Draft::parse(source)?;
-        let checked = draft.overlay(variables).and_then(|()| check::check(draft, source));
-        checked.map_err(|refused| source.error(refused))
+        let checked = draft.overlay(variables).and_then(|()| check_files(&draft));
+        checked.and_then(|()| check::check(draft, source)).map_err(|refused| source.error(refused))
     }
 
     /// Returns the name, protection and address of each listener.

@@ -1,6 +1,7 @@
 //! The settings as written: every value with its place in the file or environment. This file checks only their types.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::Deserialize;
 
@@ -127,6 +128,9 @@ pub(super) struct DraftRate {
     pub(super) commands_a_second: Placed<u64>,
 }
 
+/// Keys of `[timing]` whose values are durations.
+const TIMES: [&str; 3] = ["heartbeat", "election_min", "election_max"];
+
 /// Keys that an environment variable can set.
 pub(super) const SCALARS: [&str; 23] = [
     "cluster",
@@ -157,7 +161,7 @@ pub(super) const SCALARS: [&str; 23] = [
 impl Draft {
     /// Parses the text. Refuses invalid TOML, unknown keys and values of a wrong type.
     pub(super) fn parse(source: Source<'_>) -> Result<Self, ConfigError> {
-        toml::from_str(source.text).map_err(|error| source.error(unreadable(&error)))
+        toml::from_str(source.text).map_err(|error| source.error(unreadable(&error, source.text)))
     }
 
     /// Replaces values with those of environment variables. A variable that names an unknown key of a section is an
@@ -237,13 +241,41 @@ impl Draft {
     }
 }
 
-fn unreadable(error: &toml::de::Error) -> Refused {
+fn unreadable(error: &toml::de::Error, text: &str) -> Refused {
     let place = error.span().map_or(Place::File, |span| Place::Byte(span.start));
     let message = error.message().trim().replace('\n', " ");
+    if let Some((problem, fix)) = error.span().and_then(|span| of_another_type(&message, text, span)) {
+        return Refused::new(&place, problem, fix);
+    }
     let fix = match message.split_once("unknown field") {
         Some(_) => "remove it, or use one of the keys named here",
         None if message.contains("missing field") => "add it",
         None => "write it as the manual's example does",
     };
     Refused::new(&place, message, fix)
+}
+
+/// Returns the problem of a value of another type than its key needs, and the fix. `None` for another error.
+fn of_another_type(message: &str, text: &str, value: Range<usize>) -> Option<(String, String)> {
+    let (found, expected) = message.strip_prefix("invalid ")?.split_once(", expected ")?;
+    let before = text.get(..value.start)?.lines().last()?.trim_end().strip_suffix('=')?;
+    let key = before.rsplit(['{', ',']).next()?.trim();
+    let written = text.get(value)?.lines().next()?;
+    let (needed, fix) = match expected {
+        "u64" => {
+            let digits = written.trim_matches(['"', '\'']).parse::<u64>();
+            let fix =
+                digits.map_or_else(|_| "write it in digits".to_owned(), |number| format!("write {key} = {number}"));
+            ("a whole number, 0 or more", fix)
+        }
+        "a string" if TIMES.iter().any(|time| key.ends_with(time)) && written.parse::<u64>().is_ok() => {
+            ("a duration in quotes", format!("write {key} = \"{written}ms\""))
+        }
+        "a string" if found.contains('`') => ("a text in quotes", format!("write {key} = \"{written}\"")),
+        "a string" => ("a text in quotes", "write it in quotes".to_owned()),
+        "a boolean" => ("true or false", "write it without quotes".to_owned()),
+        "a sequence" => ("a list", "write it as the manual's example does".to_owned()),
+        _ => ("a section of keys", format!("write [{key}], and the keys below it")),
+    };
+    Some((format!("{key} must be {needed}, got {written}"), fix))
 }

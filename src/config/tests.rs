@@ -145,8 +145,46 @@ fn principals_need_proven_nodes() {
 /// Text that is not TOML, and a value of a wrong type, are refused with the line.
 #[test]
 fn bad_toml_and_wrong_types_are_refused_with_their_line() {
-    refused("node = 1", "node = \"one\"", "n1.toml:2: ", "invalid type");
-    refused("node = 1", "node = ", "n1.toml:2: ", "");
+    for (from, to, error) in [
+        ("node = 1", "node = \"one\"", "2: node must be a whole number, 0 or more, got \"one\"; write it in digits"),
+        ("node = 1", "node = \"1\"", "2: node must be a whole number, 0 or more, got \"1\"; write node = 1"),
+        ("node = 1", "node = -1", "2: node must be a whole number, 0 or more, got -1; write it in digits"),
+        (
+            "profile = \"lan\"",
+            "heartbeat = 50",
+            "21: heartbeat must be a duration in quotes, got 50; write heartbeat = \"50ms\"",
+        ),
+        ("[quota]", "[log]\nlevel = 5", "25: level must be a text in quotes, got 5; write level = \"5\""),
+        ("[quota]", "[log]\nlevel = [5]", "25: level must be a text in quotes, got [5]; write it in quotes"),
+        ("node = 1", "log = { level = 5 }", "2: level must be a text in quotes, got 5; write level = \"5\""),
+        ("node = 1", "log = 5", "2: log must be a section of keys, got 5; write [log], and the keys below it"),
+        ("[quota]", "[http]\nhosts = \"a\"", "25: hosts must be a list, got \"a\"; "),
+        (
+            "[quota]",
+            "[tls.http]\ninsecure = \"true\"",
+            "25: insecure must be true or false, got \"true\"; write it without quotes",
+        ),
+        ("node = 1", "node = ", "2: "),
+    ] {
+        refused(from, to, &format!("n1.toml:{error}"), "");
+    }
+}
+
+/// A file that does not exist is refused with the line and the key that name it.
+#[test]
+fn missing_files_are_refused_with_their_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, there) = (folder.path().join("n1.toml"), folder.path().join("n1.pem"));
+    std::fs::write(&there, "").expect("written");
+    let section = |section: String| {
+        std::fs::write(&path, GOOD.replace("[quota]", &section)).expect("written");
+        Config::from_file(&path).expect_err("it must be refused").to_string()
+    };
+    let missing = section(format!("[tls.http]\ncert = {there:?}\nkey = \"/nonexistent.key\""));
+    let expected = format!("{}:26: tls.http.key /nonexistent.key cannot be read: ", path.display());
+    assert!(missing.starts_with(&expected) && missing.ends_with("; check the path"), "{missing}");
+    let missing = section("[auth]\nfile = \"/nonexistent.toml\"".to_owned());
+    assert!(missing.contains(":25: auth.file /nonexistent.toml cannot be read: "), "{missing}");
 }
 
 /// The error for a missing setting names it.

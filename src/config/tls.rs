@@ -1,9 +1,10 @@
 //! `[tls]`: how each listener protects its connections, and the refusal of a listener that every machine could use.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::draft::{Draft, DraftFile, DraftListener};
+use super::draft::{Draft, DraftFile, DraftListener, DraftTls};
 use super::place::{ConfigError, Place, Placed, Refused};
 use crate::net::TlsFiles;
 
@@ -109,6 +110,28 @@ pub struct Tls {
     pub peer: Protection,
     /// Protection of the HTTP listener.
     pub http: Protection,
+}
+
+/// Refuses a file of `[tls]` or `[auth]` that does not exist.
+pub(super) fn check_files(draft: &Draft) -> Result<(), Refused> {
+    let DraftTls { ca, cert, key, refuse, client, peer, http } = &draft.tls;
+    let auth = draft.auth.as_ref().map(|auth| auth.file.clone());
+    let mut files = vec![("auth.file".to_owned(), &auth)];
+    let mut section = |name: &str, of: [_; 4]| {
+        files.extend(["ca", "cert", "key", "refuse"].iter().zip(of).map(|(key, at)| (format!("{name}.{key}"), at)));
+    };
+    section("tls", [ca, cert, key, refuse]);
+    for (name, DraftListener { ca, cert, key, refuse, .. }) in
+        [("tls.client", client), ("tls.peer", peer), ("tls.http", http)]
+    {
+        section(name, [ca, cert, key, refuse]);
+    }
+    for (key, at) in files {
+        let Some(Placed { value, place }) = at else { continue };
+        let refused = |error| Refused::new(place, format!("{key} {value} cannot be read: {error}"), "check the path");
+        fs::metadata(value).map_err(refused)?;
+    }
+    Ok(())
 }
 
 pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, Refused> {
