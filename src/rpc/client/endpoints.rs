@@ -86,8 +86,9 @@ impl Endpoints {
             connector,
         } = settings;
         if let Some(path) = &auth_token_file {
-            let unfit = |why| Invalid::new("auth_token_file", "a file with a token", why);
-            token_header(path).map_err(unfit)?;
+            // The sentence with the fix is longer than a value, and is not cut.
+            let unfit = Invalid::new("auth_token_file", "a file with a token", "none");
+            token_header(path).map_err(|why| Invalid { value: format!("none: {why}"), ..unfit })?;
         }
         if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
             let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);

@@ -161,6 +161,11 @@ fn endpoints_are_checked() {
         assert_eq!(refused.field, "endpoints");
     }
     assert!(RemoteService::new(RemoteSettings::new(["[::1]:7601", "localhost:7602"])).is_ok());
+    let settings = RemoteSettings::new(["localhost:7602"]);
+    let unread = RemoteSettings { auth_token_file: Some("/nonexistent".into()), ..settings };
+    let refused = RemoteService::new(unread).expect_err("no token").to_string();
+    assert!(refused.starts_with("auth_token_file: a file with a token, got none: /nonexistent cannot be read: "));
+    assert!(refused.ends_with("; check the path"), "{refused}");
 }
 
 /// A client that connects to a cluster before that has its first entry waits until it is founded.
