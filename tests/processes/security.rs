@@ -194,7 +194,8 @@ async fn refused_handshakes_cause_no_election() {
 }
 
 /// A name is refused with all certificates that it had. A certificate gets other hosts only when it is renewed, and
-/// `all` renews every one. An older authority stays while one of its certificates is here.
+/// `all` renews every one. An older authority stays while one of its certificates is here. To list a directory creates
+/// nothing.
 #[test]
 fn certificates_are_renewed_and_refused_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -213,6 +214,9 @@ fn certificates_are_renewed_and_refused_by_name() {
             .map(|row| (row["name"].as_str().unwrap_or_default().to_owned(), row))
             .collect::<BTreeMap<_, _>>()
     };
+    let none = run(&[]);
+    assert!(text(&none.stderr).contains("there are no certificates of nodes or clients in "), "{}", text(&none.stderr));
+    assert!(none.status.code() == Some(64) && !certs.exists());
     let first = listed(&["--cluster", "harbour", "--node", "1=db1,db2", "--client", "ci"]);
     let second = listed(&["--renew", "client-ci"]);
     let refused = listed(&["--refuse", "client-ci"]);

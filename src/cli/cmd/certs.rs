@@ -76,6 +76,9 @@ fn node(text: &str) -> Result<(u64, Vec<String>), String> {
 
 /// Makes what is missing or asked for, and lists all certificates of the directory.
 pub(in crate::cli) fn run(options: &CertsOptions, output: &Output) -> Result<u8, Failure> {
+    if !options.dir.is_dir() && options.config.is_none() && options.cluster.is_none() {
+        return Err(no_certificates(&options.dir));
+    }
     let mut dir = CertsDir::open(&options.dir)?;
     let mut wanted = Wanted::read(options, &dir)?;
     if options.new_ca && dir.has_authority() {
@@ -115,6 +118,12 @@ fn issue(dir: &mut CertsDir, wanted: Wanted, lifetime: Option<u32>) -> Result<()
         dir.write(&role, &issued)?;
     }
     Ok(())
+}
+
+/// The error for a directory without certificates, if no option names the cluster of new ones.
+fn no_certificates(dir: &Path) -> Failure {
+    let detail = format!("there are no certificates of nodes or clients in {}", dir.display());
+    Failure::usage(format!("{detail}; name another directory, or make them with --config FILE or --cluster NAME"))
 }
 
 fn new_authority(cluster: &str) -> Result<Issued, Failure> {
@@ -157,9 +166,7 @@ impl Wanted {
             }
             (Some(named), _) => named,
             (None, Some(found)) => found,
-            (None, None) => {
-                return Err(Failure::usage("the cluster is missing; give --config FILE or --cluster NAME"));
-            }
+            (None, None) => return Err(no_certificates(&options.dir)),
         };
         Namespace::parse(&cluster).map_err(|invalid| Failure::usage(format!("--cluster: {invalid}")))?;
         nodes.extend(options.nodes.iter().cloned());
