@@ -96,12 +96,12 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Binds all ports of a node. The error names the first one that is in use.
-    pub(super) async fn bind(listen: &Listen) -> Result<Self, Failure> {
-        let peer = bind(listen.peer, "the other nodes").await?.into_std()?;
-        let client = bind(listen.client, "clients").await?;
+    /// Binds all ports of a node. The error names the first one that is in use, and ends with the next step `instead`.
+    pub(super) async fn bind(listen: &Listen, instead: &str) -> Result<Self, Failure> {
+        let peer = bind(listen.peer, "the other nodes", instead).await?.into_std()?;
+        let client = bind(listen.client, "clients", instead).await?;
         let http = match listen.http {
-            Some(address) => Some(bind(address, "HTTP").await?),
+            Some(address) => Some(bind(address, "HTTP", instead).await?),
             None => None,
         };
         Ok(Self { peer, client, http })
@@ -263,11 +263,11 @@ pub(super) fn tls(config: &Config, port: Port) -> Result<Option<PortTls>, Failur
     tls.map(Some).map_err(|error| Failure { names_next_step: true, ..Failure::usage(error.to_string()) })
 }
 
-async fn bind(address: SocketAddr, peers: &str) -> Result<TcpListener, Failure> {
+async fn bind(address: SocketAddr, peers: &str, instead: &str) -> Result<TcpListener, Failure> {
     listen(address, holder).await.map_err(|error| {
         let next = match holder(address) {
-            Some(holder) => format!("{holder} listens there: end it, or give this node another address to listen on"),
-            None => "give this node another address to listen on".to_owned(),
+            Some(holder) => format!("{holder} listens there: end it, or {instead}"),
+            None => instead.to_owned(),
         };
         let detail = format!("cannot listen on {address} for {peers}: {error}; {next}");
         Failure { names_next_step: true, ..Failure::new(ErrorCode::Unreachable, detail) }

@@ -1,7 +1,10 @@
-//! Listens on a port, and finds the processes of this machine that listen at an address, from `/proc`.
+//! Listens on a port, and finds the processes of this machine that listen at an address or have locked a file, from
+//! `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
@@ -22,8 +25,11 @@ pub(super) fn listening_at(address: &str) -> Option<u64> {
 pub(super) fn process_at(address: SocketAddr) -> Option<(String, u32)> {
     let socket = listening_at(&address.to_string())?;
     let pid = owners_of(&BTreeSet::from([socket])).remove(&socket)?;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some((name.trim().to_owned(), pid))
+    Some((name_of(pid), pid))
+}
+
+fn name_of(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// Only an address of this machine can be bound here.
@@ -103,6 +109,19 @@ pub(super) fn holder(address: SocketAddr) -> Option<String> {
     process_at(address).map(|(name, pid)| format!("{name} (process {pid})"))
 }
 
+/// Returns the process that has locked this file, as `NAME (process PID)`, if the system shows it.
+pub(super) fn lock_holder(file: &Path) -> Option<String> {
+    let inode = fs::metadata(file).ok()?.ino().to_string();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let pid = locks.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let (kind, pid, place) = (*fields.get(1)?, *fields.get(4)?, *fields.get(5)?);
+        let is_this = kind == "FLOCK" && place.rsplit(':').next() == Some(&inode);
+        pid.parse().ok().filter(|_| is_this)
+    })?;
+    Some(format!("{} (process {pid})", name_of(pid)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +164,17 @@ mod tests {
         }
         drop(listener);
         assert_eq!(holder(address), None);
+    }
+
+    /// The process that has locked a file is found.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_process_with_the_lock_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        assert_eq!(lock_holder(file.path()), None);
+        file.as_file().try_lock().expect("locked");
+        let found = lock_holder(file.path()).expect("this process has the lock");
+        assert!(found.ends_with(&format!("(process {})", std::process::id())), "{found}");
     }
 
     /// If a visible process uses the address, that is an error. Otherwise `listen` waits until the address is free.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Node;
 use crate::clock::{Instant, millis};
+use crate::config::Profile;
 use crate::limits;
 
 /// Stops a node whose timing or build does not fit its cluster, and hands leadership over when too much real time was
@@ -61,11 +62,18 @@ fn timing_differs(node: &Node) -> Option<String> {
     let founded = node.core.consensus.machine(|machine| machine.settings())?;
     let own = node.core.settings;
     (founded.timing_ms != own.timing_ms).then(|| {
-        let [heartbeat, min, max] = founded.timing_ms;
+        let words = |[heartbeat, min, max]: [u64; 3]| format!("{heartbeat}/{min}/{max} ms");
+        let profile = [Profile::Lan, Profile::Fast, Profile::Wan].into_iter().find(|profile| {
+            let timing = profile.timing();
+            [timing.heartbeat_ms, timing.election_ms_min, timing.election_ms_max] == founded.timing_ms
+        });
+        let named = profile.map_or(String::new(), |profile| format!(", which is the profile {}", profile.name()));
         format!(
-            "this cluster was founded with the timing {heartbeat}/{min}/{max} ms, and node {}'s config says {:?}: \
-             set [timing] to the cluster's",
-            node.core.id, own.timing_ms
+            "this cluster was founded with the timing {}, and node {} has {}: \
+             set [timing], or --profile of `dev`, to the cluster's{named}",
+            words(founded.timing_ms),
+            node.core.id,
+            words(own.timing_ms),
         )
     })
 }

@@ -75,7 +75,8 @@ fn every_error_is_an_object_under_json() {
     assert_eq!((plainly.status.code(), text(&plainly.stderr).contains("--help")), (Some(64), false));
 }
 
-/// If a port is in use, `dev` ends before its first node starts: it creates no directory and names the address.
+/// If a port is in use, `dev` ends before its first node starts: it creates no directory, and names the address and the
+/// option for other ports.
 #[test]
 fn dev_starts_nothing_if_a_port_is_in_use() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -84,14 +85,17 @@ fn dev_starts_nothing_if_a_port_is_in_use() {
     let data = folder.path().join("data");
     let arguments = ["dev", "--nodes", "2", "--port-base", &base.to_string(), "--dir", data.to_str().unwrap()];
     let refused = alone(&arguments).output().unwrap();
-    assert_eq!(refused.status.code(), Some(69), "{}", text(&refused.stderr));
-    assert!(text(&refused.stderr).contains("cannot listen on"), "{}", text(&refused.stderr));
+    assert_eq!(refused.status.code(), Some(64), "{}", text(&refused.stderr));
+    for part in ["cannot listen on", "give another --port-base"] {
+        assert!(text(&refused.stderr).contains(part), "{}", text(&refused.stderr));
+    }
     assert!(refused.stdout.is_empty() && !data.exists(), "{}", text(&refused.stdout));
     drop(taken);
 }
 
-/// `dev` refuses a directory that it cannot use, and one of a cluster with other nodes or ports, with the exit code of
-/// a wrong command line. It advises what to give instead, not to replace a node.
+/// `dev` refuses a directory that it cannot use or that another process uses, and one of a cluster with other nodes,
+/// ports or another timing, with the exit code of a wrong command line. It advises what to give instead, not to replace
+/// a node.
 #[test]
 fn dev_refuses_a_directory_that_is_not_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -102,11 +106,19 @@ fn dev_refuses_a_directory_that_is_not_its_own() {
     let dev = |dir: &Path, base: u16, nodes: &str| {
         alone(&["dev", "--nodes", nodes, "--port-base", &base.to_string(), "--dir", dir.to_str().unwrap()])
     };
-    let mut first = dev(&data, base, "1").stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(first.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.into_iter().any(|line| line.contains(" leads ")), "it did not start");
+    let mut first = dev(&data, base, "1").arg("--json").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| object(line.as_bytes())["leader"] == 1), "it did not start");
+    let in_use = dev(&data, base + 30, "1").output().unwrap();
+    assert_eq!(in_use.status.code(), Some(64), "{}", text(&in_use.stderr));
+    let process = format!("(process {}) uses it", first.id());
+    assert!(text(&in_use.stderr).contains(&process), "{}", text(&in_use.stderr));
     signal(&first, Signal::TERM);
     first.wait().unwrap();
+    let other_timing = dev(&data, base, "1").args(["--profile", "fast"]).output().unwrap();
+    assert_eq!(other_timing.status.code(), Some(64), "{}", text(&other_timing.stderr));
+    let fix = "--profile of `dev`, to the cluster's, which is the profile lan";
+    assert!(text(&other_timing.stderr).contains(fix), "{}", text(&other_timing.stderr));
     let below = file.join("data");
     for (dir, base, nodes, why) in [
         (&data, base + 30, "1", "--port-base"),

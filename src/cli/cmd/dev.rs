@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use rustix::fs::{Access, access};
+use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -15,6 +16,7 @@ use crate::cli::args::port_base;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::server::{self, Instruments, Ports, Server, raise_descriptor_limit};
+use crate::cli::sockets::lock_holder;
 use crate::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Protection, Rates, Tls, TlsMode};
 use crate::net::{Role, TlsFiles};
 use crate::node::{Node, OpenNodeError};
@@ -77,6 +79,26 @@ impl From<DevProfile> for Profile {
     }
 }
 
+/// The JSON lines.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum DevLine<'a> {
+    /// All nodes run. Without files on disk or TLS, the fields for them are null.
+    Started {
+        nodes: usize,
+        dir: Option<String>,
+        endpoints: &'a [String],
+        http: &'a [String],
+        ca: Option<String>,
+        cert: Option<String>,
+        key: Option<String>,
+    },
+    /// Another node leads, or none.
+    Leader { leader: Option<u64>, term: u64 },
+    /// All nodes stop.
+    Stopping,
+}
+
 /// Name of the cluster that `dev` runs.
 const CLUSTER: &str = "dev";
 
@@ -108,7 +130,8 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     // running.
     let mut ports = Vec::new();
     for config in &nodes {
-        ports.push(Ports::bind(&config.listen).await?);
+        let bound = Ports::bind(&config.listen, "give another --port-base").await;
+        ports.push(bound.map_err(|failure| Failure { code: ErrorCode::Invalid, ..failure })?);
     }
     if !options.ephemeral {
         usable(&options.dir)?;
@@ -130,7 +153,7 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
         () = instruments.keep() => Ok(YES),
     };
     watching.shutdown().await;
-    output.line("stopping")?;
+    output.answer(&DevLine::Stopping, || "stopping".to_owned())?;
     // Stops all nodes at once, so that no node waits for a successor that is about to stop, too.
     let mut stopping = JoinSet::new();
     for server in servers.into_iter().rev() {
@@ -166,34 +189,51 @@ fn usable(dir: &Path) -> Result<(), Failure> {
     })
 }
 
-/// The failure of a node that did not open. The data of a node belongs to the addresses of all nodes.
+/// The failure of a node that did not open. The data of a node belongs to the addresses and the timing of all nodes.
+#[allow(clippy::wildcard_enum_match_arm, reason = "every other error is as that of a single node")]
 fn unopened(error: OpenNodeError, options: &DevOptions) -> Failure {
-    let OpenNodeError::Directory(OpenError::NotOurs { .. }) = error else { return server::unopened(error) };
-    let (dir, fix) =
-        (options.dir.display(), "give the --nodes and --port-base with which it was made, or another --dir");
-    Failure::usage(format!("--dir {dir}: it has the data of a cluster with other nodes or ports; {fix}"))
+    let why = match error {
+        OpenNodeError::Directory(OpenError::NotOurs { .. }) => {
+            "it has the data of a cluster with other nodes or ports; \
+            give the --nodes and --port-base with which it was made, or another --dir"
+                .to_owned()
+        }
+        OpenNodeError::Directory(OpenError::InUse { path }) => {
+            let process = lock_holder(&path).unwrap_or_else(|| "another process".to_owned());
+            format!("{process} uses it; end it, or give another --dir")
+        }
+        OpenNodeError::Unfit(why) => why,
+        error => return server::unopened(error),
+    };
+    Failure::usage(format!("--dir {}: {why}", options.dir.display()))
 }
 
 fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<(), Failure> {
     let endpoints: Vec<_> = listens.iter().map(|listen| listen.client.to_string()).collect();
+    let scheme = if options.tls { "https" } else { "http" };
+    let urls: Vec<_> = listens.iter().filter_map(|listen| Some(format!("{scheme}://{}", listen.http?))).collect();
+    let files = client_files(&options.dir.join(CERTS)).map(|file| file.display().to_string());
+    if output.json {
+        let [ca, cert, key] = files.map(|file| options.tls.then_some(file));
+        let dir = (!options.ephemeral).then(|| options.dir.display().to_string());
+        let (nodes, endpoints, http) = (endpoints.len(), &*endpoints, &*urls);
+        return output.object(&DevLine::Started { nodes, dir, endpoints, http, ca, cert, key });
+    }
     let kept =
         if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
     output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;
     output.line(format!("  endpoints {}", endpoints.join(",")))?;
-    let scheme = if options.tls { "https" } else { "http" };
-    let urls = listens.iter().filter_map(|listen| Some(format!("{scheme}://{}", listen.http?)));
-    output.line(format!("  http      {}", urls.collect::<Vec<_>>().join(",")))?;
+    output.line(format!("  http      {}", urls.join(",")))?;
     if options.tls {
-        let files = client_files(&options.dir.join(CERTS));
         let names = ["LOCKKEEPER_CA", "LOCKKEEPER_CERT", "LOCKKEEPER_KEY"];
-        let set = names.iter().zip(&files).map(|(name, file)| format!("{name}={}", file.display()));
+        let set = names.iter().zip(&files).map(|(name, file)| format!("{name}={file}"));
         output.line(format!("  tls       export {}", set.collect::<Vec<_>>().join(" ")))?;
     }
     let standard = options.port_base == PORT_BASE && options.nodes == 3;
     let variable = if standard { String::new() } else { format!("LOCKKEEPER_ENDPOINTS={} ", endpoints.join(",")) };
     output.line(format!("  try       {variable}lockkeeper lock nightly -- echo \"only me\""))?;
-    let Some(http) = listens.first().and_then(|listen| listen.http) else { return Ok(()) };
-    let [ca, cert, key] = client_files(&options.dir.join(CERTS)).map(|file| file.display().to_string());
+    let Some(url) = urls.first() else { return Ok(()) };
+    let [ca, cert, key] = files;
     let (files, demand) = match options.client_cert {
         _ if !options.tls => (String::new(), ""),
         ClientCert::Optional => (format!("--cacert {ca} "), ""),
@@ -202,9 +242,9 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
             " (the browser needs the certificate, or start with --client-cert optional)",
         ),
     };
-    output.line(format!("  page      {scheme}://{http}/{demand}"))?;
+    output.line(format!("  page      {url}/{demand}"))?;
     let (kind, body) = ("content-type:application/json", r#"{"lock":"nightly","lease_ms":5000}"#);
-    output.line(format!("  or        curl -sS {files}-H {kind} -d '{body}' {scheme}://{http}/v1/ns/default/acquire"))
+    output.line(format!("  or        curl -sS {files}-H {kind} -d '{body}' {url}/v1/ns/default/acquire"))
 }
 
 /// Prints a line whenever leadership changes, from the first leader on.
@@ -212,11 +252,10 @@ async fn print_leadership(node: Node, output: Output) {
     let mut leaders = node.info().leader;
     let mut printed = None;
     loop {
-        let leader = leaders.borrow_and_update().clone();
+        let leader = leaders.borrow_and_update().as_ref().map(|leader| leader.node);
         let term = node.views().borrow().term;
-        let line = leadership(leader.map(|leader| leader.node), term);
-        if let Some(line) = news(printed.as_deref(), line) {
-            if output.line(&line).is_err() {
+        if let Some(line) = news(printed.as_deref(), leadership(leader, term)) {
+            if output.answer(&DevLine::Leader { leader, term }, || line.clone()).is_err() {
                 return;
             }
             printed = Some(line);
@@ -306,8 +345,10 @@ fn plan(options: &DevOptions) -> Vec<Config> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::json;
 
     use super::*;
+    use crate::shapes::tests::value;
 
     #[derive(Parser)]
     struct Line {
@@ -360,13 +401,28 @@ mod tests {
         assert_eq!(news(Some(&none), leadership(Some(1), 2)), Some("node 1 leads (term 2)".into()));
     }
 
+    /// The JSON lines have every field; those that do not apply are null.
+    #[test]
+    fn the_json_lines_have_every_field() {
+        let (nodes, endpoints, http) = (1, &["e".to_owned()][..], &["h".to_owned()][..]);
+        let started = DevLine::Started { nodes, dir: None, endpoints, http, ca: None, cert: None, key: None };
+        let expected = json!({
+            "event": "started", "nodes": 1, "dir": null, "endpoints": ["e"], "http": ["h"], "ca": null, "cert": null,
+            "key": null,
+        });
+        assert_eq!(value(&started), expected);
+        let leader = value(&DevLine::Leader { leader: None, term: 4 });
+        assert_eq!(leader, json!({"event": "leader", "leader": null, "term": 4}));
+        assert_eq!(value(&DevLine::Stopping), json!({"event": "stopping"}));
+    }
+
     /// With port base 0 the nodes have the ports that their listeners got, and each knows those of the others.
     #[tokio::test]
     async fn free_ports_are_known_to_every_node() {
         let mut nodes = planned(&["--nodes", "2", "--port-base", "0", "--ephemeral"]);
         let mut ports = Vec::new();
         for node in &nodes {
-            ports.push(Ports::bind(&node.listen).await.unwrap());
+            ports.push(Ports::bind(&node.listen, "").await.unwrap());
         }
         listen_on(&mut nodes, &ports).unwrap();
         let [first, second] = &nodes[..] else { panic!("two nodes") };

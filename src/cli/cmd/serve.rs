@@ -31,7 +31,7 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let mut hup = signal(SignalKind::hangup())?;
     let instruments = Instruments::install()?;
     let (node, client) = (config.node, config.listen.client);
-    let ports = Ports::bind(&config.listen).await?;
+    let ports = Ports::bind(&config.listen, "give this node another address to listen on").await?;
     let mut server = Server::start(config, ports, false, &instruments, unopened).await?;
     tracing::info!(node, %client, "serving");
     let mut supervised = pin!(systemd::supervise(server.node.clone()));
