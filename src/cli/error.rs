@@ -4,7 +4,7 @@ use std::io;
 
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
-use crate::model::{DeadlockLink, Invalid, Refusal};
+use crate::model::{DeadlockLink, Invalid, LockName, Position, Refusal};
 use crate::service::{ErrorCode, LeaderHint, ServiceError};
 
 /// Exit code for success, or for the answer yes.
@@ -24,6 +24,7 @@ pub(crate) struct Failure {
     /// The leader, if the error names one.
     pub(crate) leader: Option<LeaderHint>,
     pub(crate) cycle: Vec<DeadlockLink>,
+    pub(crate) more: Box<More>,
     /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
     /// Whether the detail already contains the next step.
@@ -32,10 +33,61 @@ pub(crate) struct Failure {
     pub(crate) silent: bool,
 }
 
+/// Facts that only some failures have. Boxed, because results with a failure are moved often.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct More {
+    /// The lock that the failure is about.
+    pub(crate) lock: Option<LockName>,
+    /// Time to wait before a retry, in milliseconds.
+    pub(crate) pause_ms: Option<u64>,
+    /// The position to continue from.
+    pub(crate) resume: Option<Position>,
+}
+
+impl More {
+    fn of_lock(lock: &LockName) -> Box<Self> {
+        Box::new(Self { lock: Some(lock.clone()), ..Self::default() })
+    }
+
+    #[allow(clippy::wildcard_enum_match_arm, reason = "every other refusal names neither a lock nor a time")]
+    fn of_refusal(refusal: &Refusal) -> Box<Self> {
+        match refusal {
+            Refusal::Held { lock, .. }
+            | Refusal::AlreadyHeld { lock, .. }
+            | Refusal::KindMismatch { lock, .. }
+            | Refusal::LimitMismatch { lock, .. }
+            | Refusal::LimitExceeded { lock, .. }
+            | Refusal::LimitUnknown { lock }
+            | Refusal::NotHeld { lock }
+            | Refusal::HeldByOther { lock, .. }
+            | Refusal::Entered { lock, .. }
+            | Refusal::NotAccepted { lock, .. }
+            | Refusal::Changed { lock, .. }
+            | Refusal::PermitsNotHeld { lock, .. } => Self::of_lock(&lock.name),
+            Refusal::Closed { left_ms } => Box::new(Self { pause_ms: Some(*left_ms), ..Self::default() }),
+            _ => Box::default(),
+        }
+    }
+}
+
 impl Failure {
     pub(crate) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        let (leader, cycle) = (None, Vec::new());
-        Self { code, detail: detail.into(), leader, cycle, exit: None, names_next_step: false, silent: false }
+        Self {
+            code,
+            detail: detail.into(),
+            leader: None,
+            cycle: Vec::new(),
+            more: Box::default(),
+            exit: None,
+            names_next_step: false,
+            silent: false,
+        }
+    }
+
+    /// Adds the name of the lock that the failure is about.
+    pub(crate) fn about(mut self, lock: &LockName) -> Self {
+        self.more.lock = Some(lock.clone());
+        self
     }
 
     /// Creates the failure of a node that cannot run. The detail says why, and what to do.
@@ -66,23 +118,28 @@ impl Failure {
         if self.silent { 0 } else { self.exit.unwrap_or(self.code.row().exit) }
     }
 
+    /// Returns what to do next, with the name of the lock if it is known.
     #[must_use]
-    pub(crate) fn next_step(&self) -> Option<&'static str> {
+    pub(crate) fn next_step(&self) -> Option<String> {
+        let name = self.more.lock.as_ref().map_or("NAME".to_owned(), |lock| quoted(lock.as_str()));
+        let show = format!("`lockkeeper show {name}`");
+        self.step().map(|step| step.replace("SHOW", &show))
+    }
+
+    fn step(&self) -> Option<&'static str> {
         Some(match self.code {
             // The detail names the bound and the fix.
             ErrorCode::Invalid => return None,
-            ErrorCode::NotAcquired => "wait longer with -w, or see what blocks it with `lockkeeper show`",
+            ErrorCode::NotAcquired => "wait longer with -w, or see what blocks it with SHOW",
             ErrorCode::AlreadyHeld => "release it first, or use another owner",
             ErrorCode::Deadlock => "release what the others named here wait for, then try again",
             ErrorCode::KindMismatch | ErrorCode::LimitMismatch | ErrorCode::LimitExceeded | ErrorCode::LimitUnknown => {
-                "see how it is used with `lockkeeper show`"
+                "see how it is used with SHOW"
             }
             ErrorCode::Quota => "release what is no longer needed, or ask for a larger quota",
-            ErrorCode::NotHeld | ErrorCode::HeldByOther | ErrorCode::WrongHandle => {
-                "see who holds it with `lockkeeper show`"
-            }
+            ErrorCode::NotHeld | ErrorCode::HeldByOther | ErrorCode::WrongHandle => "see who holds it with SHOW",
             ErrorCode::Changed => "read it again, then repeat the change",
-            ErrorCode::NotAccepted => "see who waits for it with `lockkeeper show`",
+            ErrorCode::NotAccepted => "see who waits for it with SHOW",
             ErrorCode::SessionEnded | ErrorCode::AlreadyOpen => "start again with a new session",
             ErrorCode::StaleAttempt | ErrorCode::TooOld | ErrorCode::RequestReused => "start again with a new request",
             ErrorCode::FeatureLevel => "see what the nodes support with `lockkeeper features`",
@@ -92,7 +149,7 @@ impl Failure {
             ErrorCode::Unreachable => "check --endpoints and --ca, and that the nodes run",
             ErrorCode::NoLeader | ErrorCode::Stopping => "try again; `lockkeeper status` shows which nodes are healthy",
             ErrorCode::Overloaded => "try again later",
-            ErrorCode::Unknown => "check the result with `lockkeeper show`, then try again",
+            ErrorCode::Unknown => "check the result with SHOW, then try again",
             ErrorCode::EventsMissed => "continue with --from and the position named here",
             ErrorCode::Lost => "the last work of the command may overlap with another holder: check it",
             ErrorCode::Internal => "please report it",
@@ -106,11 +163,29 @@ impl Failure {
     }
 }
 
+/// Returns a name as one word of a shell.
+fn quoted(name: &str) -> String {
+    let is_safe = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    if name.chars().all(is_safe) { name.to_owned() } else { format!("'{}'", name.replace('\'', r"'\''")) }
+}
+
 impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
         // An error with a pause says when to try again.
-        let names_next_step = 0 < error.pause_ms();
-        Self { leader: error.leader().cloned(), names_next_step, ..Self::new(error.code(), error.to_string()) }
+        let pause_ms = Some(error.pause_ms()).filter(|pause_ms| *pause_ms != 0);
+        let names_next_step = pause_ms.is_some();
+        let more = match &error {
+            ServiceError::Refused(refusal) => More::of_refusal(refusal),
+            ServiceError::EventsMissed { resume, .. } => Box::new(More { resume: Some(*resume), ..More::default() }),
+            ServiceError::NotSent { .. }
+            | ServiceError::Unknown { .. }
+            | ServiceError::Invalid(_)
+            | ServiceError::Forbidden { .. }
+            | ServiceError::Stopping
+            | ServiceError::Internal(_)
+            | ServiceError::Unauthenticated { .. } => Box::new(More { pause_ms, ..More::default() }),
+        };
+        Self { leader: error.leader().cloned(), more, names_next_step, ..Self::new(error.code(), error.to_string()) }
     }
 }
 
@@ -120,18 +195,18 @@ impl From<ClientError> for Failure {
         match error {
             ClientError::Service(error) => error.into(),
             ClientError::Refused(Refusal::Deadlock { cycle }) => Self { cycle, ..Self::new(code, detail) },
-            ClientError::NotAcquired { .. }
-            | ClientError::Refused(_)
-            | ClientError::SessionLost { .. }
-            | ClientError::HoldEnded { .. }
-            | ClientError::Invalid(_) => Self::new(code, detail),
+            ClientError::Refused(refusal) => Self { more: More::of_refusal(&refusal), ..Self::new(code, detail) },
+            ClientError::NotAcquired { lock, .. } | ClientError::HoldEnded { lock, .. } => {
+                Self::new(code, detail).about(&lock)
+            }
+            ClientError::SessionLost { .. } | ClientError::Invalid(_) => Self::new(code, detail),
         }
     }
 }
 
 impl From<Lost> for Failure {
     fn from(lost: Lost) -> Self {
-        Self::new(ErrorCode::Lost, lost.to_string())
+        Self::new(ErrorCode::Lost, lost.to_string()).about(&lost.lock)
     }
 }
 
@@ -166,17 +241,33 @@ mod tests {
             let failure = Failure::new(row.code, "x");
             assert_eq!((failure.exit(), failure.advice()), (row.exit, row.advice.word()));
             let says_it_itself = row.code == ErrorCode::Invalid;
-            assert_eq!(failure.next_step().is_none_or(str::is_empty), says_it_itself, "{}", row.text);
+            assert_eq!(failure.next_step().is_none_or(|step| step.is_empty()), says_it_itself, "{}", row.text);
+            assert!(!failure.next_step().is_some_and(|step| step.contains("SHOW")), "{}", row.text);
         }
     }
 
-    /// An error with a pause says when to try again, so no other next step is printed.
+    /// The next step about a lock can be pasted into a shell.
+    #[test]
+    fn the_next_step_names_the_lock() {
+        for (lock, command) in [("nightly", "`lockkeeper show nightly`"), ("my job", "`lockkeeper show 'my job'`")] {
+            let lock = LockName::parse(lock).unwrap();
+            let held = ClientError::NotAcquired { lock, holder: None, closed: None };
+            let step = Failure::from(held).next_step().unwrap();
+            assert!(step.ends_with(command), "{step}");
+        }
+    }
+
+    /// An error with a pause says when to try again, so no other next step is printed. A script gets the pause, and the
+    /// position after missed events.
     #[test]
     fn a_pause_is_the_next_step() {
         let limit = NotSent::LimitReached { limit: "3 backups".to_owned(), pause_ms: 30_000 };
         let failure = Failure::from(ServiceError::not_sent(limit));
         assert!(failure.names_next_step && failure.detail.contains("try again in 30s"), "{failure:?}");
-        assert_eq!(failure.exit(), 69);
+        assert_eq!((failure.exit(), failure.more.pause_ms), (69, Some(30_000)));
+        let resume = Position { index: 1_292, n: 0 };
+        let missed = Failure::from(ServiceError::EventsMissed { why: "they are old".to_owned(), resume });
+        assert_eq!((missed.more.resume, missed.more.pause_ms), (Some(resume), None));
     }
 
     /// A closed standard output (`ls | head`) is not a failure.

@@ -58,6 +58,10 @@ struct ErrorLine<'a> {
     leader: Option<LeaderNode>,
     /// The waiters of a deadlock: each waits for the next, and the last for the first.
     cycle: Option<Vec<CycleLink>>,
+    /// Time to wait before a retry.
+    pause_ms: Option<u64>,
+    /// The position to continue from.
+    resume: Option<String>,
 }
 
 impl Output {
@@ -191,7 +195,8 @@ impl Output {
         }
         if !self.json {
             let mut lines = sentences(failure);
-            lines.extend(failure.next_step().filter(|_| !failure.names_next_step).map(|next| format!("  {next}")));
+            let next = failure.next_step().filter(|_| !failure.names_next_step);
+            lines.extend(next.map(|next| format!("  {}", plain(&next))));
             self.complain(&format!("lockkeeper: {}", lines.join("\n")));
             return;
         }
@@ -202,6 +207,8 @@ impl Output {
             advice: failure.advice(),
             leader: failure.leader.as_ref().map(LeaderNode::new),
             cycle: (!failure.cycle.is_empty()).then(|| failure.cycle.iter().map(CycleLink::new).collect()),
+            pause_ms: failure.more.pause_ms,
+            resume: failure.more.resume.map(|resume| resume.to_string()),
         };
         self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned()));
     }

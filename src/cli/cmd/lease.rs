@@ -136,7 +136,8 @@ pub(in crate::cli) struct RefreshOptions {
 /// Extends a lease. Prints nothing without `--json`.
 pub(in crate::cli) async fn refresh(client: &Client, options: RefreshOptions, output: &Output) -> Result<u8, Failure> {
     let handle = options.handle.read()?;
-    let refreshed = client.refresh(options.name.as_str(), &handle, options.duration).await?;
+    let refreshed = client.refresh(options.name.as_str(), &handle, options.duration).await;
+    let refreshed = refreshed.map_err(|error| Failure::from(error).about(&options.name))?;
     output.object_only(&Leased {
         namespace: client.settings.namespace.to_string(),
         lock: options.name.to_string(),
@@ -170,7 +171,7 @@ pub(in crate::cli) async fn release(client: &Client, options: ReleaseOptions, ou
     {
         output.object(&answer)?;
     }
-    released?;
+    released.map_err(|error| Failure::from(error).about(&options.name))?;
     Ok(YES)
 }
 

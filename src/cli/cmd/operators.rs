@@ -9,8 +9,9 @@ use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called};
 use crate::cli::who::metadata;
+use crate::client::ClientError;
 use crate::limits::PERMITS_MAX;
-use crate::model::{BreakReport, LockName, LogTime, Reason, SessionId};
+use crate::model::{BreakReport, FencingToken, LockName, LogTime, Reason, Refusal, SessionId};
 use crate::shapes::{Asked, Broken, HandedOver, Semaphore};
 
 #[derive(Debug, Args)]
@@ -32,9 +33,16 @@ pub(in crate::cli) async fn ask(client: &Client, options: AskOptions, output: &O
     // The cluster adds only the principal. This adds the name of the asking client, unless the text would be too long.
     let named = format!("{}: {}", called(&metadata("ask")?), why.as_str());
     let why = Reason::parse(&named).unwrap_or(why);
-    client.ask(name.as_str(), token, why.as_str()).await?;
+    client.ask(name.as_str(), token, why.as_str()).await.map_err(|error| no_hold(error, token))?;
     let (namespace, lock, token) = (client.settings.namespace.to_string(), name.to_string(), token.to_string());
     output.object_only(&Asked { namespace, lock, token, asked: true })
+}
+
+/// The failure of a command that names a hold by its token, and perhaps a session.
+fn no_hold(error: ClientError, token: FencingToken) -> Failure {
+    let ClientError::Refused(Refusal::NotHeld { lock }) = &error else { return not_open(error) };
+    let detail = format!("no hold of {} has the token {token}", lock.name);
+    Failure { detail, ..error.into() }
 }
 
 #[derive(Debug, Args)]
@@ -56,10 +64,11 @@ pub(in crate::cli) async fn break_hold(client: &Client, options: BreakOptions, o
     // time.
     let now = client.inspect(name.as_str()).await?.now;
     let breach = if dry_run {
-        client.would_break(name.as_str(), token).await?
+        client.would_break(name.as_str(), token).await
     } else {
-        client.break_hold(name.as_str(), token, why.as_str()).await?
+        client.break_hold(name.as_str(), token, why.as_str()).await
     };
+    let breach = breach.map_err(|error| no_hold(error, token))?;
     output.answer(&Broken::new(&name, &breach, now), || break_text(&name, &breach, now))
 }
 
@@ -90,7 +99,7 @@ pub(in crate::cli) async fn hand_over(
     output: &Output,
 ) -> Result<u8, Failure> {
     let HandOverOptions { hold: HoldArgs { name, token }, to } = options;
-    let token = client.hand_over(name.as_str(), token, to).await.map_err(not_open)?;
+    let token = client.hand_over(name.as_str(), token, to).await.map_err(|error| no_hold(error, token))?;
     let (namespace, lock, session) = (client.settings.namespace.to_string(), name.to_string(), to.to_string());
     let answer = HandedOver { namespace, lock, token: token.to_string(), session };
     output.answer(&answer, || token.to_string())
@@ -130,6 +139,14 @@ mod tests {
     use super::*;
     use crate::shapes::Holder;
     use crate::shapes::tests::{holder, lock, value};
+
+    /// The caller gave a token, so the failure names the token, and the next step the lock.
+    #[test]
+    fn a_token_without_a_hold_is_named() {
+        let failure = no_hold(ClientError::Refused(Refusal::NotHeld { lock: lock() }), FencingToken::new(0, 3));
+        assert_eq!(failure.detail, "no hold of nightly has the token 3");
+        assert_eq!(failure.next_step().as_deref(), Some("see who holds it with `lockkeeper show nightly`"));
+    }
 
     /// The JSON of a break has the same holder as `show`, and null for fields that do not apply.
     #[test]

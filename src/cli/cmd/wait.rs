@@ -39,7 +39,7 @@ pub(in crate::cli) async fn run(client: &Client, options: WaitOptions, output: &
         if !free {
             let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };
             let detail = format!("{name} {why}{}", in_the_way(&client, name).await?);
-            return Err(Failure::new(ErrorCode::NotAcquired, detail));
+            return Err(Failure::new(ErrorCode::NotAcquired, detail).about(&options.name));
         }
     } else {
         client.wait_free(name).await?;
