@@ -116,8 +116,13 @@ fn outage(text: &str) -> Result<Duration, String> {
 
 /// Returns the id of the leader. Fails without a leader, because then no node knows the current state of the cluster.
 pub(super) fn led(status: &Status) -> Result<u64, Failure> {
-    let detail = || format!("node {} reaches no leader with a quorum; this is its own view", status.node);
-    status.leader.ok_or_else(|| Failure::new(ErrorCode::NoLeader, detail()))
+    status.leader.ok_or_else(|| {
+        let detail = format!(
+            "node {} reaches no leader with a quorum, so its status is its own view; try again, or ask the other nodes",
+            status.node
+        );
+        Failure { names_next_step: true, ..Failure::new(ErrorCode::NoLeader, detail) }
+    })
 }
 
 /// Returns the id of the cluster, and the position after which to continue. Refuses a position of another cluster: in

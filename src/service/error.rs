@@ -13,7 +13,7 @@ use crate::model::{Invalid, Position, Refusal};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum ServiceError {
     /// The command was not sent and never will be: the caller may repeat it freely.
-    #[error("not sent: {why}{}", hint(.leader))]
+    #[error("not sent: {why}{}", hint(.leader.as_ref().filter(|_| *why != NotSent::NoLeader)))]
     NotSent {
         /// Reason that nothing was sent.
         why: NotSent,
@@ -21,7 +21,7 @@ pub enum ServiceError {
         leader: Option<LeaderHint>,
     },
     /// The command may have been applied: repeat it with the same request number, or query its outcome.
-    #[error("outcome unknown: {why}{}", hint(.leader))]
+    #[error("outcome unknown: {why}{}", hint(.leader.as_ref()))]
     Unknown {
         /// Description of the failure.
         why: String,
@@ -132,8 +132,9 @@ fn later(pause_ms: u64) -> String {
     format!("try again in {}", humantime::format_duration(Duration::from_millis(pause_ms)))
 }
 
-fn hint(leader: &Option<LeaderHint>) -> String {
-    leader.as_ref().map_or(String::new(), |leader| format!(" (leader: node {} at {})", leader.node, leader.client))
+/// Names the leader. Without a leader with a quorum the hint is the last leader, which the text must not call a leader.
+fn hint(leader: Option<&LeaderHint>) -> String {
+    leader.map_or(String::new(), |leader| format!(" (leader: node {} at {})", leader.node, leader.client))
 }
 
 impl ServiceError {
@@ -231,6 +232,17 @@ impl ServiceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An error that says that no node leads names no leader.
+    #[test]
+    fn no_leader_has_no_hint() {
+        let text = |why| {
+            let leader = Some(LeaderHint { node: 3, client: "c:1".to_owned() });
+            ServiceError::NotSent { why, leader }.to_string()
+        };
+        assert_eq!(text(NotSent::NotLeader), "not sent: the node does not lead (leader: node 3 at c:1)");
+        assert_eq!(text(NotSent::NoLeader), "not sent: no leader with a quorum at the moment");
+    }
 
     /// All texts write a pause in the same way.
     #[test]

@@ -11,7 +11,7 @@ use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::short;
-use crate::clock::millis;
+use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Joining, Member};
 use crate::limits;
 use crate::service::{Advice, ErrorCode, LockService, MemberChange, NodeStatus, Operation, Role, Status};
@@ -119,24 +119,23 @@ fn is_made(status: &Status, change: &MemberChange) -> bool {
 /// removed, or has just lost its leader, knows no leader; in that case another node is asked, for as long as a request
 /// may take.
 async fn led_status(client: &Client) -> Result<Status, Failure> {
-    let mut asked = None;
-    let led = async {
-        loop {
-            let status = client.status().await?;
-            if status.leader.is_some() {
-                return Ok(status);
-            }
-            asked = Some(status.node);
-            tokio::time::sleep(Duration::from_millis(limits::PROGRESS_TICK_MS)).await;
-        }
-    };
-    tokio::time::timeout(client.settings.request_wait, led).await.unwrap_or_else(|_| {
-        let detail = match asked {
-            Some(node) => format!("node {node} reaches no leader with a quorum"),
-            None => "no node answered in time".to_owned(),
+    let (clock, tick) = (SystemClock::new(), Duration::from_millis(limits::PROGRESS_TICK_MS));
+    let end = clock.now().after(client.settings.request_wait);
+    let mut seen = None;
+    loop {
+        let left = end.since(clock.now()).max(tick);
+        let node = match client.clone().request_wait(left).status().await {
+            Ok(status) if status.leader.is_some() => return Ok(status),
+            Ok(status) => status.node,
+            Err(error) => seen.ok_or(error)?,
         };
-        Err(Failure::new(ErrorCode::NoLeader, detail))
-    })
+        if end < clock.now().after(tick) {
+            let detail = format!("node {node} reaches no leader with a quorum");
+            return Err(Failure::new(ErrorCode::NoLeader, detail));
+        }
+        seen = Some(node);
+        tokio::time::sleep(tick).await;
+    }
 }
 
 async fn list(client: &Client, output: &Output) -> Result<u8, Failure> {
@@ -197,7 +196,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
         Err(_) => {
             let waited = short(millis(options.wait));
             let detail = format!("node {node} has not caught up within {waited}; see `lockkeeper member ls`");
-            return Err(Failure::new(ErrorCode::MembersUnfit, detail));
+            return Err(Failure { names_next_step: true, ..Failure::new(ErrorCode::MembersUnfit, detail) });
         }
     }
     change(client, MemberChange::Promote { node, instead_of: options.instead_of }).await?;
