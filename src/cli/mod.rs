@@ -8,6 +8,7 @@
 
 mod args;
 mod bench;
+mod blocker;
 mod cmd;
 mod connect;
 mod doctor;

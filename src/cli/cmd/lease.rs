@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::cli::args::{HandleOption, duration, given_handle};
+use crate::cli::blocker::with_blocker;
 use crate::cli::connect::{Client, Lease};
 use crate::cli::error::{Failure, YES};
 use crate::cli::lock::signals::{self, Signals};
@@ -74,10 +75,11 @@ pub(in crate::cli) async fn acquire(client: &Client, options: AcquireOptions, ou
     let taken = tokio::select! {
         biased;
         signal = signals.next_ending() => Err(signal),
-        lease = take => Ok(lease?),
+        lease = take => Ok(lease),
     };
     let lease = match taken {
-        Ok(lease) => lease,
+        Ok(Ok(lease)) => lease,
+        Ok(Err(error)) => return Err(with_blocker(client, error).await.into()),
         Err(signal) => {
             // A dropped request withdraws itself, so that neither a waiter nor a lease outlives this process.
             client.cancelled().await;

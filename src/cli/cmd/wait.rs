@@ -6,11 +6,11 @@ use clap::Args;
 use tokio::time::sleep;
 
 use crate::cli::args::duration;
+use crate::cli::blocker::blocker;
 use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
-use crate::limits;
-use crate::model::{LockName, LockView, Refusal};
+use crate::model::{LockName, Refusal};
 use crate::service::ErrorCode;
 use crate::shapes::Free;
 
@@ -48,16 +48,10 @@ pub(in crate::cli) async fn run(client: &Client, options: WaitOptions, output: &
     output.object_only(&Free { namespace, lock: options.name.to_string(), free: true })
 }
 
-/// Describes what blocks a name: a holder, or else the closed time that ends first. Fails if the cluster does not
-/// answer soon, because then the wait may have ended for that reason.
+/// Describes what blocks a name. Fails if the cluster does not answer soon, because then the wait may have ended for
+/// that reason.
 async fn in_the_way(client: &Client, name: &str) -> Result<String, Failure> {
-    let longest = Duration::from_millis(limits::BLOCKER_READ_MS_MAX);
-    let seen = client.clone().request_wait(longest).inspect(name).await?;
-    let LockView { lock, holders, closed, .. } = seen.value;
-    let holder = holders.into_iter().next().map(Box::new);
-    let closed = closed.into_iter().min_by_key(|closing| closing.until).map(Box::new);
-    if holder.is_none() && closed.is_none() {
-        return Ok(String::new());
-    }
-    Ok(format!(": {}", Refusal::Held { lock, holder, closed }))
+    let blocked = blocker(client, name).await?;
+    let is_free = matches!(blocked, Refusal::Held { holder: None, closed: None, .. });
+    Ok(if is_free { String::new() } else { format!(": {blocked}") })
 }

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use super::options::{Order, RunOptions};
 use super::signals::Signals;
+use crate::cli::blocker::with_blocker;
 use crate::cli::connect::led;
 use crate::cli::error::Failure;
 use crate::cli::output::{Output, plain};
@@ -96,11 +97,15 @@ pub(super) async fn acquire<S: LockService>(
         return Err(Failure::usage(detail).into());
     }
     let progress = output.progress("{msg} ({elapsed})");
+    let asked = async {
+        match ask(&session, asking, wait(), &progress).await {
+            Ok(guard) => Ok(guard),
+            Err(error) => Err(unreached(with_blocker(client, error).await)),
+        }
+    };
     let acquired = tokio::select! {
         signal = signals.next_ending() => Err(NotHeld::Withdrawn(signal)),
-        guard = ask(&session, asking, wait(), &progress) => {
-            guard.map_err(|error| NotHeld::Failed(unreached(error)))
-        }
+        guard = asked => guard.map_err(NotHeld::Failed),
     };
     progress.finish_and_clear();
     match acquired {
