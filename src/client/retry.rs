@@ -9,10 +9,10 @@ use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
 use crate::model::{Command, Manage, Managing, Outcome, Refusal, Reply};
 use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, ServiceError};
 
-/// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds, or to a lower bound. Each is shortened at random by up to a
-/// half, so that many clients of one leader do not retry together. The first attempt after a lost answer has no pause:
-/// usually the node is gone, and another node is asked. The pauses restart only after a second without a
-/// failure: a service that repeatedly works for a moment and fails again is asked once a second.
+/// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds, or to a lower bound. Each is shortened at
+/// random by up to a half, so that many clients of one leader do not retry together. The first attempt after a lost
+/// answer has no pause: usually the node is gone, and another node is asked. The pauses restart only after a second
+/// without a failure: a service that repeatedly works for a moment and fails again is asked once a second.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     next_ms: u64,
@@ -218,8 +218,8 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    /// Pauses double from 10 ms to a second or a lower bound, are shortened by at most a half, and are never shorter than a node asks
-    /// for.
+    /// Pauses double from 10 ms to a second or a lower bound, are shortened by at most a half, and are never shorter
+    /// than a node asks for.
     #[test]
     fn pauses_double_up_to_a_second() {
         let clock = ManualClock::new(1);
