@@ -40,6 +40,9 @@ pub struct Status {
     pub closed_ms: u64,
     /// For how long the leader has led in this term, in milliseconds; 0 without a leader.
     pub led_ms: u64,
+    /// Real time of the last minute that the leader did not count as log time although some deadline existed, in
+    /// milliseconds; 0 without a leader.
+    pub uncounted_ms: u64,
     /// What the operator of the asked node should change, one sentence each: open ports, certificates that expire soon,
     /// and changed files that the node cannot use. If the states of the voters differ, the first one begins with
     /// [`STATES_DIFFER`].

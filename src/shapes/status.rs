@@ -23,6 +23,8 @@ pub(crate) struct Cluster {
     closed_ms: u64,
     /// For how long the leader has led in this term, in milliseconds; 0 without a leader.
     led_ms: u64,
+    /// Real time of the last minute that the leader did not count as log time, in milliseconds; 0 without a leader.
+    uncounted_ms: u64,
     /// What the operator of the asked node should change.
     warnings: Vec<String>,
 }
@@ -59,6 +61,7 @@ impl Cluster {
             features: status.features,
             closed_ms: status.closed_ms,
             led_ms: status.led_ms,
+            uncounted_ms: status.uncounted_ms,
             warnings: status.warnings.clone(),
         }
     }

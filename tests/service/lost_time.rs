@@ -10,6 +10,7 @@ use lockkeeper::model::{
     Command, Handle, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, Outcome, Patience, Refusal,
     TakeLease,
 };
+use lockkeeper::node::Node;
 use lockkeeper::service::{Call, LockService};
 use lockkeeper::testing::{Cluster, ClusterOptions};
 
@@ -31,6 +32,26 @@ async fn a_leader_that_loses_time_transfers_leadership() {
     let after = client.status().await.expect("a status").log_time;
     assert!(after.ms_since(before) <= 1_000, "{before:?} to {after:?}");
     assert!(client.all_sessions().await.expect("listed").value.iter().any(|row| row.session == session.id()));
+    cluster.close().await;
+}
+
+/// Time that the leader did not count as log time is in the status of every node for a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_shows_the_time_that_was_not_counted() {
+    let clock = Arc::new(ManualClock::new(13));
+    let options = ClusterOptions { nodes: 3, clock: Some(clock.clone()), ..ClusterOptions::default() };
+    let cluster = Cluster::start_with(options).await.expect("a cluster");
+    let session = Client::new(cluster.leader().await.service()).session().open().await.expect("opened");
+    let uncounted_ms = async |node: &Node| Client::new(node.service()).status().await.expect("a status").uncounted_ms;
+    for node in cluster.nodes() {
+        assert_eq!(uncounted_ms(node).await, 0);
+    }
+    clock.advance(Duration::from_millis(1_500));
+    for node in cluster.nodes() {
+        until("the lost time shows", async || 500 <= uncounted_ms(node).await).await;
+        assert!(uncounted_ms(node).await <= 1_500);
+    }
+    drop(session);
     cluster.close().await;
 }
 

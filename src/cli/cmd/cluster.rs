@@ -227,13 +227,15 @@ mod tests {
             timing_ms: [50, 150, 300],
             closed_ms: 8,
             led_ms: 0,
+            uncounted_ms: 6,
             warnings: vec!["w".to_owned()],
         };
         let expected = json!({
             "cluster": "harbour", "cluster_id": "00000000000000000000000000000abc", "leader": null, "term": 4,
             "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
             "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
-                "version": null, "features": null, "rules": "00000000000000ab"}], "features": 1, "closed_ms": 8, "led_ms": 0, "warnings": ["w"],
+                "version": null, "features": null, "rules": "00000000000000ab"}], "features": 1, "closed_ms": 8, "led_ms": 0, "uncounted_ms": 6,
+            "warnings": ["w"],
         });
         assert_eq!(value(&Cluster::new(&status)), expected);
     }

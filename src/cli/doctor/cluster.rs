@@ -156,6 +156,7 @@ mod tests {
             timing_ms: [50, 150, 300],
             closed_ms: 0,
             led_ms: 3_000,
+            uncounted_ms: 0,
             warnings: Vec::new(),
         }
     }

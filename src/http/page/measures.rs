@@ -20,10 +20,6 @@ const NAMES: [&str; 3] = [
 
 /// What the node answered to its callers in place of a result.
 const REFUSED: &str = REFUSALS[0];
-/// Seconds that did not become log time.
-const UNCOUNTED: &str = "lockkeeper_log_time_uncounted_seconds_total";
-/// Whether the node leads. The log time is that of the leader.
-const LEADS: &str = "lockkeeper_raft_is_leader";
 
 /// Reads the metrics of a node, at most once a second, and only while the page is shown.
 pub(super) struct Measures {
@@ -47,8 +43,6 @@ pub(super) struct Measured {
     pub(super) fsync_ms: Option<f64>,
     /// Refusals of this node.
     pub(super) refused: Option<u64>,
-    /// Seconds that did not become log time, if this node leads.
-    pub(super) uncounted_secs: Option<f64>,
     /// Time that all this is of; `None` if it began with the node.
     pub(super) secs: Option<u64>,
 }
@@ -66,7 +60,7 @@ impl Measures {
             return measured;
         }
         let scrape = Scrape::parse(&(self.render)()).of_node(self.node);
-        let scrape = scrape.only(&[&NAMES[..], &[REFUSED, UNCOUNTED, LEADS]].concat());
+        let scrape = scrape.only(&[&NAMES[..], &[REFUSED]].concat());
         let measured = kept.add(now, scrape);
         kept.last = Some((now, measured));
         measured
@@ -84,13 +78,11 @@ impl Kept {
         let [wait_ms, commit_ms, fsync_ms] = NAMES.map(p99);
         let none = Scrape::default();
         let before = since.map_or(&none, |(_, scrape)| scrape);
-        let leads = scrape.largest(LEADS) == Some(1.0);
         let measured = Measured {
             wait_ms,
             commit_ms,
             fsync_ms,
             refused: scrape.grown(REFUSED, before).map(|count| count as u64),
-            uncounted_secs: scrape.grown(UNCOUNTED, before).filter(|_| leads),
             secs: since.map(|(at, _)| (now - *at).as_secs()),
         };
         let apart = window / limits::SCRAPES_KEPT;
@@ -117,9 +109,7 @@ mod tests {
         format!(
             "{name}_bucket{{node=\"1\",le=\"0.001\"}} {fast}\n{name}_bucket{{node=\"1\",le=\"0.1\"}} {all}\n\
              {name}_bucket{{node=\"1\",le=\"+Inf\"}} {all}\n{name}_bucket{{node=\"2\",le=\"+Inf\"}} 9\nother 1\n\
-             {REFUSED}{{node=\"1\",word=\"deadlock\"}} {slow}\n{REFUSED}{{node=\"1\",word=\"held\"}} 7\n\
-             {UNCOUNTED}{{node=\"1\"}} {slow}.5\n{LEADS}{{node=\"1\"}} {}\n",
-            u8::from(slow != 0)
+             {REFUSED}{{node=\"1\",word=\"deadlock\"}} {slow}\n{REFUSED}{{node=\"1\",word=\"held\"}} 7\n",
         )
     }
 
@@ -134,23 +124,21 @@ mod tests {
         let measures = Measures::new(render, 1);
         let first = measures.read();
         assert_eq!((first.secs, first.wait_ms, first.commit_ms), (None, None, None));
-        assert_eq!((first.refused, first.uncounted_secs), (Some(507), Some(500.5)));
+        assert_eq!(first.refused, Some(507));
         assert!(first.fsync_ms.is_some_and(|ms| 50.0 < ms), "{first:?}");
         assert_eq!(measures.read(), first);
         assert_eq!(scrapes.load(Ordering::Relaxed), 1);
         advance(Duration::from_secs(5)).await;
         let second = measures.read();
-        assert_eq!((second.secs, second.refused, second.uncounted_secs), (Some(5), Some(0), Some(0.0)));
+        assert_eq!((second.secs, second.refused), (Some(5), Some(0)));
         assert!(second.fsync_ms.is_some_and(|ms| ms < 1.0), "the slow syncs are older: {second:?}");
         slow.fetch_add(500, Ordering::Relaxed);
         advance(Duration::from_secs(30)).await;
         let third = measures.read();
         assert!(third.fsync_ms.is_some_and(|ms| 50.0 < ms), "a slow sync of the last minute");
-        assert_eq!((third.refused, third.uncounted_secs), (Some(500), Some(500.0)));
-        slow.store(0, Ordering::Relaxed);
+        assert_eq!(third.refused, Some(500));
         advance(Duration::from_secs(100)).await;
         let later = measures.read();
         assert_eq!(later.secs, None, "no metrics of the last minute are known");
-        assert_eq!(later.uncounted_secs, None, "the log time is not that of a follower");
     }
 }

@@ -80,7 +80,7 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     let screen = Screen {
         layout: visit.layout("Overview", reply.index).await?,
         commands: visit.target().commands("status", "/v1/status"),
-        figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &measured) },
+        figures: if hidden.is_some() { Vec::new() } else { figures(&summary, rate, &measured, &status) },
         nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
         concerns: concerns(&status, &summary),
         deadlocks: if hidden.is_some() { Vec::new() } else { deadlocks(&visit, reply.now) },
@@ -111,7 +111,7 @@ fn deadlocks<S: LockService>(visit: &Visit<S>, now: LogTime) -> Vec<Deadlock> {
     recent.map(line).collect()
 }
 
-fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Figure> {
+fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured, status: &Status) -> Vec<Figure> {
     let awaited =
         if summary.awaited == 0 { String::new() } else { format!("for {}", several(summary.awaited, "lock")) };
     let rate = rate.map_or("…".to_owned(), |rate| if rate < 10.0 { format!("{rate:.1}") } else { count(rate as u64) });
@@ -133,9 +133,9 @@ fn figures(summary: &Summary, rate: Option<f64>, measured: &Measured) -> Vec<Fig
         Some(Figure::new(name, value, format!("{of}{over}")))
     }));
     let refused = measured.refused.map(|refused| Figure::new("refused", count(refused), format!("this node, {over}")));
-    let uncounted = measured.uncounted_secs.map(|secs| {
-        let note = format!("of log time, this leader, {over}");
-        Figure::new("not counted", format!("{secs:.1} s"), note)
+    let uncounted = status.leader.map(|_| {
+        let secs = status.uncounted_ms as f64 / 1e3;
+        Figure::new("not counted", format!("{secs:.1} s"), "as log time, last minute")
     });
     figures.extend(refused.into_iter().chain(uncounted));
     figures

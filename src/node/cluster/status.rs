@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::clock::millis;
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::{Announcement, LogTime, Totals};
@@ -117,6 +118,7 @@ impl Node {
             timing_ms: core.settings.timing_ms,
             closed_ms: state.closed_ms,
             led_ms: if leads { core.led_ms() } else { 0 },
+            uncounted_ms: if leads { millis(core.queue.uncounted(core.clock.now())) } else { 0 },
             warnings: if leads { self.split_states().into_iter().collect() } else { Vec::new() },
         }
     }

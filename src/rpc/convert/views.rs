@@ -25,7 +25,8 @@ wire_messages! {
     ProcessPing = ProcessPing { process; ping_ms: ping }
     NodeStatus = NodeStatus { id, role, client, peer, http, applied, healthy, version, features, rules }
     Status = StatusReply {
-        cluster, cluster_id, peers_id, node, leader, term, applied, nodes, totals, ttl_ms_min, ttl_ms_max, features, closed_ms, led_ms, warnings;
+        cluster, cluster_id, peers_id, node, leader, term, applied, nodes, totals, ttl_ms_min, ttl_ms_max, features, closed_ms, led_ms,
+        uncounted_ms, warnings;
         log_time_ms: log_time, timing: timing_ms
     }
     Arrival = Arrival { sequence, queued }

@@ -108,6 +108,7 @@ impl LockService for Fake {
             timing_ms: [1; 3],
             closed_ms: 0,
             led_ms: 0,
+            uncounted_ms: 0,
             warnings: Vec::new(),
         })
     }

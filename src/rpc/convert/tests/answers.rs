@@ -94,6 +94,7 @@ pub(super) fn sample_status() -> Status {
         timing_ms: [50, 150, 300],
         closed_ms: 8,
         led_ms: 9,
+        uncounted_ms: 10,
         warnings: vec!["n1.pem expires".to_owned()],
     }
 }
