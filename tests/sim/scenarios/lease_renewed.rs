@@ -7,8 +7,9 @@ use lockkeeper::compat::lease_lock::LeaseLock;
 use tokio::time::sleep;
 
 use super::end_of_scenario;
-use crate::clients::CLIENT_HOSTS;
+use crate::clients::{CLIENT_HOSTS, REQUEST_WAIT};
 use crate::invariants::{as_documented, coverage};
+use crate::net::CLIENT_PORT;
 use crate::run::NODE_HOSTS;
 use crate::world::World;
 
@@ -19,8 +20,10 @@ const LATE: Duration = Duration::from_millis(400);
 
 pub(super) fn run(world: &mut World) {
     let leader = world.await_leader();
-    let holds = world.add_client(0, |caller| async move {
-        let lock = LeaseLock::new(caller.connect(), PERIOD);
+    let holds = world.add_client(0, move |caller| async move {
+        // Another node would forward its requests, and then none of its messages to the leader would be late.
+        let client = caller.connect_to(vec![format!("{}:{CLIENT_PORT}", NODE_HOSTS[leader])], REQUEST_WAIT);
+        let lock = LeaseLock::new(client, PERIOD);
         let guard = match lock.take("red").await {
             Ok(Some(guard)) => guard,
             other => return caller.run.found(as_documented::NAME, format!("a free lease was not taken: {other:?}")),
