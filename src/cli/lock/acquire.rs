@@ -178,7 +178,9 @@ async fn unopened<S: LockService>(client: &Client<S>, wait: Duration) -> Failure
     let looking = async { led(&client.clone().request_wait(wait / 4).status().await?) };
     let seen = tokio::time::timeout_at(end, looking).await;
     tokio::time::sleep_until(end).await;
-    let late = || Failure::new(ErrorCode::Unreachable, format!("no node answered within {}", short(millis(wait))));
+    let late = || {
+        Failure::new(ErrorCode::Unreachable, format!("the cluster opened no session within {}", short(millis(wait))))
+    };
     seen.ok().and_then(Result::err).unwrap_or_else(late)
 }
 
