@@ -317,6 +317,7 @@ mod tests {
             clock.advance(pause);
         }
         assert_eq!(clock.now().since(began), patience);
+        let mut retry = Retry::new(clock.clone(), patience);
         let overloaded = || ServiceError::not_sent(NotSent::Overloaded { pause_ms: 600 });
         assert_eq!(retry.next_pause(overloaded(), clock.now()), Ok(Duration::from_millis(600)));
         clock.advance(Duration::from_millis(600));
