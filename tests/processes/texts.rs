@@ -64,6 +64,9 @@ fn every_error_is_an_object_under_json() {
     assert_eq!(no_file.status.code(), Some(64));
     let unreachable = alone(&["status", "--json", "--timeout", "100ms"]).output().unwrap();
     assert_eq!(errors(&unreachable)["error"], "unreachable");
+    let members = errors(&alone(&["member", "ls", "--json", "--timeout", "1s"]).output().unwrap());
+    assert_eq!(members["error"], "unreachable");
+    assert!(members["detail"].as_str().unwrap().contains("127.0.0.1:1"), "{members}");
     // The cluster and not the lock ended these waits.
     for waits in [&["lock", "-w", "2s", "--json", "a", "--", "true"][..], &["wait", "-w", "300ms", "--json", "a"]] {
         let ended = errors(&alone(waits).output().unwrap());
