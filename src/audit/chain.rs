@@ -117,7 +117,7 @@ fn flaw(line: &[u8], proof: &mut AuditProof, node: &mut Option<u64>) -> Option<A
             return flaw(proof.lines, "it was changed: the next line has another hash of it".to_owned());
         }
         Ok(_) => {}
-        // Only the end of the node cuts a line, and its next start writes a whole one, which has the hash of the cut one.
+        // Only the end of the node cuts a line, and its next start writes a whole one with the hash of the cut one.
         Err(_) if !may_be_cut(line) || proof.cut.last() == Some(&proof.lines) => {
             return flaw(number, "it is not a line of an audit log".to_owned());
         }

@@ -1,7 +1,7 @@
 //! Connects to a cluster. Only this file names the service behind the client.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -35,6 +35,7 @@ pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     settings.on_left_out = Some(warn_of_left_out);
     settings.tls = tls(common)?;
     settings.auth_token_file = common.auth_token_file.clone().filter(|path| !path.as_os_str().is_empty());
+    must_be_readable("--auth-token-file", settings.auth_token_file.as_deref())?;
     settings.request_wait = common.timeout;
     Ok(client_with(settings)?.namespace(common.namespace.clone()))
 }
@@ -85,11 +86,15 @@ fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
         }
     }
     for (option, path) in [("--ca", &files.ca), ("--cert", &files.cert), ("--key", &files.key)] {
-        let Some(path) = path else { continue };
-        let refused = |error| format!("{option}: {} cannot be read: {error}; check the path", path.display());
-        std::fs::File::open(path).map_err(|error| Failure::usage(refused(error)))?;
+        must_be_readable(option, path.as_deref())?;
     }
     Ok(Some(files))
+}
+
+fn must_be_readable(option: &str, path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let refused = |error| format!("{option}: {} cannot be read: {error}; check the path", path.display());
+    std::fs::File::open(path).map(drop).map_err(|error| Failure::usage(refused(error)))
 }
 
 /// How long to retry through an outage.

@@ -66,6 +66,8 @@ pub(crate) struct Hold {
     lease: Option<Mutex<HoldLease>>,
     /// Latest end of the hold, which its request chose. No renewal moves it.
     ends: Option<Validity>,
+    /// The number of the acquire that a release undoes if its owner may acquire the hold several times; otherwise 0.
+    pub(crate) acquire: u64,
     /// The result of a release after which the session keeps the hold; `None` if every release is sent.
     pub(crate) kept: Option<Released>,
     /// Whether a caller watches for the loss of the hold.
@@ -112,10 +114,16 @@ impl Hold {
             why: OnceLock::new(),
             lease: lease.map(|(length_ms, validity)| Mutex::new(HoldLease { length_ms, validity })),
             ends,
+            acquire: 0,
             kept: None,
             watched: AtomicBool::new(false),
             unread: AtomicBool::new(false),
         }
+    }
+
+    /// Makes a release undo the acquire with this number.
+    pub(crate) fn acquired_by(self, acquire: u64) -> Self {
+        Self { acquire, ..self }
     }
 
     /// Makes it a use of a cached hold, which was granted by this entry.
@@ -189,6 +197,21 @@ impl Hold {
     pub(crate) fn lease_length(&self) -> Option<(u64, Duration)> {
         let length_ms = self.lease()?.length_ms;
         Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))
+    }
+
+    /// Makes this the state of a hold that the owner acquired before, which has another state. Both renew the lease by
+    /// the longer of their lengths: a renewal by the shorter one would end the lease before the other guard expects it.
+    /// An end that the cluster reported for the other one also ends this one.
+    pub(crate) fn joins(&self, other: &Self) {
+        if let (Some(mut own), Some(mut others)) = (self.lease(), other.lease()) {
+            let longest_ms = own.length_ms.max(others.length_ms);
+            (own.length_ms, others.length_ms) = (longest_ms, longest_ms);
+        }
+        match (other.broken_why(), other.end.get()) {
+            (Some(why), _) => self.lose_broken(why.clone()),
+            (None, Some(HoldEnd::Lost(Some(reason)))) => self.lose(Some(reason)),
+            (None, Some(HoldEnd::Released | HoldEnd::Lost(None)) | None) => {}
+        }
     }
 
     /// Extends the lease after an answered renewal.

@@ -261,7 +261,7 @@ pub(super) fn samples_of_entries() -> Vec<(String, Entry)> {
         acquire(Access::permits(2, 5), None, Patience::Session),
         chosen,
         Command::Cancel { request },
-        Command::Release(Release { request, answered_below: 3, name: lock.name.clone(), token }),
+        Command::Release(Release { request, answered_below: 3, name: lock.name.clone(), token, acquire: 0 }),
         Command::TakeLease(TakeLease {
             lock: lock.clone(),
             take,

@@ -67,7 +67,9 @@ impl Machine {
         self.expire_due_at(&key);
         let holder = self.state.holder(&key, release.token);
         let outcome = match holder.map(|holder| holder.request.claim.session()) {
-            Some(Some(owner)) if owner == id => Outcome::Released { left: self.release_once(&key, release.token) },
+            Some(Some(owner)) if owner == id => {
+                Outcome::Released { left: self.release_once(&key, release.token, release.acquire) }
+            }
             Some(_) | None => {
                 Outcome::Refused(self.not_held(&key, |holder| holder.request.claim.session() == Some(id)))
             }
@@ -75,16 +77,20 @@ impl Machine {
         self.finish(release.request, fingerprint, outcome)
     }
 
-    /// Releases the newest request of the hold; the last one ends the hold. Returns how many are left.
-    fn release_once(&mut self, key: &LockKey, token: FencingToken) -> u32 {
-        let holder = self.state.holder(key, token);
-        let newest =
-            holder.and_then(|holder| holder.extras.as_ref()).and_then(|extras| extras.reentries.last().copied());
-        if let Some(newest) = newest {
-            return self.leave_hold(key, token, newest.number, Outcome::HoldEnded { reason: EndReason::Released });
+    /// Releases the request of the hold with this number, or the newest for 0; the last one ends the hold. Returns how
+    /// many are left. A request that left the hold before changes nothing, because an earlier attempt released it.
+    fn release_once(&mut self, key: &LockKey, token: FencingToken, number: u64) -> u32 {
+        let Some(holder) = self.state.holder(key, token) else { return 0 };
+        let depth = holder.depth();
+        let released = holder.numbers().filter(|known| number == 0 || *known == number).last();
+        match released {
+            None => u32::try_from(depth).unwrap_or(u32::MAX),
+            Some(_) if depth == 1 => {
+                self.end_hold(key, token, EndReason::Released, None);
+                0
+            }
+            Some(number) => self.leave_hold(key, token, number, Outcome::HoldEnded { reason: EndReason::Released }),
         }
-        self.end_hold(key, token, EndReason::Released, None);
-        0
     }
 
     /// The refusal of a caller that proves no hold: it names another holder of the lock, or says that the lock is not

@@ -259,11 +259,16 @@ impl Machine {
     }
 
     /// Extends a lease to `lease_ms` milliseconds after this entry's stamp, and returns the new deadline. If a newer
-    /// attempt was applied before, changes nothing and returns the current deadline.
+    /// attempt was applied before, changes nothing and returns the current deadline. The lease of a hold that its owner
+    /// acquired several times is never shortened, because each acquire has its own length.
     pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64, attempt: u64) -> LogTime {
-        let new = self.state.globals.now.after_ms(lease_ms);
-        let holder = self.state.holder_mut(key, token);
-        let Some(lease) = holder.and_then(|holder| holder.lease.as_mut()) else { return new };
+        let mut new = self.state.globals.now.after_ms(lease_ms);
+        let Some(holder) = self.state.holder_mut(key, token) else { return new };
+        let shared = 1 < holder.depth();
+        let Some(lease) = &mut holder.lease else { return new };
+        if shared {
+            new = new.max(lease.deadline);
+        }
         if is_overtaken(attempt, lease.attempt) {
             return lease.deadline;
         }

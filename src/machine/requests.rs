@@ -227,7 +227,7 @@ pub(super) fn of_alter(alter: &Alter) -> u64 {
 
 /// The [`Fingerprint`] of a release.
 pub(super) fn of_release(release: &Release) -> u64 {
-    Fingerprint::of(2).text(release.name.as_str()).number(release.token.as_u64()).finish()
+    Fingerprint::of(2).text(release.name.as_str()).number(release.token.as_u64()).number(release.acquire).finish()
 }
 
 /// The [`Fingerprint`] of a grab. It covers only the process: the other texts, and the document that the caller saw,

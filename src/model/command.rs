@@ -77,8 +77,7 @@ pub enum Command {
     },
     /// Sent by a leader: the announcement of a voter. Refused if the cluster knows the node by another disk.
     Announce(Announcement),
-    /// Sent by a leader at an operator's request: raises the cluster's feature level if every voter supports the new
-    /// level.
+    /// Sent by a leader at an operator's request: raises the cluster's feature level if every voter supports it.
     RaiseFeatures(RaiseFeatures),
     /// Changes a hold: upgrade, downgrade, resume, set the value, or return some permits.
     Alter(Alter),
@@ -280,8 +279,7 @@ impl Acquire {
         1 < self.locks.len()
     }
 
-    /// Returns an error for an empty set, for more than 64 locks, and for choices that a set or a cached hold cannot
-    /// have.
+    /// Returns an error for no lock, more than 64, and choices that a set or a cached hold cannot have.
     pub fn checked(&self) -> Result<(), Invalid> {
         let (count, max) = (self.locks.len(), limits::LOCKS_A_SET_MAX);
         if count == 0 || max < count {
@@ -358,6 +356,8 @@ pub struct Release {
     pub name: LockName,
     /// The token of the grant.
     pub token: FencingToken,
+    /// The acquire that this undoes, if it is not undone already; 0 for the newest acquire of the hold.
+    pub acquire: u64,
 }
 
 /// The content of [`Command::TakeLease`].

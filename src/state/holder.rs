@@ -129,6 +129,16 @@ impl Holder {
         1 + self.extras.as_ref().map_or(0, |extras| extras.reentries.len())
     }
 
+    /// The numbers of the requests that hold it, the oldest first. None for a lease.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        let first = match self.request.claim {
+            Claim::Request(request) => Some(request.number),
+            Claim::Lease(_) => None,
+        };
+        let again = self.extras.iter().flat_map(|extras| &extras.reentries);
+        first.into_iter().chain(again.map(|again| again.number))
+    }
+
     /// Whether its request asked for other locks together with this one.
     pub(crate) fn in_set(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.set)

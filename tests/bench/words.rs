@@ -74,7 +74,7 @@ pub(crate) fn wish(session: SessionId, number: u64, name: &LockName) -> Acquire 
 /// A command that releases a lock. All earlier requests of the session are answered.
 pub(crate) fn release(session: SessionId, number: u64, name: &LockName, token: FencingToken) -> Command {
     let request = RequestId { session, number };
-    Command::Release(Release { request, answered_below: number, name: name.clone(), token })
+    Command::Release(Release { request, answered_below: number, name: name.clone(), token, acquire: 0 })
 }
 
 /// The token in a grant.

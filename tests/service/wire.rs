@@ -277,7 +277,8 @@ fn commands(proof: &pb::SessionProof, lock: &str, token: u64, request: u64) -> [
     let others = vec![pb::SetMember { lock: "another".to_owned(), mode: None, limit: None }];
     let set = pb::Acquire { others, ..acquire_of(proof, "elsewhere", 3) };
     let what = Some(pb::alter::What::SetValue(pb::SetValue { token, value: Some("x".to_owned()) }));
-    let release = pb::Release { session: session.clone(), request: 4, answered_below, lock: lock.to_owned(), token };
+    let release =
+        pb::Release { session: session.clone(), request: 4, answered_below, lock: lock.to_owned(), token, acquire: 0 };
     let alter = pb::Alter { session: session.clone(), request: 5, answered_below, lock: lock.to_owned(), what };
     [
         ("submit acquire", Command::Acquire(acquire_of(proof, "elsewhere", 2))),

@@ -19,8 +19,8 @@ use crate::client::session::reference::SessionRef;
 use crate::client::wait::{granted, no_answer, not_acquired, submit_and_wait, wait_until};
 use crate::clock::Instant;
 use crate::model::{
-    Access, Acquire, Claim, Command, EndReason, Grant, Invalid, LockName, Metadata, Outcome, Patience, Place, Reply,
-    RequestId, SmallMap,
+    Access, Acquire, Claim, Command, EndReason, Grant, Invalid, LockName, Metadata, Outcome, Patience, Place, Reentry,
+    Reply, RequestId, SmallMap,
 };
 use crate::service::{Call, ClaimRef, LockService, ServiceError};
 
@@ -133,6 +133,8 @@ pub(crate) struct Acquired {
     ahead: Option<Place>,
     /// Length of the lease that was requested, if one was.
     lease_ms: Option<u64>,
+    /// Number of the request if its owner may acquire the hold several times; otherwise 0.
+    acquire: u64,
 }
 
 /// Withdraws a request when its caller drops it.
@@ -187,7 +189,10 @@ impl<S: LockService> PendingAcquire<S> {
         };
         session.state.finish(number);
         session.state.holds.recalled(&reply.recalled);
-        Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None })
+        let counted =
+            matches!(&self.call.command, Command::Acquire(asked) if asked.choices().reentry == Reentry::Count);
+        let acquire = if counted { number } else { 0 };
+        Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None, acquire })
     }
 
     /// Settles the request. In a busy session, an acquire that was delayed, for example without a leader, can be too
@@ -265,7 +270,7 @@ impl Acquired {
         let end = |deadline| state.validity().for_hold(at, deadline, state.clock.now());
         let length_ms = |deadline: crate::model::LogTime| self.lease_ms.unwrap_or_else(|| deadline.ms_since(at.0));
         let lease = grant.deadline.map(|deadline| (length_ms(deadline), end(deadline)));
-        let hold = Arc::new(Hold::new(name, grant, lease, grant.ends.map(end)));
+        let hold = Arc::new(Hold::new(name, grant, lease, grant.ends.map(end)).acquired_by(self.acquire));
         LockGuard::new(self.session.clone(), hold, Duration::from_millis(grant.waited_ms))
     }
 }

@@ -91,8 +91,8 @@ impl SessionCommand {
         match self {
             SessionCommand::Cancel(_) => Command::Cancel { request },
             SessionCommand::Release(hold, (_, answered_below)) => {
-                let (name, token) = (hold.name.clone(), hold.token());
-                Command::Release(Release { request, answered_below, name, token })
+                let (name, token, acquire) = (hold.name.clone(), hold.token(), hold.acquire);
+                Command::Release(Release { request, answered_below, name, token, acquire })
             }
             SessionCommand::Change(hold, (_, answered_below), change) => {
                 let (name, what) = (hold.name.clone(), change.of(hold.token()));

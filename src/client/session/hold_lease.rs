@@ -32,6 +32,8 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
             hold.over_within(pause_until(due, now)).await;
             continue;
         }
+        // Another guard of the same hold may have a longer lease, which both renew.
+        let lease_ms = hold.lease_length().map_or(lease_ms, |(longest_ms, _)| longest_ms);
         let (token, attempt) = (hold.token(), session.next_hold_attempt());
         let target = RenewalTarget::Hold { lock: lock.clone(), session: session.id, token, lease_ms };
         let renewal = RenewalCall { target, proof: session.proof(), attempt };

@@ -95,6 +95,11 @@ impl HoldTable {
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         let mut table = self.table.lock();
         table.apply_early(hold);
+        // Only an owner that acquires a hold several times has several guards of one token.
+        if hold.acquire != 0 {
+            let same = |other: &Arc<Hold>| other.token() == hold.token();
+            table.holds.iter().filter_map(Weak::upgrade).filter(same).for_each(|other| hold.joins(&other));
+        }
         table.add(hold);
     }
 

@@ -210,7 +210,7 @@ impl World {
         client.numbers += 1;
         client.over.insert(hold.token());
         let request = RequestId { session: client.session, number: client.numbers };
-        let release = Release { request, answered_below: 1, name: hold.name.clone(), token: hold.token() };
+        let release = Release { request, answered_below: 1, name: hold.name.clone(), token: hold.token(), acquire: 0 };
         client.sent.push(Sent::Command(Command::Release(release)));
     }
 

@@ -9,6 +9,7 @@ mod following;
 mod hold_events;
 mod holds;
 mod keeping;
+mod reentry;
 mod requests;
 #[cfg(feature = "cli")]
 mod takeover;

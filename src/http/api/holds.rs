@@ -63,7 +63,7 @@ impl Call for ReleaseBody {
         let token = token(needed("for a hold of a session", "token", self.token.as_deref())?)?;
         let (request, answered_below) = (context.request(session, self.request.as_deref()).await?, 0);
         let command = match self.permits {
-            None => Command::Release(Release { request, answered_below, name: lock.name, token }),
+            None => Command::Release(Release { request, answered_below, name: lock.name, token, acquire: 0 }),
             Some(count) => {
                 let what = Alteration::ReturnPermits { token, count };
                 Command::Alter(Alter { request, answered_below, name: lock.name, what })

@@ -45,7 +45,13 @@ pub(super) fn set(session: u64, number: u64, locks: &[String]) -> Command {
 
 pub(super) fn release(session: u64, number: u64, lock: &str, token: FencingToken) -> Command {
     let request = RequestId { session: SessionId::new(0, session), number };
-    Command::Release(Release { request, answered_below: number, name: LockName::parse(lock).expect("legal"), token })
+    Command::Release(Release {
+        request,
+        answered_below: number,
+        name: LockName::parse(lock).expect("legal"),
+        token,
+        acquire: 0,
+    })
 }
 
 pub(super) fn apply(machine: &mut Machine, command: Command) -> Outcome {

@@ -123,7 +123,7 @@ impl Scenario {
         let held = self.held(machine);
         match (self.random.below(20), held) {
             (0..4, Some((request, name, token))) => {
-                Command::Release(Release { request: RequestId { ..request }, answered_below, name, token })
+                Command::Release(Release { request: RequestId { ..request }, answered_below, name, token, acquire: 0 })
             }
             (4..10, Some((request, name, token))) => {
                 let what = Alteration::Upgrade { token, patience };
@@ -247,7 +247,7 @@ fn can_continue(machine: &Machine) -> (Vec<RequestId>, usize) {
         let releases = releases.map(|(session, (key, token))| {
             number += 1;
             let request = RequestId { session, number };
-            Command::Release(Release { request, answered_below: 0, name: key.name, token })
+            Command::Release(Release { request, answered_below: 0, name: key.name, token, acquire: 0 })
         });
         let mut entries: Vec<Entry> = releases.map(|release| entry(0, vec![], vec![release])).collect();
         // If no owner can finish, leases and lock-delays still end.

@@ -141,6 +141,7 @@ fn release(session: u64, number: u64, lock: &str, token: u64) -> Command {
         answered_below: number,
         name: LockName::parse(lock).expect("legal"),
         token: FencingToken::new(0, token),
+        acquire: 0,
     })
 }
 

@@ -174,7 +174,7 @@ fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
     before.apply(1, least(session, 1, "held"));
     let Outcome::Granted(grant) = before.apply(1, least(session, 2, "released")) else { panic!("not granted") };
     let request = RequestId { session, number: 3 };
-    let release = Release { request, answered_below: 0, name: key("released").name, token: grant.token };
+    let release = Release { request, answered_below: 0, name: key("released").name, token: grant.token, acquire: 0 };
     before.apply(2, Command::Release(release));
     let mut after = before.restored(NOON, true);
     let lease = |number, lock| {

@@ -185,8 +185,8 @@ wire_commands! {
             request: RequestId { session, number: request }, answered_below, locks, owner, patience: wait_ms, metadata, lease_ms,
             extras
         }) = { request, answered_below, owner, wait_ms, metadata, lease_ms, extras; (lock, mode, limit, others): locks }
-        Release(Release { request: RequestId { session, number: request }, answered_below, name: lock, token })
-            = { request, answered_below, lock, token }
+        Release(Release { request: RequestId { session, number: request }, answered_below, name: lock, token, acquire })
+            = { request, answered_below, lock, token, acquire }
         Cancel { request: RequestId { session, number: request } } = { request }
         Alter(Alter { request: RequestId { session, number: request }, answered_below, name: lock, what })
             = { request, answered_below, lock, what }

@@ -170,7 +170,7 @@ proptest! {
             let acquire = Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras };
             in_session(Command::Acquire(acquire))?;
         }
-        in_session(Command::Release(Release { request, answered_below, name, token }))?;
+        in_session(Command::Release(Release { request, answered_below, name, token, acquire: 0 }))?;
         in_session(Command::Cancel { request })?;
         for end in [SessionClose::Done, SessionClose::Lost] {
             in_session(Command::CloseSession { session, end })?;
@@ -386,7 +386,7 @@ fn an_acquire_and_its_answer_are_converted_without_further_allocations() {
         assert_eq!(counted(&mut || wire = Some(Wire::<pb::Reply>::to_wire(&reply))), 0, "{reply:?}");
         assert_eq!(counted(&mut || drop(Reply::from_wire("reply", wire.take().expect("written")))), 0, "{reply:?}");
     }
-    let release = Call::new(Command::Release(Release { request, answered_below: 1, name, token }));
+    let release = Call::new(Command::Release(Release { request, answered_below: 1, name, token, acquire: 0 }));
     let mut wire = None;
     assert_eq!(counted(&mut || wire = super::command(&release, &Proof::Trusted).ok()), 1, "the lock");
     assert_eq!(counted(&mut || drop(on_stream(wire.take().expect("written")))), 1, "the lock");

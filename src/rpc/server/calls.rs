@@ -147,7 +147,14 @@ impl<S: LockService> Calls<S> {
                 only_for_a_lease("age_ms", age_ms != 0)?;
                 only_for_a_lease("since_ms", since_ms.is_some())?;
                 let request = self.numbered(&request).await?;
-                Asked::Release(pb::Release { session: Some(session), request, answered_below: 0, lock, token })
+                Asked::Release(pb::Release {
+                    session: Some(session),
+                    request,
+                    answered_below: 0,
+                    lock,
+                    token,
+                    acquire: 0,
+                })
             }
             release_request::Holder::Handle(handle) => {
                 only_in_a_session("token", token != 0)?;

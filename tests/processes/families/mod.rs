@@ -37,7 +37,7 @@ fn alter(caller: &Caller, lock: LockName, what: Alteration) -> Command {
 
 fn release(caller: &Caller, lock: LockName, token: FencingToken) -> Command {
     let (request, answered_below) = caller.draw();
-    Command::Release(Release { request, answered_below, name: lock, token })
+    Command::Release(Release { request, answered_below, name: lock, token, acquire: 0 })
 }
 
 fn token(outcome: &Outcome) -> FencingToken {

@@ -48,8 +48,13 @@ async fn anothers_session_is_unknown() {
         let granted = submit(&named(&node, "lock-all"), &handle, acquire(session, 1, &name, None)).await;
         let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
         let request = |number| RequestId { session, number };
-        let release =
-            |number| Release { request: request(number), answered_below: 0, name: key(&name).name, token: grant.token };
+        let release = |number| Release {
+            request: request(number),
+            answered_below: 0,
+            name: key(&name).name,
+            token: grant.token,
+            acquire: 0,
+        };
         let thief = named(&node, "other");
         for command in [
             Command::Release(release(2)),
@@ -101,7 +106,8 @@ async fn handles_prove_what_has_no_principal() {
     let granted = submit(&stranger(&leader), &handle, acquire(session, 1, "a/1", None)).await;
     let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
     let name = key("a/1").name;
-    let release = Release { request: RequestId { session, number: 2 }, answered_below: 0, name, token: grant.token };
+    let release =
+        Release { request: RequestId { session, number: 2 }, answered_below: 0, name, token: grant.token, acquire: 0 };
     let none = named(&leader, "none");
     let wrong = submit(&none, &Handle::from_random(9), Command::Release(release.clone())).await;
     assert_eq!(wrong, Err(ServiceError::Refused(Refusal::WrongHandle)));

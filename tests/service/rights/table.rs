@@ -95,7 +95,8 @@ fn of_session(session: SessionId, handle: &Handle, number: &mut u64) -> Vec<(Com
     };
     commands.push((Command::Acquire(acquire), Name(Lock)));
     commands.push((Command::Cancel { request: request() }, Nothing));
-    commands.push((Command::Release(Release { request: request(), answered_below: 0, name, token }), Nothing));
+    commands
+        .push((Command::Release(Release { request: request(), answered_below: 0, name, token, acquire: 0 }), Nothing));
     let attach = Attach { namespace: namespace(), session, handle: handle.clone(), attempt: *number };
     commands.push((Command::Attach(attach), Nothing));
     commands

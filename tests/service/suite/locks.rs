@@ -169,6 +169,7 @@ pub(crate) async fn a_foreign_release_is_refused<S: LockService>(service: S) {
         answered_below: 0,
         name: guard.name().clone(),
         token: guard.token(),
+        acquire: 0,
     };
     let proof = Proof::Handle { handle: two.handle().clone(), namespace: two.namespace().clone() };
     let call = Call { proof, ..Call::new(Command::Release(release)) };

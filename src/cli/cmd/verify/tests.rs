@@ -32,7 +32,7 @@ fn acquire(session: u64, number: u64, lock: &str, access: impl Into<Access>) -> 
 fn release(session: u64, number: u64, lock: &str, token: u64) -> Command {
     let request = RequestId { session: SessionId::new(0, session), number };
     let token = FencingToken::new(0, token);
-    Command::Release(Release { request, answered_below: 0, name: key(lock).name, token })
+    Command::Release(Release { request, answered_below: 0, name: key(lock).name, token, acquire: 0 })
 }
 
 fn open(number: u128) -> Command {

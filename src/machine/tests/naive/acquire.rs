@@ -259,16 +259,23 @@ impl Naive {
         let mine = |hold: &Hold| hold.ask.claim.session() == Some(id);
         let found = |hold: &Hold| hold.ask.lock == lock && hold.token == release.token && mine(hold);
         let outcome = match self.holds.iter().position(found) {
-            Some(at) => match self.holds[at].again.last() {
-                Some((number, _)) => {
-                    let (number, ended) = (*number, Outcome::HoldEnded { reason: EndReason::Released });
-                    Outcome::Released { left: self.leave_hold(at, number, ended) }
-                }
-                None => {
-                    self.end_hold(at, EndReason::Released, None);
-                    Outcome::Released { left: 0 }
-                }
-            },
+            Some(at) => {
+                let hold = &self.holds[at];
+                let Claim::Request(first) = hold.ask.claim else { unreachable!("held by a session") };
+                let numbers: Vec<u64> =
+                    std::iter::once(first.number).chain(hold.again.iter().map(|(number, _)| *number)).collect();
+                let newest = numbers[numbers.len() - 1];
+                let number = if release.acquire == 0 { newest } else { release.acquire };
+                let left = match (numbers.contains(&number), numbers.len()) {
+                    (false, depth) => depth as u32,
+                    (true, 1) => {
+                        self.end_hold(at, EndReason::Released, None);
+                        0
+                    }
+                    (true, _) => self.leave_hold(at, number, Outcome::HoldEnded { reason: EndReason::Released }),
+                };
+                Outcome::Released { left }
+            }
             None => self.not_held(&lock, mine),
         };
         self.remember(release.request, Some(payload), outcome.clone());

@@ -29,7 +29,8 @@ impl Naive {
                 let found = self.holds.iter_mut().find(|hold| mine(hold) && hold.token == *token);
                 match found.filter(|hold| hold.lease_end.is_some_and(in_time)) {
                     Some(hold) => {
-                        let deadline = LogTime(now.0 + lease_ms);
+                        let shared = hold.lease_end.filter(|_| !hold.again.is_empty());
+                        let deadline = LogTime(now.0 + lease_ms).max(shared.unwrap_or_default());
                         hold.lease_end = Some(deadline);
                         Outcome::Renewed { deadline, attempt, token: Some(*token) }
                     }

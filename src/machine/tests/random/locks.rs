@@ -161,7 +161,12 @@ impl Scenario {
             None => (self.name(), token),
         };
         let request = RequestId { session: self.known[at].id, number };
-        let command = Command::Release(Release { request, answered_below, name, token });
+        let acquired = self.known[at].past.iter().rev().find_map(|past| match past {
+            Command::Acquire(acquire) if acquire.locks.contains_key(&name) => Some(acquire.request.number),
+            _ => None,
+        });
+        let acquire = acquired.filter(|_| self.random.percent(10)).unwrap_or_default();
+        let command = Command::Release(Release { request, answered_below, name, token, acquire });
         self.known[at].past.push(command.clone());
         command
     }

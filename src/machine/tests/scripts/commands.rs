@@ -59,7 +59,8 @@ impl Script {
                 let lock = key(args)?;
                 let known = self.tokens.get(&(request.session, lock.clone())).copied();
                 let token = args.take_key("token").map(str::parse).transpose()?.or(known).ok_or("which token?")?;
-                Command::Release(Release { request, answered_below, name: lock.name, token })
+                let acquire = args.take_key("of").map_or(Ok(0), str::parse)?;
+                Command::Release(Release { request, answered_below, name: lock.name, token, acquire })
             }
             "take" => {
                 let ((take, handle), lock) = (self.take(who, args)?, key(args)?);

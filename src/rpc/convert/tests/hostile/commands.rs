@@ -26,7 +26,8 @@ pub(super) fn samples() -> Vec<Sample> {
     let acquire = pb::Acquire { session: session.clone(), ..full_acquire() };
     let set = pb::Acquire { session: session.clone(), ..full_set() };
     let (request, name) = (13, LOCK.to_owned());
-    let release = pb::Release { session: session.clone(), request, answered_below: 12, lock: name, token: 77 };
+    let release =
+        pb::Release { session: session.clone(), request, answered_below: 12, lock: name, token: 77, acquire: 0 };
     let close = pb::CloseSession { session: session.clone(), end: pb::SessionClose::Lost.into() };
     let mut samples = vec![
         whole("KeepAliveRequest", pb::KeepAliveRequest { session: session.clone(), attempt: 5 }),

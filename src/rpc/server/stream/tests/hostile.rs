@@ -32,7 +32,7 @@ fn samples() -> Vec<Sample> {
     let command = |command| frame(Body::Command(pb::Command { command: Some(command) }));
     let namespace = "default".to_owned();
     let attach = pb::Attach { namespace, session: SESSION, handle: "secret".to_owned(), attempt: 4 };
-    let release = pb::Release { session: None, request, answered_below: 11, lock: lock.clone(), token: 77 };
+    let release = pb::Release { session: None, request, answered_below: 11, lock: lock.clone(), token: 77, acquire: 0 };
     let close = pb::CloseSession { session: None, end: pb::SessionClose::Lost.into() };
     let mut samples = vec![
         ("hello", frame(Body::Hello(hello))),
