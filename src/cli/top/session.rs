@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         let Some(lock) = self.chosen.lock.clone() else { return };
         let explained = async {
             let ReadAt { now, value, .. } = self.client.explain(self.client.about(&lock)?).await?;
-            explain::lines(&self.client, &lock, &value, now).await
+            explain::lines(self.client, &lock, &value, now).await
         };
         match explained.await {
             Ok(lines) => {

@@ -8,6 +8,7 @@ use crate::client::{HoldState, LockGuard, Session};
 use crate::model::{
     Command, EndReason, Event, EventKind, FencingToken, Grant, Outcome, Principal, Reason, Reentry, RenewalTarget,
 };
+use crate::service::RenewalCall;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -20,7 +21,9 @@ async fn session(fake: &Fake) -> Session<Fake> {
             let grant = Grant { token: FencingToken::new(0, 1), deadline, ends: None, waited_ms: 0 };
             Reaction::Outcome(Outcome::Granted(grant))
         }
-        _ => Reaction::Serve,
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Reaction::Serve
+        }
     });
     fake.client().session().ttl(60 * SECOND).open().await.expect("opened")
 }
@@ -38,14 +41,14 @@ async fn both_guards_renew_by_the_longer_lease() {
         let first = enter(&session, lengths[0] * SECOND).await;
         let second = enter(&session, lengths[1] * SECOND).await;
         tokio::time::sleep(25 * SECOND).await;
-        let lengths = fake.asked(|_| true).into_iter().filter_map(|(_, asked)| match asked {
-            Asked::Renew(renewal) => match renewal.target {
-                RenewalTarget::Hold { lease_ms, .. } => Some(lease_ms),
-                RenewalTarget::Session(_) | RenewalTarget::Lease { .. } => None,
-            },
-            _ => None,
-        });
-        let lengths: Vec<_> = lengths.collect();
+        let renewals = fake.asked(|asked| matches!(asked, Asked::Renew(_)));
+        let length = |asked| {
+            let Asked::Renew(RenewalCall { target: RenewalTarget::Hold { lease_ms, .. }, .. }) = asked else {
+                return None;
+            };
+            Some(lease_ms)
+        };
+        let lengths: Vec<_> = renewals.into_iter().filter_map(|(_, asked)| length(asked)).collect();
         assert!(3 < lengths.len() && lengths.iter().all(|ms| *ms == 30_000), "{lengths:?}");
         assert_eq!((first.state(), second.state()), (HoldState::Held, HoldState::Held));
     }
