@@ -92,5 +92,6 @@ async fn a_break_before_the_second_grant_is_answered_ends_both() {
     };
     let (second, lost) = tokio::join!(enter(&session, 30 * SECOND), breaks);
     assert_eq!(lost.reason, Some(EndReason::Broken));
-    assert_eq!((second.state(), second.lost().await.reason), (HoldState::Lost, Some(EndReason::Broken)));
+    assert_eq!(second.state(), HoldState::Lost);
+    assert_eq!(second.lost().await.reason, Some(EndReason::Broken));
 }
