@@ -26,6 +26,11 @@ pub(super) fn short(ms: u64) -> String {
     humantime::format_duration(whole).to_string()
 }
 
+/// Returns the sentence about a cluster that was restored from a backup and grants nothing for this time.
+pub(super) fn closed_for(ms: u64) -> String {
+    format!("restored from a backup: nothing is granted for another {}", short(ms))
+}
+
 /// Returns microseconds as a text in milliseconds, with two digits after the point.
 pub(super) fn ms(us: u64) -> String {
     format!("{}.{:02}", us / 1000, us % 1000 / 10)

@@ -9,7 +9,7 @@ use crate::cli::args::duration;
 use crate::cli::connect::{Client, led};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::cli::text::short;
+use crate::cli::text::{closed_for, short};
 use crate::clock::millis;
 use crate::model;
 use crate::service::{LockService, NodeStatus, Operation, Status};
@@ -45,8 +45,7 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
         status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters
     ))?;
     if status.closed_ms != 0 {
-        let left = short(status.closed_ms);
-        output.line(format!("restored from a backup: nothing is granted for another {left}"))?;
+        output.line(closed_for(status.closed_ms))?;
     }
     let rows: Vec<_> = status
         .nodes

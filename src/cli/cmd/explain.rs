@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::cli::text::{ago, called, short};
+use crate::cli::text::{ago, called, closed_for, short};
 use crate::client::{ClientError, ReadAt};
 use crate::model::{
     About, ExplainedWait, Explanation, Health, LockKey, LockName, LogTime, Obstacle, Participant, SessionId, WaitReason,
@@ -57,7 +57,7 @@ pub(in crate::cli) async fn lines(
     if explanation.chain.iter().any(|wait| wait.waits_for.is_empty()) {
         let closed_ms = client.status().await?.closed_ms;
         if closed_ms != 0 {
-            lines.push(format!("restored from a backup: nothing is granted for another {}", short(closed_ms)));
+            lines.push(closed_for(closed_ms));
         }
     }
     Ok(lines)
