@@ -1,18 +1,25 @@
 """Events of a session: requests to release, breaks, hand-overs, and its end."""
 
+import json
+import threading
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from nodes import Nodes, await_true
 
+from lockkeeper_client import Error, LockLost
+from lockkeeper_client.core import events
 from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
 from lockkeeper_client.core.events import apply, replay
+from lockkeeper_client.core.follow import follow
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
-from lockkeeper_client.core.link import Answer, Link
+from lockkeeper_client.core.link import JSON_PROBLEM, Answer, Link
 from lockkeeper_client.core.session import Session
-from lockkeeper_client.core.steps import Steps
+from lockkeeper_client.core.steps import Listen, Next, Steps
 
 
 def _session() -> Session:
@@ -77,6 +84,66 @@ def test_an_event_that_arrives_before_its_grant_counts() -> None:
     assert hold.lost is not None and hold.lost.reason == "broken"
 
 
+def test_an_event_that_arrives_with_its_grant_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread applies a break at the same time as another one adds the hold: either of them finds the loss."""
+    session = _session()
+    _hold(session, 8)
+    granted: list[HoldState] = []
+    threads: list[threading.Thread] = []
+    concerns: Callable[..., bool] = events._concerns  # pyright: ignore[reportPrivateUsage]
+
+    def grant() -> None:
+        granted.append(_hold(session, 7))
+        replay(session, granted[0])
+
+    def grant_meanwhile(*arguments: Any) -> bool:
+        if not threads:
+            threads.append(threading.Thread(target=grant))
+            threads[0].start()
+            threads[0].join(0.2)
+        return concerns(*arguments)
+
+    monkeypatch.setattr(events, "_concerns", grant_meanwhile)
+    apply(session, "broken", {"token": "7"})
+    threads[0].join()
+    assert granted[0].lost is not None and granted[0].lost.reason == "broken"
+
+
+def test_a_session_that_ended_without_its_stream_is_lost_at_once() -> None:
+    """The end comes while the stream is down: the answer to the next stream ends the session, before any renewal."""
+    session = _session()
+    hold = _hold(session, 7)
+    lost: list[str] = []
+    hold.on_lost(lambda error: lost.append(error.reason))
+    steps = follow(session)
+    assert isinstance(next(steps), Listen)
+    assert isinstance(steps.send(Head(409, {"content-type": JSON_PROBLEM})), Next)
+    problem = {"error": "session-ended", "detail": "ended by ops", "reason": "broken", "advice": "give_up"}
+    assert isinstance(steps.send(json.dumps(problem).encode()), Next)
+    with pytest.raises(StopIteration):
+        steps.send(b"")
+    assert lost == ["broken"] and session.ended is not None
+
+
+def test_an_error_that_is_raised_again_does_not_grow() -> None:
+    """Each caller gets an exception of its own for the same end: callers share no traceback, context or note."""
+    session = _session()
+    hold = _hold(session, 7)
+    given: list[LockLost] = []
+    hold.on_lost(given.append)
+    hold.on_lost(given.append)
+    apply(session, "session-ended", {"reason": "broken"})
+    raised: list[Error] = []
+    for _ in range(3):
+        with pytest.raises(LockLost) as lost:
+            hold.check()
+        raised.append(lost.value)
+    ends = [session.ended, session.ended]
+    assert len({id(error) for error in [*given, *raised, *ends]}) == 7
+    assert len({len(list(traceback.walk_tb(error.__traceback__))) for error in raised}) == 1
+    assert len({(str(error), str(error.problem)) for error in [*given, *raised]}) == 1
+
+
 def test_a_function_that_fails_stops_nothing() -> None:
     """An error of a function of the program is logged, and the next function is called."""
     session = _session()
@@ -103,6 +170,16 @@ def test_a_request_to_release_reaches_the_holder(nodes: Nodes) -> None:
         await_true(lambda: asked, "the request")
         assert asked[0][1] == "please finish"
         hold.check()
+
+
+def test_a_loss_that_the_body_raises_has_no_note_on_itself(nodes: Nodes) -> None:
+    """The error of the body is the loss of the block, so the end of the block adds nothing."""
+    with nodes.client() as lk:
+        with pytest.raises(LockLost) as lost, lk.lock("events-note") as hold:
+            lk.call("break", lock="events-note", token=hold.token, why="a test")
+            await_true(lambda: hold.lost, "the loss")
+            hold.check()
+        assert not hasattr(lost.value, "__notes__")
 
 
 def test_a_hand_over_ends_the_hold(nodes: Nodes) -> None:

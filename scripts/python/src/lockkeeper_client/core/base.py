@@ -88,7 +88,7 @@ class BaseHold:
     def on_lost(self, function: OnLost) -> None:
         """Calls the function once with the LockLost error when the hold is lost; at once if it is lost already.
 
-        The task that renews the session calls it, so it must return soon.
+        The task that renews the session calls it, or the release or close that finds the loss, so it must return soon.
         """
         self._state.on_lost(function)
 

@@ -1,5 +1,7 @@
 """Acquires locks in a session, and changes its holds."""
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,10 +10,13 @@ from .events import replay
 from .holds import HoldState
 from .link import Answer
 from .metadata import Metadata
-from .poll import Poll
+from .poll import Poll, is_grant
+from .retry import Retry
 from .session import Session
 from .steps import Steps
 from .validity import Validity
+
+log = logging.getLogger("lockkeeper_client")
 
 Reentry = Literal["refuse", "count", "wait"]
 
@@ -42,14 +47,18 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
     """Acquires a lock or a set. An acquire that fails or is cancelled leaves neither a place nor a hold."""
     number, below = session.draw()
     fields = {**request.body(), **metadata.because(request.why).fields(), "answered_below": str(below)}
-    answer = yield from _claim(session, "acquire", fields, number, request.wait)
+
+    def withdraw() -> Steps[Answer]:
+        return session.repeat("withdraw", {"request": str(number)}, number)
+
+    answer = yield from _claim(session, "acquire", fields, number, request.wait, withdraw)
     try:
         rows: list[dict[str, Any]] = answer.body.get("locks") or [
             {"lock": request.names[0], "token": answer.body.get("token")}
         ]
         tokens = {str(row["lock"]): int(row["token"]) for row in rows}
     except (KeyError, TypeError, ValueError) as error:
-        session.link.spawn(session.repeat("withdraw", {"request": str(number)}, number))
+        session.link.spawn(withdraw())
         raise OutcomeUnknown("an answer has no token") from error
     hold = HoldState(session, tokens, Validity(answer.proof) if answer.ends else None, answer.index)
     session.add(hold)
@@ -61,21 +70,78 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
 
 
 def upgrade(hold: HoldState, wait: int | None) -> Steps[None]:
-    """Makes a shared hold exclusive. Its token changes."""
+    """Makes a shared hold exclusive. Its token changes.
+
+    An upgrade that is cancelled or not answered is withdrawn in the background. One that was granted before cannot be
+    withdrawn: then the hold is exclusive.
+    """
+    yield from settle(hold)
     hold.check()
-    number, _ = hold.session.draw()
-    name, token = next(iter(hold.tokens)), hold.token
-    hold.changing = True
+    fields = {"lock": next(iter(hold.tokens)), "token": str(hold.token)}
+    session, number = hold.session, hold.session.draw()[0]
+    hold.upgrades[number] = False
+
+    def withdraw() -> Steps[Answer]:
+        hold.upgrades[number] = True
+        return _withdraw(hold, number, session.patient())
+
     try:
-        fields = {"lock": name, "token": str(token)}
-        answer = yield from _claim(hold.session, "upgrade", fields, number, wait)
-        hold.tokens = {name: answer.number("token")}
-        replay(hold.session, hold)
+        answer = yield from _claim(session, "upgrade", fields, number, wait, withdraw)
+    except Error as error:
+        if not isinstance(error, OutcomeUnknown):
+            hold.upgrades.pop(number, None)
+        raise
+    _decided(hold, number, answer)
+
+
+def settle(hold: HoldState, retry: Retry | None = None) -> Steps[None]:
+    """Waits until it is known what became of withdrawn upgrades, and with it the token of the hold.
+
+    With the `retry` of a release it withdraws all upgrades. Raises its error if no node answers.
+    """
+    numbers = [number for number, withdrawn in list(hold.upgrades.items()) if withdrawn or retry is not None]
+    for number in numbers:
+        repeat = retry or hold.session.link.retry(lambda: hold.session.ended)
+        try:
+            yield from _withdraw(hold, number, repeat)
+        except repeat.repeated:
+            raise
+        except Error as error:
+            # The next request with the token finds what became of the hold.
+            log.debug("the withdrawal of an upgrade of %s failed: %s", hold, error)
+
+
+def _withdraw(hold: HoldState, number: int, retry: Retry) -> Steps[Answer]:
+    """Withdraws an upgrade. If it was granted before, it cannot be withdrawn, and the answer is the grant."""
+    try:
+        answer = yield from hold.session.until_answered(retry, "withdraw", {"request": str(number)}, number)
+    except Error as error:
+        if not isinstance(error, retry.repeated):
+            hold.upgrades.pop(number, None)
+        raise
+    _decided(hold, number, answer)
+    return answer
+
+
+def _decided(hold: HoldState, number: int, answer: Answer) -> None:
+    """Applies the first final answer to an upgrade or to its withdrawal."""
+    try:
+        if number in hold.upgrades and is_grant(answer):
+            hold.tokens = {next(iter(hold.tokens)): answer.number("token")}
+            replay(hold.session, hold)
     finally:
-        hold.changing = False
+        hold.upgrades.pop(number, None)
 
 
-def _claim(session: Session, path: str, fields: dict[str, Any], number: int, wait: int | None) -> Steps[Answer]:
+def _claim(
+    session: Session,
+    path: str,
+    fields: dict[str, Any],
+    number: int,
+    wait: int | None,
+    withdraw: Callable[[], Steps[Answer]],
+) -> Steps[Answer]:
+    """Makes a request that may wait. One that ends without a grant is withdrawn."""
     named = {**fields, **session.proof, "request": str(number)}
 
     def stop() -> BaseException | None:
@@ -83,9 +149,6 @@ def _claim(session: Session, path: str, fields: dict[str, Any], number: int, wai
 
     def send(waits: dict[str, int], timeout: int) -> Steps[Answer]:
         return session.link.call(path, {**named, **waits}, timeout=timeout, stop=stop)
-
-    def withdraw() -> Steps[Answer]:
-        return session.repeat("withdraw", {"request": str(number)}, number)
 
     try:
         answer = yield from Poll(session.link, send, wait, stop).granted(withdraw)
@@ -99,8 +162,10 @@ def _claim(session: Session, path: str, fields: dict[str, Any], number: int, wai
 
 def change(hold: HoldState, path: str, **fields: Any) -> Steps[Answer]:
     """Makes a change of a hold that does not wait: `value` or `downgrade`."""
+    yield from settle(hold)
     hold.check()
+    named = {"lock": next(iter(hold.tokens)), "token": str(hold.token), **fields}
     session, number = hold.session, hold.session.draw()[0]
-    named = {"lock": next(iter(hold.tokens)), "token": str(hold.token), "request": str(number), **fields}
+    named["request"] = str(number)
     retry = session.link.retry(lambda: session.ended)
     return (yield from session.until_answered(retry, path, named, number))

@@ -59,7 +59,8 @@ class Driver(ABC, Generic[C]):
     def __init__(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
         self._clock = clock
         self._tls = tls
-        self._lock = threading.Lock()
+        # A handler of signals may interrupt the thread that has the lock.
+        self._lock = threading.RLock()
         self._idle: dict[Endpoint, list[C]] = {}
         self._closed = False
 
@@ -74,6 +75,11 @@ class Driver(ABC, Generic[C]):
             idle, self._idle = self._idle, {}
         for connections in idle.values():
             disconnect(connections)
+
+    def forked(self) -> None:
+        """Forgets the connections of the parent in the child of a fork."""
+        self._lock = threading.RLock()
+        self._idle = {}
 
     def actions(self, steps: Steps[Result], stream: list[C] | None, pause: Callable[[int], Any]) -> Actions[Result]:
         """Performs the steps of an operation, and returns its result.

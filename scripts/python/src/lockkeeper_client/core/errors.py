@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 Problem = Mapping[str, Any]
 """A problem object (RFC 9457), as a node sent it."""
@@ -63,6 +63,10 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[type["Error"], tuple[str, Problem]]:
         return type(self), (self.detail, self.problem)
+
+    def again(self) -> Self:
+        """Returns an equal error to raise. One object that is raised again and again grows, and threads share it."""
+        return type(self)(self.detail, self.problem)
 
     @property
     def word(self) -> str:

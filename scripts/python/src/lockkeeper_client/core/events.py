@@ -23,17 +23,22 @@ def apply(session: Session, name: str, fields: dict[str, Any]) -> None:
         return
     if name not in LOSSES and name != "revoke-requested":
         return
-    holds = [hold for hold in session.watched() if _concerns(hold, name, fields)]
+    with session.lock:
+        holds = [hold for hold in session.holds if _concerns(hold, name, fields)]
+        if not holds:
+            # A grant whose hold is added from now on finds it here.
+            session.early.append((name, fields))
     for hold in holds:
         _happened(session, hold, name, fields)
-    if not holds:
-        session.early.append((name, fields))
 
 
 def replay(session: Session, hold: HoldState) -> None:
     """Applies the events that arrived before the answer that granted the hold."""
-    for name, fields in [event for event in list(session.early) if _concerns(hold, *event)]:
-        session.early.remove((name, fields))
+    with session.lock:
+        early = [event for event in session.early if _concerns(hold, *event)]
+        for event in early:
+            session.early.remove(event)
+    for name, fields in early:
         _happened(session, hold, name, fields)
 
 

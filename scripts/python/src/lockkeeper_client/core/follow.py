@@ -3,10 +3,10 @@
 import logging
 
 from .clock import SECOND
-from .errors import Error, OutcomeUnknown, Unavailable
+from .errors import Error, OutcomeUnknown, SessionEnded, Unavailable
 from .events import apply
 from .http import EventReader, Malformed
-from .keep import look_for_losses
+from .keep import look_for_losses, report
 from .link import json_object
 from .retry import Backoff, pause
 from .session import Session
@@ -29,6 +29,10 @@ def follow(session: Session) -> Steps[None]:
             yield from look_for_losses(session)
             yield from _read(session)
             error: Error = Unavailable("the stream of events ended")
+        except SessionEnded as ended:
+            session.end(ended.reason, str(ended))
+            report(session)
+            return
         except Error as failed:
             if failed.problem.get("status") in (404, 405):
                 return

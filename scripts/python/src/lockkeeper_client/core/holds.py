@@ -32,8 +32,8 @@ class HoldState:
         self.granted_at = granted_at
         """Position in the log of the grant, or of a later answer."""
         self.released = False
-        self.changing = False
-        """Whether an upgrade may have changed the token."""
+        self.upgrades: dict[int, bool] = {}
+        """Numbers of the upgrades that may have changed the token, and whether each is withdrawn."""
         self._lost: LockLost | None = None
         self._on_lost: list[OnLost] = []
         self._on_asked: list[OnAsked] = []
@@ -63,7 +63,7 @@ class HoldState:
                 self.lose(end.reason, str(end))
             elif self.validity is not None and self.validity.is_passed(now):
                 self.lose("time over", "its longest time is over")
-        return self._lost
+        return None if self._lost is None else self._lost.again()
 
     @property
     def valid_for(self) -> float:
@@ -90,7 +90,8 @@ class HoldState:
 
     def on_lost(self, function: OnLost) -> None:
         """Calls the function with the error once the hold is lost; at once if it is lost already."""
-        self._on_lost.append(_plain("on_lost", function))
+        with self.session.lock:
+            self._on_lost.append(_plain("on_lost", function))
         if self.lost is not None:
             self.report()
 
@@ -102,9 +103,10 @@ class HoldState:
         """Calls the functions that wait for the loss, each once, if the hold is lost."""
         if (lost := self.lost) is None:
             return
-        functions, self._on_lost = self._on_lost, []
+        with self.session.lock:
+            functions, self._on_lost = self._on_lost, []
         for function in functions:
-            _run(partial(function, lost))
+            _run(partial(function, lost.again()))
 
     def asked(self, by: str, why: str) -> None:
         """Reports that a client asks the holder to release."""

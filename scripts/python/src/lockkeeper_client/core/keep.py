@@ -19,7 +19,7 @@ def keep(session: Session) -> Steps[None]:
     """Renews the session at a third of its TTL until it ends. No error of a renewal stops it."""
     task = _Keep(session)
     while True:
-        _report(session)
+        report(session)
         if session.ended is not None:
             break
         yield from task.step()
@@ -97,7 +97,7 @@ def look_for_losses(session: Session) -> Steps[None]:
                 )
             except Error:
                 return
-            unchanged = hold.tokens.get(name) == token and not hold.changing
+            unchanged = hold.tokens.get(name) == token and not hold.upgrades
             if answer.body.get("valid") is False and unchanged and session.ended is None:
                 yield from _read_reason(hold, name)
                 hold.lose("ended", f"another client or an operator ended the hold of {name}")
@@ -114,7 +114,7 @@ def _read_reason(hold: HoldState, name: str) -> Steps[None]:
     explain(session, hold, answer.body.get("records") or [])
 
 
-def _report(session: Session) -> None:
+def report(session: Session) -> None:
     """Calls the functions of lost holds, and ends the watch over them."""
     for hold in session.watched():
         if hold.lost is not None:

@@ -29,14 +29,18 @@ class Poll:
         self._retry = link.retry(stop)
         self._held_by: Any = None
 
-    def granted(self, withdraw: Callable[[], Steps[Any]]) -> Steps[Answer]:
-        """Returns the grant. A request that ends otherwise leaves neither a place nor a hold."""
+    def granted(self, withdraw: Callable[[], Steps[Answer]]) -> Steps[Answer]:
+        """Returns the grant. A request that ends otherwise leaves neither a place nor a hold.
+
+        The answer of `withdraw` is the grant of a request that was granted before and that cannot be withdrawn.
+        """
         try:
             answer = yield from self._settle()
             if answer is None:
                 # The caller may rely on the end of the wait only after the request is gone.
-                yield from withdraw()
-                raise NotAcquired("the wait is over", {"holder": self._held_by})
+                answer = yield from withdraw()
+                if not is_grant(answer):
+                    raise NotAcquired("the wait is over", {"holder": self._held_by})
         except Error as error:
             silent = isinstance(error, (Unavailable, OutcomeUnknown))
             if silent and (self._retry.in_doubt or isinstance(error, OutcomeUnknown)):
@@ -60,7 +64,7 @@ class Poll:
                 if error.holder is None and self._held_by is not None:
                     raise NotAcquired(error.detail, {**error.problem, "holder": self._held_by}) from error
                 raise
-            if answer.body.get("state") == "granted":
+            if is_grant(answer):
                 return answer
             self._held_by = answer.body.get("held_by") or self._held_by
             if self._left == 0:
@@ -74,3 +78,8 @@ class Poll:
         slack = LAST_POLL_SLACK if left <= POLL_MAX else 0
         waits = {"wait_ms": milliseconds(left), "poll_ms": milliseconds(poll)}
         return self._send(waits, poll + slack + self._link.attempt_timeout)
+
+
+def is_grant(answer: Answer) -> bool:
+    """Whether the request of this answer is granted."""
+    return answer.body.get("state") == "granted"

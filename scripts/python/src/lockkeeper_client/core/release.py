@@ -2,6 +2,7 @@
 
 import logging
 
+from .claim import settle
 from .errors import Error, HeldByOther, LockLost, NotHeld, SessionEnded
 from .holds import HoldState
 from .lease import LeaseState
@@ -16,9 +17,10 @@ HARMLESS = ("expired", "lost", "released", "closed")
 def release(hold: HoldState) -> Steps[None]:
     """Releases a hold; does nothing if it was released before.
 
-    Raises LockLost if it was lost; the other locks of a lost set are released first. A release that is cancelled or not
-    answered continues in the background. So does one whose token a node refuses, if a file has the token, because the
-    node may not know a new token yet. After any other refusal the hold is not released.
+    Raises LockLost if it was lost, and reports the loss; the other locks of a lost set are released first. An upgrade
+    whose outcome is not known is withdrawn before. A release that is cancelled or not answered continues in the
+    background. So does one whose token a node refuses, if a file has the token, because the node may not know a new
+    token yet. After any other refusal the hold is not released.
     """
     if hold.released:
         return
@@ -26,15 +28,16 @@ def release(hold: HoldState) -> Steps[None]:
     session.remove(hold)
     lost = hold.lost
     if lost is not None and (len(hold.tokens) == 1 or session.ended is not None):
+        hold.report()
         raise lost
     hold.released = lost is None
     retry = session.link.retry(lambda: session.ended, session.link.passing)
-    requests = [(session.draw()[0], name, token) for name, token in hold.tokens.items()]
+    requests = [(session.draw()[0], name) for name in hold.tokens]
     while requests:
-        number, name, token = requests[0]
-        fields = {"lock": name, "token": str(token), "request": str(number)}
+        number, name = requests[0]
         try:
-            yield from session.until_answered(retry, "release", fields, number)
+            yield from settle(hold, retry)
+            yield from session.until_answered(retry, "release", _fields(hold, name, number), number)
         except (NotHeld, HeldByOther) as error:
             lost = lost or _lost(hold, "ended", error)
         except SessionEnded as error:
@@ -42,17 +45,29 @@ def release(hold: HoldState) -> Steps[None]:
                 lost = lost or _lost(hold, error.reason, error)
         except BaseException as error:
             if not isinstance(error, Error) or isinstance(error, retry.repeated):
-                for number, name, token in requests:
-                    fields = {"lock": name, "token": str(token), "request": str(number)}
-                    session.link.spawn(session.repeat("release", fields, number))
+                for number, name in requests:
+                    session.link.spawn(_later(hold, name, number))
             else:
-                _keep(hold, [number for number, _, _ in requests])
-            if lost is not None and isinstance(error, Error):
-                raise lost from error
+                _keep(hold, [number for number, _ in requests])
+            if lost is not None:
+                hold.report()
+                if isinstance(error, Error):
+                    raise lost from error
             raise
         requests.pop(0)
     if lost is not None:
+        hold.report()
         raise lost
+
+
+def _fields(hold: HoldState, name: str, number: int) -> dict[str, str]:
+    return {"lock": name, "token": str(hold.tokens[name]), "request": str(number)}
+
+
+def _later(hold: HoldState, name: str, number: int) -> Steps[None]:
+    """Releases a lock once a node answers."""
+    yield from settle(hold, hold.session.patient())
+    yield from hold.session.repeat("release", _fields(hold, name, number), number)
 
 
 def _keep(hold: HoldState, unsent: list[int]) -> None:
@@ -85,6 +100,7 @@ def leave(hold: HoldState | LeaseState, error: BaseException | None) -> Steps[No
     except LockLost as lost:
         if error is None:
             raise
-        error.add_note(str(lost))
+        if not (isinstance(error, LockLost) and str(error) == str(lost)):
+            error.add_note(str(lost))
     except link.passing as silent:
         log.warning("the release of %s continues in the background: %s", hold, silent)

@@ -110,12 +110,12 @@ class Turns:
     def turn(self, asked: int) -> Generator[None, None, None]:
         """Surrounds the attempt of a caller that has waited for its turn since `asked`."""
         if self._failed is not None and asked <= self._failed[0]:
-            raise self._failed[1].with_traceback(None)
+            raise self._failed[1].again()
         began, self._failed = self.clock(), None
         try:
             yield
         except UNANSWERED as error:
-            self._failed = began, error
+            self._failed = began, error.again()
             raise
 
 

@@ -46,7 +46,10 @@ class RequestNumbers:
 
 
 class Session:
-    """An open session. Several threads may use it; `lock` protects its collections."""
+    """An open session. Several threads may use it; `lock` protects its collections.
+
+    A handler of signals may interrupt the thread that has the lock, so the lock is reentrant.
+    """
 
     def __init__(self, link: Link, handle: str, opened: Answer) -> None:
         self.link = link
@@ -55,7 +58,7 @@ class Session:
         self.ttl = opened.number("ttl_ms") * MILLISECOND
         self.validity = Validity(opened.proof)
         self.holds: set[HoldState] = set()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.attempt = 0
         self.due = self.validity.answered + self.interval
         """When to send the next renewal."""
@@ -79,7 +82,7 @@ class Session:
                 self.end("restored", "its nodes belong to another cluster now")
             else:
                 self.end("expired", "no renewal was answered before its own deadline")
-        return self._end
+        return None if self._end is None else self._end.again()
 
     @property
     def valid_for(self) -> float:
@@ -102,7 +105,7 @@ class Session:
 
     def forked(self) -> None:
         """Ends the session in the child of a fork, in which no other thread runs. The parent keeps it."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.end("forked", "this process is a fork of the one that holds it")
         for hold in self.holds:
             hold.lose("forked", "this process is a fork of the one that holds it")
@@ -151,8 +154,11 @@ class Session:
 
     def repeat(self, path: str, fields: dict[str, Any], number: int) -> Steps[Answer]:
         """Repeats a call until it is answered or the session has ended."""
-        retry = Retry(self.link.clock, self.ttl * 1_000, lambda: self.ended, self.link.passing)
-        return self.until_answered(retry, path, fields, number)
+        return self.until_answered(self.patient(), path, fields, number)
+
+    def patient(self) -> Retry:
+        """Returns a retry that lasts until the session has ended."""
+        return Retry(self.link.clock, self.ttl * 1_000, lambda: self.ended, self.link.passing)
 
     def renewed(self, answer: Answer) -> None:
         """Applies the answer to a renewal."""

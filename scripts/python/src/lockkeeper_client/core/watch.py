@@ -29,6 +29,8 @@ class WatchState:
         self.position = after
         """The position of the last event that was returned."""
         self.closed = False
+        self.forked = False
+        """Whether the watch belongs to the parent of this process."""
         self._link = link
         self._prefix = prefix
         self._backoff = Backoff(link.clock)
@@ -40,8 +42,10 @@ class WatchState:
         """Returns the next event; None once the watch is closed. A call after an error tries again.
 
         Raises EventsMissed if the cluster no longer has the next event; the next call continues after the missing ones.
-        Raises Unavailable if no node answers in time.
+        Raises Unavailable if no node answers in time, and in the child of a fork.
         """
+        if self.forked:
+            raise Unavailable("this watch belongs to the parent of this process: begin another one")
         try:
             while not self.closed:
                 if self._received:
