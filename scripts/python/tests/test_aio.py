@@ -242,7 +242,7 @@ def test_a_loss_cancels_the_body(nodes: Nodes) -> None:
         # A body that ends at the same time, and one that turns the cancellation into another error.
         with pytest.raises(LockLost):
             async with lk.lock("aio-loss") as hold:
-                hold._cancel_body(LockLost("a test"))  # pyright: ignore[reportPrivateUsage]
+                hold._cancel(task)  # pyright: ignore[reportPrivateUsage]
                 hold._state.lose("broken", "a test")  # pyright: ignore[reportPrivateUsage]
         assert task.cancelling() == 0
         await asyncio.sleep(0)
@@ -255,18 +255,25 @@ def test_a_loss_cancels_the_body(nodes: Nodes) -> None:
                     raise KeyError("the error of the body") from None
         assert any("lost" in note for note in kept.value.__notes__)
         await asyncio.sleep(0)
+        # A block that begins after the loss.
+        hold = await lk.lock("aio-loss-3").acquire()
+        hold._state.lose("broken", "a test")  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(LockLost):
+            async with hold:
+                await asyncio.sleep(600)
+        assert task.cancelling() == 0
 
     run(nodes, main)
 
 
 def test_a_loss_and_a_cancellation_together(nodes: Nodes) -> None:
-    """A task that its program cancels while its lock is lost remains cancelled."""
+    """A task that its program cancels while its lock is lost remains cancelled. The rest of its set is free."""
 
     async def main(lk: AsyncClient, other: AsyncClient) -> None:
         entered: asyncio.Future[AsyncHold] = asyncio.get_running_loop().create_future()
 
         async def body() -> None:
-            async with lk.lock("aio-both") as hold:
+            async with lk.lock("aio-both", "aio-rest") as hold:
                 entered.set_result(hold)
                 await asyncio.sleep(600)
 
@@ -275,8 +282,10 @@ def test_a_loss_and_a_cancellation_together(nodes: Nodes) -> None:
         hold._state.lose("broken", "a test")  # pyright: ignore[reportPrivateUsage]
         hold._cancel_body(LockLost("a test"))  # pyright: ignore[reportPrivateUsage]
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError) as kept:
             await task
+        assert await _is_free(other, "aio-both") and await _is_free(other, "aio-rest")
+        assert any("lost" in note for note in kept.value.__notes__)
 
     run(nodes, main)
 
@@ -348,6 +357,7 @@ def test_tasks_share_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
                 tasks = (lk.lock(f"aio-{number}").acquire() for number in range(10))
                 errors = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(error, (OutcomeUnknown, Unavailable)) for error in errors), errors
+        assert len({id(error) for error in errors}) == len(errors), "each task has its own exception"
 
     asyncio.run(main())
     # The tasks that began during the first attempt wait for the second one.

@@ -50,22 +50,34 @@ class AsyncHold(base.BaseHold):
     async def __aenter__(self) -> Self:
         body = asyncio.current_task()
         assert body is not None
-        self._body, self._cancels_before, self._cancelled = body, body.cancelling(), False
+        self._cancels_before, self._cancelled = body.cancelling(), False
         self._state.on_lost(self._cancel_body)
+        self._body = body
+        if self._state.lost is not None:
+            self._cancel(body)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         body, self._body = self._body, None
-        if self._cancelled and body is not None and body is asyncio.current_task():
-            error = await self._own_cancel(body, error)
+        try:
+            if self._cancelled and body is not None and body is asyncio.current_task():
+                error = await self._own_cancel(body, error)
+        except asyncio.CancelledError as cancelled:
+            await self._tasks.run(release.leave(self._state, cancelled))
+            raise
         await self._tasks.run(release.leave(self._state, error))
 
     def _cancel_body(self, lost: LockLost) -> None:
-        if self._body is not None:
+        # A body that closes its own session finishes the close. The end of the block raises the loss.
+        if self._body is not None and self._body is not asyncio.current_task():
+            self._cancel(self._body)
+
+    def _cancel(self, body: asyncio.Task[Any]) -> None:
+        if not self._cancelled:
             self._cancelled = True
-            self._body.cancel()
+            body.cancel()
 
     async def _own_cancel(self, body: asyncio.Task[Any], error: BaseException | None) -> BaseException | None:
         """Takes back the cancellation of the body. Returns its error without it, and keeps those of others."""
