@@ -242,3 +242,112 @@ def test_a_blocked_interpreter_finds_its_loss(nodes: Nodes) -> None:
     with nodes.client() as other, other.lock("process-gil", wait=30) as hold:
         assert token < hold.token
     program.communicate(timeout=60)
+
+
+def test_a_cancelled_close_is_repeated_at_the_exit(nodes: Nodes) -> None:
+    """A close is cancelled at each of its steps, and the interpreter exits: the sessions are closed all the same."""
+    program = _program(
+        nodes,
+        f"""
+        import asyncio
+        async def main(step):
+            lk = AsyncClient({nodes.http!r}, ttl=600)
+            await lk.lock(f"process-close-{{step}}").acquire()
+            await (await lk.session(ttl=600)).lock(f"process-close-2-{{step}}").acquire()
+            task = asyncio.create_task(lk.close())
+            for _ in range(step):
+                await asyncio.sleep(0)
+            task.cancel()
+        for step in range(6):
+            asyncio.run(main(step))
+        """,
+    )
+    assert program.wait(60) == 0
+    names = [f"process-close-{step}" for step in range(6)] + [f"process-close-2-{step}" for step in range(6)]
+    with nodes.client() as other, other.lock(*names, wait=30):
+        pass
+
+
+def test_a_handler_of_signals_closes_a_client_that_opens_its_session(nodes: Nodes) -> None:
+    """No node answers the open of the session. A handler interrupts it, closes the client and returns."""
+    program = _program(
+        nodes,
+        """
+        import signal, socket
+        silent = socket.create_server(("127.0.0.1", 0))
+        lk = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", request_timeout=2)
+        def close(*_):
+            lk.close()
+            print("closed")
+        signal.signal(signal.SIGALRM, close)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        try:
+            lk.lock("a").acquire()
+        except (Unavailable, OutcomeUnknown):
+            print("ended")
+        """,
+    )
+    assert program.communicate(timeout=60)[0].split() == ["closed", "ended"]
+
+
+def test_the_child_of_a_fork_has_no_watch(nodes: Nodes) -> None:
+    """A thread of the parent iterates a watch: in the child the watch raises an error, and the close returns."""
+    program = _program(
+        nodes,
+        """
+        import threading
+        watch, seen = lk.watch("process-watch"), []
+        threading.Thread(target=lambda: seen.extend(watch), daemon=True).start()
+        time.sleep(0.5)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(watch)
+            except Unavailable as error:
+                print("parent" in str(error))
+            lk.close()
+            print("closed")
+            os._exit(0)
+        os.waitpid(child, 0)
+        with lk.lock("process-watch"):
+            while not any(event["lock"] == "process-watch" for event in seen):
+                time.sleep(0.02)
+        print("seen")
+        """,
+    )
+    assert program.communicate(timeout=60)[0].split() == ["True", "closed", "seen"]
+
+
+def test_the_child_of_a_fork_has_no_watch_of_asyncio(nodes: Nodes) -> None:
+    """A watch of asyncio raises an error in the child, whose close does not disturb the loop of the parent."""
+    program = _program(
+        nodes,
+        f"""
+        import asyncio
+        async def in_child(aio, watch):
+            try:
+                await anext(watch)
+            except Unavailable as error:
+                print("parent" in str(error))
+            await aio.close()
+            print("closed")
+        async def main():
+            aio = AsyncClient({nodes.http!r})
+            watch = await aio.watch("process-watch-aio")
+            first = asyncio.create_task(anext(watch))
+            await asyncio.sleep(0.5)
+            child = os.fork()
+            if child == 0:
+                asyncio.run(in_child(aio, watch))
+                os._exit(0)
+            os.waitpid(child, 0)
+            async with aio.lock("process-watch-aio"):
+                event = await first
+                while event["lock"] != "process-watch-aio":
+                    event = await anext(watch)
+            print("seen")
+            await aio.close()
+        asyncio.run(main())
+        """,
+    )
+    assert program.communicate(timeout=60)[0].split() == ["True", "closed", "seen"]

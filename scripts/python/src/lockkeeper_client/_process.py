@@ -7,8 +7,10 @@ import weakref
 from typing import Protocol
 
 from ._threads import Threads
-from .core.keep import CLOSE_WAIT, close
+from .core import keep
+from .core.keep import CLOSE_WAIT
 from .core.session import Session
+from .core.steps import Steps
 
 
 class Forkable(Protocol):
@@ -19,19 +21,37 @@ class Forkable(Protocol):
 
 
 _open: dict[Session, ssl.SSLContext | None] = {}
+"""The sessions that may be open in the cluster, also while they are closed."""
 _forkable: "weakref.WeakSet[Forkable]" = weakref.WeakSet()
 
 
 def opened(session: Session, tls: ssl.SSLContext | None) -> None:
-    """Closes the session at the exit of the interpreter, unless it has ended before."""
-    for ended in [known for known in list(_open) if known.ended is not None]:
-        _open.pop(ended, None)
+    """Closes the session at the exit of the interpreter, unless it has ended or was closed before."""
+    for known in list(_open):
+        if not (known.ended is None or _closes(known)):
+            _open.pop(known, None)
     _open[session] = tls
 
 
-def closed(session: Session) -> None:
-    """Forgets a session that was closed."""
+def is_open(session: Session) -> bool:
+    """Whether a session may be open in the cluster, and this process is to close it."""
+    return session in _open
+
+
+def close(session: Session, patience: int | None = None) -> Steps[None]:
+    """Closes an ended session in the cluster. It stays known until that is answered, or given up after `patience` ns.
+
+    The default is the request timeout of its client.
+    """
+    if is_open(session) and _closes(session):
+        yield from keep.close(session, session.link.request_timeout if patience is None else patience)
     _open.pop(session, None)
+
+
+def _closes(session: Session) -> bool:
+    """Whether the program has closed the session, so that its end is not the cluster's."""
+    end = session.ended
+    return end is not None and end.reason == "closed"
 
 
 def replaced_in_child(resource: Forkable) -> None:
@@ -48,13 +68,12 @@ def _forked() -> None:
 
 
 def _exiting() -> None:
-    """Closes the open sessions, all of them within 2 s."""
+    """Closes the sessions that may be open, all of them within 2 s."""
     for session, tls in list(_open.items()):
-        if session.ended is None:
-            clock = session.link.clock
-            deadline = _exit_begun.setdefault("at", clock()) + CLOSE_WAIT
-            session.end("closed", "the interpreter exits")
-            Threads(clock, tls).run(close(session, max(1, deadline - clock())))
+        clock = session.link.clock
+        deadline = _exit_begun.setdefault("at", clock()) + CLOSE_WAIT
+        session.end("closed", "the interpreter exits")
+        Threads(clock, tls).run(close(session, max(1, deadline - clock())))
 
 
 _exit_begun: dict[str, int] = {}

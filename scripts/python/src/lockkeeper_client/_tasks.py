@@ -100,7 +100,8 @@ class Tasks(Driver[Connection]):
 
     def forked(self) -> None:
         """Forgets the connections and tasks of the parent in the child of a fork."""
-        self._idle, self._background = {}, set()
+        super().forked()
+        self._background = set()
 
     async def close(self, patience: int) -> None:
         """Waits until the background operations are done, at most `patience` ns, and closes the idle connections."""

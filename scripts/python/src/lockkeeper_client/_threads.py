@@ -37,15 +37,15 @@ class Connection(BaseConnection):
             raise NotSent(str(error)) from error
 
     def send(self, data: bytes, timeout: int) -> None:
-        self._socket.settimeout(timeout / SECOND)
         try:
+            self._socket.settimeout(timeout / SECOND)
             self._socket.sendall(data)
         except OSError as error:
             raise NotAnswered(str(error)) from error
 
     def receive(self, timeout: int) -> bytes | None:
-        self._socket.settimeout(timeout / SECOND)
         try:
+            self._socket.settimeout(timeout / SECOND)
             return self._socket.recv(READ_BYTES)
         except TimeoutError:
             return None
@@ -133,11 +133,11 @@ class Threads(Driver[Connection]):
 
     def forked(self) -> None:
         """Drops the parent's connections in the child of a fork, without a byte sent."""
-        self._lock = threading.Lock()
+        super().forked()
         for connection in self._open:
             try:
                 connection.abandon()
             except OSError:
                 # It was closed before the fork.
                 pass
-        self._idle, self._open = {}, weakref.WeakSet()
+        self._open = weakref.WeakSet()

@@ -37,6 +37,12 @@ class Watch:
         with self._turn:
             disconnect(self._stream)
 
+    def forked(self) -> None:
+        """Ends the iteration in the child of a fork, in which no thread iterates. The stream is the parent's."""
+        self._state.closed = self._state.forked = True
+        self._turn = threading.RLock()
+        self._stream = []
+
     def __iter__(self) -> Self:
         return self
 
@@ -77,6 +83,11 @@ class AsyncWatch:
         """Ends the iteration, also one in another task."""
         self._state.closed = True
         disconnect(self._stream)
+
+    def forked(self) -> None:
+        """Ends the iteration in the child of a fork. The stream is the parent's."""
+        self._state.closed = self._state.forked = True
+        self._stream = []
 
     def __aiter__(self) -> Self:
         return self

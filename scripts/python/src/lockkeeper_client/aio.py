@@ -99,6 +99,7 @@ class AsyncSession(_AsyncSessions):
         """What the client knows of the session."""
         _process.opened(state, settings.tls)
         self._background = [tasks.spawn(keep.keep(state)), tasks.spawn(follow(state))]
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> str:
@@ -111,14 +112,21 @@ class AsyncSession(_AsyncSessions):
         return self.state.valid_for
 
     async def close(self) -> None:
-        """Ends the session: all that it holds is released. Gives up after the request timeout of the client."""
-        lived = self.state.ended is None
+        """Ends the session: all that it holds is released. Gives up after the request timeout of the client.
+
+        A close that is cancelled continues in the background. A later one waits for it.
+        """
+        await asyncio.wait([self.begin_close()])
+
+    def begin_close(self) -> asyncio.Task[None]:
+        """Ends the holds of the session and its renewal, and returns the task that closes it."""
         self.state.end("closed", "it was closed")
+        keep.report(self.state)
         for task in self._background:
             task.cancel()
-        if lived:
-            await self._tasks.run(keep.close(self.state, self._settings.link.request_timeout))
-        _process.closed(self.state)
+        if self._closing is None or self._closing.done():
+            self._closing = self._tasks.spawn(_process.close(self.state))
+        return self._closing
 
     async def __aenter__(self) -> Self:
         return self
@@ -251,14 +259,20 @@ class AsyncClient(_AsyncSessions):
         return await self._tasks.run(base.call(self._settings.link, path, fields))
 
     async def close(self) -> None:
-        """Closes the sessions of this client: all that they hold is released."""
-        async with self._opening:
-            self._closed = True
-            opened, self._opened = self._opened, []
+        """Closes the sessions of this client: all that they hold is released.
+
+        The bodies of their blocks are cancelled. A close that is cancelled continues in the background.
+        """
+        self._closed = True
         for watch in list(self._watches):
             watch.close()
-        for session in opened:
-            await session.close()
+        closing = [session.begin_close() for session in self._opened]
+        async with self._opening:
+            # From here on no other task opens a session.
+            pass
+        closing += [session.begin_close() for session in self._opened]
+        if closing:
+            await asyncio.wait(closing)
         await self._tasks.close(CLOSE_WAIT)
 
     def forked(self) -> None:
@@ -266,6 +280,9 @@ class AsyncClient(_AsyncSessions):
         self._opening = asyncio.Lock()
         self._own, self._opened = None, []
         self._tasks.forked()
+        for watch in list(self._watches):
+            watch.forked()
+        self._watches.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -300,7 +317,10 @@ class AsyncClient(_AsyncSessions):
         link, metadata = self._settings.link, self._settings.metadata
         state = await self._tasks.run(open_session(link, metadata, ttl, accepts_hand_over))
         opened = AsyncSession(self._settings, self._tasks, state)
-        self._opened = [known for known in self._opened if known.state.ended is None] + [opened]
+        self._opened = [known for known in self._opened if _process.is_open(known.state)] + [opened]
+        if self._closed:
+            await opened.close()
+            raise base.closed()
         return opened
 
 

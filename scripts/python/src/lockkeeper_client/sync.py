@@ -115,13 +115,23 @@ class Session(_Sessions):
         return self.state.valid_for
 
     def close(self) -> None:
-        """Ends the session: all that it holds is released. Gives up after the request timeout of the client."""
+        """Ends the session: all that it holds is released. Gives up after the request timeout of the client.
+
+        A close that is interrupted, for example by Ctrl-C, continues in the background.
+        """
+        try:
+            self.end()
+            self._threads.run(_process.close(self.state))
+        except BaseException:
+            self._threads.spawn(_process.close(self.state))
+            raise
+
+    def end(self) -> None:
+        """Ends the holds of the session and its renewal, as `close` does at first."""
         if self.state.ended is None:
             self.state.end("closed", "it was closed")
             for wake in self._wakes:
                 wake.set()
-            self._threads.run(keep.close(self.state, self._settings.link.request_timeout))
-        _process.closed(self.state)
 
     def __enter__(self) -> Self:
         return self
@@ -171,7 +181,8 @@ class Client(_Sessions):
         super().__init__(settings, Threads(settings.link.clock, settings.tls))
         settings.link.spawn = self._threads.spawn
         self._ttl = maybe_ns("ttl", ttl)
-        self._opening = threading.Lock()
+        # A handler of signals may close the client while it opens its session.
+        self._opening = threading.RLock()
         self._turns = Turns(settings.link.clock)
         self._own: Session | None = None
         self._opened: list[Session] = []
@@ -238,21 +249,36 @@ class Client(_Sessions):
         return self._threads.run(base.call(self._settings.link, path, fields))
 
     def close(self) -> None:
-        """Closes the sessions of this client: all that they hold is released."""
-        with self._opening:
+        """Closes the sessions of this client: all that they hold is released.
+
+        A close that is interrupted, for example by Ctrl-C, continues in the background.
+        """
+        try:
             self._closed = True
-            opened, self._opened = self._opened, []
-        for watch in list(self._watches):
-            watch.close()
-        for opened_session in opened:
-            opened_session.close()
+            for opened in self._opened:
+                opened.end()
+            with self._opening:
+                # From here on no other thread opens a session.
+                pass
+            for watch in list(self._watches):
+                watch.close()
+            for opened in self._opened:
+                self._threads.run(_process.close(opened.state))
+        except BaseException:
+            for opened in self._opened:
+                opened.end()
+                self._threads.spawn(_process.close(opened.state))
+            raise
         self._threads.close_idle()
 
     def forked(self) -> None:
         """Prepares the client in the child of a fork, which calls it: the holds and sockets are the parent's."""
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()
         self._own, self._opened = None, []
         self._threads.forked()
+        for watch in list(self._watches):
+            watch.forked()
+        self._watches.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -286,5 +312,8 @@ class Client(_Sessions):
         link, metadata = self._settings.link, self._settings.metadata
         state = self._threads.run(open_session(link, metadata, ttl, accepts_hand_over))
         opened = Session(self._settings, self._threads, state)
-        self._opened = [known for known in self._opened if known.state.ended is None] + [opened]
+        self._opened = [known for known in self._opened if _process.is_open(known.state)] + [opened]
+        if self._closed:
+            opened.close()
+            raise base.closed()
         return opened
