@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, ready};
+use tokio::runtime::Handle as Runtime;
 use tokio::task::JoinSet;
 
 use super::error::ClientError;
@@ -10,10 +13,11 @@ use super::hold::HoldState;
 use super::retry::Retry;
 use super::session::{Session, SessionBuilder};
 use super::settings::Settings;
+use super::wait::no_answer;
 use crate::clock::Clock;
 use crate::model::{LockKey, LockName, LogTime, Metadata, Namespace, Query, QueryReply};
 use crate::mutex::Mutex;
-use crate::service::{Freshness, LockService};
+use crate::service::{Advice, Freshness, LockService};
 
 /// An answer and the log time at which it was true. Ages and remaining times in it are relative to `now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +30,17 @@ pub struct ReadAt<T> {
     pub value: T,
 }
 
+/// A session that was opened, or that a task is opening. The task makes progress even if none of those that wait for
+/// the session is polled.
+type Opening<S> = Shared<BoxFuture<'static, Result<Session<S>, ClientError>>>;
+
 /// A client of a lock service in one namespace. Clones share the session that [`lock`](Self::lock) opens.
 #[derive(Debug, Clone)]
 pub struct Client<S: LockService> {
     pub(crate) service: S,
     pub(crate) settings: Settings,
     /// The shared session. The first request without a session opens it; it is replaced after it was lost.
-    shared: Arc<tokio::sync::Mutex<Option<Session<S>>>>,
+    shared: Arc<Mutex<Option<Opening<S>>>>,
     /// Cancels of lease requests whose callers dropped them. Each ends with its first answer or after the request wait;
     /// those that are still under way when the last clone is dropped are aborted.
     cancels: Arc<Mutex<JoinSet<()>>>,
@@ -86,13 +94,31 @@ impl<S: LockService> Client<S> {
 
     /// Returns the shared session. Opens one if there is none or the last one was lost.
     pub(crate) async fn shared_session(&self) -> Result<Session<S>, ClientError> {
-        let mut shared = self.shared.lock().await;
-        if let Some(session) = shared.as_ref().filter(|session| session.state() != HoldState::Lost) {
-            return Ok(session.clone());
+        loop {
+            let (opening, begun) = self.opening();
+            match opening.await {
+                // The patience of this opening began before this call.
+                Err(error) if !begun && error.advice() != Advice::GiveUp => {}
+                opened => return opened,
+            }
         }
-        let session = self.session().open().await?;
-        *shared = Some(session.clone());
-        Ok(session)
+    }
+
+    /// Returns the shared session or its opening, and whether the opening has begun with this call.
+    fn opening(&self) -> (Opening<S>, bool) {
+        let mut shared = self.shared.lock();
+        let lasts = |opening: &&Opening<S>| match opening.peek() {
+            Some(Ok(session)) => session.state() != HoldState::Lost,
+            Some(Err(_)) => false,
+            None => true,
+        };
+        if let Some(opening) = shared.as_ref().filter(lasts) {
+            return (opening.clone(), false);
+        }
+        let task = tokio::spawn(self.session().open());
+        let opened = async { task.await.unwrap_or_else(|_| Err(no_answer("opening a session"))) };
+        let opening = shared.insert(opened.boxed().shared());
+        (opening.clone(), true)
     }
 
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -134,11 +160,10 @@ impl<S: LockService> Client<S> {
     }
 
     /// Runs a cancel in a task of this client.
-    pub(crate) fn run_in_background(&self, cancel: impl Future<Output = ()> + Send + 'static) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    pub(crate) fn run_in_background(&self, runtime: &Runtime, cancel: impl Future<Output = ()> + Send + 'static) {
         let mut cancels = self.cancels.lock();
         while cancels.try_join_next().is_some() {}
-        cancels.spawn_on(cancel, &runtime);
+        cancels.spawn_on(cancel, runtime);
     }
 }
 
@@ -163,7 +188,9 @@ impl<S: LockService> Session<S> {
     #[must_use]
     pub fn client(&self) -> Client<S> {
         let (service, settings) = (self.service.clone(), self.settings.clone());
-        let shared = Arc::new(tokio::sync::Mutex::new(Some(self.clone())));
-        Client { service, settings, shared, cancels: Arc::default() }
+        let opened = ready(Ok(self.clone())).boxed().shared();
+        // The client can only see whether the session is lost once the future has completed.
+        let _ = opened.clone().now_or_never();
+        Client { service, settings, shared: Arc::new(Mutex::new(Some(opened))), cancels: Arc::default() }
     }
 }

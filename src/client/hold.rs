@@ -1,6 +1,7 @@
 //! The state of one hold, which its guard and its session's task share. It calls no service.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub(crate) struct Hold {
     pub(crate) name: LockName,
     /// Locked by a [`ChangeGuard`].
     changes: Arc<AsyncMutex<()>>,
+    /// Number of changes that have begun.
+    changes_begun: AtomicU64,
     status: watch::Sender<HoldStatus>,
     end: FirstEnd<HoldEnd>,
     /// The reason that an operator gave for breaking the hold.
@@ -109,6 +112,7 @@ impl Hold {
         Self {
             name,
             changes: Arc::default(),
+            changes_begun: AtomicU64::new(0),
             status: watch::Sender::new(HoldStatus { token: grant.token, revoke: None }),
             end: FirstEnd::new(),
             why: OnceLock::new(),
@@ -133,7 +137,32 @@ impl Hold {
 
     /// Waits until no other change of the hold, including its release, is in progress.
     pub(crate) async fn change(&self) -> ChangeGuard {
-        Arc::clone(&self.changes).lock_owned().await
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        self.changes_begun.fetch_add(1, Ordering::Relaxed);
+        change
+    }
+
+    /// Like [`change`](Self::change). Returns `None` if the change in progress does not end within this duration, for
+    /// example because its caller does not poll it.
+    pub(crate) async fn change_within(&self, longest: Duration) -> Option<ChangeGuard> {
+        if let Ok(change) = Arc::clone(&self.changes).try_lock_owned() {
+            self.changes_begun.fetch_add(1, Ordering::Relaxed);
+            return Some(change);
+        }
+        // Boxed because it is rare: otherwise the future of every release would reserve space for it.
+        Box::pin(async {
+            let mut change = pin!(self.change());
+            loop {
+                let begun = self.changes_begun.load(Ordering::Relaxed);
+                match tokio::time::timeout(longest, &mut change).await {
+                    Ok(change) => return Some(change),
+                    Err(_) if begun == self.changes_begun.load(Ordering::Relaxed) => return None,
+                    // Many changes wait for each other. The pinned future keeps its place.
+                    Err(_) => {}
+                }
+            }
+        })
+        .await
     }
 
     /// Returns the current token, which an upgrade replaces.

@@ -1,7 +1,6 @@
 //! Decides when to retry a request and when to give up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Instant, millis};
@@ -54,6 +53,9 @@ impl Backoff {
 
 /// Retries the attempts of one caller. Its patience counts from the first of several successive failures, so it bounds
 /// an outage and not the whole call.
+///
+/// It also knows whether an attempt of the caller's command may have been executed. Then no error says that the command
+/// had no effect.
 #[derive(Debug)]
 pub(crate) struct Retry {
     clock: Arc<dyn Clock>,
@@ -62,13 +64,26 @@ pub(crate) struct Retry {
     attempt_wait: Duration,
     /// Whether every attempt ends within that time without a timer.
     timely: bool,
+    /// Whether only an answer ends it, and no other error.
+    persistent: bool,
     backoff: Backoff,
     failing_since: Option<Instant>,
+    /// Whether an attempt without an answer may have been executed.
+    in_doubt: bool,
 }
 
 impl Retry {
     pub(crate) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
-        Self { clock, patience, attempt_wait: patience, timely: false, backoff: Backoff::new(), failing_since: None }
+        Self {
+            clock,
+            patience,
+            attempt_wait: patience,
+            timely: false,
+            persistent: false,
+            backoff: Backoff::new(),
+            failing_since: None,
+            in_doubt: false,
+        }
     }
 
     /// Creates a retry that never gives up, for work that ends when the surrounding task is dropped.
@@ -89,6 +104,17 @@ impl Retry {
         }
     }
 
+    /// Also retries after errors that a retry usually cannot fix, for work that no caller can do again: a token may be
+    /// renewed and a node repaired. Only a refusal of the command and an invalid value end it.
+    pub(crate) fn persistent(self) -> Self {
+        Self { persistent: true, ..self }
+    }
+
+    /// Lets the command depend on an earlier one: while that one is in doubt, so is this one.
+    pub(crate) fn after(self, earlier: &Retry) -> Self {
+        Self { in_doubt: earlier.in_doubt, ..self }
+    }
+
     /// Sets the time within which each attempt ends, if it is known. Attempts that always end within the limit of an
     /// attempt need no timer.
     pub(crate) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {
@@ -96,15 +122,49 @@ impl Retry {
         self
     }
 
-    /// Repeats the attempt until it is answered. Returns the error if a retry cannot help or the patience is over.
-    pub(crate) async fn until_answered<T, F>(&mut self, mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
+    /// Repeats the attempt of a command until it is answered.
+    ///
+    /// # Errors
+    /// The error of the last attempt, if a retry cannot help or the patience is over. If an attempt may have been
+    /// executed, it is *unknown* all the same, for example if the caller's token was revoked in between. A refusal
+    /// remains: it is the answer to all attempts of a request.
+    pub(crate) async fn until_answered<T, F>(&mut self, attempt: impl FnMut() -> F) -> Result<T, ServiceError>
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        self.repeat(true, attempt).await.map_err(|error| self.doubted(error))
+    }
+
+    /// Whether an attempt before the answered one may have been executed.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// Records that the command was executed, and that its final outcome is not known yet.
+    pub(crate) fn executed(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// Returns the error of the caller's command. It is *unknown* if an attempt may have been executed, except for a
+    /// refusal.
+    pub(crate) fn doubted(&self, error: ServiceError) -> ServiceError {
+        if self.in_doubt && !matches!(error, ServiceError::Refused(_)) { after_doubt(error) } else { error }
+    }
+
+    /// Repeats an attempt that `changes` something or not, until it is answered.
+    async fn repeat<T, F>(&mut self, changes: bool, mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
         loop {
-            let began = self.clock.now();
+            let (began, doubt_before) = (self.clock.now(), self.in_doubt);
+            // If this attempt is dropped without an answer, the doubt remains.
+            self.in_doubt |= changes;
             let trying = attempt();
             let answer = if self.timely { trying.await } else { Box::pin(within(self.attempt_wait, trying)).await };
+            if !changes || !answer.as_ref().is_err_and(ServiceError::leaves_doubt) {
+                self.in_doubt = doubt_before;
+            }
             match answer {
                 Ok(answer) => {
                     self.answered();
@@ -120,7 +180,7 @@ impl Retry {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        self.until_answered(attempt).await.map_err(ServiceError::of_read)
+        self.repeat(false, attempt).await.map_err(ServiceError::of_read)
     }
 
     /// Records an answer, which ends an outage. It does not restart the pauses; see [`Backoff`].
@@ -131,7 +191,7 @@ impl Retry {
     /// Waits before a failed wait is repeated, or returns the error. The outage begins now, no matter how long the wait
     /// worked.
     pub(crate) async fn broke_off(&mut self, error: ServiceError) -> Result<(), ServiceError> {
-        self.pause(error, self.clock.now()).await
+        self.pause(error, self.clock.now()).await.map_err(|error| self.doubted(error))
     }
 
     /// Waits before the next attempt, or returns the error. `began` is when the failed attempt began. If the attempt
@@ -149,7 +209,8 @@ impl Retry {
         let answered = matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::Detached, .. });
         let since = *self.failing_since.get_or_insert_with(|| if answered { self.clock.now() } else { began });
         let left = self.patience.saturating_sub(self.clock.now().since(since));
-        if error.advice() == Advice::GiveUp || left <= Duration::from_millis(error.pause_ms()) {
+        let hopeless = error.advice() == Advice::GiveUp && (!self.persistent || is_answer(&error));
+        if hopeless || left <= Duration::from_millis(error.pause_ms()) {
             // The caller learns of this outage. A later call has the whole patience again.
             self.failing_since = None;
             return Err(error);
@@ -158,32 +219,38 @@ impl Retry {
     }
 }
 
-/// Repeats a command until it is answered. Also returns whether an earlier attempt may have been executed.
+/// Whether the error is an answer to the command itself, so that a later attempt would get it, too.
+pub(crate) fn is_answer(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::Refused(_) | ServiceError::Invalid(_))
+}
+
+/// Returns the error of a command of which an earlier attempt may have been executed.
+fn after_doubt(error: ServiceError) -> ServiceError {
+    if error.leaves_doubt() {
+        return error;
+    }
+    let (why, leader) = (format!("an earlier attempt may have been executed; then: {error}"), error.leader().cloned());
+    ServiceError::Unknown { why, leader }
+}
+
+/// Repeats a command without a number until it is answered. Also returns whether an earlier attempt may have been
+/// executed.
 ///
 /// # Errors
 /// The error of the last attempt. If an earlier attempt may have been executed, the error is *unknown* all the same,
-/// for example if the caller's token was revoked in between.
+/// even if the last attempt was refused.
 pub(crate) async fn repeated<S: LockService>(
     service: &S,
     call: &Call,
     retry: &mut Retry,
 ) -> Result<(Reply, bool), ServiceError> {
-    let in_doubt = AtomicBool::new(false);
-    let attempt = || async {
-        // If this attempt is dropped without an answer, the doubt remains set.
-        let doubt_before = in_doubt.swap(true, Ordering::Relaxed);
-        let answer = service.submit(call.clone()).await;
-        if answer.as_ref().is_err_and(|error| !error.leaves_doubt()) {
-            in_doubt.store(doubt_before, Ordering::Relaxed);
-        }
-        answer.map(|reply| (reply, doubt_before))
-    };
-    retry.until_answered(attempt).await.map_err(|error| {
-        if error.leaves_doubt() || !in_doubt.load(Ordering::Relaxed) {
-            return error;
-        }
-        ServiceError::unknown(format!("an attempt had no answer, and a later one ended with: {error}"))
-    })
+    let answer = retry.until_answered(|| service.submit(call.clone())).await;
+    let in_doubt = retry.is_in_doubt();
+    match answer {
+        Ok(reply) => Ok((reply, in_doubt)),
+        Err(error) if in_doubt => Err(after_doubt(error)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Repeats the command of an operator until it is answered. If what it ends is gone after an attempt without an answer,

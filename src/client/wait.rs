@@ -91,6 +91,8 @@ pub(crate) struct Settled {
 /// Submits a request and waits until it is granted or refused. `attempt` submits it, and `queued` is called with each
 /// place in the queue.
 ///
+/// An error after a place in the queue never says that the request had no effect.
+///
 /// If a wait fails, this function reads the state of the claim and submits no command, so a thousand waiters survive a
 /// change of leader without a thousand log entries. Only a claim that the cluster does not know is submitted again,
 /// under its own number or id.
@@ -112,6 +114,7 @@ where
             let Outcome::Queued(place) = &reply.outcome else { return Ok(Settled { reply, waited }) };
             queued(place);
             waited = true;
+            retry.executed();
             // Boxed because it is rare: otherwise the future of every acquire would reserve space for it.
             match Box::pin(service.wait_outcome(claim.clone())).await {
                 Ok(outcome) => {
@@ -120,8 +123,8 @@ where
                 }
                 Err(error) => {
                     retry.broke_off(error).await?;
-                    let standing = Box::pin(retry.until_answered(|| query_claim(service, claim))).await?;
-                    let Some(standing) = standing else { break };
+                    let standing = Box::pin(retry.until_read(|| query_claim(service, claim))).await;
+                    let Some(standing) = standing.map_err(|error| retry.doubted(error))? else { break };
                     reply = standing;
                 }
             }

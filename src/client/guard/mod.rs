@@ -34,9 +34,10 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// Creates the guard of a hold. If the hold has a separate lease, the session's task renews that lease.
-    pub(crate) fn new(session: SessionRef, hold: Arc<Hold>, waited: Duration) -> Self {
-        session.state.holds.add(&hold);
+    /// Creates the guard of a hold. If the hold has a separate lease, the session's task renews that lease. `gaps` is
+    /// the number of gaps in the session's events before the hold was requested.
+    pub(crate) fn new(session: SessionRef, hold: Arc<Hold>, waited: Duration, gaps: u64) -> Self {
+        session.state.holds.add(&hold, gaps);
         Self::of_added(session, hold, waited)
     }
 
@@ -192,8 +193,8 @@ impl LockGuard {
     }
 
     /// Releases the lock and returns the answer. If the future is dropped, the session's task completes the release. It
-    /// does so, too, after an error with an unknown outcome, which means that the service did not answer within the
-    /// client's request wait.
+    /// does so, too, after every error but a refusal: for example if the outcome is unknown, because the service did
+    /// not answer within the client's request wait, or if the client's token is no longer valid.
     ///
     /// If the session keeps a [cached](crate::client::LockRequest::cached) hold, nothing is sent.
     pub async fn release(mut self) -> Result<Released, ClientError> {

@@ -74,8 +74,8 @@ impl Permit {
         self.0.held.watch()
     }
 
-    /// Releases the permit and returns how many of the hold remain. If the future is dropped, or after an error with an
-    /// unknown outcome, the session's task completes the release.
+    /// Releases the permit and returns how many of the hold remain. If the future is dropped, or after every error but
+    /// a refusal, the session's task completes the release.
     pub async fn release(mut self) -> Result<Released, ClientError> {
         self.0.disarm();
         let command = self.0.give_back();

@@ -208,13 +208,10 @@ impl<S: LockService> Client<S> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
         let command = Command::DropLease { lock, handle };
-        let mut tries = 0_u32;
-        let attempt = || {
-            tries += 1;
-            self.service.submit(lease_call(command.clone(), &**clock, began, since).0)
-        };
-        let reply = self.retry().until_answered(attempt).await?;
-        if tries > 1 && reply.outcome.hold_is_gone() {
+        let mut retry = self.retry();
+        let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since).0);
+        let reply = retry.until_answered(attempt).await?;
+        if retry.is_in_doubt() && reply.outcome.hold_is_gone() {
             return Ok(Released { index: reply.index, at: reply.stamp, left: 0 });
         }
         Released::from_reply(reply)

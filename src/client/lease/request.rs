@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle as Runtime;
+
 use crate::client::client::Client;
 use crate::client::error::ClientError;
 use crate::client::lease::{Lease, RefreshCounter, lease_call};
 use crate::client::on_drop::OnDrop;
 use crate::client::options::{RequestOptions, WaitLimit, mode_methods, request_methods};
+use crate::client::retry::Retry;
 use crate::client::validity::{RenewalAnswer, Validity};
 use crate::client::wait::{Settled, granted, no_answer, not_acquired, submit_and_wait, wait_until};
 use crate::clock::{Instant, millis};
@@ -14,7 +17,7 @@ use crate::limits::TTL_MS_DEFAULT_MIN;
 use crate::model::{
     Access, Claim, Command, Handle, Invalid, LeaseRequestId, LockName, LogTime, Mode, Outcome, Place, TakeLease,
 };
-use crate::service::{ClaimRef, LockService};
+use crate::service::{ClaimRef, LockService, ServiceError};
 
 /// A request for a lease. By default it is exclusive and does not wait. [`take`](Self::take) checks the values and
 /// sends it.
@@ -71,8 +74,7 @@ impl<S: LockService> LeaseRequest<S> {
             claim_ms: None,
         };
         let began = clock.now();
-        let pending =
-            PendingTake { client: client.clone(), take: take.clone(), began, sent: began, since: None, ahead: None };
+        let pending = PendingTake::new(client.clone(), take.clone(), began);
         let mut pending = OnDrop::new(pending, PendingTake::cancel_in_background);
         let settled = tokio::select! {
             biased;
@@ -104,7 +106,7 @@ impl<S: LockService> LeaseRequest<S> {
         };
         if waited {
             // No attempt was sent after the grant, so nothing relates the stamp of the grant to this clock.
-            lease.refresh().await?;
+            lease.refresh().await.map_err(|error| pending.doubted(error))?;
         }
         // From here on the owner of the lease releases it.
         pending.disarm();
@@ -133,15 +135,23 @@ struct PendingTake<S: LockService> {
     since: Option<LogTime>,
     /// The last known place in the queue.
     ahead: Option<Place>,
+    retry: Retry,
+    /// Runs the cancel, because the request may be dropped outside of a runtime.
+    runtime: Option<Runtime>,
 }
 
 impl<S: LockService> PendingTake<S> {
+    fn new(client: Client<S>, take: TakeLease, began: Instant) -> Self {
+        let (retry, runtime) = (client.retry(), Runtime::try_current().ok());
+        Self { client, take, began, sent: began, since: None, ahead: None, retry, runtime }
+    }
+
     /// Submits the request and waits until it is granted or refused.
     async fn settle(&mut self) -> Result<Settled, ClientError> {
         let since = self.client.log_time().await?;
         self.since = Some(since);
         let claim = ClaimRef { lock: self.take.lock.clone(), claim: Claim::Lease(self.take.take) };
-        let Self { client, take, began, sent, ahead, .. } = self;
+        let Self { client, take, began, sent, ahead, retry, .. } = self;
         let service = &client.service;
         let attempt = || {
             let call;
@@ -149,29 +159,42 @@ impl<S: LockService> PendingTake<S> {
             service.submit(call)
         };
         let queued = |place: &Place| *ahead = Some(place.clone());
-        Ok(submit_and_wait(service, &claim, &mut client.retry(), attempt, queued).await?)
+        Ok(submit_and_wait(service, &claim, retry, attempt, queued).await?)
     }
 
-    /// Withdraws the request, regardless of its outcome. Does nothing if it was never sent.
+    /// Returns the error of a later step, which does not say that the request had no effect.
+    fn doubted(&self, error: ClientError) -> ClientError {
+        if let ClientError::Service(error) = error { self.retry.doubted(error).into() } else { error }
+    }
+
+    /// Withdraws the request, regardless of its outcome. Does nothing if it was never sent. If it fails, the error is
+    /// *unknown* unless no attempt of the request can have been executed.
     fn cancel(&self) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
         // A cancel must keep alive neither a session nor the set of cancels that may own it.
         let (client, began, since) = (self.client.without_session(), self.began, self.since);
         let TakeLease { lock, take, handle, .. } = self.take.clone();
         let command = Command::CancelTake { lock, take, handle };
+        let mut retry = client.retry().after(&self.retry);
         async move {
             let Some(since) = since else { return Ok(()) };
             let clock = &client.settings.clock;
             let attempt = || client.service.submit(lease_call(command.clone(), &**clock, began, since).0);
-            let reply = client.retry().until_answered(attempt).await?;
-            // The only possible refusal means that the cluster has no space to record the cancel.
-            if reply.outcome == Outcome::Withdrawn { Ok(()) } else { Err(ClientError::unexpected(reply.outcome)) }
+            #[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to a cancel")]
+            match retry.until_answered(attempt).await?.outcome {
+                Outcome::Withdrawn => Ok(()),
+                // The only possible refusal means that the cluster has no space to record the cancel.
+                Outcome::Refused(refusal) if retry.is_in_doubt() => {
+                    Err(ServiceError::unknown(format!("the request could not be withdrawn: {refusal}")).into())
+                }
+                outcome => Err(ClientError::unexpected(outcome)),
+            }
         }
     }
 
     fn cancel_in_background(&mut self) {
-        if self.since.is_some() {
+        if let (Some(_), Some(runtime)) = (self.since, &self.runtime) {
             let cancel = self.cancel();
-            self.client.run_in_background(async move { drop(cancel.await) });
+            self.client.run_in_background(runtime, async move { drop(cancel.await) });
         }
     }
 }

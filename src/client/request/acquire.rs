@@ -153,6 +153,7 @@ impl<S: LockService> Session<S> {
     /// If the hold has a separate lease, its length becomes the time that was left of that lease.
     pub async fn adopt(&self, name: &str, token: FencingToken) -> Result<LockGuard, ClientError> {
         let name = LockName::parse(name)?;
+        let gaps = self.reference.state.holds.gaps();
         let (mode, left_ms) = self.surely_held(&name, token).await?;
         let lease = self.lease_of(&name, token, left_ms.max(LEASE_MS_MIN)).await?;
         if lease.is_none() {
@@ -161,7 +162,7 @@ impl<S: LockService> Session<S> {
         }
         let grant = Grant { token, deadline: None, ends: None, waited_ms: 0 };
         let hold = Arc::new(Hold::new(name, &grant, lease, None));
-        Ok(LockGuard::new(self.reference.clone(), hold, Duration::ZERO).held_in(mode))
+        Ok(LockGuard::new(self.reference.clone(), hold, Duration::ZERO, gaps).held_in(mode))
     }
 
     /// Returns the mode of this session's hold under this token, and the milliseconds until it ends without a renewal.

@@ -124,6 +124,8 @@ pub(crate) struct PendingAcquire<S: LockService> {
     on_queued: OnQueued,
     /// The last known place in the queue.
     ahead: Option<Place>,
+    /// Number of gaps in the session's events before the request began.
+    gaps: u64,
 }
 
 /// A request with its final answer.
@@ -135,6 +137,8 @@ pub(crate) struct Acquired {
     lease_ms: Option<u64>,
     /// Number of the request if its owner may acquire the hold several times; otherwise 0.
     acquire: u64,
+    /// Number of gaps in the session's events before the request began.
+    gaps: u64,
 }
 
 /// Withdraws a request when its caller drops it.
@@ -169,7 +173,8 @@ impl<S: LockService> PendingAcquire<S> {
         let request = state.request(number);
         let call = state.call(command(request, answered_below));
         let claim = ClaimRef { lock: state.key(name), claim: Claim::Request(request) };
-        (PendingAcquire { call, claim, session, on_queued, ahead: None }, cancel)
+        let gaps = state.holds.gaps();
+        (PendingAcquire { call, claim, session, on_queued, ahead: None, gaps }, cancel)
     }
 
     async fn finish(&mut self, mut cancel: CancelOnDrop, deadline: Option<Instant>) -> Result<Acquired, ClientError> {
@@ -192,7 +197,7 @@ impl<S: LockService> PendingAcquire<S> {
         let counted =
             matches!(&self.call.command, Command::Acquire(asked) if asked.choices().reentry == Reentry::Count);
         let acquire = if counted { number } else { 0 };
-        Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None, acquire })
+        Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None, acquire, gaps: self.gaps })
     }
 
     /// Settles the request. In a busy session, an acquire that was delayed, for example without a leader, can be too
@@ -261,7 +266,7 @@ impl Acquired {
         let grant = granted(outcome, &name, self.ahead.take())?;
         let entry = Released { index: self.reply.index, at: self.reply.stamp, left: 0 };
         let hold = Arc::new(Hold::new(name, &grant, None, None).kept_as(entry));
-        self.session.state.holds.add_cached(ticket, &hold);
+        self.session.state.holds.add_cached(ticket, &hold, self.gaps);
         Ok(LockGuard::of_added(self.session, hold, Duration::from_millis(grant.waited_ms)))
     }
 
@@ -271,6 +276,6 @@ impl Acquired {
         let length_ms = |deadline: crate::model::LogTime| self.lease_ms.unwrap_or_else(|| deadline.ms_since(at.0));
         let lease = grant.deadline.map(|deadline| (length_ms(deadline), end(deadline)));
         let hold = Arc::new(Hold::new(name, grant, lease, grant.ends.map(end)).acquired_by(self.acquire));
-        LockGuard::new(self.session.clone(), hold, Duration::from_millis(grant.waited_ms))
+        LockGuard::new(self.session.clone(), hold, Duration::from_millis(grant.waited_ms), self.gaps)
     }
 }

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::client::hold::{ChangeGuard, Hold};
 use crate::client::on_drop::OnDrop;
-use crate::client::retry::Retry;
+use crate::client::retry::{Retry, is_answer};
 use crate::client::session::state::SessionState;
 use crate::client::session::{hold_events, hold_lease};
 use crate::client::wait::submit_and_wait;
@@ -59,11 +59,38 @@ impl SessionCommand {
         Some(self.hold()?.change().await)
     }
 
+    /// Like [`change_guard`](Self::change_guard), but waits at most this duration for each earlier change.
+    pub(crate) async fn change_guard_within(&self, longest: Duration) -> Result<Option<ChangeGuard>, ServiceError> {
+        let Some(hold) = self.hold() else { return Ok(None) };
+        let change = hold.change_within(longest).await;
+        change.map(Some).ok_or_else(|| ServiceError::unknown("an earlier change of the hold has not ended in time"))
+    }
+
     fn hold(&self) -> Option<&Arc<Hold>> {
         match self {
             SessionCommand::Cancel(_) => None,
             SessionCommand::Release(hold, _) | SessionCommand::Change(hold, ..) => Some(hold),
         }
+    }
+
+    /// Whether the command gives back what its caller has already given up, so that no other call does it.
+    fn gives_back(&self) -> bool {
+        match self {
+            SessionCommand::Cancel(_)
+            | SessionCommand::Release(..)
+            | SessionCommand::Change(_, _, HoldChange::ReturnPermits(_)) => true,
+            SessionCommand::Change(_, _, HoldChange::Downgrade | HoldChange::Upgrade(_) | HoldChange::SetValue(_)) => {
+                false
+            }
+        }
+    }
+
+    /// Whether the command is not repeated after this result. One that gives something back is repeated after each
+    /// error that is no answer to it: otherwise a temporary one, for example an outdated token, would leave a lock
+    /// locked while the session lives.
+    pub(crate) fn is_final(&self, answer: &Result<Reply, ServiceError>) -> bool {
+        let Err(error) = answer else { return true };
+        error.advice() == Advice::GiveUp && (!self.gives_back() || is_answer(error))
     }
 
     /// Returns the number of the command if it may run again under another number once the cluster no longer knows
@@ -105,7 +132,7 @@ impl SessionCommand {
 /// What a guard needs from the service of its session, without a type parameter for the service.
 pub(crate) trait SessionCommands: Send + Sync {
     /// Repeats a command until it is answered or `patience`, if any, is over. Returns at once errors that a retry
-    /// cannot fix.
+    /// cannot fix. Without a patience, a command that gives something back is repeated after these, too.
     fn run(
         &self,
         session: Arc<SessionState>,
@@ -129,6 +156,7 @@ impl<S: LockService> SessionCommands for S {
     ) -> BoxFuture<'static, Result<Reply, ServiceError>> {
         let service = self.clone();
         let retry = Retry::patient_for(session.clock.clone(), patience).of_attempts_within(service.answers_within());
+        let retry = if patience.is_none() && command.gives_back() { retry.persistent() } else { retry };
         Box::pin(async move { run_renumbered(&service, &session, retry, command).await })
     }
 
@@ -140,11 +168,6 @@ impl<S: LockService> SessionCommands for S {
         let service = self.clone();
         Box::pin(async move { hold_events::read(&service, &session, hold).await })
     }
-}
-
-/// Whether the command is answered, or a retry cannot get an answer.
-pub(crate) fn is_final(answer: &Result<Reply, ServiceError>) -> bool {
-    answer.as_ref().err().is_none_or(|error| error.advice() == Advice::GiveUp)
 }
 
 /// Whether the cluster no longer knows this number, because the session finished more later requests than it remembers.
@@ -181,7 +204,7 @@ async fn run<S: LockService>(
 ) -> Result<Reply, ServiceError> {
     let (number, hold) = (command.number(), command.hold().cloned());
     let request = session.request(number);
-    let call = session.call(command.build(request));
+    let call = session.call(command.clone().build(request));
     // Boxed because a retry with a timeout moves the future several times.
     let attempt = || Box::pin(service.submit(call.clone()));
     let answer = match &hold {
@@ -197,7 +220,7 @@ async fn run<S: LockService>(
     if let Ok(reply) = &answer {
         session.holds.recalled(&reply.recalled);
     }
-    if is_final(&answer) {
+    if command.is_final(&answer) {
         session.finish(number);
     }
     answer

@@ -59,7 +59,7 @@ pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, ho
     loop {
         let token = hold.token();
         let query = Query::Check { lock: session.key(&hold.name), token };
-        let checked = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
+        let checked = retry.until_read(|| service.query(query.clone(), Freshness::Linearizable)).await;
         let Ok(QueryResult::Checked(checked)) = checked.map(|answered| answered.answer) else { return };
         if checked.state == TokenState::Valid || session_has_ended(service, session, &mut retry).await {
             return;
@@ -74,7 +74,7 @@ pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, ho
 /// Whether the whole session has ended, and with it its holds. If so, records the end of the session with its reason.
 async fn session_has_ended<S: LockService>(service: &S, session: &SessionState, retry: &mut Retry) -> bool {
     let query = Query::Claim { lock: None, claim: Claim::Request(session.request(1)) };
-    let answered = retry.until_answered(|| service.query(query.clone(), Freshness::Linearizable)).await;
+    let answered = retry.until_read(|| service.query(query.clone(), Freshness::Linearizable)).await;
     let Ok(QueryResult::Claim { outcome: Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })), .. }) =
         answered.map(|answered| answered.answer)
     else {

@@ -17,7 +17,7 @@ use crate::mutex::Mutex;
 ///
 /// - An event may arrive before the answer that grants its hold or gives it the token. It is stored until then.
 /// - After a gap in the events, watched holds are read again. A hold without a watcher is read when a caller begins to
-///   watch it.
+///   watch it. So is a hold whose request was under way during the gap: its grant may be older than the gap.
 #[derive(Debug)]
 pub(crate) struct HoldTable {
     table: Mutex<Table>,
@@ -38,6 +38,8 @@ struct Table {
     early: VecDeque<(FencingToken, HoldEvent)>,
     /// The largest token of an early event that was removed for lack of space.
     forgotten: Option<FencingToken>,
+    /// Number of gaps in the events.
+    gaps: u64,
     cached: CachedHolds,
 }
 
@@ -92,9 +94,15 @@ impl HoldTable {
         }
     }
 
-    pub(crate) fn add(&self, hold: &Arc<Hold>) {
+    /// Returns the number of gaps in the events so far, for [`add`](Self::add).
+    pub(crate) fn gaps(&self) -> u64 {
+        self.table.lock().gaps
+    }
+
+    /// Adds a hold. `gaps` is the number of gaps before its request began.
+    pub(crate) fn add(&self, hold: &Arc<Hold>, gaps: u64) {
         let mut table = self.table.lock();
-        table.apply_early(hold);
+        table.apply_missed(hold, gaps);
         // Only an owner that acquires a hold several times has several guards of one token.
         if hold.acquire != 0 {
             let same = |other: &Arc<Hold>| other.token() == hold.token();
@@ -104,10 +112,10 @@ impl HoldTable {
     }
 
     /// Adds the hold that was granted to a cached acquire. The next acquires can take it, unless it was recalled or
-    /// has ended.
-    pub(crate) fn add_cached(&self, ticket: Ticket, hold: &Arc<Hold>) {
+    /// has ended. `gaps` is the number of gaps before its request began.
+    pub(crate) fn add_cached(&self, ticket: Ticket, hold: &Arc<Hold>, gaps: u64) {
         let mut table = self.table.lock();
-        let over = table.apply_early(hold);
+        let over = table.apply_missed(hold, gaps);
         table.add(hold);
         let first = table.cached.granted(ticket, hold, over);
         self.changed(&table, first);
@@ -232,7 +240,8 @@ impl HoldTable {
 
     /// Records that events were missed. Returns the holds that must be read now.
     pub(crate) fn missed(&self) -> Vec<Arc<Hold>> {
-        let table = self.table.lock();
+        let mut table = self.table.lock();
+        table.gaps += 1;
         table.holds.iter().filter_map(Weak::upgrade).filter(|hold| hold.missed()).collect()
     }
 }
@@ -266,6 +275,16 @@ impl Table {
             self.forgotten = self.forgotten.max(oldest);
         }
         self.early.push_back((token, event.clone()));
+    }
+
+    /// Applies what happened between the grant of this hold and its answer. Returns whether the hold was recalled or
+    /// has ended, or may have.
+    fn apply_missed(&mut self, hold: &Hold, gaps: u64) -> bool {
+        let missed = gaps < self.gaps;
+        if missed {
+            hold.missed();
+        }
+        self.apply_early(hold) || missed
     }
 
     /// Applies the events that arrived before the grant of this hold. Returns whether one of them recalled or ended the

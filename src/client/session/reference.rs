@@ -10,10 +10,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::client::error::ClientError;
 use crate::client::hold::ChangeGuard;
 use crate::client::on_drop::OnDrop;
-use crate::client::session::commands::{SessionCommand, SessionCommands, is_final};
+use crate::client::session::commands::{SessionCommand, SessionCommands};
 use crate::client::session::state::SessionState;
 use crate::model::{Outcome, Refusal, Reply};
-use crate::service::ServiceError;
+use crate::service::{Advice, ServiceError};
 
 /// Work that the session's task runs.
 pub(crate) enum BackgroundTask {
@@ -75,14 +75,15 @@ impl SessionRef {
         self.finish_in_background(SessionCommand::Cancel(number), None);
     }
 
-    /// Runs a command and waits for its answer. If the caller is dropped, or gets an error with an unknown outcome, the
-    /// session's task repeats the command under the same number.
+    /// Runs a command and waits for its answer. If the caller is dropped, or gets an error that is not final, the
+    /// session's task repeats the command under the same number. Such an error never says that the command had no
+    /// effect.
     pub(crate) async fn run(&self, command: SessionCommand) -> Result<Reply, ClientError> {
         let mut unfinished = OnDrop::new((self, command.clone(), None), |(session, command, guard)| {
             session.finish_in_background(command.clone(), guard.take());
         });
         let answered = async {
-            unfinished.2 = command.change_guard().await;
+            unfinished.2 = command.change_guard_within(self.request_wait).await?;
             self.service.run(self.state.clone(), command, Some(self.request_wait)).await
         };
         let answer = tokio::select! {
@@ -93,10 +94,14 @@ impl SessionRef {
                 return Err(self.state.lost_error(end));
             }
         };
-        if is_final(&answer) {
+        if unfinished.1.is_final(&answer) {
             unfinished.disarm();
+            return answer.map_err(ClientError::from);
         }
-        answer.map_err(ClientError::from)
+        answer.map_err(|error| match error.advice() {
+            Advice::Retry => ServiceError::unknown(format!("the session continues with the request; {error}")).into(),
+            Advice::Ask | Advice::GiveUp => error.into(),
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Opened, Session, SessionBuilder};
 use crate::client::error::ClientError;
 use crate::client::validity::{RenewalAnswer, Validity};
 use crate::limits::ATTEMPTS_A_TENURE_BITS;
-use crate::model::{Acquire, Attach, Attachment, Command, Instance, LogTime, Outcome, Refusal, Reply, RequestId};
+use crate::model::{Acquire, Attach, Command, Instance, LogTime, Outcome, Refusal, Reply, RequestId};
 use crate::service::{Advice, Call, LockService, Proof};
 
 /// A session that was opened or taken over.
@@ -62,14 +62,14 @@ impl<S: LockService> Unattached<S> {
     pub(crate) async fn take_over(self, acquire: &Acquire) -> Result<TakenOver<S>, ClientError> {
         self.request(acquire).await?;
         let mut validity = Validity::new(self.opened.answer, None);
-        let (tenure, answer) = self.attach().await?;
+        let (tenure, answer, resumed) = self.attach().await?;
         let Self { builder, opened, takeover } = self;
         validity.answered(answer, builder.settings.clock.now());
         let interval = opened.ttl / takeover.renewals;
         let mut session = builder.start(opened, (interval, takeover.renewals), validity, Some(tenure));
         // An outage does not end its requests, because the next client could still continue them.
         session.settings.request_wait = Duration::MAX;
-        Ok(TakenOver { session, resumed: tenure.attachment != FIRST })
+        Ok(TakenOver { session, resumed })
     }
 
     /// Sends the acquire before the session is attached, and refuses one that differs from the first that the cluster
@@ -93,12 +93,15 @@ impl<S: LockService> Unattached<S> {
         Call { proof: Proof::Handle { handle, namespace }, ..Call::new(command) }
     }
 
-    /// Attaches the session until that is answered. Returns the tenure that begins.
-    async fn attach(&self) -> Result<(Tenure, RenewalAnswer), ClientError> {
+    /// Attaches the session until that is answered. Returns the tenure that begins, and whether another client had the
+    /// session before.
+    async fn attach(&self) -> Result<(Tenure, RenewalAnswer, bool), ClientError> {
         let Self { builder: SessionBuilder { service, settings, .. }, opened, .. } = self;
         // Later requests to open have larger indices, so the attempts of later tenures have larger numbers.
         let index = opened.answer.index;
         let mut attempt = index << ATTEMPTS_A_TENURE_BITS;
+        // Number of this client's attaches that may have been applied.
+        let mut own = 1;
         let clock = &settings.clock;
         loop {
             let (namespace, handle, session) = (settings.namespace.clone(), opened.handle.clone(), opened.session);
@@ -107,11 +110,13 @@ impl<S: LockService> Unattached<S> {
                 let (sent, answer) = (clock.now(), service.submit(call.clone()));
                 async move { Ok((sent, answer.await?)) }
             };
-            let (sent, reply) = settings.retry().until_answered(attached).await?;
+            let mut retry = settings.retry();
+            let (sent, reply) = retry.until_answered(attached).await?;
             if let Outcome::Attached { attachment, deadline } = reply.outcome {
                 let answer = RenewalAnswer { sent, index: reply.index, stamp: reply.stamp, deadline };
-                return Ok((Tenure { attachment, attempt }, answer));
+                return Ok((Tenure { attachment, attempt }, answer, own < attachment.0));
             }
+            own += u64::from(retry.is_in_doubt());
             // An earlier copy of this attach was applied, or that of a client that opened it in the same entry.
             let Outcome::Refused(Refusal::StaleAttempt { newest }) = reply.outcome else {
                 return Err(ClientError::unexpected(reply.outcome));
@@ -131,9 +136,6 @@ const RENEWALS_AHEAD: u64 = 1 << 12;
 
 /// The number of the only acquire of a session that clients take over from each other.
 const FIRST_REQUEST: u64 = 1;
-
-/// The number of the first attachment of a session.
-const FIRST: Attachment = Attachment(1);
 
 impl<S: LockService> Session<S> {
     /// Stops renewing the session and leaves it open: all that it holds remains until its deadline, unless another

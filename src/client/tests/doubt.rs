@@ -1,9 +1,17 @@
 //! Whether a call that failed may have had an effect: a read never, a command if any of its attempts was not answered.
 
-use super::fake::{Asked, Fake, Reaction};
-use crate::client::ClientError;
-use crate::model::{Command, Outcome, Setting};
-use crate::service::{Advice, NotSent, ServiceError};
+use std::time::Duration;
+
+use super::fake::{Asked, Fake, Reaction, view};
+use crate::client::{Client, ClientError};
+use crate::model::{
+    Command, FencingToken, Handle, LockKey, LockName, LogTime, Namespace, Outcome, Place, ProcessId, Query,
+    QueryResult, QuotaKind, Refusal, Setting,
+};
+use crate::service::{Advice, ErrorCode, NotSent, ServiceError};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn is_change(asked: &Asked) -> bool {
     matches!(asked, Asked::Submit(Command::ChangeSetting(_)))
@@ -53,4 +61,179 @@ async fn a_read_is_never_in_doubt() {
     assert_eq!(client.totals().await.map(drop).map_err(advice), Err(Advice::Retry));
     assert_eq!(client.status().await.map(drop).map_err(advice), Err(Advice::Retry));
     assert_eq!(client.change_setting(Setting::TtlMax(60_000)).await.map_err(advice), Err(Advice::Ask));
+}
+
+fn lost() -> ServiceError {
+    ServiceError::unknown("the leader changed")
+}
+
+fn not_sent() -> ServiceError {
+    ServiceError::not_sent(NotSent::NoLeader)
+}
+
+fn full() -> ServiceError {
+    let limit = "too many wrong handles".to_owned();
+    ServiceError::not_sent(NotSent::LimitReached { limit, pause_ms: 10 })
+}
+
+/// More errors than a caller is patient for.
+fn outage(error: fn() -> ServiceError) -> Vec<ServiceError> {
+    std::iter::repeat_with(error).take(1_000).collect()
+}
+
+/// Fails the matching commands with these errors, one after the other, and then answers with this outcome.
+fn fails(fake: &Fake, of: fn(&Command) -> bool, errors: Vec<ServiceError>, outcome: Outcome) {
+    let mut errors = errors.into_iter();
+    fake.rule(move |asked| match asked {
+        Asked::Submit(command) if of(command) => match errors.next() {
+            Some(error) => Reaction::Fail(error),
+            None => Reaction::Outcome(outcome.clone()),
+        },
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Reaction::Serve
+        }
+    });
+}
+
+fn lock() -> LockKey {
+    LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("a name") }
+}
+
+fn queued() -> Outcome {
+    Outcome::Queued(Place { lock: lock().name, place: 1, sequence: 1, held_by: None })
+}
+
+/// A lease that is no longer held counts as released by the call only if an attempt of the call had no answer. An
+/// attempt that was not sent has released nothing, but does not end the doubt about an earlier one either.
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_lease_is_in_doubt_only_after_a_lost_answer() {
+    let QueryResult::Lock(view) = view(FencingToken::new(0, 5), LogTime(9)) else { panic!("a lock") };
+    let holder = view.holders.into_iter().next().map(Box::new).expect("held");
+    for gone in [Refusal::NotHeld { lock: lock() }, Refusal::HeldByOther { lock: lock(), holder }] {
+        let released = async |errors| {
+            let fake = Fake::new();
+            fails(
+                &fake,
+                |command| matches!(command, Command::DropLease { .. }),
+                errors,
+                Outcome::Refused(gone.clone()),
+            );
+            let handle = Handle::parse("wrong").expect("a handle");
+            fake.client().release("a", &handle).await.map(|released| released.left).map_err(|error| error.code())
+        };
+        let code = ErrorCode::of_refusal(&gone);
+        assert_eq!(released(vec![]).await, Err(code));
+        assert_eq!(released(vec![full()]).await, Err(code));
+        assert_eq!(released(vec![not_sent(), full(), not_sent()]).await, Err(code));
+        assert_eq!(released(vec![lost()]).await, Ok(0));
+        assert_eq!(released(vec![lost(), full()]).await, Ok(0));
+        assert_eq!(released(outage(not_sent)).await, Err(ErrorCode::NoLeader));
+        assert_eq!(released([vec![lost()], outage(not_sent)].concat()).await, Err(ErrorCode::Unknown));
+    }
+}
+
+/// A request, a change of a document and the opening of a session are in doubt after a lost answer, although later
+/// attempts were not sent or were not permitted. Without a lost answer the last error is returned.
+#[tokio::test(start_paused = true)]
+async fn no_later_error_says_that_a_request_had_no_effect() {
+    type Attempt = fn(Client<Fake>) -> futures_util::future::BoxFuture<'static, Result<(), ClientError>>;
+    type Case = (fn(&Command) -> bool, Attempt);
+    let cases: [Case; 4] = [
+        (
+            |command| matches!(command, Command::TakeLease(_)),
+            |client| Box::pin(async move { client.lease("a").wait(MINUTE).take().await.map(drop) }),
+        ),
+        (
+            |command| matches!(command, Command::Acquire(_)),
+            |client| Box::pin(async move { client.lock("a").wait(MINUTE).acquire().await.map(drop) }),
+        ),
+        (
+            |command| matches!(command, Command::OpenSession(_)),
+            |client| Box::pin(async move { client.session().open().await.map(drop) }),
+        ),
+        (
+            |command| matches!(command, Command::Document(_)),
+            |client| Box::pin(async move { client.ping(ProcessId::parse("p").expect("a process")).await }),
+        ),
+    ];
+    let revoked = || ServiceError::Unauthenticated { why: "the token is not known".to_owned() };
+    for (number, (of, attempt)) in cases.into_iter().enumerate() {
+        let tried = async |errors| {
+            let fake = Fake::new();
+            fails(&fake, of, errors, Outcome::Withdrawn);
+            attempt(fake.client()).await.expect_err("it failed").code()
+        };
+        assert_eq!(tried(outage(not_sent)).await, ErrorCode::NoLeader, "{number}");
+        assert_eq!(tried([vec![lost()], outage(not_sent)].concat()).await, ErrorCode::Unknown, "{number}");
+        assert_eq!(tried(vec![not_sent(), revoked()]).await, ErrorCode::Unauthenticated, "{number}");
+        assert_eq!(tried(vec![lost(), revoked()]).await, ErrorCode::Unknown, "{number}");
+    }
+}
+
+/// A request that waits in the queue was executed: an outage during its wait leaves it in doubt.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_a_wait_leaves_doubt() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(20 * MINUTE).open().await.expect("opened");
+    fake.rule(|asked| match asked {
+        Asked::Submit(Command::Acquire(_) | Command::TakeLease(_)) => Reaction::Outcome(queued()),
+        Asked::Settled | Asked::Query(Query::Claim { .. }) => Reaction::Fail(not_sent()),
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Query(_) | Asked::Subscribe | Asked::Status => Reaction::Serve,
+    });
+    let acquired = session.lock("a").wait(MINUTE).acquire().await.map(drop).map_err(|error| error.code());
+    assert_eq!(acquired, Err(ErrorCode::Unknown));
+    let taken = fake.client().lease("a").wait(MINUTE).take().await.map(drop).map_err(|error| error.code());
+    assert_eq!(taken, Err(ErrorCode::Unknown));
+}
+
+/// A request whose time is over may have been granted until its withdrawal is answered. An outage, or a cluster without
+/// space for the withdrawal, leaves it in doubt. A lease request of which no attempt was sent had no effect.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_could_not_be_withdrawn_is_in_doubt() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(20 * MINUTE).open().await.expect("opened");
+    let refused = || Outcome::Refused(Refusal::Quota { what: QuotaKind::Takes, limit: 1 });
+    for (lose, refuse, expected) in
+        [(true, false, ErrorCode::Unknown), (true, true, ErrorCode::Unknown), (false, false, ErrorCode::NoLeader)]
+    {
+        fake.rule(move |asked| match asked {
+            Asked::Submit(Command::Acquire(_) | Command::TakeLease(_)) if lose => Reaction::Silence,
+            Asked::Submit(Command::CancelTake { .. }) if refuse => Reaction::Outcome(refused()),
+            Asked::Submit(
+                Command::Acquire(_) | Command::TakeLease(_) | Command::Cancel { .. } | Command::CancelTake { .. },
+            ) => Reaction::Fail(not_sent()),
+            Asked::Submit(_)
+            | Asked::Renew(_)
+            | Asked::Settled
+            | Asked::Query(_)
+            | Asked::Subscribe
+            | Asked::Status => Reaction::Serve,
+        });
+        let error = fake.client().lease("a").wait(SECOND).take().await.map(drop).expect_err("not withdrawn");
+        assert_eq!(error.code(), expected, "{error}");
+        if lose {
+            let error = session.lock("a").wait(SECOND).acquire().await.map(drop).expect_err("not withdrawn");
+            assert_eq!(error.code(), ErrorCode::Unknown, "{error}");
+        }
+    }
+}
+
+/// The session continues with a change and with a release that could not be sent in time, so their errors do not advise
+/// to try again.
+#[tokio::test(start_paused = true)]
+async fn what_the_session_continues_is_in_doubt() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(20 * MINUTE).open().await.expect("opened");
+    let guard = session.lock("a").acquire().await.expect("free");
+    let of = |command: &Command| matches!(command, Command::Alter(_) | Command::Release(_));
+    let sent = || fake.count(|asked| matches!(asked, Asked::Submit(command) if of(command)));
+    fails(&fake, of, outage(not_sent), Outcome::Done);
+    let error = guard.set_value(Some("one")).await.expect_err("no leader");
+    assert_eq!(error.advice(), Advice::Ask, "{error}");
+    let before = sent();
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(before < sent(), "the session continues");
+    fails(&fake, of, outage(not_sent), Outcome::Released { left: 0 });
+    let error = guard.release().await.expect_err("no leader");
+    assert_eq!(error.advice(), Advice::Ask, "{error}");
 }

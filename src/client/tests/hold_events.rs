@@ -172,3 +172,33 @@ async fn a_hold_whose_early_event_was_dropped_is_read() {
         assert_eq!(fake.count(is_check), reads);
     }
 }
+
+/// A grant may be older than a gap although its answer arrives after it. If the hold was broken in the gap, no event
+/// follows, so the hold is read when a caller begins to watch it. A hold that was requested after the gap is not read.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_granted_before_a_gap_is_read() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    fake.rule(|asked| match asked {
+        Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 1) => {
+            let lowest_valid = FencingToken::new(0, 2);
+            Reaction::Answer(QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid }))
+        }
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Reaction::Serve
+        }
+    });
+    fake.ways(TICK, SECOND);
+    let gap = async {
+        granted_soon(&fake).await;
+        fake.cut();
+        until(|| fake.count(|asked| matches!(asked, Asked::Subscribe)) == 2).await;
+    };
+    let (guard, ()) = tokio::join!(session.lock("a").acquire(), gap);
+    let guard = guard.expect("granted");
+    let later = session.lock("b").acquire().await.expect("free");
+    assert_eq!(fake.count(is_check), 0);
+    tokio::time::timeout(MINUTE / 2, guard.lost()).await.expect("it was broken in the gap");
+    tokio::time::timeout(SECOND, later.lost()).await.expect_err("held");
+    assert_eq!(fake.count(is_check), 1);
+}

@@ -6,6 +6,7 @@ mod cached_model;
 mod doubt;
 mod fake;
 mod following;
+mod giving_back;
 mod hold_events;
 mod holds;
 mod keeping;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction};
-use super::time::until;
+use super::time::{TICK, until};
 use crate::model::{Alteration, Command, Outcome, Query, Refusal};
 use crate::service::{ErrorCode, LockService, REQUEST_WAIT};
 
@@ -215,4 +215,53 @@ async fn a_dry_run_submits_nothing() {
     assert_eq!(refused.code(), ErrorCode::NotHeld);
     let asked: Vec<String> = asked.try_iter().collect();
     assert!(matches!(&asked[..], [one] if one.contains("WouldBreak")), "{asked:?}");
+}
+
+/// A request whose future is not polled keeps no other one from the session that it opens.
+#[tokio::test(start_paused = true)]
+async fn an_opening_needs_no_poll_of_its_first_caller() {
+    let fake = Fake::new();
+    let client = fake.client();
+    let mut first = std::pin::pin!(client.lock("a").acquire());
+    let second = tokio::select! {
+        biased;
+        _ = &mut first => panic!("it takes longer"),
+        () = tokio::time::sleep(TICK) => tokio::time::timeout(SECOND, client.lock("b").acquire()).await,
+    };
+    let second = second.expect("in time").expect("free");
+    assert_eq!(first.await.expect("free").session(), second.session());
+    assert_eq!(fake.count(is_open), 1);
+}
+
+/// A change of a hold whose future is not polled delays a later change by the request wait at most. The session then
+/// continues with the later one, once the first one has ended.
+#[tokio::test(start_paused = true)]
+async fn a_change_does_not_wait_long_for_one_that_is_not_polled() {
+    let fake = Fake::new();
+    let session = fake.client().request_wait(SECOND).session().ttl(MINUTE).open().await.expect("opened");
+    let guard = session.lock("a").acquire().await.expect("free");
+    let is_change = |asked: &Asked| matches!(asked, Asked::Submit(Command::Alter(_)));
+    {
+        let mut first = std::pin::pin!(guard.set_value(Some("one")));
+        let second = tokio::select! {
+            biased;
+            _ = &mut first => panic!("it takes longer"),
+            () = tokio::time::sleep(TICK) => tokio::time::timeout(2 * SECOND, guard.set_value(Some("two"))).await,
+        };
+        assert_eq!(second.expect("bounded").expect_err("it has to wait").code(), ErrorCode::Unknown);
+        assert_eq!(fake.count(is_change), 1);
+        first.await.expect("answered");
+    }
+    until(|| fake.count(is_change) == 2).await;
+}
+
+/// Changes that wait for each other are no outage, however many they are.
+#[tokio::test(start_paused = true)]
+async fn changes_that_make_progress_are_waited_for() {
+    let fake = Fake::new();
+    let session = fake.client().request_wait(SECOND).session().ttl(MINUTE).open().await.expect("opened");
+    let guard = session.lock("a").acquire().await.expect("free");
+    fake.ways(SECOND / 4, SECOND / 4);
+    let changes = futures_util::future::join_all((0..10).map(|_| guard.set_value(Some("one")))).await;
+    assert!(changes.iter().all(Result::is_ok), "{changes:?}");
 }

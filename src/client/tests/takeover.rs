@@ -226,3 +226,27 @@ async fn an_attach_finds_out_who_overtook_it() {
     let refused = taken(&fake).await.err();
     assert!(matches!(refused, Some(ClientError::Refused(Refusal::StaleAttempt { .. }))), "{refused:?}");
 }
+
+/// An attach whose answer was lost is repeated with a larger number. The attachment before it is then its own, and no
+/// other client had the session.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_the_first_attach_is_no_other_client() {
+    for (attachment, lost, expected) in [(1, false, false), (2, false, true), (2, true, false), (3, true, true)] {
+        let fake = Fake::new();
+        let (clocks, mut copies) = (fake.clone(), if lost { 0 } else { 2 });
+        fake.rule(move |asked| {
+            let Some(newest) = attach_of(asked) else { return Reaction::Serve };
+            copies += 1;
+            match copies {
+                1 => Reaction::Fail(ServiceError::unknown("cut")),
+                2 => Reaction::Outcome(Outcome::Refused(Refusal::StaleAttempt { newest })),
+                _ => {
+                    let deadline = clocks.stamp().after_ms(10_000);
+                    Reaction::Outcome(Outcome::Attached { attachment: Attachment(attachment), deadline })
+                }
+            }
+        });
+        let TakenOver { resumed, .. } = taken(&fake).await.expect("taken");
+        assert_eq!(resumed, expected, "attachment {attachment}, and a lost answer: {lost}");
+    }
+}

@@ -144,3 +144,20 @@ async fn n_cac_29_a_lost_session_loses_the_use_that_runs() {
     assert!(!guard.lost().await.alone);
     assert!(guard.valid_for().is_zero());
 }
+
+/// N-CAC-26: A hold that may have been recalled or broken in a gap of the events, before its grant arrived, is not
+/// kept.
+#[tokio::test(start_paused = true)]
+async fn n_cac_26_a_hold_that_was_granted_before_a_gap_is_not_kept() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    fake.ways(TICK, 100 * TICK);
+    let (guard, ()) = tokio::join!(take(&session), async {
+        tokio::time::sleep(10 * TICK).await;
+        fake.cut();
+    });
+    drop(guard);
+    assert_eq!(sent(&fake).await, (1, 1));
+    assert_eq!(take(&session).await.token(), token(2));
+    assert_eq!(take(&session).await.token(), token(2), "a hold that was requested after the gap is kept");
+}

@@ -55,8 +55,8 @@ impl World {
                     Some(_) => Arc::new(hold.kept_as(Released { index: 1, at: LogTime(1), left: 0 })),
                 };
                 match ticket {
-                    None => client.table.add(&hold),
-                    Some(ticket) => client.table.add_cached(ticket, &hold),
+                    None => client.table.add(&hold, 0),
+                    Some(ticket) => client.table.add_cached(ticket, &hold, 0),
                 }
                 // The use that was granted runs even if the hold is recalled already.
                 let was_over = client.over.remove(&token) || named.contains(&token);
