@@ -7,7 +7,7 @@
 use sha2::{Digest, Sha256};
 
 use super::draft::{Draft, Facts};
-use crate::model::{ChainHash, Claim, EndReason, EventKind, Fairness, Mode, Namespace, RequestId};
+use crate::model::{ChainHash, Claim, EndReason, EventKind, Fairness, Mode, Namespace, Position, RequestId};
 
 pub(super) const GRANTED: u8 = 1;
 pub(super) const RELEASED: u8 = 2;
@@ -196,6 +196,19 @@ pub fn number(out: &mut Vec<u8>, mut value: u64) {
 fn text(out: &mut Vec<u8>, text: &str) {
     number(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
+}
+
+/// The hash before the first record of a ring, if the older records of the namespace, up to this position, may have
+/// been dropped. [`ChainHash::BEGINNING`] if the position is before all records.
+#[must_use]
+pub fn beginning(namespace: &Namespace, dropped: Position) -> ChainHash {
+    if dropped == Position::default() {
+        return ChainHash::BEGINNING;
+    }
+    let mut written = Vec::new();
+    number(&mut written, dropped.index);
+    number(&mut written, dropped.n.into());
+    link(namespace, ChainHash::BEGINNING, &written)
 }
 
 /// The hash of a record with these [bytes](self), after the record with the hash `before`.

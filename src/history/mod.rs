@@ -11,6 +11,9 @@
 //!   that the next number is always known.
 //! - [`verify`](fn@verify) accepts records from any source, usually a file, and trusts none of them.
 //!
+//! - A ring whose namespace had all its records dropped begins with a hash of the position up to which records were
+//!   dropped. So its first record is not taken for the first of the namespace.
+//!
 //! A chain does not show whether records at its beginning or end are missing, or whether all of it was written again. A
 //! reader that must exclude this compares the last hash with the cluster's, or stores the hash elsewhere.
 //!
@@ -86,7 +89,7 @@ impl History {
         let next = self.order.last_key_value().map_or(1, |(newest, _)| newest + 1);
         let ring = match self.rings.get_mut(namespace) {
             Some(ring) => ring,
-            None => self.rings.entry(namespace.clone()).or_insert_with(|| Ring::new(*floor)),
+            None => self.rings.entry(namespace.clone()).or_insert_with(|| Ring::new(namespace, *floor)),
         };
         let before = ring.bytes();
         let written = ring.append(namespace, draft, next);
@@ -146,7 +149,7 @@ impl History {
     pub(crate) fn restored(segments: BTreeMap<(Namespace, u64), Segment>) -> Result<Self, String> {
         let mut history = Self::default();
         for ((namespace, number), segment) in segments {
-            let ring = history.rings.entry(namespace.clone()).or_insert_with(|| Ring::new(segment.after));
+            let ring = history.rings.entry(namespace.clone()).or_insert_with(|| Ring::new(&namespace, segment.after));
             let before = ring.bytes();
             ring.restore(&namespace, number, segment)
                 .map_err(|why| format!("history of {namespace}, segment {number}: {why}"))?;

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use super::bytes;
-use super::bytes::link;
+use super::bytes::{beginning, link};
 use super::draft::Draft;
 use super::read::{Damaged, read, split_off};
 use super::segment::{Packed, Segment};
@@ -53,8 +53,8 @@ pub(super) struct Ring {
 
 impl Ring {
     /// An empty ring. Records at or below `floor` were dropped before.
-    pub(super) fn new(floor: Position) -> Self {
-        Self { last: floor, ..Self::default() }
+    pub(super) fn new(namespace: &Namespace, floor: Position) -> Self {
+        Self { last: floor, head: beginning(namespace, floor), ..Self::default() }
     }
 
     /// Adds a record. Returns the number of its segment, which is `next` if the record began a new segment.

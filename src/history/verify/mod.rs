@@ -148,9 +148,11 @@ impl<'a> Seen<'a> {
                 Some(_) | None => {}
             }
         }
-        let Some((_, last)) = self.last else { return Ok(()) };
+        let (Some((position, last)), Some(namespace)) = (self.last, self.namespace) else { return Ok(()) };
+        // The cluster may have dropped all records of the namespace up to the last one, and none after it.
+        let follows = last == record.before || bytes::beginning(namespace, position) == record.before;
         // If only one lock is shown, records of other locks may be missing between two records.
-        if !self.one_lock && last != record.before {
+        if !self.one_lock && !follows {
             return Err(self.broken_chain(record.before));
         }
         Ok(())
