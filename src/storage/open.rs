@@ -70,7 +70,7 @@ pub fn open(
     let exposure = exposure(dir).map_err(|error| OpenError::io("read the mode of", dir, error))?;
     let lock = lock_directory(dir)?;
     let identity = identify(dir, &wal_dir, claim, create)?;
-    remove_leftovers(dir, &snapshots).map_err(|error| OpenError::io("clean", dir, error))?;
+    remove_leftovers(dir, [dir, &wal_dir, &snapshots]).map_err(|error| OpenError::io("clean", dir, error))?;
 
     let (snapshot, received) = newest_snapshot(&snapshots)?.unzip();
     let (mut mirror, mut found) = open_mirror(&state);
@@ -167,10 +167,11 @@ fn identify(
     Ok(identity)
 }
 
-/// Removes files that a crash left incomplete.
-fn remove_leftovers(dir: &Path, snapshots: &Path) -> io::Result<()> {
-    remove_files(dir, |name| name.ends_with(".tmp"))?;
-    remove_files(snapshots, |name| name.ends_with(".tmp"))?;
+/// Removes the files in `directories` that a crash left incomplete, and a mirror that it left half removed.
+fn remove_leftovers(dir: &Path, directories: [&Path; 3]) -> io::Result<()> {
+    for directory in directories {
+        remove_files(directory, |name| name.ends_with(".tmp"))?;
+    }
     let old = dir.join("state.old");
     if old.exists() { fs::remove_dir_all(old) } else { Ok(()) }
 }

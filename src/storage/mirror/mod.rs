@@ -80,7 +80,8 @@ impl Job {
 
 /// The only writer of mirror and snapshot files. It runs jobs in the order in which they were queued.
 ///
-/// After a failed write, checkpoints and exports fail until a `Rebuild` or an `Install` replaces the mirror.
+/// After a failed write into the mirror, checkpoints and exports fail until a `Rebuild` or an `Install` replaces the
+/// mirror.
 pub trait StateStore: Send + Sync + 'static {
     /// Queues a job.
     fn submit(&self, job: Job);

@@ -143,8 +143,11 @@ impl Mirror {
             let mut batch = sled::Batch::default();
             for change in changes.by_ref().take(MIRROR_BATCH_RECORDS) {
                 let (key, value) = change?;
-                if key.len().max(value.as_ref().map_or(0, Bytes::len)) > MIRROR_VALUE_BYTES {
-                    return Err(io::Error::new(io::ErrorKind::InvalidInput, "a record above the mirror's bound"));
+                let bytes = key.len().max(value.as_ref().map_or(0, Bytes::len));
+                if bytes > MIRROR_VALUE_BYTES {
+                    let record = key.escape_ascii();
+                    let why = format!("the record {record} has {bytes} bytes, more than {MIRROR_VALUE_BYTES}");
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
                 }
                 match value {
                     Some(value) => batch.insert(&key[..], &value[..]),

@@ -281,6 +281,19 @@ fn a_wrong_mirror_never_becomes_a_snapshot_file() {
     same(&reopen(dir.path()), &table);
 }
 
+/// A crash while a start writes the last file of the log again leaves a file that the next start removes.
+#[test]
+fn a_half_written_file_of_the_log_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = prepared(dir.path());
+    let half = dir.path().join("wal/r-00_000_000_000_000_000_000.tmp");
+    fs::write(&half, b"half").unwrap();
+    let opened = reopen(dir.path());
+    assert!(!half.exists());
+    assert_eq!(opened.wal.state().last, Some(id(19)));
+    same(&opened, &table);
+}
+
 /// A directory is refused to another node, a node of another cluster, an older build, and a second process.
 #[test]
 fn a_directory_is_refused_to_others() {

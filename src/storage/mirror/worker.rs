@@ -45,7 +45,11 @@ impl Worker {
             let result = match job {
                 Job::Checkpoint(checkpoint, done) => report(placed(&state, self.checkpoint(checkpoint)), done),
                 Job::Rebuild(records, head, done) => report(placed(&state, self.rebuild(records, head)), done),
-                Job::Export(done) => report(placed(&snapshots, self.export()), done).map(drop),
+                Job::Export(done) => match report(placed(&snapshots, self.export()), done) {
+                    // The mirror is intact, and no job needs the file.
+                    Err(error) if error.kind() != io::ErrorKind::InvalidData => continue,
+                    exported => exported,
+                },
                 Job::Install(file, done) => match placed(&snapshots, self.install(file)) {
                     Ok(file) => {
                         done(Ok(file));

@@ -68,9 +68,14 @@ impl Callback for FlushCallback {
 impl Drop for FlushCallback {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
-            done(Err(io::Error::other("the log's flush thread has stopped")));
+            done(Err(flush_thread_stopped()));
         }
     }
+}
+
+/// The error of a request that the flush thread left behind when it stopped. It does not say why the thread stopped.
+pub(super) fn flush_thread_stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the log's flush thread has stopped")
 }
 
 impl Encode for LogId {

@@ -16,7 +16,7 @@ use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::codeq::OffsetSize;
 use raft_log::{Config, RaftLog, Segment, chunked_wal};
 
-use super::codec::{FlushCallback, Payload, WalTypes};
+use super::codec::{FlushCallback, Payload, WalTypes, flush_thread_stopped};
 use super::{Wal, WalState, check_append, hole, refused};
 use crate::limits;
 use crate::mutex::Mutex;
@@ -92,8 +92,8 @@ impl DiskWal {
         *self.0.floor.lock() = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
     }
 
-    /// Opens the log in `dir`, on which `cut_torn_tail` must have run before. Syncs everything that it reads, because
-    /// after `kill -9` the data may only be in the page cache.
+    /// Opens the log in `dir`, on which `cut_torn_tail` must have run before: it made durable what the files contain.
+    /// Syncs what this adds.
     pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
         let end = raft.stat().open_chunk.global_end;
@@ -128,7 +128,7 @@ impl DiskWal {
             // The receiver is dropped only if the call itself failed.
             let _ = sender.send(result);
         }))?;
-        receiver.recv().map_err(|_| io::Error::other("the log's flush thread has stopped"))?
+        receiver.recv().map_err(|_| flush_thread_stopped())?
     }
 
     #[cfg(test)]
@@ -326,7 +326,14 @@ impl Wal for DiskWal {
     }
 
     fn failure(&self) -> Option<String> {
-        self.0.failure.get().map(ToString::to_string)
+        let failure = self.0.failure.get()?;
+        if failure.kind() == flush_thread_stopped().kind()
+            // The thread has kept the cause, which none of its requests could receive.
+            && let Some(Err(cause)) = self.read_lock().raft.as_ref().map(RaftLog::wait_worker_idle)
+        {
+            return Some(explained("write the log in", &self.0.dir, &cause).to_string());
+        }
+        Some(failure.to_string())
     }
 
     fn size_bytes(&self) -> u64 {

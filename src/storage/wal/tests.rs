@@ -3,6 +3,7 @@
 mod model;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -303,6 +304,41 @@ fn a_start_syncs_what_it_reads() {
     let dir = ten_entries();
     let wal = open(dir.path());
     assert_eq!((wal.synced(), wal.state().last), (Some(id(1, 9)), Some(id(1, 9))));
+}
+
+/// After a failed sync, the page cache may have bytes of the last file that the disk never got. So a start writes them
+/// into a new file, also if the process stopped right after it had created the next file.
+#[test]
+fn a_start_writes_the_last_file_again() {
+    for begun in [false, true] {
+        let dir = ten_entries();
+        let path = last_file(dir.path());
+        let (bytes, inode) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().ino());
+        if begun {
+            let next = raft_log::chunked_wal::Config::chunk_file_name((bytes.len() as u64).into());
+            fs::write(dir.path().join(next), []).unwrap();
+        }
+        let wal = open(dir.path());
+        assert_eq!(wal.state().last, Some(id(1, 9)));
+        assert_ne!(fs::metadata(&path).unwrap().ino(), inode);
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        assert_eq!(names.filter(|name| name.extension().is_some_and(|extension| extension == "tmp")).count(), 0);
+    }
+}
+
+/// A file of the log cannot be removed after a purge. No request of the caller gets this error, and the failure still
+/// names it.
+#[test]
+fn the_cause_of_a_stopped_flush_thread_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let wal = open(dir.path());
+    wait(|done| wal.append(entries(1, 0..100), done)).unwrap();
+    fs::remove_file(dir.path().join(raft_log::chunked_wal::Config::chunk_file_name(0.into()))).unwrap();
+    wal.purge(id(1, 90)).unwrap();
+    (100..200).find_map(|index| wait(|done| wal.append(entries(1, index..index + 1), done)).err()).expect("a failure");
+    let failure = wal.failure().unwrap();
+    assert!(failure.contains("cannot write the log in") && failure.contains("No such file"), "{failure}");
 }
 
 /// Nothing is purged past the newest snapshot file.

@@ -1,4 +1,5 @@
 //! Checks the files of the log before they are opened. A tail that a crash tore is cut; any other damage is refused.
+//! The last file is then written again.
 //!
 //! `chunked-wal` would cut any incomplete record, without knowing what was durable. This module cuts only if all of the
 //! following show that the damage is after the last completed sync:
@@ -9,9 +10,13 @@
 //!
 //! The last rule is checked even without damage, because a log that was cut exactly at the end of a record looks
 //! complete.
+//!
+//! After a failed sync, the page cache may still have bytes that the disk never got, and a later sync succeeds without
+//! writing them. So a start does not rely on the file that the last process wrote: it writes what it has read from it
+//! into a new file. The files before it were synced before the next one got its first record.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use raft_log::codeq::Decode;
@@ -55,8 +60,11 @@ struct Replay {
     first: Option<u64>,
 }
 
-/// Reads the whole log in `dir`, cuts a torn tail durably, and returns a description of what was cut. Returns an error
-/// if the log ends before `floor`.
+/// Reads the whole log in `dir`, writes its last file again without a torn tail, durably, and returns a description of
+/// what was cut.
+///
+/// # Errors
+/// The log is damaged, or ends before `floor`; then no record was cut. Otherwise the errors of the disk.
 pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Option<String>, OpenError> {
     let mut files = list(dir)?;
     let mut notes = Vec::new();
@@ -74,30 +82,31 @@ pub(in crate::storage) fn cut_torn_tail(dir: &Path, floor: Floor) -> Result<Opti
     let mut replay = Replay::default();
     let mut expected_start = None;
     let count = files.len();
-    let mut end = (dir.to_path_buf(), 0);
+    let mut last = None;
     for (position, (path, start)) in files.into_iter().enumerate() {
         if expected_start.is_some_and(|expected| expected != start) {
             let what = format!("begins at {start} of the log, {} expected", expected_start.unwrap_or(0));
             return Err(OpenError::damaged(&path, 0, what));
         }
-        let chunk = Chunk { bytes: read(&path)?, path, start };
+        let mut chunk = Chunk { bytes: read(&path)?, path, start };
         expected_start = Some(start + chunk.bytes.len() as u64);
-        let Some(damage) = replay.chunk(&chunk)? else {
-            end = (chunk.path, chunk.bytes.len() as u64);
-            continue;
-        };
-        if position + 1 < count {
-            return Err(OpenError::damaged(&chunk.path, damage.offset as u64, damage.what.to_string()));
+        if let Some(damage) = replay.chunk(&chunk)? {
+            if position + 1 < count {
+                return Err(OpenError::damaged(&chunk.path, damage.offset as u64, damage.what.to_string()));
+            }
+            replay.judge(&chunk, &damage, floor)?;
+            notes.push(format!("{}: {} torn bytes cut", chunk.path.display(), chunk.bytes.len() - damage.offset));
+            chunk.bytes.truncate(damage.offset);
         }
-        replay.judge(&chunk, &damage, floor)?;
-        notes.push(format!("{}: {} torn bytes cut", chunk.path.display(), chunk.bytes.len() - damage.offset));
-        cut(dir, &chunk, damage.offset)?;
-        end = (chunk.path, damage.offset as u64);
+        last = Some(chunk);
     }
     replay.no_hole(dir)?;
     if let Some(lost) = replay.lacks(floor) {
-        let (path, offset) = end;
+        let (path, offset) = last.map_or((dir.to_path_buf(), 0), |chunk| (chunk.path, chunk.bytes.len() as u64));
         return Err(OpenError::damaged(&path, offset, format!("the log ends here; {lost}")));
+    }
+    if let Some(chunk) = last {
+        rewrite(dir, &chunk)?;
     }
     Ok((!notes.is_empty()).then(|| notes.join("; ")))
 }
@@ -262,16 +271,24 @@ fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     fs::read(path).map_err(|error| OpenError::io("read", path, error))
 }
 
-fn cut(dir: &Path, chunk: &Chunk, offset: usize) -> Result<(), OpenError> {
-    if offset == 0 {
+/// Replaces the file by a new one with the bytes of `chunk`, durably. Removes the file if there are none.
+fn rewrite(dir: &Path, chunk: &Chunk) -> Result<(), OpenError> {
+    if chunk.bytes.is_empty() {
         return remove(dir, &chunk.path);
     }
-    let shorten = |file: File| {
-        file.set_len(offset as u64)?;
+    // A name that no reader of the log takes for one of its files.
+    let temporary = chunk.path.with_extension("tmp");
+    let write = |mut file: File| {
+        file.write_all(&chunk.bytes)?;
         file.sync_all()
     };
-    let opened = OpenOptions::new().write(true).open(&chunk.path);
-    opened.and_then(shorten).map_err(|error| OpenError::io("cut the torn tail of", &chunk.path, error))
+    let written = File::create_new(&temporary).and_then(write).and_then(|()| fs::rename(&temporary, &chunk.path));
+    if let Err(error) = written {
+        // A file that cannot be removed now is removed at the next start. The first error is reported.
+        let _ = fs::remove_file(&temporary);
+        return Err(OpenError::io("write", &temporary, error));
+    }
+    sync_directory(dir).map_err(|error| OpenError::io("sync", dir, error))
 }
 
 fn remove(dir: &Path, path: &Path) -> Result<(), OpenError> {

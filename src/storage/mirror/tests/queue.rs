@@ -35,6 +35,25 @@ fn checkpoints_during_an_export_wait_for_it() {
     same(&reopen(dir.path()), &table);
 }
 
+/// A snapshot file cannot be created, for example for a backup. The mirror is intact, so checkpoints and later files
+/// are written.
+#[test]
+fn a_file_that_cannot_be_written_costs_no_mirror() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = reopen(dir.path());
+    append(&opened.wal, 0..5);
+    let mut table = Table::new();
+    checkpoint(&opened.state, &mut table, 1, 10).unwrap();
+    let in_the_way = dir.path().join("snapshot/export.tmp");
+    fs::create_dir(&in_the_way).unwrap();
+    assert!(wait(|done| opened.state.submit(Job::Export(done))).is_err());
+    checkpoint(&opened.state, &mut table, 2, 10).unwrap();
+    fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(wait(|done| opened.state.submit(Job::Export(done))).unwrap().head(), &head(2, &table));
+    close(opened);
+    same(&reopen(dir.path()), &table);
+}
+
 /// A job that is queued between the end of the writer and the end of its queue gets a result, so that its caller does
 /// not wait forever.
 #[test]
