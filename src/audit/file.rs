@@ -43,28 +43,30 @@ impl LogFile {
     /// Opens the file to add lines at its end, or creates it for this user alone. `at` is the time of a line that
     /// continues the file before.
     pub(super) fn open(path: &Path, node: u64, at: &str) -> io::Result<Self> {
-        let mut file = append_to(path)?;
+        let file = append_to(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
         }
         let Last { lines, hash, ended } = last_of(&file)?;
-        if !ended {
-            // The node ended while it wrote this line.
-            file.write_all(b"\n")?;
-        }
-        let bytes = metadata.len() + u64::from(!ended);
-        let mut log = Self { path: path.to_owned(), node, file, bytes, lines, hash };
-        let before = if log.bytes == 0 { File::open(log.older(1)) } else { Err(ErrorKind::NotFound.into()) };
+        let mut log = Self { path: path.to_owned(), node, file, bytes: metadata.len(), lines, hash };
+        // The node may have ended after the last file was full, and before this one had its whole first line.
+        let no_line = lines == 0 || (lines == 1 && !ended);
+        let before = if no_line { File::open(log.older(1)) } else { Err(ErrorKind::NotFound.into()) };
         match before {
-            // The node ended after the last file was full, and before this one had its first line.
             Ok(before) => {
                 let Last { lines, hash, .. } = last_of(before)?;
-                (log.lines, log.hash) = (lines, hash);
+                log.file.set_len(0)?;
+                (log.bytes, log.lines, log.hash) = (0, lines, hash);
                 log.begin(at)?;
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            // The node ended while it wrote this line.
+            Err(_) if !ended => {
+                log.file.write_all(b"\n")?;
+                log.bytes += 1;
+            }
+            Err(_) => {}
         }
         Ok(log)
     }
@@ -141,6 +143,8 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::super::chain::verify;
     use super::*;
 
@@ -183,5 +187,29 @@ mod tests {
         log.append(&record(), "at").expect("written");
         let proof = verify(File::open(&path).expect("a file")).expect("read").expect("it continues another file");
         assert_eq!((proof.first, proof.lines), (2, 3));
+    }
+
+    /// A node that ends while it writes the first line of a new file leaves a part of it. The next start writes the
+    /// whole line, and each file alone and both together prove to be complete.
+    #[test]
+    fn a_first_line_that_was_cut_is_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.jsonl");
+        let mut log = LogFile::open(&path, 1, "at").expect("a file");
+        log.append(&record(), "at").expect("written");
+        log.rotate().expect("a new file");
+        log.begin("at").expect("its first line");
+        let whole = fs::read(&path).expect("read");
+        for cut in 0..=whole.len() {
+            fs::write(&path, &whole[..cut]).expect("cut");
+            let mut again = LogFile::open(&path, 1, "at").expect("a file");
+            again.append(&record(), "at").expect("written");
+            assert_eq!(again.bytes, fs::metadata(&path).expect("a file").len(), "after {cut} bytes");
+            let both = File::open(again.older(1)).expect("a file").chain(File::open(&path).expect("a file"));
+            for (proof, first) in [(verify(both), 1), (verify(File::open(&path).expect("a file")), 2)] {
+                let proof = proof.expect("read").unwrap_or_else(|flaw| panic!("after {cut} bytes: {flaw}"));
+                assert_eq!((proof.first, proof.lines, proof.cut), (first, 3, vec![]), "after {cut} bytes");
+            }
+        }
     }
 }
