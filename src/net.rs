@@ -39,6 +39,8 @@ pub use connection_info::ConnectionInfo;
 pub(crate) use descriptor_share::connections_max;
 pub use first_request::Accepted;
 pub use port::{ConnectionsMax, Port};
+#[cfg(feature = "cli")]
+pub(crate) use tls::RefuseList;
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use tls::tests::Certs as TestCerts;
 pub use tls::{

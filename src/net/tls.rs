@@ -26,6 +26,8 @@ pub use dial::{Protocol, TlsConnector, TlsRefusal};
 pub use files::{CertificateEnd, TlsError, TlsFiles};
 pub use name::{CertificateName, Role};
 pub use peer::PeerTls;
+#[cfg(feature = "cli")]
+pub(crate) use refuse_list::RefuseList;
 pub use refuse_list::digest;
 
 /// Counts the connections that a port refused because of TLS.

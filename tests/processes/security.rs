@@ -225,6 +225,17 @@ fn certificates_are_renewed_and_refused_by_name() {
     for digest in [&first["client-ci"]["sha256"], &second["client-ci"]["sha256"]] {
         assert!(list.contains(digest.as_str().expect("a digest")), "{digest} is not in {list}");
     }
+    // A line without an end stays a line, and a certificate that only a comment names is not refused.
+    let digest = |name: &str| second[name]["sha256"].as_str().expect("a digest").to_owned();
+    let (laptop, node) = ("sha256:".to_owned() + &"a".repeat(64) + "  laptop", digest("node-1"));
+    std::fs::write(certs.join("refused.txt"), format!("# sha256:{node}  node-1\n{laptop}")).expect("written");
+    assert_eq!(listed(&[])["node-1"]["refused"], false);
+    assert_eq!(listed(&["--refuse", "node-1"])["node-1"]["refused"], true);
+    let lines = std::fs::read_to_string(certs.join("refused.txt")).expect("a list");
+    assert_eq!(lines.lines().skip(1).collect::<Vec<_>>(), [laptop, format!("sha256:{node}  node-1")]);
+    std::fs::write(certs.join("refused.txt"), "a word\n").expect("written");
+    assert!(text(&run(&["--refuse", "node-1"]).stderr).contains("refused.txt:1 names no certificate"));
+    std::fs::remove_file(certs.join("refused.txt")).expect("removed");
     assert_eq!(listed(&["--node", "1=db2,db1"])["node-1"]["sha256"], first["node-1"]["sha256"]);
     let others = run(&["--node", "1=db1,db3"]);
     let printed = text(&others.stderr);

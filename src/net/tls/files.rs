@@ -155,11 +155,7 @@ impl TlsContents {
     /// Returns the list of refused certificates; an empty one if there is no such file.
     pub(super) fn refused(&self) -> Result<Arc<RefuseList>, TlsError> {
         let (Some(path), Some(text)) = (&self.files.refuse, &self.refuse) else { return Ok(Arc::default()) };
-        let read = RefuseList::parse(&String::from_utf8_lossy(text));
-        read.map(Arc::new).map_err(|line| {
-            let at = format!("{}:{line}", path.display());
-            TlsError(format!("{at} names no certificate; write sha256: and 64 hexadecimal digits, or # for a comment"))
-        })
+        RefuseList::parse(path, &String::from_utf8_lossy(text)).map(Arc::new).map_err(TlsError)
     }
 }
 

@@ -1,23 +1,27 @@
 //! Certificates that are refused although an authority signed them.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 
 /// The digests of the refused certificates.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct RefuseList(HashSet<String>);
+#[derive(Debug, Default)]
+pub(crate) struct RefuseList(HashSet<String>);
 
 impl RefuseList {
-    /// Reads a list: a digest in each line, and comments. Returns the number of the first line with anything else.
-    pub(super) fn parse(text: &str) -> Result<Self, usize> {
+    /// Reads the text of a list: a digest in each line, and comments. The error names the first line with anything
+    /// else.
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, String> {
         let mut digests = HashSet::new();
         for (at, line) in text.lines().enumerate() {
             let Some(word) = line.split_whitespace().next().filter(|word| !word.starts_with('#')) else { continue };
             let digest = word.strip_prefix("sha256:").unwrap_or_default();
             if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                return Err(at + 1);
+                let at = format!("{}:{}", path.display(), at + 1);
+                let fix = "write sha256: and 64 hexadecimal digits, or # for a comment";
+                return Err(format!("{at} names no certificate; {fix}"));
             }
             digests.insert(digest.to_ascii_lowercase());
         }
@@ -26,7 +30,12 @@ impl RefuseList {
 
     /// Whether the list has this certificate.
     pub(super) fn has(&self, certificate: &CertificateDer<'_>) -> bool {
-        !self.0.is_empty() && self.0.contains(&digest(certificate))
+        !self.0.is_empty() && self.has_digest(&digest(certificate))
+    }
+
+    /// Whether the list has the certificate with this [`digest`].
+    pub(crate) fn has_digest(&self, digest: &str) -> bool {
+        self.0.contains(digest)
     }
 }
 
@@ -46,11 +55,13 @@ mod tests {
     fn lines_are_digests_or_comments() {
         let certificate = CertificateDer::from(vec![1, 2, 3]);
         let digest = digest(&certificate);
-        let list = RefuseList::parse(&format!("# lost laptops\n\nsha256:{}  ci\n", digest.to_uppercase()));
+        let parse = |text: &str| RefuseList::parse(Path::new("refused.txt"), text);
+        let list = parse(&format!("# lost laptops\n\nsha256:{}  ci\n", digest.to_uppercase()));
         assert!(list.expect("a list").has(&certificate));
         assert!(!RefuseList::default().has(&certificate));
         for wrong in [digest.as_str(), "sha256:12", "sha256:", &format!("sha256:{}", "g".repeat(64))] {
-            assert_eq!(RefuseList::parse(&format!("# one\n{wrong}")), Err(2), "{wrong}");
+            let error = parse(&format!("# one\n{wrong}")).expect_err("refused");
+            assert!(error.starts_with("refused.txt:2 names no certificate"), "{error}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::cli::error::Failure;
 use crate::cli::files::{PRIVATE, failed, locked, replace};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::RENEWED_BELOW_PERCENT;
-use crate::net::Role;
+use crate::net::{RefuseList, Role};
 
 const AUTHORITY: &str = "ca";
 /// The mode of a file that every user may read.
@@ -184,13 +184,19 @@ impl CertsDir {
         self.replace(&name, issued)
     }
 
-    /// Returns the text of a list of digests; an empty one if there is none.
+    /// Returns the text of a list of digests, to which lines can be added; an empty one if there is none.
     fn digests(&self, list: &str) -> Result<String, Failure> {
         let path = self.path.join(list);
         match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Ok(text) if !text.is_empty() && !text.ends_with('\n') => Ok(text + "\n"),
             read => read.map_err(failed("read", &path)),
         }
+    }
+
+    /// Reads the list of refused certificates as the nodes do.
+    fn refused(&self, text: &str) -> Result<RefuseList, Failure> {
+        RefuseList::parse(&self.path.join(REFUSED), text).map_err(Failure::usage)
     }
 
     /// Creates an empty list of refused certificates if there is none, so that the nodes' settings can name it from the
@@ -207,16 +213,15 @@ impl CertsDir {
     pub(super) fn refuse(&self, names: &[String]) -> Result<(), Failure> {
         let path = self.path.join(REFUSED);
         let (mut text, replaced) = (self.digests(REFUSED)?, self.digests(REPLACED)?);
+        let refused = self.refused(&text)?;
         for name in names {
             let Some((.., described)) = self.found.iter().find(|(found, ..)| found == name) else {
                 return Err(self.unknown(name));
             };
-            let current = format!("sha256:{}  {name}", described.digest);
-            let of_name = |line: &&str| line.split_whitespace().nth(1) == Some(name.as_str());
-            for line in replaced.lines().filter(of_name).chain([&*current]) {
-                if !text.contains(line) {
-                    text.push_str(&format!("{line}\n"));
-                }
+            let before = replaced.lines().filter_map(|line| line.strip_prefix("sha256:")?.split_once("  "));
+            let before = before.filter(|(_, of)| of == name).map(|(digest, _)| digest);
+            for digest in before.chain([&*described.digest]).filter(|digest| !refused.has_digest(digest)) {
+                text.push_str(&format!("sha256:{digest}  {name}\n"));
             }
         }
         replace(&path, &text, PUBLIC)
@@ -239,7 +244,7 @@ impl CertsDir {
     /// Returns all certificates, the authorities first.
     pub(super) fn listed(&mut self) -> Result<Vec<Listed>, Failure> {
         self.read()?;
-        let refused = self.digests(REFUSED)?;
+        let refused = self.refused(&self.digests(REFUSED)?)?;
         let made = |name: &str| self.made.iter().any(|made| made == name);
         let listed = |name: &str, made: bool, described: &Described| Listed {
             name: name.to_owned(),
@@ -248,7 +253,7 @@ impl CertsDir {
             hosts: described.hosts.clone(),
             ends: described.ends,
             made,
-            refused: refused.contains(&described.digest),
+            refused: refused.has_digest(&described.digest),
         };
         let authorities = describe(&self.text(AUTHORITY, "pem")?);
         let newest = |at: usize| at == 0 && made(AUTHORITY);
