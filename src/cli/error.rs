@@ -4,7 +4,7 @@ use std::io;
 
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
-use crate::model::{DeadlockLink, Invalid, LockName, Position, Refusal};
+use crate::model::{DeadlockLink, HolderView, Invalid, LockName, Position, Refusal};
 use crate::service::{ErrorCode, LeaderHint, ServiceError};
 
 /// Exit code for success, or for the answer yes.
@@ -42,30 +42,56 @@ pub(crate) struct More {
     pub(crate) pause_ms: Option<u64>,
     /// The position to continue from.
     pub(crate) resume: Option<Position>,
+    /// One of the holders of the lock.
+    pub(crate) holder: Option<Box<HolderView>>,
+    /// The value that was refused, and its bound.
+    pub(crate) invalid: Option<Invalid>,
 }
 
 impl More {
-    fn of_lock(lock: &LockName) -> Box<Self> {
-        Box::new(Self { lock: Some(lock.clone()), ..Self::default() })
+    fn of_lock(lock: &LockName) -> Self {
+        Self { lock: Some(lock.clone()), ..Self::default() }
     }
 
-    #[allow(clippy::wildcard_enum_match_arm, reason = "every other refusal names neither a lock nor a time")]
-    fn of_refusal(refusal: &Refusal) -> Box<Self> {
+    fn of_value(invalid: &Invalid) -> Self {
+        Self { invalid: Some(invalid.clone()), ..Self::default() }
+    }
+
+    fn of(error: &ServiceError) -> Self {
+        let pause_ms = Some(error.pause_ms()).filter(|pause_ms| *pause_ms != 0);
+        match error {
+            ServiceError::Refused(refusal) => Self::of_refusal(refusal),
+            ServiceError::EventsMissed { resume, .. } => Self { resume: Some(*resume), ..Self::default() },
+            ServiceError::Invalid(invalid) => Self::of_value(invalid),
+            ServiceError::NotSent { .. }
+            | ServiceError::Unknown { .. }
+            | ServiceError::Forbidden { .. }
+            | ServiceError::Stopping
+            | ServiceError::Internal(_)
+            | ServiceError::Unauthenticated { .. } => Self { pause_ms, ..Self::default() },
+        }
+    }
+
+    #[allow(clippy::wildcard_enum_match_arm, reason = "every other refusal names no lock, time or value")]
+    fn of_refusal(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Held { lock, .. }
-            | Refusal::AlreadyHeld { lock, .. }
+            Refusal::Held { lock, holder, .. } => Self { holder: holder.clone(), ..Self::of_lock(&lock.name) },
+            Refusal::HeldByOther { lock, holder } => Self { holder: Some(holder.clone()), ..Self::of_lock(&lock.name) },
+            Refusal::AlreadyHeld { lock, .. }
             | Refusal::KindMismatch { lock, .. }
             | Refusal::LimitMismatch { lock, .. }
             | Refusal::LimitExceeded { lock, .. }
             | Refusal::LimitUnknown { lock }
             | Refusal::NotHeld { lock }
-            | Refusal::HeldByOther { lock, .. }
             | Refusal::Entered { lock, .. }
             | Refusal::NotAccepted { lock, .. }
             | Refusal::Changed { lock, .. }
             | Refusal::PermitsNotHeld { lock, .. } => Self::of_lock(&lock.name),
-            Refusal::Closed { left_ms } => Box::new(Self { pause_ms: Some(*left_ms), ..Self::default() }),
-            _ => Box::default(),
+            Refusal::Closed { left_ms } => Self { pause_ms: Some(*left_ms), ..Self::default() },
+            Refusal::OutOfBounds { field, low, high, value, .. } => {
+                Self::of_value(&Invalid::new(&field.to_string(), format!("{low}ms to {high}ms"), format!("{value}ms")))
+            }
+            _ => Self::default(),
         }
     }
 }
@@ -171,20 +197,9 @@ fn quoted(name: &str) -> String {
 
 impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
+        let more = Box::new(More::of(&error));
         // An error with a pause says when to try again.
-        let pause_ms = Some(error.pause_ms()).filter(|pause_ms| *pause_ms != 0);
-        let names_next_step = pause_ms.is_some();
-        let more = match &error {
-            ServiceError::Refused(refusal) => More::of_refusal(refusal),
-            ServiceError::EventsMissed { resume, .. } => Box::new(More { resume: Some(*resume), ..More::default() }),
-            ServiceError::NotSent { .. }
-            | ServiceError::Unknown { .. }
-            | ServiceError::Invalid(_)
-            | ServiceError::Forbidden { .. }
-            | ServiceError::Stopping
-            | ServiceError::Internal(_)
-            | ServiceError::Unauthenticated { .. } => Box::new(More { pause_ms, ..More::default() }),
-        };
+        let names_next_step = error.pause_ms() != 0;
         Self { leader: error.leader().cloned(), more, names_next_step, ..Self::new(error.code(), error.to_string()) }
     }
 }
@@ -195,11 +210,16 @@ impl From<ClientError> for Failure {
         match error {
             ClientError::Service(error) => error.into(),
             ClientError::Refused(Refusal::Deadlock { cycle }) => Self { cycle, ..Self::new(code, detail) },
-            ClientError::Refused(refusal) => Self { more: More::of_refusal(&refusal), ..Self::new(code, detail) },
-            ClientError::NotAcquired { lock, .. } | ClientError::HoldEnded { lock, .. } => {
-                Self::new(code, detail).about(&lock)
+            ClientError::Refused(refusal) => {
+                Self { more: More::of_refusal(&refusal).into(), ..Self::new(code, detail) }
             }
-            ClientError::SessionLost { .. } | ClientError::Invalid(_) => Self::new(code, detail),
+            ClientError::NotAcquired { lock, holder, .. } => {
+                let more = More { holder, ..More::of_lock(&lock) };
+                Self { more: more.into(), ..Self::new(code, detail) }
+            }
+            ClientError::HoldEnded { lock, .. } => Self::new(code, detail).about(&lock),
+            ClientError::Invalid(invalid) => invalid.into(),
+            ClientError::SessionLost { .. } => Self::new(code, detail),
         }
     }
 }
@@ -212,7 +232,7 @@ impl From<Lost> for Failure {
 
 impl From<Invalid> for Failure {
     fn from(invalid: Invalid) -> Self {
-        Self::usage(invalid.to_string())
+        Self { more: More::of_value(&invalid).into(), ..Self::usage(invalid.to_string()) }
     }
 }
 
@@ -232,6 +252,7 @@ impl From<io::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{BoundAdvice, DurationField, LockKey, Namespace};
     use crate::service::{NotSent, TABLE};
 
     /// Every error of the table has a next step and the exit code of its row.
@@ -268,6 +289,30 @@ mod tests {
         let resume = Position { index: 1_292, n: 0 };
         let missed = Failure::from(ServiceError::EventsMissed { why: "they are old".to_owned(), resume });
         assert_eq!((missed.more.resume, missed.more.pause_ms), (Some(resume), None));
+    }
+
+    /// A script gets the holder of a lock that was not acquired, and the bound of a value that was refused.
+    #[test]
+    fn an_error_has_its_holder_or_bound() {
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("nightly").unwrap() };
+        let refused = Refusal::OutOfBounds {
+            field: DurationField::Ttl,
+            low: 3_000,
+            high: 600_000,
+            value: 1,
+            advice: BoundAdvice::RaiseToFloor,
+        };
+        let invalid = Failure::from(ClientError::from(refused)).more.invalid.expect("a value");
+        assert_eq!((&*invalid.field, &*invalid.bound), ("ttl", "3000ms to 600000ms"));
+        let invalid = Failure::from(ServiceError::from(LockName::parse("").expect_err("no name"))).more.invalid;
+        assert_eq!(invalid, LockName::parse("").err());
+        let holder = Box::new(crate::shapes::tests::holder());
+        for refused in [
+            Refusal::Held { lock: lock.clone(), holder: Some(holder.clone()), closed: None },
+            Refusal::HeldByOther { lock, holder: holder.clone() },
+        ] {
+            assert_eq!(Failure::from(ClientError::from(refused)).more.holder.as_ref(), Some(&holder));
+        }
     }
 
     /// A closed standard output (`ls | head`) is not a failure.

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use super::error::{Failure, YES};
 use crate::limits::{NOTICES_MS_MAX, NOTICES_WAITING_MAX};
-use crate::model::DeadlockLink;
+use crate::model::{DeadlockLink, HolderView};
 use crate::mutex::Mutex;
-use crate::shapes::{CycleLink, LeaderNode};
+use crate::shapes::{CycleLink, LeaderNode, Who};
 
 /// The thread that prints notices, from the first notice on.
 static NOTICES: Mutex<Option<Notices>> = Mutex::new(None);
@@ -62,6 +62,26 @@ struct ErrorLine<'a> {
     pause_ms: Option<u64>,
     /// The position to continue from.
     resume: Option<String>,
+    holder: Option<HolderName>,
+    /// The option or value that was refused, and what it may be.
+    field: Option<&'a str>,
+    bound: Option<&'a str>,
+}
+
+/// One of the holders of a lock that was not acquired.
+#[derive(Serialize)]
+struct HolderName {
+    session: Option<String>,
+    token: String,
+    #[serde(flatten)]
+    who: Who,
+}
+
+impl HolderName {
+    fn new(holder: &HolderView) -> Self {
+        let session = holder.session.map(|session| session.to_string());
+        Self { session, token: holder.token.to_string(), who: Who::new(&holder.metadata) }
+    }
 }
 
 impl Output {
@@ -209,6 +229,9 @@ impl Output {
             cycle: (!failure.cycle.is_empty()).then(|| failure.cycle.iter().map(CycleLink::new).collect()),
             pause_ms: failure.more.pause_ms,
             resume: failure.more.resume.map(|resume| resume.to_string()),
+            holder: failure.more.holder.as_deref().map(HolderName::new),
+            field: failure.more.invalid.as_ref().map(|invalid| &*invalid.field),
+            bound: failure.more.invalid.as_ref().map(|invalid| &*invalid.bound),
         };
         self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned()));
     }

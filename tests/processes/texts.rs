@@ -21,7 +21,8 @@ fn text(bytes: &[u8]) -> String {
 
 fn errors(output: &Output) -> serde_json::Value {
     let error = object(&output.stderr);
-    for field in ["error", "exit", "detail", "advice", "leader", "cycle", "pause_ms", "resume"] {
+    let fields = "error exit detail advice leader cycle pause_ms resume holder field bound";
+    for field in fields.split(' ') {
         assert!(error.get(field).is_some(), "{field}: {error}");
     }
     assert_eq!(error["exit"].as_i64(), output.status.code().map(i64::from), "{error}");
