@@ -154,7 +154,7 @@ impl Cluster {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let stop = self.stop.subscribe();
-        let routes = rpc::routes(node.service(), node.info(), stop.clone()).await.map_err(std::io::Error::other)?;
+        let routes = rpc::routes(node.service(), node.info(), stop.clone()).map_err(std::io::Error::other)?;
         self.servers.spawn(async move {
             if let Err(error) = rpc::serve(routes, listener, None, stop).await {
                 tracing::error!(%error, "a server ended");

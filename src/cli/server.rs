@@ -148,7 +148,7 @@ impl Server {
         tls.iter().for_each(|(_, tls)| node.audit_port(tls));
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
-        let routes = rpc::routes(node.service(), node.info(), stopped.clone()).await;
+        let routes = rpc::routes(node.service(), node.info(), stopped.clone());
         let routes = routes.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
         let ended = stopped.clone();
         servers.spawn(

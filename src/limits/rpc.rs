@@ -27,6 +27,8 @@ pub const STREAM_FRAMES_IN_FLIGHT_MAX: usize = 256;
 pub const STREAM_WAITS_MAX: usize = super::LOCKS_A_SESSION_MAX;
 /// Frames that may wait to be written to one stream.
 pub const STREAM_FRAMES_WAITING_MAX: usize = 512;
+/// Callers that may watch the health of a node at a time, because they need no proof.
+pub const HEALTH_WATCHES_MAX: usize = 1_024;
 /// Concurrent streams and calls on one connection.
 pub const STREAMS_A_CONNECTION_MAX: u32 = 4_096;
 /// Size of all headers of one call, including an error's metadata.

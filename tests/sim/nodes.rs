@@ -166,7 +166,7 @@ async fn sync(place: Arc<Place>, wal: MemoryWal, mut random: Random) {
 }
 
 async fn serve(run: Arc<Run>, host: &'static str, node: Node) {
-    let routes = rpc::routes(node.service(), node.info(), node.closing()).await.expect("routes");
+    let routes = rpc::routes(node.service(), node.info(), node.closing()).expect("routes");
     let clients = incoming(run, host, CLIENT_PORT).await.expect("a port");
     rpc::serve_incoming(routes, clients, node.closing()).await.expect("served");
 }

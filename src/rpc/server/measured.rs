@@ -31,6 +31,19 @@ pub(super) static NAMES: CallNames = CallNames {
 const STREAMS: [&str; 5] = ["Locks/Session", "Locks/Watch", "Locks/WatchTokens", "Admin/Backup", "Health/Watch"];
 /// Methods that may wait for a lock.
 const WAITS: [&str; 3] = ["Locks/Acquire", "Locks/Wait", "Locks/WaitOutcome"];
+/// Methods that are commands, or requests of operators.
+const COMMANDS: [&str; 10] = [
+    "Locks/OpenSession",
+    "Locks/KeepAlive",
+    "Locks/Refresh",
+    "Locks/Release",
+    "Locks/CloseSession",
+    "Locks/Submit",
+    "Locks/Renew",
+    "Admin/Transfer",
+    "Admin/RaiseFeatures",
+    "Admin/ChangeMembers",
+];
 /// Methods that change nothing.
 const READS: [&str; 8] = [
     "Locks/Check",
@@ -71,15 +84,18 @@ fn code(headers: &HeaderMap) -> Option<Code> {
     Some(Code::from_bytes(headers.get(Status::GRPC_STATUS)?.as_bytes()))
 }
 
-/// Returns the method of a path, without the package of its service.
-fn method(path: &str) -> &str {
-    path.rsplit_once('.').map_or(path, |(_, method)| method)
+/// Returns the method of a path, without the package of its service. Callers may send any path, also before the port
+/// knows them, so every other path is one method.
+fn method(path: &str) -> &'static str {
+    let asked = path.rsplit_once('.').map_or(path, |(_, method)| method);
+    let mut methods = STREAMS.iter().chain(&WAITS).chain(&COMMANDS).chain(&READS);
+    methods.find(|method| **method == asked).copied().unwrap_or(OTHER)
 }
 
 /// A call that has not ended. Dropping it means that its caller has left.
 struct OpenCall {
     calls: Arc<CallMetrics>,
-    method: String,
+    method: &'static str,
     begun: TokioInstant,
     stream: Option<OpenStream>,
     ended: bool,
@@ -87,8 +103,8 @@ struct OpenCall {
 
 impl OpenCall {
     fn new(calls: Arc<CallMetrics>, path: &str) -> Self {
-        let method = method(path).to_owned();
-        let stream = STREAMS.contains(&method.as_str()).then(|| calls.stream());
+        let method = method(path);
+        let stream = STREAMS.contains(&method).then(|| calls.stream());
         Self { calls, method, begun: TokioInstant::now(), stream, ended: false }
     }
 
@@ -96,10 +112,8 @@ impl OpenCall {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        // Callers may send any name, so a method that does not exist gets no series. A caller that is not known is
-        // refused before its method is looked up.
-        let unknown = matches!(code, Code::Unimplemented | Code::Unauthenticated);
-        let method = if unknown { OTHER } else { self.method.as_str() };
+        // A stranger must not fill the series of the callers that the cluster knows.
+        let method = if code == Code::Unauthenticated { OTHER } else { self.method };
         self.calls.answered(method, code as u16);
         if self.stream.is_none() {
             let kind = if WAITS.contains(&method) {
@@ -170,10 +184,15 @@ mod tests {
         for (method, streams) in &methods {
             assert_eq!(STREAMS.contains(&method.as_str()), *streams, "{method}");
         }
-        let listed = STREAMS.iter().chain(&WAITS).chain(&READS).filter(|method| !method.starts_with("Health/"));
+        let listed =
+            STREAMS.iter().chain(&WAITS).chain(&COMMANDS).chain(&READS).filter(|method| !method.starts_with("Health/"));
         for listed in listed {
             assert!(methods.iter().any(|(method, _)| method == listed), "{listed} does not exist");
         }
+        for (listed, _) in &methods {
+            assert_eq!(method(&format!("/lockkeeper.v1.{listed}")), listed);
+        }
+        assert_eq!(method(&format!("/lockkeeper.v1.Locks/{}", "x".repeat(30_000))), OTHER);
         assert_eq!(method("/lockkeeper.v1.Locks/Acquire"), "Locks/Acquire");
         assert_eq!(method("/grpc.health.v1.Health/Check"), "Health/Check");
     }

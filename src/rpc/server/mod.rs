@@ -3,6 +3,7 @@
 pub(in crate::rpc) mod admin;
 pub(in crate::rpc) mod caller;
 mod calls;
+mod health;
 pub(in crate::rpc) mod locks;
 mod measured;
 mod stream;
@@ -19,9 +20,11 @@ use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, Router};
+use tonic_health::pb::health_server::HealthServer;
 
 use self::admin::Admin;
 use self::caller::OfCallers;
+use self::health::Health;
 use self::locks::Locks;
 use self::measured::Measured;
 use super::background::{Tasks, stopped};
@@ -57,14 +60,11 @@ pub struct Routes {
 /// Returns the services on top of a lock service: `Locks`, `Admin`, health and reflection, with all limits set.
 ///
 /// When `stop` becomes true, streams end with `move_to` and waiting calls with an error; then the connections close.
-pub async fn routes<S: LockService>(
-    service: S,
-    info: ServerInfo,
-    stop: watch::Receiver<bool>,
-) -> Result<Routes, ServeError> {
+pub fn routes<S: LockService>(service: S, info: ServerInfo, stop: watch::Receiver<bool>) -> Result<Routes, ServeError> {
     let streams = Tasks::default();
     let (cluster_id, connections) = (info.cluster_id.clone(), info.connections);
     let measured = Measured(Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
+    let health = Health::new(stop.clone());
     let locks = Locks::new(service.clone(), info, stop, streams.clone());
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
@@ -73,10 +73,7 @@ pub async fn routes<S: LockService>(
     let admin = AdminServer::new(Admin { service: callers.clone() })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
-    let (health, health_service) = tonic_health::server::health_reporter();
-    let health_service = health_service.max_decoding_message_size(limits::FRAME_BYTES_MAX);
-    health.set_serving::<LocksServer<Locks<S>>>().await;
-    health.set_serving::<AdminServer<Admin<S>>>().await;
+    let health_service = HealthServer::new(health).max_decoding_message_size(limits::FRAME_BYTES_MAX);
     // Clients of some languages use only the older name of this service.
     let reflection = reflected().build_v1()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);

@@ -296,7 +296,7 @@ impl Node {
             connections: crate::net::ConnectionsMax::default(),
             deadlocks: watch::channel(Default::default()).1,
         };
-        let routes = routes(service.clone(), info, stopped.clone()).await.expect("routes");
+        let routes = routes(service.clone(), info, stopped.clone()).expect("routes");
         let serving = tokio::spawn(async move { serve(routes, listener, None, stopped).await.expect("served") });
         Self { service, calls, address, cluster_id, leader, stop, serving }
     }
