@@ -1,5 +1,7 @@
 //! Limits and intervals of the locks with the interfaces of other systems.
 
+use super::{LOCK_NAME_BYTES_MAX, MIRROR_VALUE_BYTES, NAMESPACE_BYTES_MAX};
+
 /// Interval at which a process of the config profile pings.
 pub const CONFIG_PING_MS: u64 = 30_000;
 /// A process reports a ping of its own that is late by this factor.
@@ -14,6 +16,8 @@ pub const CONFIG_WAIT_MS: u64 = 20_000;
 pub const CONFIG_LOG_MS: u64 = 10_000;
 /// Renewals of a lease lock within its period. With three, no more than half a period passes between two renewals.
 pub const LEASE_RENEWALS_A_PERIOD: u32 = 3;
+/// Times of renewals that a lease lock remembers.
+pub const LEASE_RENEWALS_KEPT: usize = 64;
 /// Retries for a lock of the config profile after a lost answer.
 pub const CONFIG_UNCLEAR_TRIES_MAX: u32 = 2;
 
@@ -28,6 +32,16 @@ const _: () = assert!(CONFIG_PING_MS * 2 < CONFIG_TAKEOVER_MS, "one lost ping mu
 pub const DOCUMENTS_A_NAMESPACE_MAX: usize = 100_000;
 /// Documents that one command frees at once. The sweeps of the next entries free the others.
 pub const DOCUMENTS_UNLOCKED_AT_ONCE_MAX: usize = 1_024;
+/// Commands on more documents than that, of all namespaces, that may be in one entry, and that may be unfinished. Each
+/// looks at all documents of its process or `ts`.
+pub const UNLOCKS_OF_MANY_MAX: usize = 8;
+
+const _: () = assert!(
+    UNLOCKS_OF_MANY_MAX * (NAMESPACE_BYTES_MAX + PROCESS_BYTES_MAX + LOCK_NAME_BYTES_MAX + 64) + 1024
+        <= MIRROR_VALUE_BYTES,
+    "the record with all unfinished commands is one value"
+);
+
 /// Processes in one namespace that have pinged.
 pub const PROCESSES_A_NAMESPACE_MAX: usize = 100_000;
 /// Time without pings after which a process without locks is removed: four days.

@@ -8,6 +8,8 @@ pub const SESSIONS_SWEPT_MIN: usize = 64;
 pub const WATCHERS_A_PRINCIPAL_MAX: usize = 1_024;
 /// Watches of all sources on a node.
 pub const WATCHERS_A_NODE_MAX: usize = 4_096;
+/// Time without a leader after which a node ends its watches. Their clients continue at a node that has one.
+pub const WATCH_LEADERLESS_MS_MAX: u64 = 5_000;
 /// Pause before a retry of a watch that was refused because there are too many.
 pub const WATCH_PAUSE_MS: u64 = 1_000;
 /// Backups that a node makes in the time below. A second one may be needed to compare it, or after an interrupted copy.

@@ -11,7 +11,7 @@ use crate::model::{
     BreakReport, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, Kind, LockKey, LogTime, Manage,
     Managing, Mode, Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionId, Subject, WaitEndReason,
 };
-use crate::state::{ClaimState, Holder, Purpose, RecordKey, Request, Waiter, looked_at};
+use crate::state::{ClaimState, Holder, Lock, Purpose, RecordKey, Request, Waiter, looked_at};
 
 impl Machine {
     pub(super) fn manage(&mut self, principal: &Principal, manage: &Manage) -> Result<Outcome, Refusal> {
@@ -90,7 +90,15 @@ impl Machine {
         let (claim, mode) = (next.request.claim, next.request.mode);
         let holder = self.state.holder(key, from);
         let was = holder.map_or(claim, |holder| holder.request.claim);
+        let given_up = holder.and_then(|holder| self.given_up(holder, mode));
+        if given_up.is_some() {
+            let kept = self.state.lock(key).map_or(0, Lock::kept);
+            self.quotas.one_more(QuotaKind::HoldersOfLock, kept)?;
+        }
         self.end_hold_as(key, from, EndCause { reason: EndReason::HandedOver, answer: None, broken: None });
+        if let Some(given_up) = given_up {
+            self.begin_delay(key, from, &given_up, EndReason::Released);
+        }
         let waiter =
             self.waits_alone(key, to).and_then(|sequence| Some((sequence, self.remove_waiter(key, sequence)?)));
         let origin = match &waiter {

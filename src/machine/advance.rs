@@ -1,6 +1,6 @@
 //! The progress of a replay: owners finish, turns are granted, queues advance, and waits overtake others.
 //!
-//! A session that holds what a waiting set lacks overtakes, at other locks, that set and every wait behind it. So what
+//! A session overtakes, at other locks, what waits for one of its holds, and every wait behind that. So what
 //! a wait overtakes depends on the other claims of its session: some waits now, others once more waits are granted. A
 //! wait that can be overtaken once can be overtaken for the rest of a replay.
 
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::Machine;
 use super::replay::{Asks, ContestedClaim, ContestedClaims, Edge, Kept, Node, Passing, Replay, Turn, TurnId};
 use crate::model::{Claim, LockKey, Mode, RequestId, SessionId, WaitReason};
-use crate::state::{ClaimState, Lock, Purpose, Waiter};
+use crate::state::{ClaimState, Lock, Waiter};
 
 impl Replay<'_> {
     /// Runs the replay until nothing more can happen. Returns `false` if that takes too many steps.
@@ -131,12 +131,13 @@ impl Machine {
         let session = self.state.session(session);
         for (number, key, standing) in session.into_iter().flat_map(|session| session.claims()) {
             let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { continue };
-            let (mode, waits) = match standing {
-                ClaimState::Holding(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), None),
-                ClaimState::Waiting(place) => (lock.queue.get(&place).map(|waiter| waiter.request.mode), Some(place)),
+            let (mode, others) = match standing {
+                ClaimState::Holding(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), true),
+                ClaimState::Waiting(place) => {
+                    (lock.queue.get(&place).map(|waiter| waiter.request.mode), lock.has_other_sets(place))
+                }
             };
-            let others = waits.is_none_or(|place| lock.has_other_sets(place));
-            let contested = mode.filter(|_| others).map(|mode| ContestedClaim { lock, number, mode, waits });
+            let contested = mode.filter(|_| others).map(|mode| ContestedClaim { lock, number, mode, standing });
             found.entry(key).or_default().extend(contested);
         }
         found.retain(|_, contested| !contested.is_empty());
@@ -170,10 +171,10 @@ impl<'m> Replay<'m> {
         found
     }
 
-    /// What this turn overtakes: sets that wait at another lock where its session has a claim of another request, in a
-    /// mode that conflicts with the set's, and every wait behind those sets.
+    /// What this turn overtakes: waits for another lock where its session has a claim of another request, in a mode
+    /// that conflicts with theirs, and every wait behind those.
     ///
-    /// The turn overtakes them now if that claim already holds what the set lacks, or can hold it before any owner
+    /// The turn overtakes them now if that claim already holds what they lack, or can hold it before any owner
     /// finishes. Otherwise it overtakes them once the claim is granted, or once other waits take the permits.
     pub(super) fn passing_of(&mut self, at: TurnId) -> Passing {
         let mut passing = Passing::default();
@@ -183,45 +184,49 @@ impl<'m> Replay<'m> {
         let elsewhere = contested.iter().filter(|(key, _)| **key != here);
         for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
             let theirs = Claim::Request(RequestId { session, number: claim.number });
-            let sets =
-                claim.lock.queue.iter().filter(|(_, set)| set.purpose == Purpose::Set && set.request.claim != theirs);
-            for (place, set) in
-                sets.filter(|(_, set)| claim.number != own && claim.mode.conflicts_with(set.request.mode))
-            {
-                let first = self.granted_first(key, claim, (*place, set));
-                if passing.is_known(*place, first.as_deref()) {
-                    self.spend(1);
-                    continue;
-                }
-                let behind = self.machine.blocked_behind(vec![(*place, key.clone(), set.request.claim)]);
-                let behind: BTreeSet<u64> = behind.into_keys().collect();
-                let steps = 1 + behind.len() + first.as_ref().map_or(0, Vec::len);
-                match first {
-                    None => passing.now.extend(behind),
-                    Some(turns) => passing.once.push((turns, behind)),
+            let waiters = claim.lock.queue.iter().filter(|(_, waiter)| waiter.request.claim != theirs);
+            for (place, waiter) in waiters.filter(|(_, waiter)| claim.number != own && claim.is_awaited_by(waiter)) {
+                let first = self.granted_first(key, claim, (*place, waiter));
+                // Then later waiters are known from this one, if all of them are behind it.
+                let same_for_all = first.is_none() || claim.waits().is_some();
+                let mut steps = 1;
+                if !passing.is_known(*place, first.as_deref()) {
+                    let behind = self.machine.blocked_behind(vec![(*place, key.clone(), waiter.request.claim)]);
+                    let behind: BTreeSet<u64> = behind.into_keys().collect();
+                    steps += behind.len() + first.as_ref().map_or(0, Vec::len);
+                    match first {
+                        None => passing.now.extend(behind),
+                        Some(turns) => passing.once.push((turns, behind)),
+                    }
                 }
                 if !self.spend(steps) {
                     return passing;
+                }
+                if same_for_all && waiter.request.mode != Mode::Shared {
+                    break;
                 }
             }
         }
         passing
     }
 
-    /// The turns of which one must be granted before the set lacks what this claim has. `None` if the set lacks it
-    /// already, or can lack it without a grant.
+    /// The turns of which one must be granted before the waiter lacks what this claim has. `None` if the waiter lacks
+    /// it already, or can lack it without a grant.
     fn granted_first(
         &self,
         key: &LockKey,
         claim: &ContestedClaim<'m>,
-        (place, set): (u64, &Waiter),
+        (place, waiter): (u64, &Waiter),
     ) -> Option<Vec<TurnId>> {
         let queue = *self.queue_numbers.get(key)?;
         let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| TurnId { queue, turn });
-        match (claim.waits, claim.mode) {
+        match (claim.waits(), claim.mode) {
             (Some(waits), _) => Some(vec![turn(&waits)?]),
-            (None, Mode::Permits(_)) if claim.lock.admits(set.request.mode) => {
-                claim.lock.queue.keys().filter(|other| **other != place).map(turn).collect()
+            (None, Mode::Permits(_)) if claim.lock.admits(waiter.request.mode) => {
+                let head = claim.lock.queue.keys().next().filter(|head| **head != place);
+                // What the other turns allow is known from the head, because this waiter is behind it.
+                let Some(head) = head else { return claim.lock.queue.keys().skip(1).map(turn).collect() };
+                Some(vec![turn(head)?])
             }
             (None, Mode::Exclusive | Mode::Shared | Mode::Permits(_)) => None,
         }
@@ -260,6 +265,24 @@ impl<'m> Replay<'m> {
         let once = once.filter(move |(_, behind)| place.is_some_and(|place| behind.contains(&place)));
         let turns = once.flat_map(|(turns, _)| turns).flat_map(|turn| self.members(*turn));
         turns.map(|turn| (Node::Turn(turn), WaitReason::StandsAhead))
+    }
+}
+
+impl ContestedClaim<'_> {
+    /// The sequence number of the claim, if it is a wait.
+    fn waits(&self) -> Option<u64> {
+        match self.standing {
+            ClaimState::Waiting(place) => Some(place),
+            ClaimState::Holding(_) => None,
+        }
+    }
+
+    /// Whether this waiter has to wait for the end of the claim, once that is a hold.
+    fn is_awaited_by(&self, waiter: &Waiter) -> bool {
+        match self.standing {
+            ClaimState::Waiting(_) => self.mode.conflicts_with(waiter.request.mode),
+            ClaimState::Holding(token) => waiter.waits_for(token, self.mode),
+        }
     }
 }
 

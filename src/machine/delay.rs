@@ -1,6 +1,6 @@
 //! What stays closed after the end of a hold. After an involuntary end, the lock or its permits stay closed for the
 //! lock-delay, except for a session that resumes the lost hold. After every end but a break, they stay closed until the
-//! time that the request chose (at-least).
+//! time that the request chose (at-least). So does what a downgrade or a hand-over gives up.
 
 use super::Machine;
 use super::hold::HoldChange;
@@ -37,7 +37,17 @@ impl Machine {
         self.keep_closed(key, token, Delayed { holder: ended.clone(), until, lost });
     }
 
-    /// Keeps this closed, together with the permits that the same hold returned before.
+    /// What a hold gives up when it continues in the mode `kept`, if that stays closed until the time that its request
+    /// chose.
+    pub(super) fn given_up(&self, hold: &Holder, kept: Mode) -> Option<Holder> {
+        let now = self.state.globals.now;
+        let mode = beyond(hold.request.mode, kept).filter(|_| hold.closed_until().is_some_and(|until| now <= until))?;
+        let mut given_up = hold.clone();
+        given_up.request.mode = mode;
+        Some(given_up)
+    }
+
+    /// Keeps this closed, together with what the same hold gave up before.
     fn keep_closed(&mut self, key: &LockKey, token: FencingToken, mut new: Delayed) {
         let kept = (new.holder.closed_until(), new.holder.ends());
         (new.holder.lease, new.holder.extras) = (None, None);
@@ -47,11 +57,12 @@ impl Machine {
             (extras.closed_until, extras.ends) = kept;
         }
         if let Some(before) = self.state.remove_delay(key, token) {
-            if let (Mode::Permits(count), Mode::Permits(other)) =
-                (&mut new.holder.request.mode, before.holder.request.mode)
-            {
-                *count = count.saturating_add(other);
-            }
+            let mode = &mut new.holder.request.mode;
+            *mode = match (*mode, before.holder.request.mode) {
+                (Mode::Permits(count), Mode::Permits(other)) => Mode::Permits(count.saturating_add(other)),
+                (_, Mode::Exclusive) => Mode::Exclusive,
+                (mode, _) => mode,
+            };
             new.until = new.until.max(before.until);
         }
         self.state.insert_delay(key, token, new);
@@ -99,18 +110,13 @@ impl Machine {
         Ok(Outcome::Granted(grant))
     }
 
-    /// Removes a lost hold from what is closed, and returns it with the mode that was lost. Permits that the hold had
-    /// returned before stay closed.
+    /// Removes a lost hold from what is closed, and returns it with the mode that was lost. What the hold had given up
+    /// before stays closed.
     fn take_lost(&mut self, key: &LockKey, token: FencingToken) -> Option<(Holder, Mode)> {
         let Delayed { holder, lost, .. } = self.remove_delay(key, token)?;
         let mode = lost?.mode;
-        let until = holder.closed_until().filter(|until| self.state.globals.now <= *until);
-        if let (Mode::Permits(all), Mode::Permits(lost), Some(until)) = (holder.request.mode, mode, until)
-            && lost < all
-        {
-            let mut returned = holder.clone();
-            returned.request.mode = Mode::Permits(all - lost);
-            self.keep_closed(key, token, Delayed { holder: returned, until, lost: None });
+        if let Some(given_up) = self.given_up(&holder, mode) {
+            self.begin_delay(key, token, &given_up, EndReason::Released);
         }
         Some((holder, mode))
     }
@@ -165,6 +171,16 @@ impl Machine {
     pub(super) fn delay_left_ms(&self, key: &LockKey) -> Option<u64> {
         let delays = self.state.lock(key)?.delays.values();
         delays.map(|delayed| delayed.until.ms_since(self.state.globals.now)).max()
+    }
+}
+
+/// What a hold of the mode `all` gives up when it continues in the mode `kept`. `None` if it gives up nothing. A lock
+/// is closed as a whole.
+fn beyond(all: Mode, kept: Mode) -> Option<Mode> {
+    match (all, kept) {
+        (Mode::Permits(all), Mode::Permits(kept)) if kept < all => Some(Mode::Permits(all - kept)),
+        (Mode::Exclusive, Mode::Shared) => Some(Mode::Exclusive),
+        _ => None,
     }
 }
 

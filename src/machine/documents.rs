@@ -120,7 +120,7 @@ impl Machine {
         since: Option<LogTime>,
     ) -> Result<Outcome, Refusal> {
         let Some(name) = name else {
-            return Ok(self.unlock_many(namespace, WhichHeld::Stamp(ts)));
+            return self.unlock_many(namespace, WhichHeld::Stamp(ts));
         };
         let key = LockKey { namespace: namespace.clone(), name: name.clone() };
         self.expire_due_at(&key);
@@ -147,7 +147,7 @@ impl Machine {
         since: Option<LogTime>,
     ) -> Result<Outcome, Refusal> {
         self.too_late(since)?;
-        Ok(self.unlock_many(namespace, WhichHeld::Process(process.clone(), term)))
+        self.unlock_many(namespace, WhichHeld::Process(process.clone(), term))
     }
 
     fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Result<Outcome, Refusal> {

@@ -16,6 +16,7 @@ impl Machine {
             ended += self.end(due);
         }
         self.sweep_incomplete = self.is_due();
+        self.swept.clear();
         self.grant_ready();
     }
 
@@ -46,11 +47,14 @@ impl Machine {
             return;
         }
         self.unlock_at(key);
-        if self.is_yet_to_open(key) {
-            self.check_queue(key, 0);
-        }
-        for due in self.due_at(key) {
-            self.end(due);
+        // Log time does not change within an entry, so one look at each lock finds everything.
+        if self.sweep_incomplete && self.swept.insert(key.clone()) {
+            if self.is_yet_to_open(key) {
+                self.check_queue(key, 0);
+            }
+            for due in self.due_at(key) {
+                self.end(due);
+            }
         }
         self.grant_ready();
     }
@@ -81,9 +85,10 @@ impl Machine {
         ends.retain(|(end, _)| *end < now);
         ends.sort_unstable();
         let mut due: Vec<DeadlineOf> = ends.into_iter().map(|(_, due)| due).collect();
-        let delays = lock.delays.iter().filter(|(_, delayed)| delayed.until < now);
+        let delays = lock.delays.iter().inspect(|_| looked_at()).filter(|(_, delayed)| delayed.until < now);
         due.extend(delays.map(|(token, _)| DeadlineOf::Delay(key.clone(), *token)));
-        due.extend(lock.queue.keys().filter_map(|sequence| self.waiter_due(key, *sequence)));
+        let waiters = lock.queue.keys().inspect(|_| looked_at());
+        due.extend(waiters.filter_map(|sequence| self.waiter_due(key, *sequence)));
         due
     }
 

@@ -40,8 +40,10 @@ impl Machine {
             if let Some(due) = self.waiter_due(&key, sequence) {
                 self.end(due);
                 self.check_queue(&key, sequence);
-            } else if self.grant_waiter(&key, sequence) {
-                self.check_queue(&key, sequence);
+            } else {
+                // A grant at another lock may have taken what this waiter needs. Then those behind it are next.
+                let from = if self.grant_waiter(&key, sequence) { sequence } else { sequence + 1 };
+                self.check_queue(&key, from);
             }
         }
     }

@@ -89,6 +89,10 @@ pub struct Machine {
     queues_to_check: BTreeMap<LockKey, u64>,
     /// Whether the sweep of this entry reached its bound and left something that is due.
     sweep_incomplete: bool,
+    /// Locks at which the commands of this entry have ended what the sweep left.
+    swept: BTreeSet<LockKey>,
+    /// How many commands of this entry free more documents than one command frees at once.
+    large_unlocks: u64,
 }
 
 /// Owners to check for a deadlock before this command ends.

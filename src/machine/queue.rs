@@ -1,17 +1,18 @@
 //! Which waiter of a queue is next. The rule is first come, first served over all modes. It has two exceptions: barging
-//! requests, and sessions that hold what a waiting set lacks.
+//! requests, and sessions that hold what a waiting set needs.
 //!
 //! A waiter is eligible if the holders admit it and no waiter ahead of it conflicts with it, except those that it may
-//! overtake. A set is eligible if that is true for each of its locks. A session that holds a name which a waiting set
-//! still lacks overtakes, on every other name, that set and all requests that wait behind it, directly or through
-//! others. Otherwise the session and the set would wait for each other permanently.
+//! overtake. A set is eligible if that is true for each of its locks. A session overtakes, on every other name, all
+//! sets that wait for a name which it holds: the holders do not admit the set there, or a request ahead of it, and that
+//! one conflicts with the session's hold. It also overtakes all requests that wait behind such a set, directly or
+//! through others. Otherwise the session and the set would wait for each other permanently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use crate::faults::{self, Fault};
-use crate::model::{Claim, Fairness, LockKey, Mode, QuotaKind, SessionId};
-use crate::state::{ClaimState, Holder, Lock, Purpose, Waiter, Way, looked_at};
+use crate::model::{Claim, Fairness, FencingToken, LockKey, Mode, QuotaKind, SessionId};
+use crate::state::{ClaimState, HEAD, Holder, Lock, Purpose, Waiter, Way, looked_at};
 
 impl Machine {
     /// The first waiter from this place on that could be granted now, or that has timed out. `None` if all of them must
@@ -25,7 +26,7 @@ impl Machine {
             return None;
         }
         if faults::on(Fault::LifoQueue) {
-            return lock.queue.last_key_value().map(|(sequence, _)| *sequence);
+            return lock.queue.range(from..).next_back().map(|(sequence, _)| *sequence);
         }
         let is_next = |sequence: u64, waiter: &Waiter| {
             looked_at();
@@ -136,13 +137,13 @@ impl Machine {
         &'a self,
         session: SessionId,
         at: &'a LockKey,
-    ) -> impl Iterator<Item = (&'a LockKey, &'a Lock, &'a Holder)> {
+    ) -> impl Iterator<Item = (&'a LockKey, &'a Lock, (FencingToken, &'a Holder))> {
         let standings = self.state.claims(session);
         standings.filter(move |(_, key, _)| *key != at).filter_map(|(_, key, standing)| {
             let ClaimState::Holding(token) = standing else { return None };
             let lock: &Lock = self.state.lock(key)?;
             let holder: &Holder = lock.holders.get(&token)?;
-            Some((key, lock, holder))
+            Some((key, lock, (token, holder)))
         })
     }
 
@@ -151,20 +152,23 @@ impl Machine {
         self.held_elsewhere(session, at).any(|(_, lock, _)| lock.queue.has_sets())
     }
 
-    /// The waiters that a session overtakes at this lock: sets that lack a lock which the session holds, and all
-    /// waiters behind those sets.
+    /// The waiters that a session overtakes at this lock: those that wait for another lock which the session holds, and
+    /// all waiters behind them.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
-        let mut sets = Vec::new();
-        for (key, lock, holder) in self.held_elsewhere(session, at) {
+        let mut waiters = Vec::new();
+        let awaited = self.held_elsewhere(session, at).filter(|(_, lock, _)| lock.queue.has_sets());
+        for (key, lock, (token, holder)) in awaited {
             for (sequence, waiter) in lock.queue.iter() {
-                let lacks =
-                    holder.request.mode.conflicts_with(waiter.request.mode) && !lock.admits(waiter.request.mode);
-                if waiter.purpose == Purpose::Set && lacks {
-                    sets.push((*sequence, key.clone(), waiter.request.claim));
+                if waiter.waits_for(token, holder.request.mode) && !lock.admits(waiter.request.mode) {
+                    waiters.push((*sequence, key.clone(), waiter.request.claim));
+                    // All later waiters are behind this one.
+                    if waiter.request.mode != Mode::Shared {
+                        break;
+                    }
                 }
             }
         }
-        self.blocked_behind(sets)
+        self.blocked_behind(waiters)
     }
 
     /// All requests that wait behind these waiters, directly or through others, and the waiters themselves. A waiter is
@@ -193,6 +197,8 @@ impl Machine {
                 }
             }
         }
+        // Every lock may have an upgrade with this number, and no request overtakes one.
+        found.remove(&HEAD);
         found
     }
 
@@ -205,12 +211,12 @@ impl Machine {
     }
 
     /// Checks again the queues where the session of a new hold waits, because the hold may let it overtake waiting sets
-    /// there. If a set lacks permits only because of this hold, the sessions of the other holders may overtake that set
-    /// too, so their queues are checked as well.
+    /// there. If a waiter lacks permits only because of this hold, the sessions of the other holders may overtake the
+    /// sets behind it too, so their queues are checked as well.
     pub(super) fn recheck_passing(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
         let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
-        if lock.queue.has_set_between(free, free + mode.permits()) {
+        if lock.queue.has_want_between(free, free + mode.permits()) {
             return self.holders_changed(key);
         }
         claim.session().into_iter().for_each(|id| self.look_again_for(id, key));

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::Machine;
 use crate::model::{FencingToken, Kind, LockKey, Mode, SessionId, WaitReason};
-use crate::state::{Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter};
+use crate::state::{ClaimState, Holder, Lock, Lookup, Owned, OwnerKey, Purpose, Waiter};
 
 /// The capacity that an exclusive hold takes of a lock: more than all shared holds together can take.
 const WHOLE: i64 = 1 << 40;
@@ -115,8 +115,8 @@ pub(super) struct ContestedClaim<'m> {
     pub(super) lock: &'m Lock,
     pub(super) number: u64,
     pub(super) mode: Mode,
-    /// The sequence number of the claim, if it is a wait.
-    pub(super) waits: Option<u64>,
+    /// Whether the claim is a hold or a wait.
+    pub(super) standing: ClaimState,
 }
 
 /// A turn: its queue, and its number there.

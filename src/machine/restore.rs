@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use super::Machine;
 use crate::limits;
-use crate::model::{EndReason, LockKey, Refusal, Restoring};
+use crate::model::{EndReason, Invalid, LockKey, LogTime, Refusal, Restoring};
 use crate::state::{DeadlineOf, RecordKey};
 
 impl Machine {
@@ -17,14 +17,26 @@ impl Machine {
     /// - New tokens and session ids differ from all earlier ones: the epoch is larger, and so is the first value of the
     ///   counter.
     /// - The cluster has the new random id. It has no nodes and no settings yet; the first leader proposes its own.
-    pub fn restore(&mut self, restoring: Restoring) {
+    ///
+    /// # Errors
+    /// Refuses a state that has the largest epoch, and changes nothing then.
+    pub fn restore(&mut self, restoring: Restoring) -> Result<(), Invalid> {
+        let epoch = restoring.epoch_after(self.state.globals.epoch)?;
         let ttl_ms_max = self.ttl_ms_bounds().1.max(self.state.globals.ttl_ms_max_ever).max(restoring.ttl_ms_max);
         self.state.globals.applied += 1;
         self.state.globals.wall = self.state.globals.wall.max(restoring.wall);
-        self.state.globals.epoch = restoring.epoch_after(self.state.globals.epoch);
+        self.state.globals.epoch = epoch;
         self.state.globals.tokens = restoring.counter();
         self.state.globals.sessions = restoring.counter();
-        self.close(if restoring.at_once { 0 } else { ttl_ms_max });
+        self.state.globals.ttl_ms_max_ever = ttl_ms_max;
+        // A state that was restored before may have to stay closed for longer.
+        let until = self.state.globals.closed_until.max(Some(self.state.globals.now.after_ms(ttl_ms_max)));
+        self.close(until.filter(|_| !restoring.at_once));
+        if restoring.at_once {
+            // Requests may have waited only because the backup's cluster granted nothing.
+            let keys: Vec<LockKey> = self.state.locks.keys().cloned().collect();
+            keys.iter().for_each(|key| self.check_queue(key, 0));
+        }
         let sessions: Vec<_> = self.state.sessions.keys().copied().collect();
         for id in sessions {
             self.end_session(id, EndReason::Broken);
@@ -36,6 +48,7 @@ impl Machine {
         nodes.into_iter().for_each(|node| self.state.mark(RecordKey::Node(node)));
         self.state.mark(RecordKey::Globals);
         self.events.clear();
+        Ok(())
     }
 
     /// The cluster epoch of new tokens.
@@ -50,10 +63,10 @@ impl Machine {
         self.state.globals.closed_until.map_or(0, |until| until.ms_since(self.state.globals.now))
     }
 
-    /// Grants nothing for this time, in milliseconds.
-    fn close(&mut self, ms: u64) {
+    /// Grants nothing while log time is at most this.
+    fn close(&mut self, until: Option<LogTime>) {
         self.state.index.move_deadline(self.state.globals.closed_until, None, DeadlineOf::Opening);
-        self.state.globals.closed_until = (ms != 0).then(|| self.state.globals.now.after_ms(ms));
+        self.state.globals.closed_until = until;
         self.state.globals.opening = None;
         self.state.index.move_deadline(None, self.state.globals.closed_until, DeadlineOf::Opening);
     }
@@ -69,7 +82,7 @@ impl Machine {
         keys.iter().for_each(|key| self.check_queue(key, 0));
         match next {
             Some(_) => self.state.globals.opening = next,
-            None => self.close(0),
+            None => self.close(None),
         }
         keys.len().max(1)
     }

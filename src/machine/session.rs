@@ -199,7 +199,12 @@ impl Machine {
                 ClaimState::Waiting(sequence) => self.end_wait(&lock, sequence, WaitEndReason::SessionEnded),
                 ClaimState::Holding(token) => {
                     let broken = broken.map(|(by, why)| (by.clone(), why.clone()));
+                    let is_broken = broken.is_some();
                     self.end_hold_as(&lock, token, EndCause { reason, answer: None, broken });
+                    if is_broken {
+                        // Opens what the hold gave up before, as a break does.
+                        self.end_delay(&lock, token);
+                    }
                 }
             }
         }

@@ -7,27 +7,41 @@ use std::ops::Bound;
 
 use super::Machine;
 use crate::limits;
-use crate::model::{EndReason, FencingToken, LockKey, LockName, Namespace, Outcome};
-use crate::state::{DeadlineOf, Unlocking, WhichHeld, looked_at};
+use crate::model::{EndReason, FencingToken, LockKey, LockName, Namespace, Outcome, QuotaKind, Refusal};
+use crate::state::{DeadlineOf, Holder, Lock, Unlocking, WhichHeld, looked_at};
 
 impl Machine {
-    /// Frees these documents. Returns how many there were, including those that are left to the sweep.
-    pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Outcome {
+    /// Frees these documents. Returns how many there were, including those that are left to the sweep. Refuses a
+    /// command on more documents than are freed at once if too many of those are unfinished.
+    pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Result<Outcome, Refusal> {
         let newest = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens);
         let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
         let unlocking = Unlocking { namespace, which, newest, since, next };
-        let all = self.meant(&unlocking).filter_map(|(name, token)| Some((name, token?)));
-        // Documents that an earlier command freed are not counted twice.
-        let locks = all.filter(|(name, token)| !self.is_freed(&unlocking.namespace, name, *token)).count() as u64;
+        let at_once = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
+        if self.names(&unlocking).nth(at_once).is_some() {
+            self.quotas.one_more(QuotaKind::UnlocksOfMany, self.large_unlocks)?;
+            self.large_unlocks += 1;
+        }
+        let (mut locks, mut leaves_some) = (0, false);
+        for (at, (name, held)) in self.meant(&unlocking).enumerate() {
+            // Documents that an earlier command freed are not counted twice.
+            if held.is_some_and(|held| !self.is_freed(&unlocking.namespace, name, held)) {
+                locks += 1;
+                leaves_some |= at_once <= at;
+            }
+        }
+        if leaves_some {
+            let others = self.state.globals.unlocking.iter().filter(|other| !unlocking.includes(other));
+            self.quotas.one_more(QuotaKind::UnlocksOfMany, others.count() as u64)?;
+        }
         let (_, left) = self.unlock_some(unlocking);
-        if let Some(left) = left {
+        if let Some(left) = left.filter(|_| leaves_some) {
             self.change_unlocking(|unlocking| {
-                // The rest of an earlier command with the same selection is part of this one.
-                unlocking.retain(|other| other.namespace != left.namespace || other.which != left.which);
+                unlocking.retain(|other| !left.includes(other));
                 unlocking.push(left);
             });
         }
-        Outcome::Freed { locks }
+        Ok(Outcome::Freed { locks })
     }
 
     /// Continues the oldest of the unfinished commands. Returns how many documents it looked at.
@@ -51,25 +65,27 @@ impl Machine {
 
     /// Frees the document of this lock if an unfinished command freed it.
     pub(super) fn unlock_at(&mut self, key: &LockKey) {
-        let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
-        let Some(token) = held.map(|(token, _)| *token) else { return };
-        if self.is_freed(&key.namespace, &key.name, token) {
+        let held = self.state.lock(key).and_then(Lock::first_held);
+        let freed = held.filter(|held| self.is_freed(&key.namespace, &key.name, *held));
+        if let Some(token) = freed.map(|(token, _)| token) {
             self.end_hold(key, token, EndReason::Released, None);
         }
     }
 
     /// Whether an unfinished command freed this document.
-    fn is_freed(&self, namespace: &Namespace, name: &LockName, token: FencingToken) -> bool {
-        self.state.globals.unlocking.iter().any(|unlocking| {
-            let left = unlocking.namespace == *namespace && unlocking.next <= *name;
-            left && self.meant_at(unlocking, name) == Some(token)
-        })
+    fn is_freed(&self, namespace: &Namespace, name: &LockName, held: Held<'_>) -> bool {
+        self.state
+            .globals
+            .unlocking
+            .iter()
+            .any(|unlocking| unlocking.namespace == *namespace && unlocking.next <= *name && unlocking.selects(held))
     }
 
     /// Looks at a bounded number of names. Returns their number, and what is left of the command.
     fn unlock_some(&mut self, mut unlocking: Unlocking) -> (usize, Option<Unlocking>) {
         let max = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
-        let mut names: Vec<(LockName, Option<FencingToken>)> = self.meant(&unlocking).take(max + 1).collect();
+        let names = self.meant(&unlocking).map(|(name, held)| (name.clone(), held.map(|(token, _)| token)));
+        let mut names: Vec<(LockName, Option<FencingToken>)> = names.take(max + 1).collect();
         let next = if names.len() <= max { None } else { names.pop() };
         for (name, token) in &names {
             if let Some(token) = token {
@@ -84,9 +100,8 @@ impl Machine {
         (names.len().max(1), left)
     }
 
-    /// Names that the command may select, from the first that was not looked at. Each comes with the token of the
-    /// selected hold, if any.
-    fn meant<'a>(&'a self, of: &'a Unlocking) -> impl Iterator<Item = (LockName, Option<FencingToken>)> + 'a {
+    /// Names that the command may select, from the first that was not looked at.
+    fn names<'a>(&'a self, of: &'a Unlocking) -> impl Iterator<Item = &'a LockName> + use<'a> {
         let (process, stamp) = match &of.which {
             WhichHeld::Process(process, _) => {
                 (Some(self.state.index.documents.held_by(&of.namespace, process.as_str())), None)
@@ -95,25 +110,51 @@ impl Machine {
         };
         let from = (Bound::Included(&of.next), Bound::Unbounded);
         let process = process.flatten().into_iter().flat_map(move |held| held.range::<LockName, _>(from));
-        let names = process.map(|(name, _)| name).chain(stamp.into_iter().flatten());
-        names.map(move |name| {
-            looked_at();
-            (name.clone(), self.meant_at(of, name))
-        })
+        process.map(|(name, _)| name).chain(stamp.into_iter().flatten())
     }
 
-    /// The token of the hold of this name, if the command selects it.
-    fn meant_at(&self, of: &Unlocking, name: &LockName) -> Option<FencingToken> {
-        let key = LockKey { namespace: of.namespace.clone(), name: name.clone() };
-        let (token, holder) = self.state.lock(&key)?.holders.first_key_value()?;
-        let mark = holder.document().filter(|_| *token <= of.newest)?;
-        let meant = match &of.which {
+    /// The same names. Each comes with the selected hold, if any.
+    fn meant<'a>(&'a self, of: &'a Unlocking) -> impl Iterator<Item = (&'a LockName, Option<Held<'a>>)> + use<'a> {
+        self.names(of).map(move |name| {
+            looked_at();
+            let key = LockKey { namespace: of.namespace.clone(), name: name.clone() };
+            let held = self.state.lock(&key).and_then(Lock::first_held);
+            (name, held.filter(|held| of.selects(*held)))
+        })
+    }
+}
+
+/// A hold with its token.
+type Held<'a> = (FencingToken, &'a Holder);
+
+impl Lock {
+    fn first_held(&self) -> Option<Held<'_>> {
+        self.holders.first_key_value().map(|(token, holder)| (*token, &**holder))
+    }
+}
+
+impl Unlocking {
+    /// Whether the command frees this hold, apart from its name.
+    fn selects(&self, (token, holder): Held<'_>) -> bool {
+        let mark = holder.document().filter(|_| token <= self.newest);
+        mark.is_some_and(|mark| match &self.which {
             WhichHeld::Process(process, term) => {
                 let in_term = term.is_none_or(|term| mark.term.is_some_and(|of| of <= term));
                 *holder.request.metadata.process == *process.as_str() && in_term
             }
             WhichHeld::Stamp(ts) => mark.ts == *ts,
+        })
+    }
+
+    /// Whether this command selects everything that an earlier one selects, so that the rest of that one is part of
+    /// this one.
+    fn includes(&self, earlier: &Self) -> bool {
+        let which = match (&self.which, &earlier.which) {
+            (WhichHeld::Process(process, term), WhichHeld::Process(of, earlier)) => {
+                process == of && term.is_none_or(|term| earlier.is_some_and(|earlier| earlier <= term))
+            }
+            (of, earlier) => of == earlier,
         };
-        meant.then_some(*token)
+        which && self.namespace == earlier.namespace
     }
 }

@@ -14,9 +14,11 @@ use crate::model::{
 use crate::state::{HEAD, HoldEntry, Holder, Lock, Purpose, RecordKey, Request, Waiter};
 
 impl Lock {
-    /// Whether this shared hold could become exclusive now, because it is the only one.
+    /// Whether this shared hold could become exclusive now, because it is the only one. What its own downgrade keeps
+    /// closed is not closed to it.
     pub(super) fn admits_upgrade(&self, token: FencingToken) -> bool {
-        self.holders.len() == 1 && self.holders.contains_key(&token) && self.delays.is_empty()
+        let alone = self.holders.len() == 1 && self.holders.contains_key(&token);
+        alone && self.delays.keys().all(|ended| *ended == token)
     }
 }
 
@@ -27,6 +29,7 @@ impl Machine {
         if holder.request.mode == Mode::Shared {
             return Ok(Outcome::Downgraded);
         }
+        let given_up = self.given_up(holder, Mode::Shared);
         self.claim_changes(key, claim);
         self.end_cached(key, token);
         let holder = self.state.holder_mut(key, token);
@@ -39,6 +42,9 @@ impl Machine {
             self.finish_request(key, claim, upgrade.number, upgrade.fingerprint, ended);
         }
         self.state.mark(RecordKey::Holder(key.clone(), token));
+        if let Some(given_up) = given_up {
+            self.begin_delay(key, token, &given_up, EndReason::Released);
+        }
         self.check_queue(key, 0);
         self.happened(key, Some((claim, token)), EventKind::Downgraded, Some(Mode::Shared));
         Ok(Outcome::Downgraded)
@@ -60,6 +66,8 @@ impl Machine {
         let events = self.events.len();
         self.enqueue(key, HEAD, waiter);
         self.refuse_cycle(std::slice::from_ref(key), HEAD, events)?;
+        // Sets in this queue wait behind the upgrade now, and so for the other holders.
+        self.holders_changed(key);
         Ok(Outcome::Queued(self.place(key, HEAD)))
     }
 
@@ -127,6 +135,8 @@ impl Machine {
     fn make_exclusive(&mut self, key: &LockKey, from: FencingToken, asked: HoldEntry, waited_ms: u64) -> Option<Grant> {
         let token = if faults::on(Fault::UpgradeKeepsToken) { from } else { self.next_token() };
         let mut holder = self.state.remove_holder(key, from)?;
+        // The exclusive hold keeps the lock closed again, until the same time.
+        self.state.remove_delay(key, from);
         holder.request.mode = Mode::Exclusive;
         holder.extras_mut().upgrade = Some(asked);
         let grant = holder.grant(token, asked.number);

@@ -332,6 +332,7 @@ pub struct Totals {
     pub holders: u64,
     /// The number of waits.
     pub waiters: u64,
-    /// The number of grants since the cluster began.
+    /// The counter of the newest token. It grows with each grant, upgrade and hand-over. A restored cluster does not
+    /// begin at zero, so only the difference of two values means something.
     pub grants: u64,
 }

@@ -59,6 +59,7 @@ impl Quotas {
             QuotaKind::DepthOfHold => self.depth_of_hold,
             QuotaKind::Processes => self.processes,
             QuotaKind::LocksOfSet => limits::LOCKS_A_SET_MAX as u64,
+            QuotaKind::UnlocksOfMany => limits::UNLOCKS_OF_MANY_MAX as u64,
         };
         if used < limit { Ok(()) } else { Err(Refusal::Quota { what, limit }) }
     }

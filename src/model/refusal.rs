@@ -288,6 +288,8 @@ pub enum QuotaKind {
     LocksOfSet,
     /// Processes of a namespace that gave signs of life.
     Processes,
+    /// Commands of all namespaces that free more documents than one command frees at once.
+    UnlocksOfMany,
 }
 
 impl fmt::Display for QuotaKind {
@@ -303,6 +305,7 @@ impl fmt::Display for QuotaKind {
             QuotaKind::DepthOfHold => "the number of times that this hold is acquired",
             QuotaKind::LocksOfSet => "the number of locks of this set",
             QuotaKind::Processes => "the number of processes in this namespace",
+            QuotaKind::UnlocksOfMany => "the number of unfinished unlocks of many documents",
         })
     }
 }
@@ -337,15 +340,13 @@ impl fmt::Display for DurationField {
 /// The next step for a caller whose duration was out of bounds. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BoundAdvice {
-    /// Request at least the lower bound. It follows from the timing profile: a shorter TTL would lose sessions at every
-    /// failover.
+    /// Request at least the lower bound, which follows from the timing profile: less would lose sessions at failovers.
     RaiseToFloor,
     /// Use a session for long work, because a session is renewed. The upper bound is the cluster's setting `ttl_max`.
     HoldASession,
     /// Send a new request. This one may be a late duplicate of a request that is no longer remembered.
     NewRequest,
-    /// Choose a value in bounds. After a restore, nothing is granted for the longest TTL. Below the shortest TTL, no
-    /// session could be opened.
+    /// Choose a value in bounds: a restore grants nothing for this time, and a session needs the shortest TTL.
     RestoresWait,
 }
 
@@ -367,11 +368,13 @@ fn short(ms: u64) -> String {
 /// A duration rounded up to a precision that is enough for a reader.
 fn rounded(ms: u64) -> String {
     let unit = match ms {
-        0..10_000 => 1,
+        0..1_000 => 1,
+        1_000..10_000 => 100,
         10_000..600_000 => 1_000,
         600_000.. => 60_000,
     };
-    short(ms.checked_next_multiple_of(unit).unwrap_or(ms))
+    let ms = ms.checked_next_multiple_of(unit).unwrap_or(ms);
+    if unit == 100 && !ms.is_multiple_of(1_000) { format!("{}.{}s", ms / 1_000, ms / 100 % 10) } else { short(ms) }
 }
 
 /// The next step after a value out of bounds, as the end of the message.
@@ -405,6 +408,15 @@ mod tests {
         let (token, who) = (FencingToken::new(0, 7), "bob".into());
         let closing = Closing { token, who, until: crate::model::LogTime(0), left_ms: u64::MAX };
         assert!(closing.to_string().starts_with("kept closed by bob (token 7) for another"), "{closing}");
+    }
+
+    /// The rest of a wait is rounded up and shows its units.
+    #[test]
+    fn a_rest_is_rounded_up() {
+        let texts = [(999, "999ms"), (1_000, "1s"), (5_767, "5.8s"), (9_999, "10s"), (10_001, "11s"), (600_001, "11m")];
+        for (ms, text) in texts {
+            assert_eq!(rounded(ms), text);
+        }
     }
 
     /// The message for a value out of bounds shows units, and a next step that fits the bound: one above the largest

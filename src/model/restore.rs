@@ -1,6 +1,6 @@
 //! How a cluster restored from a backup gets tokens that were never granted before.
 
-use super::WallTime;
+use super::{Invalid, WallTime};
 use crate::limits::{COUNTER_BITS, EPOCH_MAX};
 
 /// How a backup becomes the state of a new cluster.
@@ -25,11 +25,17 @@ const FIRST_DAY: u64 = 20_454;
 impl Restoring {
     /// The new epoch: above the backup's, and at least the number of days since 2026, so that restores of one backup on
     /// different days get different epochs. At most [`EPOCH_MAX`], which no clock reaches before 2115.
-    #[must_use]
-    pub fn epoch_after(&self, stored: u16) -> u16 {
+    ///
+    /// # Errors
+    /// Refuses a backup of the largest epoch, because new tokens would not be above the earlier ones.
+    pub fn epoch_after(&self, stored: u16) -> Result<u16, Invalid> {
         let days = (self.wall.0 / MS_A_DAY).saturating_sub(FIRST_DAY);
         let days = u16::try_from(days).unwrap_or(EPOCH_MAX);
-        stored.saturating_add(1).max(days).max(self.epoch_min).min(EPOCH_MAX)
+        let epoch = stored.saturating_add(1).max(days).max(self.epoch_min).min(EPOCH_MAX);
+        if epoch <= stored {
+            return Err(Invalid::new("epoch", format!("above {stored}, the epoch of the backup"), epoch));
+        }
+        Ok(epoch)
     }
 
     /// The value from which the counters continue: 2^31 for each second of the day, plus a part for the milliseconds.
@@ -58,10 +64,10 @@ mod tests {
     fn epoch_and_counter_are_new() {
         // 2026-01-02T00:00:01Z
         let second_day = at(1_767_312_001_000);
-        assert_eq!((second_day.epoch_after(0), second_day.counter()), (1, 1 << 31));
-        assert_eq!(second_day.epoch_after(7), 8);
-        assert_eq!(Restoring { epoch_min: 99, ..second_day }.epoch_after(7), 99);
-        assert_eq!((at(0).epoch_after(0), second_day.epoch_after(EPOCH_MAX)), (1, EPOCH_MAX));
+        assert_eq!((second_day.epoch_after(0), second_day.counter()), (Ok(1), 1 << 31));
+        assert_eq!(second_day.epoch_after(7), Ok(8));
+        assert_eq!(Restoring { epoch_min: 99, ..second_day }.epoch_after(7), Ok(99));
+        assert_eq!((at(0).epoch_after(0), second_day.epoch_after(EPOCH_MAX - 1)), (Ok(1), Ok(EPOCH_MAX)));
         assert!(second_day.counter() < at(second_day.wall.0 + 1).counter());
     }
 }

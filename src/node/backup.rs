@@ -217,9 +217,11 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
     let cluster_id = clock.random_u128();
     let Restore { epoch_min, at_once, ttl_ms_max, .. } = *restore;
     let restoring = Restoring { wall: clock.wall(), cluster_id, epoch_min, at_once, ttl_ms_max };
-    let restored = backup
-        .restored(restoring, (node, member.clone()))
-        .map_err(|error| BackupError::Damaged { path: restore.file.clone(), what: error.to_string() })?;
+    let refused = |error: std::io::Error| match error.downcast::<Invalid>() {
+        Ok(invalid) => RestoreError::from(invalid),
+        Err(error) => BackupError::Damaged { path: restore.file.clone(), what: error.to_string() }.into(),
+    };
+    let restored = backup.restored(restoring, (node, member.clone())).map_err(refused)?;
     let identity = Identity::new(view.cluster.clone(), cluster_id, node, clock.random_u128());
     storage::lay_out(&restore.data, &identity, restored.head, restored.records)?;
     let (epoch, closed_ms) = (restored.epoch, restored.closed_ms);

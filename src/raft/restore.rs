@@ -83,9 +83,11 @@ impl Backup {
     /// zero, and the nodes recognize each other by the new cluster's id.
     ///
     /// # Errors
-    /// `InvalidData` if no membership can be made of the node and member.
+    /// `InvalidInput` with an [`Invalid`](crate::model::Invalid) if no epoch is above the backup's. `InvalidData` if no
+    /// membership can be made of the node and member.
     pub fn restored(mut self, restoring: Restoring, (node, member): (u64, Member)) -> io::Result<RestoredState> {
-        self.machine.restore(restoring);
+        let restored = self.machine.restore(restoring);
+        restored.map_err(|refused| io::Error::new(io::ErrorKind::InvalidInput, refused))?;
         let id = LogId::new(0, 0, self.machine.applied());
         let voters = BTreeSet::from([node]);
         let membership = RaftMembership::new(vec![voters], BTreeMap::from([(node, member)]));

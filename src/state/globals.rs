@@ -42,7 +42,8 @@ pub struct Globals {
     pub leaderless_ms: u64,
     /// The position of the newest event.
     pub newest_event: Position,
-    /// Commands that free more documents than one command may look at, oldest first.
+    /// Commands that free more documents than one command may look at, oldest first, at most
+    /// [`UNLOCKS_OF_MANY_MAX`](crate::limits::UNLOCKS_OF_MANY_MAX).
     pub unlocking: Vec<Unlocking>,
     /// After `closed_until` has passed: the first lock whose queue was not checked since.
     pub opening: Option<LockKey>,

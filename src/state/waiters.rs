@@ -66,6 +66,12 @@ impl Waiter {
         self.request.claim.request().filter(|_| self.purpose == Purpose::Set)
     }
 
+    /// Whether it waits for the end of this hold, if the lock does not admit it. An upgrade does not wait for the hold
+    /// that it upgrades.
+    pub(crate) fn waits_for(&self, token: FencingToken, mode: Mode) -> bool {
+        mode.conflicts_with(self.request.mode) && self.purpose != Purpose::Upgrade(token)
+    }
+
     pub(crate) fn take_handle(&self) -> Option<Handle> {
         self.lease.as_ref().and_then(|lease| lease.handle.clone())
     }
@@ -98,8 +104,10 @@ pub(crate) struct Waiters {
 struct Index {
     /// The sequence numbers of barging waiters that have no fair waiter ahead, by the amount that they want.
     barging: BTreeMap<u64, BTreeSet<u64>>,
-    /// The number of waiters that belong to a set, by the amount that they want.
-    sets: BTreeMap<u64, usize>,
+    /// The number of waiters that belong to a set.
+    sets: usize,
+    /// The number of waiters for permits, by the permits that they want.
+    permits: BTreeMap<u64, usize>,
     /// For each way to request the lock, the first waiter that blocks the request. While waiters only join at the end,
     /// it only moves toward the end, so that a search looks at each waiter once. An upgrade, which waits at number 0,
     /// is left out.
@@ -184,17 +192,17 @@ impl Waiters {
 
     /// How many of the waiters belong to a set.
     pub(crate) fn sets(&self) -> usize {
-        self.index.iter().flat_map(|index| index.sets.values()).sum()
+        self.index.as_ref().map_or(0, |index| index.sets)
     }
 
     pub(crate) fn has_sets(&self) -> bool {
-        self.index.as_ref().is_some_and(|index| !index.sets.is_empty())
+        self.sets() != 0
     }
 
-    /// Whether a set wants more permits than `free`, but at most `were_free`.
-    pub(crate) fn has_set_between(&self, free: u64, were_free: u64) -> bool {
+    /// Whether a waiter wants more permits than `free`, but at most `were_free`.
+    pub(crate) fn has_want_between(&self, free: u64, were_free: u64) -> bool {
         free < were_free
-            && self.index.as_ref().is_some_and(|index| index.sets.range(free + 1..=were_free).next().is_some())
+            && self.index.as_ref().is_some_and(|index| index.permits.range(free + 1..=were_free).next().is_some())
     }
 
     /// The first waiter that blocks a request of this way if it joins the end of the queue.
@@ -221,8 +229,9 @@ impl Waiters {
 impl Index {
     /// Adds a waiter at the end of the queue to the index.
     fn add(&mut self, place: u64, waiter: &Waiter) {
-        if waiter.purpose == Purpose::Set {
-            *self.sets.entry(want(waiter.request.mode)).or_default() += 1;
+        self.sets += usize::from(waiter.purpose == Purpose::Set);
+        if let Mode::Permits(count) = waiter.request.mode {
+            *self.permits.entry(count.into()).or_default() += 1;
         }
         let Some(number) = NonZeroU64::new(place) else { return };
         if waiter.barges() && self.first_in_the_way[Way::BEHIND_FAIR.at()].is_none() {
@@ -236,12 +245,11 @@ impl Index {
     /// Removes a waiter from the index. `left` are the waiters that remain.
     fn remove(&mut self, place: u64, waiter: &Waiter, left: &BTreeMap<u64, Waiter>) {
         let want = want(waiter.request.mode);
-        if waiter.purpose == Purpose::Set
-            && let Some(sets) = self.sets.get_mut(&want)
-        {
-            *sets -= 1;
-            if *sets == 0 {
-                self.sets.remove(&want);
+        self.sets -= usize::from(waiter.purpose == Purpose::Set);
+        if let Some(waiters) = self.permits.get_mut(&want) {
+            *waiters -= 1;
+            if *waiters == 0 {
+                self.permits.remove(&want);
             }
         }
         if let Some(places) = self.barging.get_mut(&want) {

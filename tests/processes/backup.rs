@@ -73,7 +73,7 @@ fn flipped(file: &Path, to: &Path) {
 
 /// Two clusters restored from one backup never grant a token that the other cluster or the old one granted. The old
 /// sessions have ended. Without `--grant-immediately` nothing is granted at first, and a try is refused with the
-/// reason.
+/// reason. A backup with the largest epoch is not restored.
 #[tokio::test]
 async fn restored_clusters_never_repeat_a_token() {
     let cluster = Cluster::start().await;
@@ -101,8 +101,8 @@ async fn restored_clusters_never_repeat_a_token() {
 
     let piped = cluster.folder().join("piped.backup");
     std::fs::write(&piped, piped_backup(&cluster)).expect("written");
-    let (closed, printed) = restored(&cluster, piped.to_str().unwrap(), "closed", &["--epoch", "30000"]);
-    assert_eq!((&printed["epoch"], &printed["closed_ms"]), (&30_000.into(), &600_000.into()));
+    let (closed, printed) = restored(&cluster, piped.to_str().unwrap(), "closed", &["--epoch", "32767"]);
+    assert_eq!((&printed["epoch"], &printed["closed_ms"]), (&32_767.into(), &600_000.into()));
     let status = closed.status_when(|status| status.leader.is_some()).await;
     assert!((500_000..=600_000).contains(&status.closed_ms), "{status:?}");
     let tried = run(&cluster, &["lock", "-n", "held", "--endpoints", &closed.client, "--json", "--", "true"]);
@@ -120,6 +120,13 @@ async fn restored_clusters_never_repeat_a_token() {
     assert!(explained.contains("nothing is granted for another"), "{explained}");
     assert!(!explained.contains("wait for each other"), "{explained}");
     waits.abort();
+
+    let (last, data) = (cluster.folder().join("last.backup"), cluster.folder().join("none"));
+    let (last, name) = (last.to_str().unwrap(), data.to_str().unwrap());
+    cluster.answer(&["backup", last, "--endpoints", &closed.client]);
+    let stderr = refused(&cluster, &["restore", last, "--data", name]);
+    assert!(stderr.contains("epoch: above 32767, the epoch of the backup, got 32767"), "{stderr}");
+    assert!(!data.exists());
 }
 
 /// A damaged backup, a backup of another cluster, a file that is no backup, and a directory in use are refused with the

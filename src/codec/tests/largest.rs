@@ -11,7 +11,7 @@ use crate::limits;
 use crate::model::*;
 use crate::state::{
     Delayed, DocumentMark, Finished, FinishedLease, FreeDocument, Globals, HoldEntry, Holder, HolderExtras, Lease,
-    LeaseWanted, LostHold, ProcessRecord, Purpose, Request, SessionRecord, Tombstone, Waiter,
+    LeaseWanted, LostHold, ProcessRecord, Purpose, Request, SessionRecord, Tombstone, Unlocking, Waiter, WhichHeld,
 };
 use crate::state::{Record, RecordKey};
 
@@ -215,8 +215,40 @@ fn segment() -> Segment {
     segment
 }
 
-fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
+fn globals() -> Globals {
     let settings = ClusterSettings { timing_ms: [u64::MAX; 3], ttl_ms_min: u64::MAX, ttl_ms_max: u64::MAX };
+    let process = ProcessId::parse(&text(limits::PROCESS_BYTES_MAX)).expect("legal");
+    let unlocking = Unlocking {
+        namespace: lock().namespace,
+        which: WhichHeld::Process(process, Some(u64::MAX)),
+        newest: token(),
+        since: TIME,
+        next: lock().name,
+    };
+    let position = Position { index: u64::MAX, n: u32::MAX };
+    Globals {
+        applied: u64::MAX,
+        now: TIME,
+        wall: WALL,
+        epoch: u16::MAX,
+        tokens: u64::MAX,
+        sessions: u64::MAX,
+        sequences: u64::MAX,
+        feature_level: u32::MAX,
+        settings: Some(settings),
+        cluster_id: Some(u128::MAX),
+        ttl_ms_max: Some(u64::MAX),
+        ttl_ms_max_ever: u64::MAX,
+        history_floor: position,
+        closed_until: Some(TIME),
+        leaderless_ms: u64::MAX,
+        newest_event: position,
+        unlocking: vec![unlocking; limits::UNLOCKS_OF_MANY_MAX],
+        opening: Some(lock()),
+    }
+}
+
+fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
     let announcement = Announcement {
         node: u64::MAX,
         disk: u128::MAX,
@@ -249,10 +281,8 @@ fn nodes_and_sessions() -> Vec<(RecordKey, Record)> {
     let why = Some(Reason::parse(&text(limits::REASON_BYTES_MAX)).expect("legal"));
     let (namespace, principal) = (lock().namespace, principal());
     let tombstone = Tombstone { namespace, principal, handle: handle(), reason, why, deadline: TIME };
-    let (settings, cluster_id) = (Some(settings), Some(u128::MAX));
-    let globals = Globals { settings, cluster_id, closed_until: Some(TIME), ..Globals::default() };
     vec![
-        (RecordKey::Globals, Record::Globals(globals)),
+        (RecordKey::Globals, Record::Globals(globals())),
         (RecordKey::Node(u64::MAX), Record::Node(announcement.checked().expect("legal"))),
         (RecordKey::Session(session()), Record::Session(record)),
         (RecordKey::Tombstone(session()), Record::Tombstone(tombstone)),

@@ -87,12 +87,11 @@ fn facts(status: &Status, totals: &Totals) -> Vec<(&'static str, String)> {
         (
             "in all namespaces",
             format!(
-                "{} sessions, {} locks, {} holds, {} waiting requests, {} grants since the cluster began",
+                "{} sessions, {} locks, {} holds, {} waiting requests",
                 count(totals.sessions),
                 count(totals.locks),
                 count(totals.holders),
-                count(totals.waiters),
-                count(totals.grants)
+                count(totals.waiters)
             ),
         ),
     ]

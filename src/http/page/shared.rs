@@ -115,7 +115,7 @@ fn overloaded() -> ServiceError {
     ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::SUMMARY_MS })
 }
 
-/// Counts of grants since the cluster began, with their log times, over the last minute.
+/// Values of the counter of grants, with their log times, over the last minute.
 #[derive(Default)]
 struct Grants(VecDeque<(LogTime, u64)>);
 

@@ -196,7 +196,7 @@ fn holds(machine: &Machine) -> impl Iterator<Item = (SessionId, LockName, Fencin
 }
 
 /// All waits, each with its queue and sequence number.
-fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
+pub(super) fn waits(machine: &Machine) -> Vec<(LockKey, u64, Claim)> {
     let queues = machine.state.locks.iter();
     queues
         .flat_map(|(key, lock)| lock.queue.iter().map(|(at, waiter)| (key.clone(), *at, waiter.request.claim)))

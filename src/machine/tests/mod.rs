@@ -6,6 +6,7 @@ mod breaks;
 mod cycles;
 mod costs;
 mod deadlocks;
+mod freed_together;
 mod history;
 pub(crate) mod mirror;
 pub(crate) mod naive;

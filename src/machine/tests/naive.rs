@@ -242,29 +242,31 @@ impl Naive {
     }
 
     /// Whether this request overtakes the wait ahead now, or can without the end of any owner. Otherwise, also the
-    /// waits of which each would let it overtake when granted. A request overtakes sets that wait at another lock, and
-    /// the waits behind them, if its session holds there what they lack.
+    /// waits of which each would let it overtake when granted. A request overtakes waits at another lock, and the waits
+    /// behind them, if its session holds there what they lack.
     fn lets_pass(&self, ask: &Ask, ahead: &Wait) -> (bool, Vec<&Wait>) {
         let sets = self.waits.iter().any(|wait| wait.ask.set);
         let Some(session) = ask.claim.session().filter(|_| sets) else { return (false, vec![]) };
         let another = |o: &Ask| o.claim.session() == Some(session) && o.claim != ask.claim && o.lock != ask.lock;
-        let over = |o: &Ask, set: &&Wait| {
-            let there =
-                set.ask.set && set.ask.lock == o.lock && set.ask.claim != o.claim && conflict(set.ask.mode, o.mode);
-            there && self.and_behind(std::iter::once(*set)).contains(&(ahead.ask.claim, ahead.sequence))
+        let over = |o: &Ask, token: Option<FencingToken>, waits: &&Wait| {
+            let there = |wait: &Wait| wait.ask.lock == o.lock && wait.ask.claim != o.claim;
+            let sets = self.waits.iter().any(|wait| wait.ask.set && there(wait));
+            let own = token.is_some() && waits.upgrades == token;
+            let there = sets && there(waits) && !own && conflict(waits.ask.mode, o.mode);
+            there && self.and_behind(std::iter::once(*waits)).contains(&(ahead.ask.claim, ahead.sequence))
         };
         let (mut now, mut once) = (false, vec![]);
         for hold in self.holds.iter().filter(|hold| another(&hold.ask)) {
-            for set in self.waits.iter().filter(|set| over(&hold.ask, set)) {
-                let mut others: Vec<&Wait> =
-                    self.waits.iter().filter(|o| o.ask.lock == set.ask.lock && o.ask.claim != set.ask.claim).collect();
-                let lacks = !is_semaphore(set.ask.mode) || !self.fits(&set.ask.lock, set.ask.mode);
+            for lacking in self.waits.iter().filter(|lacking| over(&hold.ask, Some(hold.token), lacking)) {
+                let other = |o: &&Wait| o.ask.lock == lacking.ask.lock && o.ask.claim != lacking.ask.claim;
+                let mut others: Vec<&Wait> = self.waits.iter().filter(other).collect();
+                let lacks = !is_semaphore(lacking.ask.mode) || !self.fits(&lacking.ask.lock, lacking.ask.mode);
                 now |= lacks || others.iter().any(|o| endless_wait(o).is_none());
                 once.append(&mut others);
             }
         }
         for wait in self.waits.iter().filter(|wait| another(&wait.ask)) {
-            if self.waits.iter().any(|set| over(&wait.ask, &set)) {
+            if self.waits.iter().any(|lacking| over(&wait.ask, None, &lacking)) {
                 now |= endless_wait(wait).is_none();
                 once.push(wait);
             }

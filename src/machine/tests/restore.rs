@@ -81,7 +81,7 @@ impl Driven {
 
     fn restored_as(&self, restoring: Restoring) -> Self {
         let mut machine = self.0.clone();
-        machine.restore(restoring);
+        machine.restore(restoring).expect("a larger epoch");
         machine.check().expect("sound");
         let again = Machine::from_records(machine.state().records().collect::<Vec<_>>()).expect("records");
         again.check().expect("sound from its records");
@@ -188,6 +188,42 @@ fn n_atl_13_a_restore_keeps_what_stays_closed_for_at_least() {
     assert_eq!((after.holders("held"), after.holders("released")), (vec![], vec![]));
     after.apply(2 + hour_ms, Command::Tick);
     assert_eq!([after.holders("held").len(), after.holders("released").len()], [1, 1]);
+}
+
+/// A restore of a backup that was made while a restored cluster granted nothing waits for the longer of both times. It
+/// knows the longest TTL that the first restore named.
+#[test]
+fn a_second_restore_shortens_no_wait() {
+    let (hour_ms, ttl_ms_max) = (60 * 60 * 1000, limits::TTL_MS_MAX_DEFAULT);
+    let restoring = Restoring { wall: WallTime(NOON), cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 0 };
+    let mut closed = backed_up().restored_as(Restoring { ttl_ms_max: 3 * hour_ms, ..restoring });
+    closed.apply(4 + hour_ms, Command::Tick);
+    let again = closed.restored_as(restoring);
+    assert_eq!(again.0.closed_ms(), 3 * hour_ms, "the longest TTL was forgotten");
+    closed.0.state.globals.ttl_ms_max_ever = 0;
+    let again = closed.restored_as(restoring);
+    assert_eq!(again.0.closed_ms(), 2 * hour_ms, "the first wait was forgotten");
+    let brief = closed.restored_as(Restoring { ttl_ms_max: 4 * hour_ms, ..restoring });
+    assert_eq!(brief.0.closed_ms(), 4 * hour_ms);
+    let open = closed.restored_as(Restoring { at_once: true, ..restoring });
+    assert_eq!((open.0.closed_ms(), open.holders("held").len()), (0, 1), "the lease that waits was not granted");
+    closed.apply(3 * hour_ms, Command::Tick);
+    assert!(closed.0.closed_ms() < ttl_ms_max);
+    assert_eq!(closed.restored_as(restoring).0.closed_ms(), ttl_ms_max);
+}
+
+/// A state with the largest epoch is not restored, because its new tokens could be smaller than earlier ones.
+#[test]
+fn a_state_with_the_largest_epoch_is_not_restored() {
+    let restoring =
+        Restoring { wall: WallTime(NOON), cluster_id: 7, epoch_min: limits::EPOCH_MAX, at_once: true, ttl_ms_max: 0 };
+    let last = backed_up().restored_as(restoring);
+    assert_eq!(last.holders("held").iter().map(|token| token.epoch()).collect::<Vec<_>>(), [limits::EPOCH_MAX]);
+    let mut machine = last.0.clone();
+    let refused = machine.restore(restoring).expect_err("the epoch is used up");
+    assert_eq!(refused.to_string(), "epoch: above 32767, the epoch of the backup, got 32767");
+    let records = |machine: &Machine| machine.state().records().collect::<Vec<_>>();
+    assert_eq!(records(&machine), records(&last.0), "the refused restore changed something");
 }
 
 /// The new cluster knows neither the nodes of the old cluster nor its settings.

@@ -7,6 +7,7 @@ use super::mirror::entry;
 use crate::limits;
 use crate::machine::{Applied, Machine};
 use crate::model::*;
+use crate::state::count_of;
 
 const DOCUMENTS: u64 = 100_000;
 /// The number of queues of a restored state: more than one sweep checks.
@@ -26,18 +27,15 @@ fn process() -> ProcessId {
 }
 
 fn grab(number: u64, ts: u64) -> Command {
+    grab_in_term(number, ts, Some(number % 2))
+}
+
+fn grab_in_term(number: u64, ts: u64, term: Option<u64>) -> Command {
     let metadata = Metadata { process: process().as_str().into(), ..Metadata::default() };
     let mut stamp = [0; 12];
     stamp[4..].copy_from_slice(&ts.to_be_bytes());
     let ts = DocumentId(stamp);
-    Command::Document(DocumentCommand::Grab(Grab {
-        lock: key(number),
-        ts,
-        term: Some(number % 2),
-        prepare: false,
-        seen: None,
-        metadata,
-    }))
+    Command::Document(DocumentCommand::Grab(Grab { lock: key(number), ts, term, prepare: false, seen: None, metadata }))
 }
 
 fn unlock_all(term: Option<u64>) -> Command {
@@ -129,6 +127,72 @@ fn what_was_freed_is_free_between_two_rounds() {
     driven.0.check().expect("whole");
 }
 
+/// A process that holds one document more than one command frees, in no term, so that no command for a term frees any.
+fn with_documents_in_no_term() -> (Driven, u64) {
+    let documents = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX as u64 + 1;
+    let mut driven = with_documents(0);
+    let granted = driven.apply(0, (1..=documents).map(|number| grab_in_term(number, number, None)).collect());
+    assert!(granted.commands.iter().all(|reply| matches!(reply.outcome, Outcome::Granted(_))), "{granted:?}");
+    (driven, documents)
+}
+
+fn too_many() -> Outcome {
+    let limit = limits::UNLOCKS_OF_MANY_MAX as u64;
+    Outcome::Refused(Refusal::Quota { what: QuotaKind::UnlocksOfMany, limit })
+}
+
+/// A command leaves a rest to the sweep only if the rest has a document that it frees.
+#[test]
+fn an_unlock_leaves_no_empty_rest() {
+    let (mut driven, documents) = with_documents_in_no_term();
+    for term in 1..=1_000 {
+        assert_eq!(driven.outcome(0, unlock_all(Some(term))), Outcome::Freed { locks: 0 });
+    }
+    assert_eq!(driven.0.state.globals.unlocking, []);
+    assert_eq!(driven.0.totals().holders, documents);
+}
+
+/// The number of unfinished commands is bounded, because they are in one record. One more is refused and frees nothing.
+/// A command that includes an unfinished one takes its place.
+#[test]
+fn unfinished_unlocks_are_bounded() {
+    let (mut driven, documents) = with_documents_in_no_term();
+    let most = limits::UNLOCKS_OF_MANY_MAX as u64;
+    for (number, term) in (documents + 1..).zip((1..=most).rev()) {
+        driven.apply(0, vec![grab_in_term(number, number, Some(0))]);
+        assert_eq!(driven.outcome(0, unlock_all(Some(term))), Outcome::Freed { locks: 1 });
+    }
+    let last = documents + most + 1;
+    driven.apply(0, vec![grab_in_term(last, last, Some(0))]);
+    assert_eq!(driven.outcome(0, unlock_all(Some(0))), too_many());
+    let mut full = Driven(driven.0.clone());
+    full.apply(1, vec![]);
+    assert_eq!(full.0.totals().holders, documents + 1, "the refused one freed nothing");
+    assert_eq!(full.outcome(1, unlock_all(Some(0))), Outcome::Freed { locks: 1 }, "the others are finished");
+    full.0.check().expect("whole");
+    assert_eq!(driven.outcome(0, unlock_all(None)), Outcome::Freed { locks: documents + 1 });
+    assert_eq!(driven.0.state.globals.unlocking.len(), 1, "the last includes all others");
+    let mut restored = Driven(Machine::from_records(driven.0.state().records()).expect("records make a machine"));
+    assert_eq!(driven.apply(1, vec![]), restored.apply(1, vec![]));
+    assert_eq!(driven.0.totals().holders, 0);
+    driven.0.check().expect("whole");
+}
+
+/// Commands of one entry look at a bounded number of documents.
+#[test]
+fn unlocks_of_many_in_one_entry_are_bounded() {
+    let (mut driven, documents) = with_documents_in_no_term();
+    let many = limits::UNLOCKS_OF_MANY_MAX;
+    let commands = (0..100).map(|term| unlock_all(Some(term))).collect();
+    let (applied, count) = count_of(|| driven.apply(0, commands));
+    let outcomes: Vec<_> = applied.commands.into_iter().map(|reply| reply.outcome).collect();
+    assert_eq!(outcomes[..many], vec![Outcome::Freed { locks: 0 }; many]);
+    assert_eq!(outcomes[many..], vec![too_many(); 100 - many]);
+    let documents = usize::try_from(documents).expect("small");
+    assert!(count <= 2 * many * documents, "{count} were looked at for {documents} documents");
+    assert_eq!(driven.outcome(0, unlock_all(Some(0))), Outcome::Freed { locks: 0 }, "the next entry has its own bound");
+}
+
 /// When the time without grants after a restore is over, many queues are checked in rounds. A command first checks its
 /// own queue if no round has checked it yet.
 #[test]
@@ -153,7 +217,8 @@ fn queues_open_in_rounds_after_a_restore() {
         driven.apply(0, holds.chain(numbers.map(|number| take(number, number))).collect());
     }
     let wall = WallTime(1_796_000_000_000);
-    driven.0.restore(Restoring { wall, cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 0 });
+    let restoring = Restoring { wall, cluster_id: 7, epoch_min: 0, at_once: false, ttl_ms_max: 0 };
+    driven.0.restore(restoring).expect("a larger epoch");
     assert_eq!(driven.0.totals().holders, 0, "all sessions have ended");
     let over = limits::TTL_MS_MAX_DEFAULT + 1;
     let applied = driven.apply(over, vec![take(QUEUES, QUEUES + 1)]);

@@ -291,9 +291,8 @@ fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
     })
 }
 
-/// A command that finds many ended leases of one lock, which the sweep has not reached, walks over the holders once.
-#[test]
-fn many_ends_at_one_lock_are_one_walk() {
+/// A machine with more sessions than one sweep ends. All end together, at 1,001 ms.
+fn with_ending_sessions() -> Machine {
     let count = limits::SWEEP_AN_ENTRY_MAX as u64 + 1;
     let mut machine = Machine::new();
     let sessions = (1..=count).map(|number| {
@@ -301,6 +300,55 @@ fn many_ends_at_one_lock_are_one_walk() {
         Command::OpenSession(OpenSession { ttl_ms: 1_000, ..open })
     });
     machine.apply(1, &entry(0, vec![], sessions.collect()));
+    machine
+}
+
+/// All commands of an entry together look once for what the sweep has left at a lock, at each holder and waiter.
+#[test]
+fn what_a_sweep_leaves_at_a_lock_is_looked_for_once() {
+    const COMMANDS: u64 = 100;
+    let mut machine = with_ending_sessions();
+    let of = |number, access: Access, patience| {
+        let Command::TakeLease(take) = take(number, "hot", 60_000) else { panic!("a take") };
+        Command::TakeLease(TakeLease { access, patience, ..take })
+    };
+    let holds = (1..=MANY).map(|number| take(number, "hot", 60_000));
+    let waits = (MANY + 1..=2 * MANY).map(|number| of(number, Mode::Exclusive.into(), Patience::For { ms: 60_000 }));
+    machine.apply(2, &entry(0, vec![], holds.chain(waits).collect()));
+    let tries = (1..=COMMANDS).map(|number| of(2 * MANY + number, Mode::Shared.into(), Patience::Try));
+    let (applied, count) = count_of(|| machine.apply(3, &entry(1_001, vec![], tries.collect())));
+    assert!(machine.is_due(), "one sweep ended everything");
+    let refused = |reply: &Reply| matches!(reply.outcome, Outcome::Refused(Refusal::Held { .. }));
+    assert!(applied.commands.iter().all(refused), "{applied:?}");
+    let most = usize::try_from(3 * MANY + 10 * COMMANDS).expect("small");
+    assert!(count <= most, "{COMMANDS} commands looked at {count} of {MANY} holders and {MANY} waiters");
+}
+
+/// While documents are still to be freed, but nothing is due, commands do not look at the holders of their lock.
+#[test]
+fn an_unfinished_unlock_slows_no_other_lock() {
+    let mut machine = opened(2);
+    (1..=MANY).for_each(|number| drop(apply(&mut machine, take(number, "hot", 60_000))));
+    let process = ProcessId::parse("host:27017:1").expect("legal");
+    for number in 0..=limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX {
+        let mut ts = [0; 12];
+        ts[8..].copy_from_slice(&u32::try_from(number).expect("small").to_be_bytes());
+        let metadata = Metadata { process: process.as_str().into(), ..Metadata::default() };
+        let (lock, ts) = (key(&format!("document-{number}")), DocumentId(ts));
+        let grab = Grab { lock, ts, term: None, prepare: false, seen: None, metadata };
+        apply(&mut machine, Command::Document(DocumentCommand::Grab(grab)));
+    }
+    let unlock = DocumentCommand::UnlockAll { namespace: Namespace::default(), process, term: None };
+    apply(&mut machine, Command::Document(unlock));
+    assert_eq!(machine.state.globals.unlocking.len(), 1);
+    let (count, granted) = counted(&mut machine, take(MANY + 1, "hot", 60_000));
+    assert!(granted == 1 && count < 10, "{count} were looked at, {MANY} hold the lock");
+}
+
+/// A command that finds many ended leases of one lock, which the sweep has not reached, walks over the holders once.
+#[test]
+fn many_ends_at_one_lock_are_one_walk() {
+    let mut machine = with_ending_sessions();
     let lasting = (1..=MANY).map(|number| take(number, "hot", 60_000));
     let ending = (MANY + 1..=2 * MANY).map(|number| take(number, "hot", 1_001));
     machine.apply(2, &entry(0, vec![], lasting.chain(ending).collect()));

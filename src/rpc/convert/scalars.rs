@@ -92,7 +92,8 @@ wire_enums! {
     TokenState { Valid, Stale, UnknownEpoch }
     Role { Leader, Follower, Learner }
     QuotaKind {
-        Sessions, Locks, Takes, Waiters, WaitersOfLock, HoldersOfLock, LocksOfSession, DepthOfHold, LocksOfSet, Processes
+        Sessions, Locks, Takes, Waiters, WaitersOfLock, HoldersOfLock, LocksOfSession, DepthOfHold, LocksOfSet,
+        Processes, UnlocksOfMany
     }
     DurationField { Ttl, DisconnectGrace, Lease, Age, TtlMax }
     BoundAdvice { RaiseToFloor, HoldASession, NewRequest, RestoresWait }

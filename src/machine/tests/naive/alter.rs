@@ -61,6 +61,7 @@ impl Naive {
         }
         if self.holds[at].ask.mode == Mode::Exclusive {
             (self.holds[at].ask.extras.cached, self.holds[at].recalled) = (false, false);
+            self.keep_rest_closed(at, Mode::Shared);
         }
         self.holds[at].ask.mode = Mode::Shared;
         if let Some((number, payload)) = self.holds[at].upgrade.take() {
@@ -97,8 +98,7 @@ impl Naive {
         if left == 0 {
             self.end_hold(at, EndReason::Released, None);
         } else if returned != 0 {
-            self.holds[at].ask.mode = Mode::Permits(returned);
-            self.keep_closed(at, EndReason::Released);
+            self.keep_rest_closed(at, Mode::Permits(left));
             self.holds[at].ask.mode = Mode::Permits(left);
         }
         Outcome::Released { left }
@@ -181,11 +181,8 @@ impl Naive {
         let (claim, principal, ask) = (Claim::Request(alter.request), principal.clone(), over.ask.clone());
         let (mode, _) = over.lost.take().expect("just found");
         let (ends, closed_until) = (over.ends, over.closed_until);
-        if let (Mode::Permits(all), Mode::Permits(lost), Some(until)) = (over.ask.mode, mode, closed_until)
-            && lost < all
-            && now <= until
-        {
-            (over.ask.mode, over.until) = (Mode::Permits(all - lost), until);
+        if let (Some(rest), Some(until)) = (rest_of(over.ask.mode, mode), closed_until.filter(|until| now <= *until)) {
+            (over.ask.mode, over.until) = (rest, until);
             self.lost.push(over);
         }
         let payload = payload.clone();

@@ -102,6 +102,16 @@ impl Naive {
         self.forget_limits();
     }
 
+    /// Keeps closed what a hold gives up by continuing in this mode.
+    pub(super) fn keep_rest_closed(&mut self, at: usize, mode: Mode) {
+        let before = self.holds[at].ask.mode;
+        if let Some(rest) = rest_of(before, mode) {
+            self.holds[at].ask.mode = rest;
+            self.keep_closed(at, EndReason::Released);
+            self.holds[at].ask.mode = before;
+        }
+    }
+
     /// Keeps closed what an ended hold held: for the lock-delay after a loss, and for the at-least time after any end.
     /// The later of both counts.
     pub(super) fn keep_closed(&mut self, at: usize, reason: EndReason) {
@@ -118,9 +128,11 @@ impl Naive {
         if let Some(at) = self.lost.iter().position(|lost| lost.ask.lock == ask.lock && lost.token == token) {
             let returned = self.lost.remove(at);
             until = until.max(returned.until);
-            if let (Mode::Permits(count), Mode::Permits(others)) = (&mut ask.mode, returned.ask.mode) {
-                *count += others;
-            }
+            ask.mode = match (ask.mode, returned.ask.mode) {
+                (Mode::Permits(count), Mode::Permits(others)) => Mode::Permits(count + others),
+                (_, Mode::Exclusive) => Mode::Exclusive,
+                (mode, _) => mode,
+            };
         }
         self.lost.push(Lost { ask, token, until, since, lost, ends, closed_until });
     }

@@ -63,8 +63,8 @@ impl Naive {
         ahead.filter(|o| fair(o) || conflict(o.ask.mode, ask.mode)).all(|o| passes(ask, &o.ask) || self.goes_by(ask, o))
     }
 
-    /// Whether the session holds what a waiting set lacks, and the wait ahead is that set or is behind it, directly or
-    /// through others.
+    /// Whether a wait at another lock lacks what the session holds, and the wait ahead is that one or is behind it,
+    /// directly or through others.
     pub(super) fn goes_by(&self, ask: &Ask, ahead: &Wait) -> bool {
         let Some(session) = ask.claim.session() else { return false };
         let lacks = |wait: &&Wait| {
@@ -72,8 +72,9 @@ impl Naive {
                 hold.ask.lock == wait.ask.lock
                     && hold.ask.claim.session() == Some(session)
                     && conflict(hold.ask.mode, wait.ask.mode)
+                    && wait.upgrades != Some(hold.token)
             };
-            let elsewhere = wait.ask.set && wait.ask.lock != ask.lock;
+            let elsewhere = wait.ask.lock != ask.lock;
             elsewhere && self.holds.iter().any(blocks) && !self.fits(&wait.ask.lock, wait.ask.mode)
         };
         self.and_behind(self.waits.iter().filter(lacks)).contains(&(ahead.ask.claim, ahead.sequence))
@@ -84,9 +85,9 @@ impl Naive {
         and_behind(&self.waits, waits)
     }
 
-    /// Whether this hold is the only one of the lock, and no ended hold keeps the lock closed.
+    /// Whether this hold is the only one of the lock, and no other hold keeps the lock closed.
     pub(super) fn alone(&self, lock: &LockKey, token: FencingToken) -> bool {
-        let closed = self.lost.iter().any(|lost| lost.ask.lock == *lock);
+        let closed = self.lost.iter().any(|lost| lost.ask.lock == *lock && lost.token != token);
         !closed && self.holds.iter().all(|hold| hold.ask.lock != *lock || hold.token == token)
     }
 
@@ -95,6 +96,7 @@ impl Naive {
         let new = FencingToken::new(0, self.tokens);
         let Claim::Request(request) = ask.claim else { panic!("only sessions upgrade") };
         let found = |hold: &&mut Hold| hold.ask.lock == ask.lock && hold.token == token;
+        self.lost.retain(|lost| lost.ask.lock != ask.lock || lost.token != token);
         let hold = self.holds.iter_mut().find(found).expect("it is held");
         hold.token = new;
         hold.ask.mode = Mode::Exclusive;

@@ -143,6 +143,7 @@ impl Naive {
             }
         };
         let closed_until = self.holds[at].closed_until;
+        self.keep_rest_closed(at, ask.mode);
         let kept = self.limits.iter().find(|(known, ..)| known == lock).cloned();
         self.end_hold(at, EndReason::HandedOver, None);
         if let Some(kept) = kept.filter(|_| self.limit(lock).is_none()) {

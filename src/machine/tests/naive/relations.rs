@@ -26,6 +26,15 @@ pub(super) fn conflict(one: Mode, other: Mode) -> bool {
     !(one == Mode::Shared && other == Mode::Shared)
 }
 
+/// What a hold gives up by continuing in a narrower mode.
+pub(super) fn rest_of(all: Mode, kept: Mode) -> Option<Mode> {
+    match (all, kept) {
+        (Mode::Permits(all), Mode::Permits(kept)) => (kept < all).then(|| Mode::Permits(all - kept)),
+        (Mode::Exclusive, Mode::Shared) => Some(all),
+        _ => None,
+    }
+}
+
 /// Whether this request may overtake that one because both barge.
 pub(super) fn passes(ask: &Ask, ahead: &Ask) -> bool {
     ask.extras.fairness == Fairness::Barging && ahead.extras.fairness == Fairness::Barging

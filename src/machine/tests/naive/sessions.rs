@@ -23,7 +23,11 @@ impl Naive {
             Some(session) if session.open.namespace == end.namespace => session.why = Some(end.why.clone()),
             _ => return self.session_ended(end.session),
         }
+        let holds = self.holds.iter().filter(|hold| hold.ask.claim.session() == Some(end.session));
+        let broken: Vec<_> = holds.map(|hold| (hold.ask.lock.clone(), hold.token)).collect();
         self.end_session(end.session, EndReason::Broken);
+        self.lost.retain(|lost| !broken.contains(&(lost.ask.lock.clone(), lost.token)));
+        self.forget_limits();
         Outcome::Closed
     }
 
