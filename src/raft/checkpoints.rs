@@ -113,11 +113,6 @@ impl Shared {
         (Taken { shared: self, changes: core.dirty.take_pending(), unwritten }, core.head())
     }
 
-    /// Approximate number of log bytes applied since the start. It measures how long a replay of the log takes.
-    fn appended_bytes(&self) -> u64 {
-        self.applied_bytes.load(Ordering::Relaxed)
-    }
-
     /// Waits until this node's log is durable up to this state. The mirror must never be ahead of this node's log:
     /// other nodes may have committed entries that are not durable here.
     async fn wait_synced(&self, head: &Head) -> io::Result<()> {
@@ -168,7 +163,7 @@ impl From<&RaftSettings> for Pace {
 
 /// Writes checkpoints and requests snapshot files when they are due. Ends with the first failure, which stops the node.
 pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, pace: Pace) {
-    let mut log_bytes_seen = shared.appended_bytes();
+    let mut seen = 0;
     let mut wait = pace.first;
     loop {
         tokio::select! {
@@ -181,9 +176,9 @@ pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, p
             return;
         }
         let due = shared.store.current_snapshot().map_or(0, |file| file.size_bytes()).max(pace.snapshot_log_bytes_min);
-        let appended = shared.appended_bytes();
-        if appended.saturating_sub(log_bytes_seen) >= due {
-            log_bytes_seen = appended;
+        let logged = shared.log_bytes.load(Ordering::Relaxed);
+        if logged - seen >= due {
+            seen = logged;
             if raft.trigger().snapshot().await.is_err() {
                 return;
             }

@@ -14,8 +14,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::messages::peer_client::PeerClient;
 use crate::limits::{
-    DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, OPEN_LINKS_MS, PEER_MESSAGE_BYTES_MAX, PEER_PING_MS,
-    PEER_PING_WAIT_MS,
+    ANSWER_BYTES_MAX, DIAL_MS_MAX, DIAL_PAUSE_MS_MAX, DIAL_PAUSE_MS_MIN, OPEN_LINKS_MS, PEER_MESSAGE_BYTES_MAX,
+    PEER_PING_MS, PEER_PING_WAIT_MS,
 };
 use crate::mutex::Mutex;
 use crate::net::{Connector, causes, with_causes};
@@ -188,8 +188,10 @@ impl Connections {
     }
 
     fn borrowed(self: &Arc<Self>, key: (u64, Purpose), generation: u64, channel: Channel) -> Borrowed {
+        // The answer to a client's call may be larger than any other message between nodes.
+        let answer = if key.1 == Purpose::Forward { ANSWER_BYTES_MAX } else { PEER_MESSAGE_BYTES_MAX };
         let client = PeerClient::new(channel)
-            .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+            .max_decoding_message_size(answer)
             .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
         Borrowed { links: Arc::clone(self), key, generation, client, keep: key.1 == Purpose::Forward }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::blocking::{awaited, on_files, synced};
 use super::core::Core;
-use super::error::{damaged, removed};
+use super::error::damaged;
 use super::state_machine::Shared;
 use super::types::{SnapshotData, SnapshotMeta, to_log_id};
 use crate::limits::SNAPSHOT_CHUNK_BYTES;
@@ -38,12 +38,12 @@ impl Shared {
         };
         let core = on_files(&*self.store, load).await??;
         self.follow(&core);
-        let belongs = core.has_member(self.me.node);
         let newest = core.machine.newest_event();
-        let before = std::mem::replace(&mut *self.core(), core);
-        if before.has_member(self.me.node) && !belongs {
-            self.fail(&removed(self.me.node));
-        }
+        let before = {
+            let mut current = self.core();
+            self.check_membership(current.has_member(self.me.node), &core);
+            std::mem::replace(&mut *current, core)
+        };
         self.hooks.installed(newest);
         // Dropping a large table takes a while.
         on_files(&*self.store, move || drop(before)).await

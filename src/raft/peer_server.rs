@@ -22,9 +22,9 @@ use super::messages::peer_server::{Peer, PeerServer};
 use super::messages::{self, BadHeader};
 use super::state_machine::{Shared, StateMachine, meta_of};
 use super::types::{Snapshot, SnapshotData, Types, to_vote};
-use crate::limits::{PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_STALL_MS_MAX};
 use crate::net::{CertificateName, ConnectionInfo, Role};
-use crate::storage::{Head, ReceivedSnapshot, StateStore};
+use crate::storage::{Head, LogId, ReceivedSnapshot, StateStore};
 
 /// The server of the calls between nodes.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl Server {
     pub(super) fn service(self) -> PeerServer<Self> {
         PeerServer::new(self)
             .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// Returns the sender if it belongs to this cluster. A node that must stop answers no call: it neither votes nor
@@ -102,7 +102,7 @@ impl Server {
 
     /// Refuses a sender that is not a member, because only a member may raise the term. This check does not apply to
     /// log entries: a node that lags may know an old membership and learns the new one from the entries, and a quorum
-    /// elected their sender.
+    /// elected their sender. For votes, see [`check_candidate`](Self::check_candidate).
     fn check_member(&self, sender: u64) -> Result<(), Status> {
         let membership = self.raft.metrics().borrow_watched().membership_config.clone();
         let pristine = membership.nodes().next().is_none();
@@ -111,6 +111,17 @@ impl Server {
         }
         self.check_not_removed(sender)?;
         Err(Status::permission_denied(format!("node {sender} is not a member of this cluster")))
+    }
+
+    /// Refuses a candidate that is not a member, unless its log, which ends at `last`, reaches as far as this node's
+    /// log. In that case this node may lack the entry that made the candidate a member, and the cluster may need this
+    /// node's vote. Raft itself adopts the term of a candidate only if its log reaches as far.
+    fn check_candidate(&self, sender: u64, last: Option<LogId>) -> Result<(), Status> {
+        let log = self.shared.wal.state();
+        if log.last.max(log.purged) <= last {
+            return self.check_not_removed(sender);
+        }
+        self.check_member(sender)
     }
 }
 
@@ -201,7 +212,7 @@ impl Peer for Server {
     async fn vote(&self, request: Request<messages::VoteRequest>) -> Result<Response<messages::VoteResponse>, Status> {
         let (proven, request) = (proven(&request), request.into_inner());
         let sender = self.admit(proven.as_deref(), request.header.as_ref())?;
-        self.check_member(sender)?;
+        self.check_candidate(sender, request.last.as_ref().map(messages::read_stored_log_id))?;
         let vote = messages::read_ballot(request.vote.as_ref())?;
         let mut message = VoteRequest::new(vote, request.last.as_ref().map(messages::read_log_id));
         message.leadership_transfer = request.transfer;

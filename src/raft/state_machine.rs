@@ -46,8 +46,9 @@ pub(super) struct Shared {
     pub(super) receiving: tokio::sync::Mutex<()>,
     /// Notified when enough entries were applied for a checkpoint.
     pub(super) checkpoint_due: Notify,
-    /// Payload bytes of all entries applied since the start.
-    pub(super) applied_bytes: AtomicU64,
+    /// Size of the log at the start, and payload bytes of all entries applied since. It counts the log at the start,
+    /// because a node that restarts often would otherwise never write a snapshot file and purge its log.
+    pub(super) log_bytes: AtomicU64,
     /// Why this node must stop. The first reason is kept.
     pub(super) fault: watch::Sender<Option<String>>,
 }
@@ -62,6 +63,7 @@ impl Shared {
         hooks: Arc<dyn Hooks>,
     ) -> io::Result<Self> {
         let core = Core::load(&origin, &recovered.head, &recovered.records)?;
+        let log_bytes = AtomicU64::new(wal.size_bytes());
         let shared = Self {
             me,
             origin,
@@ -74,7 +76,7 @@ impl Shared {
             gate: tokio::sync::Mutex::default(),
             receiving: tokio::sync::Mutex::default(),
             checkpoint_due: Notify::new(),
-            applied_bytes: AtomicU64::new(0),
+            log_bytes,
             fault: watch::Sender::new(None),
         };
         shared.follow(&shared.core());
@@ -92,6 +94,14 @@ impl Shared {
         self.disks.follow(&core.machine);
         if self.disks.differs(self.me.node, self.me.disk) {
             self.fail(&wiped(self.me.node));
+        }
+    }
+
+    /// Stops this node if it belonged to the members and the state does not have it any more. An id under which no disk
+    /// was announced may be added again, so the removal of such a node may be followed by its return.
+    pub(super) fn check_membership(&self, belonged: bool, core: &Core) {
+        if belonged && !core.has_member(self.me.node) && self.disks.of(self.me.node).is_some() {
+            self.fail(&removed(self.me.node));
         }
     }
 
@@ -116,14 +126,12 @@ impl Shared {
         if let Some(why) = self.fault.borrow().clone() {
             return Err(io::Error::other(why));
         }
-        self.applied_bytes.fetch_add(size_bytes(&entry) as u64, Ordering::Relaxed);
+        self.log_bytes.fetch_add(size_bytes(&entry) as u64, Ordering::Relaxed);
         let mut core = self.core();
         let belonged = core.has_member(self.me.node);
         let applied = core.apply(entry).inspect_err(|error| self.fail(&error.to_string()))?;
-        if belonged && !core.has_member(self.me.node) {
-            self.fail(&removed(self.me.node));
-        }
         self.follow(&core);
+        self.check_membership(belonged, &core);
         if CHECKPOINT_ENTRIES <= core.unwritten || CHECKPOINT_RECORDS <= core.dirty.pending() {
             self.checkpoint_due.notify_one();
         }

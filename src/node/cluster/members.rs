@@ -173,8 +173,12 @@ fn add(states: &MemberStates, node: u64, member: Member, used: bool) -> Result<P
 }
 
 fn state(states: &MemberStates, node: u64) -> Result<&MemberState, Invalid> {
+    states.get(&node).ok_or_else(|| unknown_member(states, "node", node))
+}
+
+fn unknown_member(states: &MemberStates, field: &str, node: u64) -> Invalid {
     let known: Vec<_> = states.keys().collect();
-    states.get(&node).ok_or_else(|| Invalid::new("node", format!("one of the members {known:?}"), node))
+    Invalid::new(field, format!("one of the members {known:?}"), node)
 }
 
 fn promote(states: &MemberStates, node: u64, instead_of: Option<u64>) -> Result<Plan, ServiceError> {
@@ -183,6 +187,9 @@ fn promote(states: &MemberStates, node: u64, instead_of: Option<u64>) -> Result<
         return Err(Invalid::new("instead_of", "another node than the one to promote", node).into());
     }
     let other = instead_of.filter(|other| states.contains_key(other));
+    if let Some(other) = instead_of.filter(|_| !learner.voter && other.is_none()) {
+        return Err(unknown_member(states, "instead_of", other).into());
+    }
     if let Some(other) = other.filter(|other| !states[other].voter) {
         return Err(Invalid::new("instead_of", "a voter; `lockkeeper member remove` removes others", other).into());
     }
@@ -288,6 +295,8 @@ mod tests {
         assert!(refused(promote(&states(&ALL, None), 9, None)).contains("an unknown number"));
         assert!(refused(promote(&states(&ALL, Some(0)), 8, None)).contains("[1, 2, 3, 9]"));
         assert!(refused(promote(&states(&ALL, Some(0)), 9, Some(9))).contains("instead_of"));
+        let unknown = refused(promote(&states(&ALL, Some(0)), 9, Some(7)));
+        assert!(unknown.contains("instead_of") && unknown.contains("[1, 2, 3, 9]"), "{unknown}");
         let mut other = states(&ALL, Some(0));
         other.insert(8, other[&9].clone());
         assert!(refused(promote(&other, 9, Some(8))).contains("a voter"));

@@ -1,18 +1,20 @@
 //! Tests of what a checkpoint writes to the mirror, and of how much of the log and the state is read at once.
 
+use std::collections::BTreeSet;
+
 use futures_util::{FutureExt, StreamExt, stream};
 use openraft::RaftLogReader;
 use openraft::storage::RaftStateMachine;
 
 use super::super::log_store::LogStore;
 use super::super::messages::SelfIdentity;
-use super::super::payload::Origin;
-use super::super::state_machine::{Shared, StateMachine};
-use super::super::types::{Proposal, RaftEntry, RaftPayload, from_log_id};
+use super::super::payload::{self, Origin};
+use super::super::state_machine::{Shared, StateMachine, snapshot_of};
+use super::super::types::{Proposal, RaftEntry, RaftMembership, RaftPayload, from_log_id};
 use super::*;
 use crate::codec::tests::hostile::held;
 use crate::limits::REBUILD_RECORDS;
-use crate::model::{Handle, Instance, Metadata, OpenSession, SessionClose, SessionId};
+use crate::model::{Announcement, Handle, Instance, Metadata, OpenSession, SessionClose, SessionId};
 use crate::storage::{self, Claim, Identity, LogId, Options, Wal};
 
 /// An entry with these commands.
@@ -87,12 +89,89 @@ impl Alone {
 
     /// Appends and applies an entry.
     async fn apply(&self, index: u64, commands: impl IntoIterator<Item = Command>) {
+        self.apply_payload(index, RaftPayload::Normal(Proposal::new(entry(index, commands), None))).await;
+    }
+
+    async fn apply_payload(&self, index: u64, payload: RaftPayload) {
         let id = LogId::new(1, 1, index);
-        let proposal = Proposal::new(entry(index, commands), None);
-        self.wal.append(vec![(id, proposal.bytes.clone())], Box::new(drop)).unwrap();
-        let entry = RaftEntry { log_id: from_log_id(id), payload: RaftPayload::Normal(proposal) };
+        self.wal.append(vec![(id, payload::encode(&payload))], Box::new(drop)).unwrap();
+        let entry = RaftEntry { log_id: from_log_id(id), payload };
         StateMachine(Arc::clone(&self.shared)).apply(stream::iter([Ok((entry, None))])).await.unwrap();
     }
+
+    /// Makes node 2 the only voter, and node 1 a learner if it is one of the members.
+    async fn members<const N: usize>(&self, index: u64, members: [u64; N]) {
+        let member = |id| (id, Member { client: String::new(), peer: format!("n{id}:7602") });
+        let nodes: BTreeMap<u64, Member> = members.map(member).into();
+        let membership = RaftMembership::new(vec![BTreeSet::from([2])], nodes).unwrap();
+        self.apply_payload(index, RaftPayload::Membership(membership)).await;
+    }
+}
+
+/// Whether a node that applied its addition, and was announced or not, stops with its removal, which it applies or
+/// finds in a snapshot.
+async fn stops(announced: bool, by_snapshot: bool) -> bool {
+    let (node, other) = (Alone::new(), Alone::new());
+    for node in [&node, &other] {
+        node.members(1, [1, 2]).await;
+        let announcement =
+            Announcement { node: 1, disk: 11, features: 1, version: String::new(), http: None, rules: None };
+        node.apply(2, announced.then_some(Command::Announce(announcement))).await;
+    }
+    other.members(3, [2]).await;
+    if by_snapshot {
+        let snapshot = snapshot_of(other.shared.export().await.unwrap()).unwrap();
+        node.shared.install(&snapshot.meta, snapshot.snapshot).await.unwrap();
+        node.wal.purge(LogId::new(1, 1, 3)).unwrap();
+    } else {
+        node.members(3, [2]).await;
+    }
+    let stopped = node.shared.fault.borrow().is_some();
+    if !stopped {
+        node.members(4, [1, 2]).await;
+        assert!(node.shared.core().has_member(1) && node.shared.fault.borrow().is_none());
+    }
+    stopped
+}
+
+/// A node that was removed before it was started, and added again under its id, finds its removal in the log and
+/// continues. A node that had been announced stops.
+#[tokio::test]
+async fn a_removal_before_the_first_start_stops_no_node() {
+    for by_snapshot in [false, true] {
+        assert!(!stops(false, by_snapshot).await, "by a snapshot: {by_snapshot}");
+        assert!(stops(true, by_snapshot).await, "by a snapshot: {by_snapshot}");
+    }
+}
+
+/// A node that is restarted again and again applies little after each start. The log that it has at a start counts, so
+/// it writes a snapshot file nevertheless.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_restarts_often_writes_a_snapshot_file() {
+    let mut cluster = Cluster::start(|settings| {
+        (settings.snapshot_log_bytes_min, settings.checkpoint_ms) = (8 << 10, 10);
+    })
+    .await;
+    let node = cluster.leader().await % 3 + 1;
+    let (wal, _) = cluster.storages[&node].clone();
+    let mut number = 0;
+    while wal.size_bytes() < 8 << 10 {
+        assert_eq!(cluster.node(node).snapshot_bytes(), None);
+        let before = wal.size_bytes();
+        while wal.size_bytes() < before + (3 << 10) {
+            number += 1;
+            cluster.opens(number).await;
+            cluster.caught_up(node).await;
+        }
+        cluster.stop(node).await;
+        cluster.restart(node).await;
+    }
+    soon(async {
+        while cluster.node(node).snapshot_bytes().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 /// A new mirror is read from the table in parts, and entries are applied between the parts. The mirror contains the

@@ -1,5 +1,6 @@
 //! Tests of three nodes over loopback.
 
+use super::super::messages::{self, SelfIdentity};
 use super::*;
 
 /// A cluster elects a leader, applies proposals in the order of submission, and all nodes have the same state.
@@ -201,6 +202,53 @@ async fn a_stranger_is_refused() {
     assert_eq!(answer, b"hello"[..]);
     assert_eq!(cluster.node(leader).watch().borrow().term, term);
     stranger.shutdown().await.unwrap();
+}
+
+/// A voter lags, and knows neither that a node was promoted nor that another one was removed. The old leader fails, and
+/// only the promoted node has the whole log: it is elected with the vote of the one that lags.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_lags_elects_a_member_that_it_does_not_know() {
+    let mut cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let [lags, leaves] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    cluster.caught_up(lags).await;
+    cluster.stop(lags).await;
+    cluster.add(4).await;
+    cluster.node(leader).change_membership(MembershipChange::Promote(4, Some(leaves))).await.unwrap();
+    cluster.propose(2).await;
+    cluster.caught_up(4).await;
+    cluster.stop(leaves).await;
+    cluster.stop(leader).await;
+    cluster.restart(lags).await;
+    assert_eq!(cluster.leader().await, 4);
+    cluster.propose(3).await;
+    cluster.caught_up(lags).await;
+}
+
+/// A node that is not a member and whose log is shorter gets no vote, and raises no term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shorter_log_of_a_stranger_raises_no_term() {
+    let cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let (node, term) = (leader % 3 + 1, cluster.node(leader).watch().borrow().term);
+    cluster.caught_up(node).await;
+    let address = format!("http://{}", cluster.settings.members[&node].peer);
+    let mut client = messages::peer_client::PeerClient::connect(address).await.unwrap();
+    let stranger = SelfIdentity { peers_id: 42, node: 9, disk: 9, process: 0 };
+    let vote = messages::VoteRequest {
+        header: Some(stranger.header(node, None)),
+        vote: Some(messages::Ballot { term: 1_000, node: 9, committed: false }),
+        last: Some(messages::LogId { term: 0, node: 9, index: 1_000 }),
+        pre_vote: false,
+        transfer: true,
+    };
+    let refused = client.vote(vote).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
+    cluster.propose(2).await;
+    cluster.caught_up(node).await;
+    assert_eq!(cluster.node(node).watch().borrow().term, term);
 }
 
 /// While one node is down the others continue, and do not connect to it more often than the pause allows.

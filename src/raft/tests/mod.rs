@@ -178,6 +178,18 @@ impl Cluster {
         self.run(node, listener).await;
     }
 
+    /// Starts a further node with an empty storage, and adds it as a learner.
+    async fn add(&mut self, node: u64) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let member = Member { client: String::new(), peer: listener.local_addr().unwrap().to_string() };
+        self.settings.members.insert(node, member.clone());
+        self.storages.insert(node, Default::default());
+        self.run(node, listener).await;
+        let leader = self.leader().await;
+        self.node(leader).change_membership(MembershipChange::AddLearner(node, member)).await.unwrap();
+        self.caught_up(node).await;
+    }
+
     async fn stop(&mut self, node: u64) {
         let mut running = self.running.remove(&node).unwrap();
         running.stop.take().unwrap().send(()).unwrap();
