@@ -1,6 +1,6 @@
 //! Limits of the log, its replication, snapshots and checkpoints.
 
-use super::{ENTRY_BYTES_MAX, PROPOSALS_WAITING_MAX, UNARY_CLAIMS_MAX, WAL_RECORD_BYTES};
+use super::{ENTRY_BYTES_MAX, PROPOSALS_WAITING_MAX, WAL_RECORD_BYTES};
 
 /// Newest log entries kept in memory, for replication and apply.
 pub const CACHED_ENTRIES_MAX: usize = 16_384;
@@ -20,9 +20,11 @@ pub const GUESS_ENTRIES: u64 = 16;
 /// Largest message between nodes; one entry may exceed [`REPLICATION_BYTES_MAX`].
 pub const PEER_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Concurrent calls on one connection between nodes. A node forwards each call of its clients as one call, and the
-/// calls beyond this number wait until others are answered, so the limit must exceed all calls that may be open: the
-/// acquires that wait within their calls, and as many commands and renewals as the leader's queue takes.
+/// calls beyond this number wait until others are answered, so the limit must exceed all calls that may be open for
+/// long: the waits for an outcome, and as many commands and renewals as the leader's queue takes.
 pub const PEER_STREAMS_A_CONNECTION_MAX: u32 = 49_152;
+/// Waits for an outcome that a node forwards to the leader at once. A source that has too many gets no further one.
+pub const FORWARDED_WAITS_MAX: usize = 16_384;
 /// Size of all headers of one call between nodes. They need less than 1 KiB, and many calls may be open.
 pub const PEER_HEADER_LIST_BYTES_MAX: u32 = 4 * 1024;
 /// Unread bytes in flight on one stream between nodes: one message.
@@ -88,7 +90,7 @@ const _: () = assert!(2 * REPLICATION_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX, "one 
 const _: () = assert!(2 * ENTRY_BYTES_MAX <= PEER_MESSAGE_BYTES_MAX && ENTRY_BYTES_MAX <= WAL_RECORD_BYTES);
 const _: () = assert!(SNAPSHOT_CHUNK_BYTES < PEER_MESSAGE_BYTES_MAX);
 const _: () = assert!(PEER_MESSAGE_BYTES_MAX <= PEER_STREAM_WINDOW_BYTES as usize);
-const _: () = assert!(UNARY_CLAIMS_MAX + 2 * PROPOSALS_WAITING_MAX <= PEER_STREAMS_A_CONNECTION_MAX as usize);
+const _: () = assert!(FORWARDED_WAITS_MAX + 2 * PROPOSALS_WAITING_MAX <= PEER_STREAMS_A_CONNECTION_MAX as usize);
 const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
 /// Time in which a leader whose stream of entries ended must answer a probe. A leader that does not is silent, and the
 /// election timeout decides.

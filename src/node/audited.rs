@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::Node;
 use crate::audit::{AuditRecord, Phase};
 use crate::auth::{Right, Who};
 use crate::limits;
-use crate::model::{Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Setting};
+use crate::model::{Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Reply, Setting};
 use crate::net::PortTls;
-use crate::service::{MemberChange, Operation, ServiceError, Source};
+use crate::service::{Call, MemberChange, Operation, ServiceError, Source};
 
 /// What an act is about, see [`AuditRecord::facts`].
 pub(super) type Facts = BTreeMap<&'static str, String>;
@@ -30,7 +32,7 @@ impl Act {
     }
 
     /// Returns the act of a command; `None` if the history of its locks suffices. A new command must be sorted here.
-    pub(super) fn of(command: &Command) -> Option<Self> {
+    fn of(command: &Command) -> Option<Self> {
         match command {
             Command::Manage(manage) => Some(Self::of_operator(manage)),
             Command::EndSession(EndSession { namespace, session, why }) => {
@@ -113,29 +115,46 @@ impl Node {
     ///
     /// # Errors
     /// The act failed, or it was not executed because there are too many of its caller, or the log cannot be written.
-    pub(super) async fn audited<T>(
+    pub(super) async fn audited<T: Send + 'static>(
         &self,
         act: Act,
         permitted: Result<(), ServiceError>,
-        executing: impl Future<Output = Result<T, ServiceError>>,
+        executing: impl Future<Output = Result<T, ServiceError>> + Send + 'static,
         refusal: fn(&T) -> Option<String>,
     ) -> Result<T, ServiceError> {
         permitted?;
-        let Some(log) = &self.core.audit else { return executing.await };
+        let Some(log) = self.core.audit.clone() else { return executing.await };
         self.limit_acts(&act)?;
         let mut record = self.record(act, Phase::Asked);
         log.write(&record).map_err(|error| {
             let path = log.path().display();
             ServiceError::Internal(format!("{path} cannot be written: {error}; nothing was done"))
         })?;
-        let executed = executing.await;
-        let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), refusal);
-        record.phase = if refusal.is_none() { Phase::Done } else { Phase::Refused };
-        record.facts.extend(refusal.map(|refusal| ("result", refusal)));
-        if let Err(error) = log.write(&record) {
-            tracing::error!(node = self.core.id, %error, act = record.act, "the result is missing in the audit log");
+        let (node, (answer, answered)) = (self.core.id, oneshot::channel());
+        // A caller that disconnects does not end the task.
+        self.spawn(async move {
+            let executed = executing.await;
+            let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), refusal);
+            record.phase = if refusal.is_none() { Phase::Done } else { Phase::Refused };
+            record.facts.extend(refusal.map(|refusal| ("result", refusal)));
+            if let Err(error) = log.write(&record) {
+                tracing::error!(node, %error, act = record.act, "the result is missing in the audit log");
+            }
+            drop(answer.send(executed));
+        });
+        answered.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
+    }
+
+    /// Serves a command of a caller that may be an act.
+    pub(super) async fn submit_audited(&self, call: Call) -> Result<Reply, ServiceError> {
+        if matches!(call.command, Command::Document(_)) {
+            // The state of this node may be older than the document.
+            self.catch_up().await?;
         }
-        executed
+        let Some(act) = self.act_of(&call.command) else { return self.submit_authorized(call).await };
+        let permitted = self.permits_act(&act, &call.command).await;
+        let node = self.clone();
+        self.audited(act, permitted, async move { node.submit_authorized(call).await }, refusal_of).await
     }
 
     /// Counts an act for its caller. The application that embeds the node has no limit.
@@ -148,9 +167,20 @@ impl Node {
         rate.take(&source, self.core.clock.now()).map_err(ServiceError::not_sent)
     }
 
+    /// Whether a caller's command may be an act, which the state of the leader decides about.
+    pub(super) fn may_be_act(&self, command: &Command) -> bool {
+        let administers = |document| {
+            let authorizer = self.authorizer().ok().flatten();
+            authorizer.is_some_and(|authorizer| authorizer.may_administer(document))
+        };
+        if self.core.audit.is_none() {
+            return false;
+        }
+        if let Command::Document(document) = command { administers(document) } else { Act::of(command).is_some() }
+    }
+
     /// Returns the act of a caller's command; `None` if the history of its locks suffices.
-    pub(super) fn act_of(&self, command: &Command) -> Option<Act> {
-        self.core.audit.as_ref()?;
+    fn act_of(&self, command: &Command) -> Option<Act> {
         let Command::Document(document) = command else { return Act::of(command) };
         let authorizer = self.authorizer().ok()??;
         let LockKey { namespace, name } =
@@ -160,7 +190,7 @@ impl Node {
     }
 
     /// Whether the rules of this node permit the command of an act. The leader decides again.
-    pub(super) async fn permits_act(&self, act: &Act, command: &Command) -> Result<(), ServiceError> {
+    async fn permits_act(&self, act: &Act, command: &Command) -> Result<(), ServiceError> {
         let mut permitted = self.permits_here(command);
         if permitted.is_err() && self.may_own(command) {
             // The state of this node may be older than the hold.
@@ -260,6 +290,11 @@ impl Node {
         let from = self.caller.from.map(|from| from.to_string());
         AuditRecord { act: name, phase, principal: who, from, facts }
     }
+}
+
+/// Returns the refusal in a reply, as the text of the log.
+fn refusal_of(reply: &Reply) -> Option<String> {
+    if let Outcome::Refused(refusal) = &reply.outcome { Some(refusal.to_string()) } else { None }
 }
 
 /// Writes the start and the stop of the node to its audit log, and from time to time how many refusals it left out.

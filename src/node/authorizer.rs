@@ -34,12 +34,12 @@ impl Authorizer {
         self.access.need(&self.principal, right, namespace, On::All)
     }
 
-    fn has(&self, right: Right, lock: &LockKey) -> bool {
+    pub(super) fn has(&self, right: Right, lock: &LockKey) -> bool {
         self.access.has(&self.principal, right, &lock.namespace, On::Name(lock.name.as_str()))
     }
 
     /// Whether the caller may act on what this principal made at a lock, with the right handle.
-    fn owns(&self, lock: &LockKey, owner: &Principal) -> bool {
+    pub(super) fn owns(&self, lock: &LockKey, owner: &Principal) -> bool {
         *owner == self.principal || owner.is_anonymous() || self.has(Right::Admin, lock)
     }
 
@@ -96,7 +96,7 @@ impl Authorizer {
             }
             Command::DropLease { lock, handle } => Ok(self.lease(machine.lease_owner(lock, handle), lock)),
             Command::Alter(alter) => self.alter(machine, alter),
-            Command::Manage(manage) => self.manage(machine, manage).map(|()| None),
+            Command::Manage(manage) => self.manage(machine, manage),
             Command::Document(document) => self.document(machine, document),
             Command::EndSession(end) => self.need_all(Right::Admin, &end.namespace).map(|()| None),
             Command::ChangeSetting(_) => {
@@ -161,15 +161,19 @@ impl Authorizer {
         another.then(|| Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
     }
 
-    fn manage(&self, machine: &Machine, Manage { lock, what }: &Manage) -> Result<(), Denied> {
+    fn manage(&self, machine: &Machine, Manage { lock, what }: &Manage) -> Decision<Outcome> {
         match what {
             Managing::SetLimit { .. } | Managing::RemoveLimit | Managing::BreakHold { .. } => {
-                self.need(Right::Admin, lock)
+                self.need(Right::Admin, lock).map(|()| None)
             }
-            Managing::Ask { .. } => self.need(Right::Lock, lock),
-            Managing::HandOver { token, .. } => {
+            Managing::Ask { .. } => self.need(Right::Lock, lock).map(|()| None),
+            Managing::HandOver { token, to } => {
                 let own = machine.hold_owner(lock, *token).is_some_and(|owner| self.made(owner));
-                self.need(if own { Right::Lock } else { Right::Admin }, lock)
+                self.need(if own { Right::Lock } else { Right::Admin }, lock)?;
+                // The holder may know which sessions are open where its lock is, but not how others ended.
+                let open_here = machine.namespace_of(*to) == Some(&lock.namespace);
+                let hidden = !open_here && self.hides(machine, *to);
+                Ok(hidden.then(|| Outcome::Refused(unknown(*to))))
             }
         }
     }
@@ -210,6 +214,25 @@ impl Authorizer {
     /// Whether another principal has the document with this `ts`, which is public.
     fn is_anothers_take(&self, machine: &Machine, lock: &LockKey, ts: DocumentId) -> bool {
         machine.take_owner(lock, ts.take()).is_some_and(|owner| !self.owns(lock, owner))
+    }
+
+    /// Whether the caller has the right on another principal's document that this command would overtake or unlock, if
+    /// there is one.
+    pub(super) fn may_administer(&self, document: &DocumentCommand) -> bool {
+        let (namespace, on) = match document {
+            DocumentCommand::Grab(Grab { lock, seen: Some(_), .. }) => (&lock.namespace, On::Name(lock.name.as_str())),
+            DocumentCommand::Unlock { namespace, name: Some(name), .. } => (namespace, On::Name(name.as_str())),
+            DocumentCommand::Unlock { namespace, name: None, .. } | DocumentCommand::UnlockAll { namespace, .. } => {
+                (namespace, On::Any)
+            }
+            DocumentCommand::Grab(Grab { seen: None, .. })
+            | DocumentCommand::Ping { .. }
+            | DocumentCommand::StopPing { .. }
+            | DocumentCommand::RemoveExpired { .. }
+            | DocumentCommand::Confirm { .. }
+            | DocumentCommand::SwapValue { .. } => return false,
+        };
+        self.access.has(&self.principal, Right::Admin, namespace, on)
     }
 
     /// Returns the first document of another principal that this command would overtake or unlock with a right.
@@ -335,6 +358,6 @@ pub(super) fn right_of(operation: &Operation) -> ClusterRight {
 }
 
 /// The refusal of a session that does not exist.
-fn unknown(session: SessionId) -> Refusal {
+pub(super) fn unknown(session: SessionId) -> Refusal {
     Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }
 }

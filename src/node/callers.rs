@@ -107,7 +107,7 @@ impl Node {
                 let watcher =
                     self.core.watchers.admit(self.source(authorizer.as_ref())).map_err(ServiceError::not_sent)?;
                 self.watched(subscription.scope.clone(), || {
-                    let (events, feed) = self.core.shared.hub.subscribe(subscription);
+                    let (events, feed) = self.core.shared.hub.subscribe(subscription, self.clone().cut_off());
                     self.spawn(feed.map(|()| drop(watcher)));
                     events
                 })
@@ -115,26 +115,45 @@ impl Node {
         }
     }
 
+    /// Waits until this node has known of no leader for long, and returns the error of its watchers: it learns of no
+    /// events, and another node may have a leader.
+    async fn cut_off(self) -> ServiceError {
+        let mut leader = self.core.leader.subscribe();
+        let longest = Duration::from_millis(limits::WATCH_LEADERLESS_MS_MAX);
+        loop {
+            if leader.wait_for(Option::is_none).await.is_err() {
+                return ServiceError::Stopping;
+            }
+            if tokio::time::timeout(longest, leader.wait_for(Option::is_some)).await.is_err() {
+                return self.not_sent(NotSent::NoLeader);
+            }
+        }
+    }
+
     /// Returns those of the events that the caller may see. They end with an error as soon as the caller may no longer
-    /// see them, because of another file of rules or the end of its token.
+    /// see them, because of another file of rules or the end of its token. Those of another's session are none, and do
+    /// not end with it, as if it did not exist.
     pub(super) fn watched(&self, scope: Scope, events: impl FnOnce() -> Events) -> Result<Events, ServiceError> {
         let Some(auth) = &self.core.auth else { return Ok(events()) };
         let mut changes = auth.changes();
         self.may_watch(&scope).map_err(|error| self.noted("watch", error))?;
         let (mut events, (sender, watched)) = (events(), Events::channel(limits::EVENTS_WATCHED_MAX));
-        let node = self.clone();
+        let (node, mut ended) = (self.clone(), false);
         self.spawn(async move {
             loop {
                 let next = tokio::select! {
                     biased;
                     () = sender.closed() => return,
                     refused = node.refused(&scope, &mut changes) => Err(refused),
-                    next = events.next() => next,
-                };
-                let next = match next.and_then(|event| Ok((node.may_see(&event, &scope)?, event))) {
-                    Ok((true, event)) => Ok(event),
-                    Ok((false, _)) => continue,
-                    Err(error) => Err(error),
+                    next = events.next(), if !ended => match node.may_see(&next, &scope) {
+                        Ok(true) => next,
+                        Ok(false) => {
+                            // The end of a session is the only event of its subscription.
+                            ended = next.is_err() || matches!(scope, Scope::SessionEnd(_));
+                            continue;
+                        }
+                        Err(error) => Err(error),
+                    },
                 };
                 let last = next.is_err();
                 if !sender.send(next).await || last {
@@ -173,32 +192,30 @@ impl Node {
                 Ok(authorizer.access.need(&authorizer.principal, Right::Read, namespace, On::Prefix(prefix))?)
             }
             // Another's session gets the answer of an unknown one: no event.
-            Scope::Session(_) => Ok(()),
-            Scope::SessionEnd(session) | Scope::Holds(session) => {
-                if self.core.consensus.machine(|machine| authorizer.hides(machine, *session)) {
-                    let why = format!("session {session} belongs to another principal");
-                    return Err(ServiceError::Forbidden { why });
-                }
-                Ok(())
-            }
+            Scope::Session(_) | Scope::SessionEnd(_) | Scope::Holds(_) => Ok(()),
         }
     }
 
-    /// Whether a caller may see an event of its subscription. The error ends the subscription: its session was not
-    /// known when it began, and is another's.
-    fn may_see(&self, event: &Event, scope: &Scope) -> Result<bool, ServiceError> {
+    /// Whether a caller may see what its subscription has next: an event, or the end of a session's events. Any other
+    /// error is for every caller.
+    fn may_see(&self, next: &Result<Event, ServiceError>, scope: &Scope) -> Result<bool, ServiceError> {
         let Some(authorizer) = self.authorizer()? else { return Ok(true) };
-        match (scope, &event.namespace) {
-            (Scope::Namespace { .. }, Some(namespace)) if event.subject.lock().is_none() => {
-                Ok(authorizer.reads_all(namespace))
-            }
-            (Scope::Namespace { .. }, _) => Ok(true),
+        if next.as_ref().is_err_and(|error| !matches!(error, ServiceError::Refused(_))) {
+            return Ok(true);
+        }
+        let namespace = next.as_ref().ok().and_then(|event| event.namespace.as_ref());
+        let lock = next.as_ref().ok().and_then(|event| event.subject.lock());
+        Ok(match (scope, namespace) {
+            (Scope::Namespace { .. }, Some(namespace)) if lock.is_none() => authorizer.reads_all(namespace),
+            (Scope::Namespace { .. }, _) => true,
             (Scope::Session(session), _) => {
                 let sees =
                     |machine: &Machine| machine.session_owner(*session).is_some_and(|owner| authorizer.sees(owner));
-                Ok(self.core.consensus.machine(sees))
+                self.core.consensus.machine(sees)
             }
-            (Scope::SessionEnd(_) | Scope::Holds(_), _) => self.may_watch(scope).map(|()| true),
-        }
+            (Scope::SessionEnd(session) | Scope::Holds(session), _) => {
+                !self.core.consensus.machine(|machine| authorizer.hides(machine, *session))
+            }
+        })
     }
 }

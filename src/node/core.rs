@@ -27,7 +27,7 @@ use crate::model::{Announcement, ClusterSettings, DigestClaim, Member, RefusedDe
 use crate::mutex::Mutex;
 use crate::net::{ConnectionsMax, PeerTls, PortTls};
 use crate::raft::Consensus;
-use crate::service::LeaderHint;
+use crate::service::{LeaderHint, Places};
 use crate::storage::{DirectoryLock, SyncObserver};
 
 /// State of one node, shared by the service, the proposer and the Raft callbacks.
@@ -65,6 +65,8 @@ pub(super) struct Core {
     pub(super) asks: SourceRate,
     /// Limits the watches of each source.
     pub(super) watchers: Watchers,
+    /// Limits the waits for an outcome that this node forwards to the leader.
+    pub(super) forwarded_waits: Places,
     /// Most connections of the ports for clients.
     pub(super) connections: ConnectionsMax,
     /// Held during a transfer of leadership. Each transfer pauses the queue, and would end the pause of another one.

@@ -23,6 +23,7 @@ mod leadership;
 mod metrics;
 mod open;
 mod options;
+mod outcomes;
 mod proof;
 mod proposer;
 mod raft_callbacks;

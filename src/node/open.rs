@@ -32,7 +32,7 @@ use crate::model::{Announcement, ClusterSettings};
 use crate::mutex::Mutex;
 use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
 use crate::raft::{Consensus, RaftSettings, StartError, Timing};
-use crate::service::Source;
+use crate::service::{Places, Source};
 use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
 
 /// Why a node did not open. All that was started has stopped.
@@ -335,6 +335,7 @@ fn assemble(
         acts: SourceRate::of_acts(),
         asks: SourceRate::of_asks(),
         watchers: Watchers::new(config.limits.watchers_a_principal),
+        forwarded_waits: Places::new(limits::FORWARDED_WAITS_MAX),
         connections: config.limits.connections,
         leads_since: Mutex::default(),
         warnings: Mutex::default(),

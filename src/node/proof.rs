@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::authorizer::Authorizer;
-use crate::auth::Who;
+use crate::auth::{Right, Who};
 use crate::machine::Machine;
 use crate::model::{Command, DocumentCommand, Handle, LockKey, Namespace, OpenSession, Principal, Refusal, SessionId};
 use crate::service::{Call, Proof, ServiceError};
@@ -58,7 +58,8 @@ impl Node {
     }
 
     /// Limits the handles that a source shows for a lock while a lease or document holds it whose handle could be
-    /// guessed. The handles of another principal prove nothing, so those cannot be.
+    /// guessed. The handles of another principal prove nothing, so those cannot be. A caller that may not read the name
+    /// must not learn whether there is such a lease, so its handles are always limited.
     pub(super) fn limit_lease_guesses(
         &self,
         authorizer: Option<&Authorizer>,
@@ -66,12 +67,14 @@ impl Node {
         handle: &Handle,
     ) -> Result<(), ServiceError> {
         let made = |owner: &Principal| authorizer.is_some_and(|authorizer| authorizer.made(owner));
+        let owned = |owner: &Principal| authorizer.is_none_or(|authorizer| authorizer.owns(lock, owner));
+        let reads = authorizer.is_none_or(|authorizer| authorizer.has(Right::Read, lock));
         let of_handle = |owner: &Principal| authorizer.is_none() || owner.is_anonymous();
         let (wrong, own, guessable) = self.core.consensus.machine(|machine| {
             let owner = machine.lease_owner(lock, handle);
-            (owner.is_none(), owner.is_some_and(made), machine.lease_owners(lock).any(of_handle))
+            (!owner.is_some_and(owned), owner.is_some_and(made), machine.lease_owners(lock).any(of_handle))
         });
-        if own || !guessable {
+        if own || (reads && !guessable) {
             return Ok(());
         }
         self.limit_wrong(authorizer, wrong)
@@ -99,7 +102,8 @@ impl Node {
 
     /// Refuses a wrong handle before any other part of the call is read, and counts it. A source that has shown too
     /// many is refused before its handle is compared. A session never changes its handle, so this state suffices to
-    /// refuse one, or to prove it, even if it is old.
+    /// refuse one, or to prove it, even if it is old. The handle of another's session is not compared, because it must
+    /// not be confirmed.
     ///
     /// Returns true if the handle was compared and is right. False means that this node does not have the session, or
     /// that there is nothing to compare here: the leader must compare.
@@ -108,10 +112,13 @@ impl Node {
         authorizer: Option<&Authorizer>,
         shown: Option<Shown<'_>>,
     ) -> Result<bool, ServiceError> {
-        let Some((session, handle, namespace)) = self.provable(authorizer, shown) else { return Ok(false) };
+        let Some((session, handle, namespace)) = shown else { return Ok(false) };
         let (source, now) = (self.source(authorizer), self.core.clock.now());
         self.core.wrong_handles.check(&source, now).map_err(ServiceError::not_sent)?;
         let compared = self.core.consensus.machine(|machine| {
+            if authorizer.is_some_and(|authorizer| authorizer.session(machine, session).is_some()) {
+                return Ok(false);
+            }
             let known = machine.namespace_of(session).is_some();
             machine.proves(session, handle, namespace).map(|()| known)
         });
@@ -122,13 +129,5 @@ impl Node {
             }
             proven => Ok(proven.unwrap_or(false)),
         }
-    }
-
-    /// Returns what a caller shows for a session, unless the session is another's: its handle must not be confirmed.
-    fn provable<'a>(&self, authorizer: Option<&Authorizer>, shown: Option<Shown<'a>>) -> Option<Shown<'a>> {
-        let anothers = |authorizer: &Authorizer, session| {
-            self.core.consensus.machine(|machine| authorizer.session(machine, session))
-        };
-        shown.filter(|(session, ..)| authorizer.and_then(|authorizer| anothers(authorizer, *session)).is_none())
     }
 }

@@ -46,7 +46,7 @@ impl Node {
         match forward {
             Forward::Submit(call) => {
                 validate::check(&call)?;
-                let hidden = self.hidden(authorizer, &call.command).await?;
+                let hidden = self.hidden(authorizer, &call).await?;
                 let reply = answered(self.propose_authorized(authorizer, hidden, *call)?).await;
                 redacted(authorizer, reply).map(Forwarded::Reply)
             }

@@ -1,29 +1,25 @@
 //! The lock service of a node: answered in-process on the leader, and forwarded to the leader by other nodes.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use tokio::sync::oneshot;
 
 use super::audited::Act;
-use super::auth::{Caller, changed};
-use super::authorizer::{Authorizer, right_of};
+use super::auth::Caller;
+use super::authorizer::{Authorizer, right_of, unknown};
 use super::forward::{Forward, Forwarded, unexpected};
 use super::proof::{replace_proof, shown, shown_by};
 use super::{Node, validate};
 use crate::auth::{ClusterRight, Denied, Who};
 use crate::limits;
 use crate::machine::Machine;
-use crate::model::{
-    Command, LockKey, LogTime, Outcome, Principal, Query, QueryReply, QueryResult, Refusal, Reply, SessionId,
-    Submission,
-};
+use crate::model::{Command, LogTime, Outcome, Principal, Query, QueryReply, Refusal, Reply, SessionId, Submission};
 use crate::raft::ProposeError;
 use crate::service::{
-    Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, RenewalCall, Scope, ServiceError,
-    Source, Status, Subscription,
+    Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, Proof, RenewalCall, Scope,
+    ServiceError, Source, Status, Subscription,
 };
 
 impl LockService for Node {
@@ -69,12 +65,10 @@ impl LockService for Node {
     }
 
     fn submit(&self, call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
-        let answering = match self.act_of(&call.command) {
-            None => Either::Left(self.submit_authorized(call)),
-            Some(act) => Either::Right(Box::pin(async move {
-                let permitted = self.permits_act(&act, &call.command).await;
-                self.audited(act, permitted, self.submit_authorized(call), refusal_of).await
-            })),
+        let answering = if self.may_be_act(&call.command) {
+            Either::Right(Box::pin(self.submit_audited(call)))
+        } else {
+            Either::Left(self.submit_authorized(call))
         };
         answering.inspect(|reply| self.core.shared.metrics.refusals.of_reply(reply))
     }
@@ -86,21 +80,7 @@ impl LockService for Node {
     }
 
     async fn wait_outcome(&self, claim: ClaimRef) -> Result<Reply, ServiceError> {
-        let wait_ms = limits::SETTLED_WAIT_MS;
-        loop {
-            let reply = if self.serves().await {
-                self.wait_outcome_here(&claim, Duration::from_millis(wait_ms)).await?
-            } else {
-                let settled = Forward::Settled { claim: claim.clone(), wait_ms };
-                let Forwarded::Reply(reply) = Box::pin(self.send_to_leader(settled, Some(wait_ms))).await? else {
-                    return Err(unexpected());
-                };
-                reply
-            };
-            if !matches!(reply.outcome, Outcome::Queued(_)) {
-                return Ok(reply);
-            }
-        }
+        self.wait_outcome_authorized(claim).await
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
@@ -127,12 +107,13 @@ impl LockService for Node {
     async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
         let permitted = self.needs(right_of(&operation));
         let act = Act::of_operation(&operation);
-        let executing = async {
-            if self.leads() {
-                return self.operate_here(operation).await;
+        let node = self.clone();
+        let executing = async move {
+            if node.leads() {
+                return node.operate_here(operation).await;
             }
             let wait_ms = Some(limits::MEMBERSHIP_WAIT_MS_MAX);
-            let Forwarded::Operated = self.send_to_leader(Forward::Operate(operation), wait_ms).await? else {
+            let Forwarded::Operated = node.send_to_leader(Forward::Operate(operation), wait_ms).await? else {
                 return Err(unexpected());
             };
             Ok(())
@@ -144,17 +125,11 @@ impl LockService for Node {
         self.needs(ClusterRight::Backup)?;
         // A backup that is refused because there are too many is no act.
         let in_progress = self.core.backups.begin(self.core.clock.now()).map_err(ServiceError::not_sent)?;
-        let executing = async {
-            // This node decides about the whole backup, the read at the leader included.
-            let caller = Caller { who: Who::Local, ..self.caller.clone() };
-            Ok(Self { caller, ..self.clone() }.backup_here(in_progress))
-        };
+        // This node decides about the whole backup, the read at the leader included.
+        let node = Self { caller: Caller { who: Who::Local, ..self.caller.clone() }, ..self.clone() };
+        let executing = async move { Ok(node.backup_here(in_progress)) };
         self.audited(Act::new("backup", []), Ok(()), executing, |_| None).await
     }
-}
-
-fn refusal_of(reply: &Reply) -> Option<String> {
-    if let Outcome::Refused(refusal) = &reply.outcome { Some(refusal.to_string()) } else { None }
 }
 
 impl Node {
@@ -163,7 +138,7 @@ impl Node {
         clippy::manual_async_fn,
         reason = "the future of an async fn holds its argument twice: as argument and as variable"
     )]
-    fn submit_authorized(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
+    pub(super) fn submit_authorized(&self, mut call: Call) -> impl Future<Output = Result<Reply, ServiceError>> + Send {
         async move {
             let authorizer = self.authorizer()?;
             validate::check(&call)?;
@@ -177,7 +152,7 @@ impl Node {
             }
             if self.serves().await {
                 let authorizer = authorizer.as_ref();
-                let hidden = self.hidden(authorizer, &call.command).await?;
+                let hidden = self.hidden(authorizer, &call).await?;
                 return redacted(authorizer, answered(self.propose_authorized(authorizer, hidden, call)?).await);
             }
             // Boxed, so that the future of a call that is served here reserves no space for forwarding.
@@ -191,16 +166,25 @@ impl Node {
     }
 
     /// Decides about a command of a caller on this node, which leads. Returns the reply to a caller that must not learn
-    /// more, and nothing if the command may be executed.
+    /// more, or that names a session which was never opened, and nothing if the command may be executed. Ids of
+    /// sessions are public and can be predicted: in the log, a command for the next one could follow the command that
+    /// opens it, and nothing would have compared its handle, owner and rights.
     pub(super) async fn hidden(
         &self,
         authorizer: Option<&Authorizer>,
-        command: &Command,
+        call: &Call,
     ) -> Result<Option<Reply>, ServiceError> {
-        let Some(authorizer) = authorizer else { return Ok(None) };
+        let session = call.command.session().filter(|_| authorizer.is_some() || call.proof != Proof::Trusted);
+        if authorizer.is_none() && session.is_none() {
+            return Ok(None);
+        }
         let decide = || {
             self.core.consensus.machine(|machine| {
-                let outcome = authorizer.command(machine, command)?;
+                if let Some(never_opened) = session.filter(|session| !machine.was_opened(*session)) {
+                    return Ok(Some(refused(machine, unknown(never_opened))));
+                }
+                let Some(authorizer) = authorizer else { return Ok(None) };
+                let outcome = authorizer.command(machine, &call.command)?;
                 Ok::<_, Denied>(outcome.map(|outcome| Reply::new(machine.applied(), machine.now(), outcome)))
             })
         };
@@ -219,17 +203,17 @@ impl Node {
         hidden: Option<Reply>,
         mut call: Call,
     ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
+        if let Some(reply) = hidden {
+            let (answer, reply_to) = oneshot::channel();
+            answer.send(Ok(reply)).ok();
+            return Ok(reply_to);
+        }
         let Some(authorizer) = authorizer else {
             if let Some(principal) = self.named() {
                 call.principal = principal.clone();
             }
             return self.propose_here(None, call);
         };
-        if let Some(reply) = hidden {
-            let (answer, reply_to) = oneshot::channel();
-            answer.send(Ok(reply)).ok();
-            return Ok(reply_to);
-        }
         call.principal = authorizer.principal.clone();
         self.propose_here(Some(authorizer), call)
     }
@@ -263,41 +247,6 @@ impl Node {
         })
     }
 
-    /// Returns the outcome of a claim as soon as it is decided, or its current state after `wait`.
-    pub(super) async fn wait_outcome_here(&self, claim: &ClaimRef, wait: Duration) -> Result<Reply, ServiceError> {
-        let begun = tokio::time::Instant::now();
-        let deadline = begun + wait;
-        let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
-        let (mut confirmed, mut rules) = (false, self.rules());
-        loop {
-            let authorizer = self.authorizer()?;
-            let waiter = self.core.shared.claim_waiters.register(claim.claim);
-            if *self.core.stop.borrow() {
-                return Err(ServiceError::Stopping);
-            }
-            if !self.leads() {
-                return Err(self.not_sent(NotSent::NotLeader));
-            }
-            let reply = claim_reply(self.read(authorizer.as_ref(), &query)?, &claim.lock)?;
-            if !matches!(reply.outcome, Outcome::Queued(_)) {
-                // Another leader may have decided more, such as the end of a hold. A grant that was committed during
-                // this call usually is the proof that this node led then.
-                if confirmed || self.core.consensus.led_since(begun) {
-                    return Ok(reply);
-                }
-                self.confirm_leadership().await?;
-                confirmed = true;
-                continue;
-            }
-            let notified = waiter.notified();
-            tokio::select! {
-                () = notified => {}
-                () = changed(&mut rules) => {}
-                () = tokio::time::sleep_until(deadline) => return Ok(reply),
-            }
-        }
-    }
-
     /// Answers a query of a caller here, or at the leader.
     async fn query_authorized(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         let authorizer = self.authorizer()?;
@@ -329,7 +278,7 @@ impl Node {
     }
 
     /// Answers a query from the state of this node, as far as the caller may know the answer.
-    fn read(&self, authorizer: Option<&Authorizer>, query: &Query) -> Result<QueryReply, ServiceError> {
+    pub(super) fn read(&self, authorizer: Option<&Authorizer>, query: &Query) -> Result<QueryReply, ServiceError> {
         let answered = self.core.consensus.machine(|machine| {
             let Some(authorizer) = authorizer else { return Ok(machine.query(query)) };
             let Some(answer) = authorizer.query(machine, query)? else {
@@ -381,13 +330,4 @@ pub(super) fn redacted(
     let mut reply = reply?;
     authorizer.inspect(|authorizer| authorizer.redact(&mut reply.outcome));
     Ok(reply)
-}
-
-fn claim_reply(answer: QueryReply, lock: &LockKey) -> Result<Reply, ServiceError> {
-    let QueryReply { index, now, answer } = answer;
-    let QueryResult::Claim { outcome, recalled } = answer else {
-        return Err(ServiceError::Internal("the machine answered another question".into()));
-    };
-    let outcome = outcome.unwrap_or_else(|| Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }));
-    Ok(Reply { index, stamp: now, outcome, recalled })
 }

@@ -10,13 +10,13 @@ use futures_util::future::{Either, pending};
 use tokio::time::sleep;
 
 use super::background::Tasks;
-use super::places::TakenPlace;
 use crate::client::Retry;
 use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Claim, Command, LockKey, LogTime, Query, QueryReply, QueryResult, Reply, TakeLease};
 use crate::service::{
     Advice, Call, ClaimRef, Events, Freshness, LockService, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription,
+    TakenPlace,
 };
 
 /// Number of nodes that generate different request numbers.

@@ -11,7 +11,6 @@ mod client;
 mod convert;
 mod middleware;
 mod naming;
-pub(crate) mod places;
 mod server;
 #[cfg(test)]
 mod tests;

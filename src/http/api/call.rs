@@ -22,11 +22,10 @@ use crate::model::{
 };
 use crate::net::{CertificateState, ConnectionInfo, ConnectionsMax, Port, connections_max};
 use crate::rpc::claims::DrawnNumbers;
-use crate::rpc::places::{Places, TakenPlace};
 use crate::rpc::{Tasks, stopped};
 use crate::service::{
-    self, ErrorCode, Freshness, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError, Source,
-    only_reply, who_calls,
+    self, ErrorCode, Freshness, LockService, NotSent, Places, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError,
+    Source, TakenPlace, only_reply, who_calls,
 };
 
 /// A call: its fields are those of the request's body, or of the query for a `GET`. The comment on the type describes
@@ -61,7 +60,9 @@ pub(super) const OF_HOLDS: &[ErrorCode] = &[
     ErrorCode::NotHeld,
     ErrorCode::HeldByOther,
     ErrorCode::AlreadyHeld,
+    ErrorCode::KindMismatch,
     ErrorCode::Deadlock,
+    ErrorCode::Quota,
     ErrorCode::SessionEnded,
     ErrorCode::WrongHandle,
     ErrorCode::TooOld,
@@ -217,8 +218,7 @@ impl<S: LockService> RequestContext<S> {
     /// # Errors
     /// There is none for it.
     pub(super) fn place(&self, of: &Places) -> Result<TakenPlace, ServiceError> {
-        let overloaded = || ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS });
-        of.take(self.service.caller_source()).ok_or_else(overloaded)
+        of.take(self.service.caller_source())
     }
 
     /// Renews a session, a lease or a hold, until it is answered. A refusal is a reply.

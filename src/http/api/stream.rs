@@ -20,8 +20,7 @@ use utoipa::ToSchema;
 use super::call::{Call, RequestContext};
 use super::problem::{Ended, Failed};
 use crate::limits;
-use crate::rpc::places::TakenPlace;
-use crate::service::{ErrorCode, LockService};
+use crate::service::{ErrorCode, LockService, TakenPlace};
 
 /// A call that is answered with a stream of events. As of [`Call`], its fields are those of the
 /// request, and its comment describes it.
@@ -208,8 +207,7 @@ pub(super) async fn sent<E>(sender: &mpsc::Sender<Sent<E>>, event: Sent<E>, long
 mod tests {
     use super::*;
     use crate::http::api::watch::WatchQuery;
-    use crate::rpc::places::Places;
-    use crate::service::{ServiceError, Source};
+    use crate::service::{Places, ServiceError, Source};
 
     type WatchEvent = <WatchQuery as StreamCall>::Event;
 

@@ -1,6 +1,6 @@
 //! Calls that wait until a claim is granted or its wait ends.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::oneshot;
 
@@ -11,6 +11,7 @@ use crate::mutex::Mutex;
 pub(in crate::node) struct ClaimWaiter<'a> {
     waiters: &'a ClaimWaiters,
     claim: Claim,
+    number: u64,
     receiver: oneshot::Receiver<()>,
 }
 
@@ -24,7 +25,7 @@ impl ClaimWaiter<'_> {
 impl Drop for ClaimWaiter<'_> {
     fn drop(&mut self) {
         self.receiver.close();
-        self.waiters.forget(self.claim);
+        self.waiters.forget(self.claim, self.number);
     }
 }
 
@@ -32,24 +33,36 @@ impl Drop for ClaimWaiter<'_> {
 /// an extra wake-up does no harm, and all calls are woken after anything that may have hidden an event.
 #[derive(Debug, Default)]
 pub(in crate::node) struct ClaimWaiters {
-    calls: Mutex<HashMap<Claim, Vec<oneshot::Sender<()>>>>,
+    calls: Mutex<Calls>,
+}
+
+/// The calls that wait. Each has a separate number, so that its removal does not depend on the other calls of its
+/// claim: `apply` waits for the mutex.
+#[derive(Debug, Default)]
+struct Calls {
+    of_claim: HashMap<Claim, BTreeMap<u64, oneshot::Sender<()>>>,
+    /// Number of the newest call.
+    newest: u64,
 }
 
 impl ClaimWaiters {
     /// Registers a call. Read the machine only afterwards, so that no event is missed.
     pub(in crate::node) fn register(&self, claim: Claim) -> ClaimWaiter<'_> {
         let (sender, receiver) = oneshot::channel();
-        self.calls.lock().entry(claim).or_default().push(sender);
-        ClaimWaiter { waiters: self, claim, receiver }
+        let mut calls = self.calls.lock();
+        calls.newest += 1;
+        let number = calls.newest;
+        calls.of_claim.entry(claim).or_default().insert(number, sender);
+        ClaimWaiter { waiters: self, claim, number, receiver }
     }
 
-    /// Removes the calls for this claim that have been dropped.
-    fn forget(&self, claim: Claim) {
+    /// Removes the call with this number, which has been dropped.
+    fn forget(&self, claim: Claim, number: u64) {
         let mut calls = self.calls.lock();
-        if let Some(waiting) = calls.get_mut(&claim) {
-            waiting.retain(|call| !call.is_closed());
+        if let Some(waiting) = calls.of_claim.get_mut(&claim) {
+            waiting.remove(&number);
             if waiting.is_empty() {
-                calls.remove(&claim);
+                calls.of_claim.remove(&claim);
             }
         }
     }
@@ -78,14 +91,16 @@ impl ClaimWaiters {
             | EventKind::LeaderlessGap { .. } => return,
         }
         if let Some(decided) = event.subject.claim() {
-            self.calls.lock().remove(&decided);
+            let decided = self.calls.lock().of_claim.remove(&decided);
+            // Wakes the calls after the mutex is free, because each of them takes it next.
+            drop(decided);
         }
     }
 
     /// Wakes all calls, because leadership moved or a snapshot was installed. In the order of the claims, so that a
     /// simulation is repeatable.
     pub(in crate::node) fn wake_all(&self) {
-        let mut calls: Vec<_> = self.calls.lock().drain().collect();
+        let mut calls: Vec<_> = self.calls.lock().of_claim.drain().collect();
         calls.sort_unstable_by_key(|(claim, _)| *claim);
     }
 }
@@ -102,6 +117,22 @@ mod tests {
 
     fn claim(number: u64) -> Claim {
         Claim::Request(RequestId { session: SessionId::new(0, 7), number })
+    }
+
+    /// The work of dropping a call does not grow with the other calls of its claim, because one client may open many.
+    /// None of them remains.
+    #[test]
+    fn dropped_calls_of_one_claim_are_removed_one_by_one() {
+        let waiters = ClaimWaiters::default();
+        let waiting: Vec<_> = (0..200_000).map(|_| waiters.register(claim(1))).collect();
+        let other = waiters.register(claim(2));
+        let begun = tokio::time::Instant::now();
+        drop(waiting);
+        // With work for each of the other calls, it would take minutes.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert_eq!(waiters.calls.lock().of_claim.len(), 1);
+        drop(other);
+        assert!(waiters.calls.lock().of_claim.is_empty());
     }
 
     /// A waiting call is woken at once by every event that ends its wait, and by no event of another claim.

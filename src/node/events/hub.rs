@@ -1,6 +1,7 @@
 //! The event hub: a bounded window of recent events, read by any number of subscribers at their own pace.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -146,19 +147,26 @@ impl Hub {
         Batch::Events(found, end)
     }
 
-    /// Creates a subscription and the task that feeds it, which the caller must run.
-    pub(in crate::node) fn subscribe(
+    /// Creates a subscription and the task that feeds it, which the caller must run. The error of `cut_off` ends it.
+    pub(in crate::node) fn subscribe<C: Future<Output = ServiceError>>(
         self: &Arc<Self>,
         subscription: Subscription,
-    ) -> (Events, impl Future<Output = ()> + use<>) {
+        cut_off: C,
+    ) -> (Events, impl Future<Output = ()> + use<C>) {
         let (sender, events) = Events::channel(BATCH);
         let cursor = subscription.after.unwrap_or_else(|| self.end());
-        let feed = Arc::clone(self).feed(subscription.scope, cursor, sender);
+        let feed = Arc::clone(self).feed(subscription.scope, cursor, sender, cut_off);
         (events, feed)
     }
 
-    async fn feed(self: Arc<Self>, scope: Scope, mut cursor: Position, sender: EventSender) {
-        let mut newest = self.newest.subscribe();
+    async fn feed(
+        self: Arc<Self>,
+        scope: Scope,
+        mut cursor: Position,
+        sender: EventSender,
+        cut_off: impl Future<Output = ServiceError>,
+    ) {
+        let (mut newest, mut cut_off) = (self.newest.subscribe(), pin!(cut_off));
         loop {
             newest.borrow_and_update();
             match self.after(cursor, &scope) {
@@ -180,6 +188,10 @@ impl Hub {
             }
             tokio::select! {
                 changed = newest.changed() => if changed.is_err() { return },
+                why = &mut cut_off => {
+                    sender.send(Err(why)).await;
+                    return;
+                }
                 () = sender.closed() => return,
             }
         }
@@ -204,6 +216,8 @@ fn concerns(event: &Event, scope: &Scope) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -234,7 +248,7 @@ mod tests {
         let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0), event(1, 1)].into());
         hub.publish(&[event(2, 0)].into());
-        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
+        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })), pending());
         let feed = tokio::spawn(feed);
         assert_eq!(events.next().await, Ok(event(1, 1)));
         assert_eq!(events.next().await, Ok(event(2, 0)));
@@ -253,7 +267,7 @@ mod tests {
         hub.publish(&(0..large).map(|n| event(1, n)).collect());
         let many = 2 + 3 * BATCH as u64;
         (2..many).for_each(|index| hub.publish(&[event(index, 0), event(index, 1)].into()));
-        let (mut events, feed) = hub.subscribe(everything(Some(Position::default())));
+        let (mut events, feed) = hub.subscribe(everything(Some(Position::default())), pending());
         let feed = tokio::spawn(feed);
         let expected = (0..large).map(|n| (1, n)).chain((2..many).flat_map(|index| [(index, 0), (index, 1)]));
         for (index, n) in expected.filter(|at| *at != (0, 0)) {
@@ -294,7 +308,7 @@ mod tests {
     async fn the_first_position_is_a_valid_start() {
         let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0)].into());
-        let (mut events, feed) = hub.subscribe(everything(Some(Position::default())));
+        let (mut events, feed) = hub.subscribe(everything(Some(Position::default())), pending());
         let feed = tokio::spawn(feed);
         assert_eq!(events.next().await, Ok(event(1, 0)));
         drop(events);
@@ -307,7 +321,7 @@ mod tests {
         let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0)].into());
         hub.skip_to(Position { index: 9, n: 3 });
-        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
+        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })), pending());
         let feed = tokio::spawn(feed);
         let missed = events.next().await.expect_err("missed");
         assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, n: 3 }, .. }), "{missed}");
@@ -335,7 +349,7 @@ mod tests {
     async fn a_complete_subscriber_survives_a_snapshot() {
         let hub = Arc::new(Hub::new());
         hub.publish(&[event(1, 0), event(1, 1)].into());
-        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })));
+        let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })), pending());
         let feed = tokio::spawn(feed);
         assert_eq!(events.next().await, Ok(event(1, 1)));
         hub.skip_to(Position { index: 1, n: 1 });

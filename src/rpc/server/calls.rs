@@ -20,8 +20,9 @@ use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
-use crate::rpc::places::Places;
-use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, RenewalCall, ServiceError, only_reply};
+use crate::service::{
+    Advice, Call, ClaimRef, LockService, Places, REQUEST_WAIT, RenewalCall, ServiceError, only_reply,
+};
 
 /// State that all unary calls of one node share.
 #[derive(Clone)]
@@ -29,7 +30,8 @@ pub(super) struct Calls<S> {
     service: S,
     tasks: Tasks,
     clock: Arc<dyn Clock>,
-    /// Limits the acquires that wait, together with the cancels of calls whose clients disconnected.
+    /// Limits the acquires and other calls that wait for an outcome, together with the cancels of calls whose clients
+    /// disconnected.
     claims: Places,
     drawn: Arc<DrawnNumbers>,
 }
@@ -275,10 +277,7 @@ impl<S: LockService> Calls<S> {
     ) -> Result<pb::AcquireReply, Status> {
         let no_claim = || ServiceError::Internal("a call that claims nothing".to_owned());
         let (claim, cancel) = claimed(&call).ok_or_else(no_claim)?;
-        let Some(place) = self.claims.take(self.service.caller_source()) else {
-            let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
-            return Err(ServiceError::not_sent(overloaded).into());
-        };
+        let place = self.claims.take(self.service.caller_source())?;
         let mut cancel = CancelOnDrop {
             service: self.service.clone(),
             tasks: self.tasks.clone(),
@@ -317,6 +316,20 @@ impl<S: LockService> Calls<S> {
             recalled: recalled(&reply),
             ..Default::default()
         })
+    }
+
+    /// Waits for the outcome of a claim until `stopped` completes because the node stops.
+    pub(super) async fn wait_outcome(
+        &self,
+        asked: pb::WaitOutcomeRequest,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<pb::Reply, Status> {
+        let claim = ClaimRef::from_wire("claim", asked)?;
+        let _place = self.claims.take(self.service.caller_source())?;
+        tokio::select! {
+            answered = self.service.wait_outcome(claim) => Ok(answered?.to_wire()),
+            () = stopped => Err(ServiceError::Stopping.into()),
+        }
     }
 }
 
@@ -362,7 +375,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::model::Command;
+    use crate::model::{Claim, Command, LockName, Namespace, RequestId, SessionId};
     use crate::rpc::fake::Fake;
 
     fn asked(lock: &str, request: &str) -> pb::AcquireRequest {
@@ -450,7 +463,7 @@ mod tests {
         }
     }
 
-    /// The waiting acquires of one node are limited, together with the cancels of dropped ones.
+    /// The acquires and outcomes that wait at one node are limited, together with the cancels of dropped acquires.
     #[tokio::test]
     async fn waits_within_calls_are_bounded() {
         let (service, _asks) = Fake::new();
@@ -468,5 +481,14 @@ mod tests {
         };
         tokio::time::timeout(longest, cancelled).await.expect("the cancel is answered");
         calls.acquire(asked("free", "3"), pending()).await.expect("there is a place again");
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("busy").expect("legal") };
+        let request = RequestId { session: SessionId::from_u64(crate::rpc::fake::SESSION).expect("legal"), number: 1 };
+        let outcome = || ClaimRef { lock: lock.clone(), claim: Claim::Request(request) }.to_wire();
+        let mut waits = Box::pin(calls.wait_outcome(outcome(), pending()));
+        assert!(waits.as_mut().now_or_never().is_none(), "it waits");
+        let status = calls.wait_outcome(outcome(), pending()).await.expect_err("one too many");
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
+        drop(waits);
+        assert_eq!(calls.claims.in_use(), 0);
     }
 }

@@ -21,7 +21,7 @@ use crate::rpc::convert::{Question, Wire, required};
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
-use crate::service::{ClaimRef, Events, LockService, ServerInfo, ServiceError, Subscription};
+use crate::service::{Events, LockService, ServerInfo, ServiceError, Subscription};
 
 /// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
@@ -155,10 +155,8 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
     }
 
     async fn wait_outcome(&self, request: Request<pb::WaitOutcomeRequest>) -> Answers<pb::Reply> {
-        let service = self.service.of(&request)?;
-        let claim = ClaimRef::from_wire("claim", request.into_inner())?;
-        let reply = self.until_stopped(service.wait_outcome(claim)).await?;
-        Ok(Response::new(reply.to_wire()))
+        let calls = self.calls.of(&request)?;
+        calls.wait_outcome(request.into_inner(), stopped(self.stop.clone())).await.map(Response::new)
     }
 
     async fn query(&self, request: Request<pb::QueryRequest>) -> Answers<pb::QueryReply> {

@@ -2,18 +2,27 @@
 
 use std::fs::{self, File};
 
+use futures_util::FutureExt;
 use lockkeeper::audit;
 use lockkeeper::auth::Who;
-use lockkeeper::model::{EndSession, FencingToken, Manage, Managing, Principal, Query, Reason};
+use lockkeeper::model::{
+    DocumentCommand, DocumentId, EndSession, FencingToken, Grab, Manage, Managing, Principal, ProcessId, Query, Reason,
+};
 use lockkeeper::service::{Freshness, NotSent, Operation};
 use serde_json::Value;
 
 use super::own::acquire;
 use super::*;
+use crate::suite::until;
 
 /// Returns the lines of the only node, after a check of their chain.
 pub(super) fn lines(guarded: &Guarded) -> Vec<Value> {
-    let path = guarded.folder.path().join("n1.jsonl");
+    lines_of(guarded, 1)
+}
+
+/// Returns the lines of a node, after a check of their chain.
+pub(super) fn lines_of(guarded: &Guarded, node: u64) -> Vec<Value> {
+    let path = guarded.folder.path().join(format!("n{node}.jsonl"));
     let proof = audit::verify(File::open(&path).expect("a file")).expect("read");
     assert!(proof.is_ok(), "{proof:?}");
     let text = fs::read_to_string(path).expect("read");
@@ -192,6 +201,56 @@ async fn a_new_hold_is_handed_over_through_a_follower() {
         let owner = named(&follower, "lock-all");
         let answered = sent(|| owner.submit(hand_over(number, &held))).await;
         assert!(!is_forbidden(&answered), "{answered:?}");
+    }
+}
+
+/// The result of an act is written even if its caller disconnects before it has the answer.
+#[tokio::test]
+async fn the_result_is_written_without_the_caller() {
+    let guarded = Guarded::start(1).await;
+    let node = guarded.cluster.leader().await;
+    let operator = named(&node, "admin-all");
+    let limit = Command::Manage(Manage { lock: key("s"), what: Managing::SetLimit { limit: 3 } });
+    assert!(operator.submit(Call::new(limit)).now_or_never().is_none(), "it was answered at once");
+    assert_eq!(acts(&lines(&guarded))[..1], ["admin-all set-limit asked"]);
+    let written = async || acts(&lines(&guarded)).contains(&"admin-all set-limit done".to_owned());
+    until("the result is in the log", written).await;
+}
+
+/// Overtaking or unlocking another's document is an act also at a node whose state may be older than the document.
+#[tokio::test]
+async fn acts_on_new_documents_are_audited_at_a_follower() {
+    let guarded = Guarded::start(3).await;
+    let (leader, follower) = (guarded.cluster.leader().await, guarded.cluster.follower().await);
+    let (owner, operator) = (named(&leader, "lock-all"), named(&follower, "admin-all"));
+    let document = |command| Call::new(Command::Document(command));
+    let grab = |name: &str, ts, seen| {
+        let metadata = Metadata { process: name.into(), ..Metadata::default() };
+        let (lock, ts) = (key(name), DocumentId([ts; 12]));
+        document(DocumentCommand::Grab(Grab { lock, ts, metadata, term: None, prepare: false, seen }))
+    };
+    let acts_of = ["overtake", "unlock", "unlock", "unlock"];
+    for (act, ts) in (0..16).zip(1..) {
+        let (name, seen) = (format!("a/{act}"), DocumentId([ts; 12]));
+        let granted = sent(|| owner.submit(grab(&name, ts, None))).await.expect("answered");
+        assert!(matches!(granted.outcome, Outcome::Granted(_)), "{granted:?}");
+        let command = match act % 4 {
+            0 => grab(&name, 100 + ts, Some(seen)),
+            kind @ (1 | 2) => {
+                let name = (kind == 1).then(|| key(&name).name);
+                document(DocumentCommand::Unlock { namespace: namespace(), ts: seen, name })
+            }
+            _ => {
+                let process = ProcessId::parse(&name).expect("legal");
+                document(DocumentCommand::UnlockAll { namespace: namespace(), process, term: None })
+            }
+        };
+        sent(|| operator.submit(command.clone())).await.expect("answered");
+        let acts = acts(&lines_of(&guarded, follower.id()));
+        let done = format!("admin-all {} done", acts_of[act % 4]);
+        let count = acts.iter().filter(|line| **line == done).count();
+        let expected = (0..=act).filter(|before| acts_of[before % 4] == acts_of[act % 4]).count();
+        assert_eq!(count, expected, "{act}: {acts:?}");
     }
 }
 

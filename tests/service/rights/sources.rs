@@ -2,11 +2,13 @@
 
 use lockkeeper::auth::Who;
 use lockkeeper::limits;
-use lockkeeper::model::{Command, Handle, Principal, Refusal, SessionClose};
+use lockkeeper::model::{
+    Command, Handle, LeaseRequestId, Metadata, Mode, Patience, Principal, Refusal, SessionClose, SessionId, TakeLease,
+};
 use lockkeeper::node::Node;
 use lockkeeper::service::{Call, Events, LockService, NotSent, Proof, Scope, ServiceError, Source, Subscription};
 
-use super::{Guarded, namespace, open};
+use super::{Guarded, key, namespace, open};
 use crate::suite::until;
 
 /// Returns a handle for the calls of a principal on one connection.
@@ -56,6 +58,63 @@ async fn wrong_handles_of_a_principal_count_on_all_connections() {
     for (connection, principal) in (0..100).map(|connection| (connection, "anonymous")).chain([(1, "other")]) {
         let refused = guess(on(&leader, connection, principal)).await;
         assert_eq!(refused, Err(ServiceError::Refused(Refusal::WrongHandle)), "{principal} on {connection}");
+    }
+}
+
+/// Whether a limit refuses the call.
+fn is_limited<T: std::fmt::Debug>(refused: &Result<T, ServiceError>) -> bool {
+    matches!(refused, Err(ServiceError::NotSent { why: NotSent::LimitReached { .. }, .. }))
+}
+
+/// H-17: a principal that has shown too many wrong handles is refused for the session of another principal as for one
+/// that does not exist, so that the limit does not show which sessions do.
+#[tokio::test]
+async fn the_limit_of_handles_shows_no_session() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let thief = || on(&leader, 1, "lock");
+    let (own, _) = open(&thief(), 7).await;
+    let (anothers, _) = open(&on(&leader, 2, "other"), 8).await;
+    let close = |session| Command::CloseSession { session, end: SessionClose::Done };
+    for session in [SessionId::new(anothers.epoch(), anothers.counter() + 1), anothers] {
+        until("the guess is limited", async || {
+            while !is_limited(&guess_once(thief(), close(own)).await) {}
+            is_limited(&guess_once(thief(), close(session)).await)
+        })
+        .await;
+    }
+}
+
+/// H-17: wrong handles for a name that a principal may not read are limited, even if no lease has the name: the limit
+/// must not show which names have one. A principal that may read the name can return leases that have ended.
+#[tokio::test]
+async fn the_limit_of_handles_shows_no_lease() {
+    let guarded = Guarded::start(1).await;
+    let leader = guarded.cluster.leader().await;
+    let take = TakeLease {
+        lock: key("b/leased"),
+        take: LeaseRequestId(5),
+        handle: Handle::from_random(5),
+        access: Mode::Exclusive.into(),
+        lease_ms: 60_000,
+        patience: Patience::Try,
+        metadata: Metadata::default(),
+        claim_ms: None,
+    };
+    on(&leader, 3, "anonymous").submit(Call::new(Command::TakeLease(take))).await.expect("taken");
+    for (principal, name, limited) in [
+        ("lock", "b/leased", true),
+        ("read", "b/free", true),
+        ("other", "b/leased", true),
+        ("lock-all", "b/free", false),
+    ] {
+        let mut refused = 0;
+        for guess in 100..200 {
+            let drop = Command::DropLease { lock: key(name), handle: Handle::from_random(guess) };
+            let answered = on(&leader, 1, principal).submit(Call::new(drop)).await;
+            refused += usize::from(is_limited(&answered));
+        }
+        assert_eq!(0 < refused, limited, "{principal} at {name}: {refused}");
     }
 }
 

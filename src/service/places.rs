@@ -1,9 +1,9 @@
-//! The places of calls that wait. The gRPC calls and the HTTP port use it.
+//! The places of calls that wait: in the gRPC calls, at the HTTP port, and for the leader.
 
 use std::sync::Arc;
 
-use crate::limits::{PLACES_FEW_ONE_IN, PLACES_KEPT_ONE_IN};
-use crate::service::{Counted, Source, SourceCount};
+use super::{Counted, NotSent, ServiceError, Source, SourceCount};
+use crate::limits::{OVERLOADED_PAUSE_MS, PLACES_FEW_ONE_IN, PLACES_KEPT_ONE_IN};
 
 /// A number of places. The last quarter of them is kept for sources that have few, so that one source cannot use all.
 /// Clones share the places.
@@ -22,13 +22,16 @@ impl Places {
         Self { most, taken: Arc::default() }
     }
 
-    /// Takes a place for a call of this source; `None` if there is none for it.
-    pub(crate) fn take(&self, source: Source) -> Option<TakenPlace> {
+    /// Takes a place for a call of this source.
+    ///
+    /// # Errors
+    /// [`NotSent::Overloaded`]: there is none for it.
+    pub(crate) fn take(&self, source: Source) -> Result<TakenPlace, ServiceError> {
         let shared = self.most - self.most / PLACES_KEPT_ONE_IN;
         let few = (self.most / PLACES_FEW_ONE_IN).max(1);
         let most = |of_source| if of_source < few { self.most } else { shared };
-        let admit = |all, of_source| if all < most(of_source) { Ok(()) } else { Err(()) };
-        self.taken.add(source, admit).ok()
+        let overloaded = || ServiceError::not_sent(NotSent::Overloaded { pause_ms: OVERLOADED_PAUSE_MS });
+        self.taken.add(source, |all, of_source| if all < most(of_source) { Ok(()) } else { Err(overloaded()) })
     }
 
     /// Returns the number of places that are taken.
@@ -48,17 +51,17 @@ mod tests {
     fn one_source_leaves_room() {
         let places = Places::new(64);
         let fill = |source: u64| -> Vec<TakenPlace> {
-            std::iter::from_fn(|| places.take(Source::Connection(source))).collect()
+            std::iter::from_fn(|| places.take(Source::Connection(source)).ok()).collect()
         };
         let mut greedy = fill(1);
         assert_eq!(greedy.len(), 48);
         let modest: Vec<_> = (2..=6).map(fill).collect();
         assert_eq!(modest.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 4, 0]);
         greedy.truncate(47);
-        assert!(places.take(Source::Connection(1)).is_none(), "the place is for another source");
-        assert!(places.take(Source::Connection(6)).is_some());
+        assert!(places.take(Source::Connection(1)).is_err(), "the place is for another source");
+        assert!(places.take(Source::Connection(6)).is_ok());
         drop((greedy, modest));
         assert_eq!(places.in_use(), 0);
-        assert!(Places::new(1).take(Source::InProcess).is_some(), "a single place is for all");
+        assert!(Places::new(1).take(Source::InProcess).is_ok(), "a single place is for all");
     }
 }
