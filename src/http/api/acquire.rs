@@ -9,7 +9,10 @@ use super::call::{Answered, Call, RequestContext, decided};
 use super::problem::{Decided, Failed};
 use super::settle::{Settled, poll};
 use crate::limits;
-use crate::model::{Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, RenewalTarget, Reply, TakeLease};
+use crate::model::{
+    Command, EndReason, FencingToken, Grant, HolderView, LockKey, LogTime, Outcome, Place, Query, QueryResult,
+    RenewalTarget, Reply, TakeLease,
+};
 use crate::service::{ErrorCode, LockService, Proof, RenewalCall};
 use crate::shapes::Holder;
 
@@ -149,12 +152,16 @@ pub(super) fn answered<S: LockService>(
 }
 
 impl<S: LockService> RequestContext<S> {
-    /// Sets the end of a lease that was granted for a short time only, and returns it. A late copy changes nothing once
-    /// the caller has counted a refresh: it could shorten the lease.
+    /// Sets the end of a lease that was granted for a short time only, and returns it. Another copy of the request
+    /// finds the end moved, and changes nothing. A late copy changes nothing once the caller has counted a refresh: it
+    /// could shorten the lease.
     async fn lengthened(&self, settled: &Settled<S>, take: &TakeLease) -> Result<Option<LogTime>, Failed> {
-        let Outcome::Granted(Grant { deadline: Some(deadline), .. }) = &settled.reply.outcome else { return Ok(None) };
+        let Outcome::Granted(Grant { token, deadline: Some(deadline), .. }) = &settled.reply.outcome else {
+            return Ok(None);
+        };
         let short = limits::CLAIM_LEASE_MS_MAX;
-        if take.lease_ms <= short || short < deadline.ms_since(settled.reply.stamp) {
+        let whole = take.lease_ms <= short || short < deadline.ms_since(settled.reply.stamp);
+        if whole || !self.ends_as_granted(&take.lock, *token, short).await? {
             return Ok(None);
         }
         let (lock, handle, lease_ms) = (take.lock.clone(), take.handle.clone(), take.lease_ms);
@@ -168,5 +175,13 @@ impl<S: LockService> RequestContext<S> {
             }
             reply => Err(decided(reply).map_or_else(|failed| failed, Failed::unexpected)),
         }
+    }
+
+    /// Whether a lease ends this long after its grant, because no renewal has moved its end, or has ended.
+    async fn ends_as_granted(&self, lock: &LockKey, token: FencingToken, length_ms: u64) -> Result<bool, Failed> {
+        let reply = self.query(Query::Inspect { lock: lock.clone() }, None).await?;
+        let QueryResult::Lock(view) = reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        let as_granted = |holder: &HolderView| holder.deadline == Some(holder.since.after_ms(length_ms));
+        Ok(view.holders.iter().find(|holder| holder.token == token).is_none_or(as_granted))
     }
 }

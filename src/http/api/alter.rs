@@ -1,6 +1,6 @@
 //! Changes of a session's hold: `upgrade`, `downgrade`, `resume` and `value`.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::acquire::{Acquired, answered};
@@ -8,7 +8,6 @@ use super::acquire_body::patience_in_session;
 use super::body::present;
 use super::call::{Answered, Call, OF_HOLDS, RequestContext};
 use super::fields::token;
-use super::holds::State;
 use super::problem::{Failed, named};
 use super::settle::poll;
 use crate::model::{Alter, Alteration, Command, Handle, LockValue, Outcome, Reply};
@@ -41,10 +40,19 @@ impl Named<'_> {
         &self,
         context: &RequestContext<S>,
         what: Alteration,
-    ) -> Result<(Reply, Option<String>), Failed> {
+    ) -> Result<(Reply, String), Failed> {
         let (call, number) = self.call(context, what).await?;
-        Ok((context.submit(call).await?, Some(number)))
+        Ok((context.submit(call).await?, number))
     }
+}
+
+/// What became of the hold.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct State {
+    /// The word `downgraded` or `done`.
+    state: &'static str,
+    /// Number of the request, also if the node drew it.
+    request: String,
 }
 
 /// Makes a shared hold exclusive, under a new token, as soon as no other client holds the lock. With `wait_ms` it waits

@@ -76,14 +76,15 @@ impl Call for ReleaseBody {
     }
 }
 
-/// Withdraws an acquire: it leaves the queue, or what it was granted is released. A later copy does nothing.
+/// Withdraws an acquire: it leaves the queue, or what it was granted is released. A later copy does nothing. An upgrade
+/// that was granted before is not withdrawn: the answer is its grant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"lock": "nightly", "request": "7f1e0c3a-52d4-4b0e-9a55-0b3a3f6b9d11", "handle": "c0ffee"}))]
 pub(super) struct WithdrawBody {
     /// Name of the lock, for a lease.
     lock: Option<String>,
-    /// The request of the acquire.
+    /// The request of the acquire or of the upgrade.
     request: String,
     /// The secret that proves the lease or the session.
     handle: String,
@@ -93,20 +94,20 @@ pub(super) struct WithdrawBody {
 
 /// What became of the request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct State {
-    /// `withdrawn`, `downgraded` or `done`.
-    pub(super) state: &'static str,
-    /// Number of the request that changed a hold, also if the node drew it. Not for `withdrawn`.
+pub(super) struct Withdrawn {
+    /// The word `withdrawn`; `granted` for an upgrade that was granted before, whose hold stays.
+    state: &'static str,
+    /// Fencing token of the granted upgrade.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) request: Option<String>,
+    token: Option<String>,
 }
 
 impl Call for WithdrawBody {
     const WORD: &'static str = "withdraw";
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::WrongHandle, ErrorCode::SessionEnded, ErrorCode::Quota];
-    type Answer = State;
+    type Answer = Withdrawn;
 
-    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<State>, Failed> {
+    async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Withdrawn>, Failed> {
         let (command, proof) = match &self.session {
             None => {
                 let lock = context.lock(needed(
@@ -124,8 +125,12 @@ impl Call for WithdrawBody {
             }
         };
         let reply = context.submit(service::Call { proof, ..service::Call::new(command) }).await?;
+        if let Outcome::Granted(upgrade) = &reply.outcome {
+            let token = Some(upgrade.token.to_string());
+            return Ok(Answered::by(&reply, Withdrawn { state: "granted", token }));
+        }
         let Outcome::Withdrawn = reply.outcome else { return Err(Failed::unexpected(reply.outcome)) };
-        Ok(Answered::by(&reply, State { state: "withdrawn", request: None }))
+        Ok(Answered::by(&reply, Withdrawn { state: "withdrawn", token: None }))
     }
 }
 

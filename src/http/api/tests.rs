@@ -1,5 +1,6 @@
 //! The description of the calls: it is the committed one, and its examples are requests that the calls accept.
 
+mod calls;
 pub(super) mod fake;
 
 use std::collections::BTreeSet;

@@ -43,6 +43,13 @@ impl Clock for TokioClock {
 
 /// Returns what a call gets at a node that runs, as long as the sender exists.
 pub(in crate::http::api) fn context(fake: &Fake) -> (RequestContext<Fake>, watch::Sender<bool>) {
+    let (mut context, stop) = context_of(fake.clone());
+    Arc::get_mut(&mut context.api).expect("no other owner").clock = fake.clock.clone();
+    (context, stop)
+}
+
+/// Like [`context`], for any service, by the clock of the system.
+pub(super) fn context_of<S: LockService>(service: S) -> (RequestContext<S>, watch::Sender<bool>) {
     let info = ServerInfo {
         cluster: "harbour".to_owned(),
         cluster_id: watch::channel(Some(1)).1,
@@ -53,12 +60,9 @@ pub(in crate::http::api) fn context(fake: &Fake) -> (RequestContext<Fake>, watch
         deadlocks: watch::channel(Default::default()).1,
     };
     let (stop, stopped) = watch::channel(false);
-    let mut api = Api::new(fake.clone(), info, Tasks::default(), stopped, Value::Null);
-    Arc::get_mut(&mut api).expect("no other owner").clock = fake.clock.clone();
+    let api = Api::new(service.clone(), info, Tasks::default(), stopped, Value::Null);
     let (namespace, certificate) = (Namespace::default(), CertificateState::default());
-    let context =
-        RequestContext { api, service: fake.clone(), namespace, session: None, last_event: None, certificate };
-    (context, stop)
+    (RequestContext { api, service, namespace, session: None, last_event: None, certificate }, stop)
 }
 
 /// A service that grants every lock at once, unless a test gives its acquires a place. Clones are the same service.
