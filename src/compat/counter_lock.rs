@@ -47,16 +47,21 @@ impl<S: LockService> CounterLock<S> {
         Ok(true)
     }
 
-    /// Releases a lock of this caller. Returns false if it has ended or was never acquired.
+    /// Releases a lock of this caller. Returns false if it has ended or was never acquired. After an error the lock
+    /// remains one of this caller's, who can release it again.
     pub async fn release_lock(&self, key: &str) -> Result<bool, ClientError> {
         if key.is_empty() {
             return Err(Invalid::new("key", "a name: an empty condition would release everything", "nothing").into());
         }
-        let lease = self.held.lock().remove(key);
-        match lease {
-            Some(lease) => false_if_gone(lease.release().await),
-            None => Ok(false),
+        let held = self.held.lock().get(key).map(|lease| (lease.handle().clone(), lease.token()));
+        let Some((handle, token)) = held else { return Ok(false) };
+        let released = false_if_gone(self.client.release(key, &handle).await)?;
+        let mut held = self.held.lock();
+        // Another call may have acquired the lock again in between.
+        if held.get(key).is_some_and(|lease| lease.token() == token) {
+            held.remove(key);
         }
+        Ok(released)
     }
 
     /// Returns the record if the lock is held.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
-use crate::model::{FencingToken, HolderView, LogTime};
+use crate::model::{FencingToken, HolderView, LockView, LogTime};
 use crate::service::LockService;
 
 /// Locks by `GETSET` in one namespace.
@@ -25,7 +25,7 @@ pub struct GetSetLock<S: LockService> {
 pub enum Swapped<S: LockService> {
     /// The old value had expired, so the caller has the lock.
     Won(GetSetGuard<S>),
-    /// Another caller has the lock until this time; nothing was written.
+    /// The lock is not free until this time, as [`get`](GetSetLock::get) returns it; nothing was written.
     Lost(LogTime),
 }
 
@@ -42,11 +42,15 @@ impl<S: LockService> GetSetLock<S> {
         Self { client }
     }
 
-    /// `GET`: returns when the lock expires, or `None` if it is free.
+    /// `GET`: returns when the lock expires, or `None` if it is free. A lock that an ended hold keeps closed expires
+    /// when it opens. The result is the largest time for a hold without a deadline, and for a lock without a holder for
+    /// which a request for several locks waits.
     pub async fn get(&self, key: &str) -> Result<Option<LogTime>, ClientError> {
-        // A hold without a deadline never expires.
-        let deadline = |holder: &HolderView| holder.deadline.unwrap_or(LogTime(u64::MAX));
-        Ok(self.client.inspect(key).await?.value.holders.first().map(deadline))
+        const NEVER: LogTime = LogTime(u64::MAX);
+        let LockView { holders, closed, waiters, .. } = self.client.inspect(key).await?.value;
+        let held = holders.first().map(|holder: &HolderView| holder.deadline.unwrap_or(NEVER));
+        let opens = closed.iter().map(|closing| closing.until).max();
+        Ok(held.or(opens).or((!waiters.is_empty()).then_some(NEVER)))
     }
 
     /// `SETNX`: acquires the lock if it is free.

@@ -8,6 +8,7 @@
 //! | the timer continues after the release | it ends with the guard |
 //! | `expireAt` remains in the future after a release | the lock is free at once |
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError};
 use crate::clock::Instant;
-use crate::limits::LEASE_RENEWALS_A_PERIOD;
+use crate::limits::{LEASE_RENEWALS_A_PERIOD, LEASE_RENEWALS_KEPT};
 use crate::model::{FencingToken, Handle, HolderView};
 use crate::mutex::Mutex;
 use crate::service::LockService;
@@ -42,7 +43,7 @@ impl<S: LockService> LeaseLock<S> {
             return Ok(None);
         };
         let (handle, token) = (lease.handle().clone(), lease.token());
-        let (lost, renewed) = (watch::Sender::new(false), Arc::<Mutex<Vec<Instant>>>::default());
+        let (lost, renewed) = (watch::Sender::new(false), Arc::<Mutex<Renewals>>::default());
         let timer = Timer {
             client: self.client.clone(),
             id: id.to_owned(),
@@ -69,8 +70,21 @@ pub struct LeaseGuard<S: LockService> {
     handle: Handle,
     token: FencingToken,
     lost: watch::Sender<bool>,
-    renewed: Arc<Mutex<Vec<Instant>>>,
+    renewed: Arc<Mutex<Renewals>>,
     timer: JoinHandle<()>,
+}
+
+/// The times of the last renewals, oldest first.
+#[derive(Debug, Default)]
+struct Renewals(VecDeque<Instant>);
+
+impl Renewals {
+    fn add(&mut self, renewal: Instant) {
+        if self.0.len() == LEASE_RENEWALS_KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(renewal);
+    }
 }
 
 impl<S: LockService> LeaseGuard<S> {
@@ -86,10 +100,10 @@ impl<S: LockService> LeaseGuard<S> {
         let _ = self.lost.subscribe().wait_for(|lost| *lost).await;
     }
 
-    /// The times at which the lease was renewed, by the client's clock, oldest first.
+    /// The times of the last 64 renewals of the lease, by the client's clock, oldest first.
     #[must_use]
     pub fn renewals(&self) -> Vec<Instant> {
-        self.renewed.lock().clone()
+        self.renewed.lock().0.iter().copied().collect()
     }
 
     /// Stops the renewals and lets the lease expire, as a crash does.
@@ -116,7 +130,7 @@ struct Timer<S: LockService> {
     handle: Handle,
     period: Duration,
     lost: watch::Sender<bool>,
-    renewed: Arc<Mutex<Vec<Instant>>>,
+    renewed: Arc<Mutex<Renewals>>,
 }
 
 impl<S: LockService> Timer<S> {
@@ -126,7 +140,7 @@ impl<S: LockService> Timer<S> {
             tokio::time::sleep(self.period / LEASE_RENEWALS_A_PERIOD).await;
             let sent = self.client.time().now();
             match false_if_gone(self.client.refresh(&self.id, &self.handle, self.period).await) {
-                Ok(true) => self.renewed.lock().push(sent),
+                Ok(true) => self.renewed.lock().add(sent),
                 Ok(false) => {
                     self.lost.send_replace(true);
                     return;
@@ -134,5 +148,20 @@ impl<S: LockService> Timer<S> {
                 Err(error) => tracing::warn!(lock = %self.id, %error, "a lease could not be renewed"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lease that is renewed for a long time remembers only its last renewals.
+    #[test]
+    fn only_the_last_renewals_are_kept() {
+        let at = |nanos: u64| Instant::from_nanos(nanos);
+        let mut renewals = Renewals::default();
+        (0..1_000).for_each(|nanos| renewals.add(at(nanos)));
+        assert_eq!(renewals.0.len(), LEASE_RENEWALS_KEPT);
+        assert_eq!((renewals.0.front(), renewals.0.back()), (Some(&at(1_000 - 64)), Some(&at(999))));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockkeeper::model::{Command, Position, Query, QueryReply, Reply, SessionId};
+use lockkeeper::model::{Command, LogTime, Outcome, Position, Query, QueryReply, QuotaKind, Refusal, Reply, SessionId};
 use lockkeeper::service::{
     Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, RenewalCall, ServiceError, Status,
     Subscription,
@@ -28,6 +28,8 @@ pub(crate) struct Faults {
     pub(crate) commands: AtomicU32,
     /// The number of acquires that were submitted.
     pub(crate) acquires: AtomicU32,
+    /// Whether acquires are refused because the namespace is full.
+    pub(crate) is_full: AtomicBool,
     /// The number of waits for a grant that fail.
     pub(crate) waits_broken: AtomicU32,
     /// Fails all current waits for a grant.
@@ -112,6 +114,10 @@ impl<S: LockService> LockService for Faulty<S> {
         self.faults.commands.fetch_add(1, SeqCst);
         if matches!(call.command, Command::Acquire(_)) {
             self.faults.acquires.fetch_add(1, SeqCst);
+            if self.faults.is_full.load(SeqCst) {
+                let full = Refusal::Quota { what: QuotaKind::Locks, limit: 1 };
+                return Ok(Reply::new(1, LogTime(1), Outcome::Refused(full)));
+            }
         }
         let reply = self.inner.submit(call).await?;
         if decrement(&self.faults.answers_lost) { Err(ServiceError::unknown("the answer was lost")) } else { Ok(reply) }

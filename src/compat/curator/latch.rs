@@ -7,8 +7,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{CuratorError, CuratorFramework};
-use crate::client::{ClientError, HoldState, HoldWatch, Observer};
+use crate::client::{ClientError, HoldState, HoldWatch, LockGuard, Observer};
 use crate::compat::participant::participants;
+use crate::limits::RETRY_MS_MAX;
 use crate::model::{FencingToken, Metadata};
 use crate::service::{Advice, LockService};
 
@@ -34,7 +35,7 @@ enum CandidateState {
     Waits,
     /// The candidate leads, or has led, with this hold.
     Leads(HoldWatch),
-    /// The candidate failed with an error that a retry cannot fix.
+    /// The candidate failed with an error that a retry cannot fix, or its last release was not answered.
     Failed(ClientError),
 }
 
@@ -68,7 +69,10 @@ impl<S: LockService> LeaderLatch<S> {
         self.state.send_replace(CandidateState::Waits);
         let candidate = Candidate { curator: self.curator.clone(), path: self.path.clone(), id: self.id.clone() };
         let (stop, state) = (self.stop.subscribe(), self.state.clone());
-        self.task.spawn(async move { candidate.campaign(stop, &state).await });
+        self.task.spawn(async move {
+            let ended = candidate.campaign(stop, &state).await;
+            state.send_replace(ended.map_or_else(CandidateState::Failed, |()| CandidateState::Out));
+        });
         Ok(())
     }
 
@@ -140,7 +144,9 @@ impl<S: LockService> LeaderLatch<S> {
         Ok(self.curator.client().election(&self.path).observe().await?)
     }
 
-    /// Ends the leadership or the candidacy. Returns when the cluster has confirmed it.
+    /// Ends the leadership or the candidacy. For the leader it returns when the cluster has confirmed the end. If the
+    /// cluster does not answer in time, the result is that error, and the session's task continues with the release.
+    /// For a candidate that waits it returns at once, and the session's task withdraws the candidacy.
     pub async fn close(mut self) -> Result<(), CuratorError> {
         self.stop.send_replace(true);
         while self.task.join_next().await.is_some() {}
@@ -159,46 +165,57 @@ struct Candidate<S: LockService> {
 }
 
 impl<S: LockService> Candidate<S> {
-    /// Becomes a candidate and leads, repeatedly, until it is stopped. Retries after outages. An error that a retry
-    /// cannot fix ends it.
-    async fn campaign(&self, mut stop: watch::Receiver<bool>, state: &watch::Sender<CandidateState>) {
-        while !*stop.borrow() {
-            state.send_replace(CandidateState::Waits);
-            match self.one_term(&mut stop, state).await {
-                Err(error) if error.advice() == Advice::GiveUp && !is_end(&error) => {
-                    state.send_replace(CandidateState::Failed(error));
-                    return;
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
-        state.send_replace(CandidateState::Out);
-    }
-
-    /// Waits in the queue and leads once, until the leadership ends or the latch is stopped.
-    async fn one_term(
+    /// Becomes a candidate and leads, repeatedly, until it is stopped. Pauses after an outage or a full namespace. An
+    /// error that a retry cannot fix ends it.
+    async fn campaign(
         &self,
-        stop: &mut watch::Receiver<bool>,
+        mut stop: watch::Receiver<bool>,
         state: &watch::Sender<CandidateState>,
     ) -> Result<(), ClientError> {
-        let metadata = Metadata { who: self.id.as_str().into(), pid: std::process::id(), ..Metadata::default() };
-        let acquire = async {
-            let session = self.curator.session().await?;
-            session.lock(&self.path).metadata(metadata).value(&self.id).acquire().await
-        };
-        let guard = tokio::select! {
-            biased;
-            () = stopped(stop) => return Ok(()),
-            guard = acquire => guard?,
-        };
-        let hold = guard.watch();
-        state.send_replace(CandidateState::Leads(hold.clone()));
-        tokio::select! {
-            biased;
-            () = stopped(stop) => drop(guard.release().await?),
-            _ = hold.lost() => {}
+        while !*stop.borrow() {
+            state.send_replace(CandidateState::Waits);
+            let elected = tokio::select! {
+                biased;
+                () = stopped(&mut stop) => return Ok(()),
+                elected = self.elected() => elected,
+            };
+            match elected {
+                Ok(guard) => lead(guard, &mut stop, state).await?,
+                Err(error) if is_end(&error) => {}
+                Err(error) if error.advice() == Advice::GiveUp => return Err(error),
+                Err(_) => tokio::select! {
+                    () = stopped(&mut stop) => {}
+                    () = tokio::time::sleep(Duration::from_millis(RETRY_MS_MAX)) => {}
+                },
+            }
         }
         Ok(())
+    }
+
+    /// Waits in the queue for the leadership.
+    async fn elected(&self) -> Result<LockGuard, ClientError> {
+        let metadata = Metadata { who: self.id.as_str().into(), pid: std::process::id(), ..Metadata::default() };
+        let session = self.curator.session().await?;
+        session.lock(&self.path).metadata(metadata).value(&self.id).acquire().await
+    }
+}
+
+/// Leads until the leadership is lost or the latch is stopped. The error is that of a release without an answer; after
+/// any other one the leadership has ended, too.
+async fn lead(
+    guard: LockGuard,
+    stop: &mut watch::Receiver<bool>,
+    state: &watch::Sender<CandidateState>,
+) -> Result<(), ClientError> {
+    let hold = guard.watch();
+    state.send_replace(CandidateState::Leads(hold.clone()));
+    tokio::select! {
+        biased;
+        () = stopped(stop) => match guard.release().await {
+            Err(error @ ClientError::Service(_)) => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        },
+        _ = hold.lost() => Ok(()),
     }
 }
 

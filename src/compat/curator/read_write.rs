@@ -220,7 +220,13 @@ impl<S: LockService> ReadWriteMutex<S> {
     /// Counts one more acquisition if the task's hold allows it. Returns whether it did.
     fn enter_again(&self, task: &Task) -> Result<bool, CuratorError> {
         let mut all = self.both.entered.lock();
-        let Some(entered) = all.get_mut(task).filter(|entered| entered.hold.is_some()) else { return Ok(false) };
+        let Some(entered) = all.get_mut(task) else { return Ok(false) };
+        if entered.changing.is_some() {
+            return Err(self.both.refused(BUSY));
+        }
+        if entered.hold.is_none() {
+            return Ok(false);
+        }
         if let Some(hold) = entered.hold.as_ref().filter(|hold| hold.state() == HoldState::Lost) {
             return Err(ClientError::SessionLost { session: hold.session(), reason: None, why: None }.into());
         }
@@ -293,7 +299,10 @@ impl<S: LockService> Drop for Changing<'_, S> {
         let Some(entered) = all.get_mut(self.task) else { return };
         entered.changing = None;
         entered.writes += self.writes;
-        entered.hold = self.hold.take();
+        // An acquire that began before the task had this hold may have been granted another one since.
+        if entered.hold.is_none() {
+            entered.hold = self.hold.take();
+        }
         if entered.is_over() {
             all.remove(self.task);
         }

@@ -1,5 +1,6 @@
 //! The counter lock: its correct behaviour, and faults of the original.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use lockkeeper::client::ClientError;
@@ -84,6 +85,22 @@ async fn r_inc_04_released_is_free<S: LockService>(service: S) {
         assert!(lock.release_lock("k").await.expect("answered"));
         assert_eq!(lock.get_by_key("k").await.expect("answered"), None);
     }
+}
+
+/// A release without an answer, or one that its caller dropped, leaves the lock to its caller, who releases it again.
+async fn r_inc_04_an_unanswered_release_is_repeated<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service);
+    let client = client(faulty, "inc-04-cut");
+    let hasty = CounterLock::new(client.clone().request_wait(SHORT * 10));
+    assert!(hasty.get_lock("k", LONG).await.expect("answered"));
+    faults.detached.store(true, SeqCst);
+    let unreachable = hasty.release_lock("k").await.expect_err("there is no answer");
+    assert!(matches!(unreachable, ClientError::Service(_)), "{unreachable:?}");
+    assert!(tokio::time::timeout(Duration::ZERO, hasty.release_lock("k")).await.is_err(), "its caller drops it");
+    faults.detached.store(false, SeqCst);
+    assert!(hasty.release_lock("k").await.expect("answered"), "it is still held");
+    assert!(!hasty.release_lock("k").await.expect("answered"));
+    assert_eq!(client.inspect("k").await.expect("inspected").value.holders.len(), 0);
 }
 
 /// To remove an expired lock, a caller must pass what it read. A newer lock of another caller stays.
@@ -211,6 +228,7 @@ recipe_tests! {
     r_inc_01_r_inc_02_one_gets_the_lock
     r_inc_03_r_inc_05_it_is_free_only_past_its_end
     r_inc_04_released_is_free
+    r_inc_04_an_unanswered_release_is_repeated
     w_inc_01_a_fresh_lock_is_not_removed
     w_inc_02_a_loser_does_not_move_the_end
     w_inc_03_one_acquisition_counts_once

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use futures_util::future::join_all;
 use lockkeeper::compat::get_set_lock::{GetSetLock, Swapped};
 use lockkeeper::compat::incr_lock::{IncrLock, Increment};
+use lockkeeper::model::LogTime;
 use lockkeeper::service::LockService;
 
 use super::ended;
@@ -144,6 +145,27 @@ async fn w_gs_03_a_vanished_value_is_tried_again<S: LockService>(service: S) {
     assert!(guard.unlock().await.expect("answered"));
 }
 
+/// A lock without a holder that is not free has a value: one that an ended hold keeps closed, and one for which a
+/// request for several locks waits.
+async fn w_gs_03_a_lock_without_a_holder_is_not_free<S: LockService>(service: S) {
+    let client = client(service, "gs-w3-closed");
+    let lock = GetSetLock::new(client.clone());
+    client.lock("closed").at_least(LONG).acquire().await.expect("free").release().await.expect("held");
+    let _held = client.lock("held").acquire().await.expect("free");
+    let waits = client.locks(["awaited", "held"]).acquire();
+    tokio::pin!(waits);
+    tokio::select! {
+        _ = &mut waits => panic!("one of them is held"),
+        () = in_use(&client, "awaited", 0, 1) => {}
+    }
+    let opens = client.inspect("closed").await.expect("inspected").value.closed[0].until;
+    for (key, until) in [("closed", opens), ("awaited", LogTime(u64::MAX))] {
+        let swapped = tokio::time::timeout(SHORT * 100, lock.get_set(key, LONG)).await.expect("at once");
+        let Swapped::Lost(end) = swapped.expect("answered") else { panic!("it is not free") };
+        assert_eq!(end, until);
+    }
+}
+
 #[test]
 fn w_gs_03_in_the_model_nothing_is_read_as_a_number() {
     let mut value = Some("100");
@@ -187,5 +209,6 @@ recipe_tests! {
     w_gs_02_losers_do_not_write
     w_gs_03_a_value_that_vanishes_is_no_crash
     w_gs_03_a_vanished_value_is_tried_again
+    w_gs_03_a_lock_without_a_holder_is_not_free
     w_gs_04_w_gs_05_nothing_is_released_twice
 }

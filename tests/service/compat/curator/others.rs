@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use lockkeeper::client::Client;
-use lockkeeper::compat::curator::{InterProcessMutex, LeaderLatch};
+use lockkeeper::client::{Client, ClientError};
+use lockkeeper::compat::curator::{CuratorError, CuratorFramework, InterProcessMutex, LeaderLatch};
 use lockkeeper::model::TokenState;
 use lockkeeper::service::{ErrorCode, LockService};
 
+use super::super::all::{OUTAGE, cut};
 use super::{curator, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use, until};
@@ -17,6 +18,8 @@ recipe_tests! {
     w_cur_03_many_locks_are_one_session
     a_latch_leads_until_it_closes
     a_latch_campaigns_again_after_a_loss
+    a_latch_pauses_while_the_namespace_is_full
+    a_latch_reports_a_release_without_an_answer
 }
 
 /// R-NS-01: the same name in two namespaces is two locks, and a token of one is not valid in the other.
@@ -147,5 +150,41 @@ async fn a_latch_campaigns_again_after_a_loss<S: LockService>(service: S) {
     let again = first.await_leadership().await.expect("its turn again");
     assert!(next < again);
     first.close().await.expect("closed");
+    in_use(there.client(), "office", 0, 0).await;
+}
+
+/// A candidate that is refused because its namespace is full tries again after a pause, which its end interrupts.
+async fn a_latch_pauses_while_the_namespace_is_full<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let curator = curator(faulty, "latch-full").await;
+    let (mut closed, mut leads) = (LeaderLatch::new(&curator, "a", "a"), LeaderLatch::new(&curator, "b", "b"));
+    faults.is_full.store(true, SeqCst);
+    closed.start().expect("once");
+    leads.start().expect("once");
+    until("both are refused", async || 2 <= faults.acquires.load(SeqCst)).await;
+    assert!(!leads.await_within(SHORT * 4).await.expect("it tries again"));
+    let tries = faults.acquires.load(SeqCst);
+    assert!(tries <= 4, "{tries} tries of two candidates within 200 ms");
+    closed.close().await.expect("it holds nothing");
+    faults.is_full.store(false, SeqCst);
+    leads.await_leadership().await.expect("there is space again");
+    leads.close().await.expect("closed");
+}
+
+/// A leader that cannot reach the cluster does not claim that its leadership has ended. Its session ends it later.
+async fn a_latch_reports_a_release_without_an_answer<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let builder = CuratorFramework::builder(faulty, namespace("latch-cut")).connection_timeout(OUTAGE);
+    let here = builder.session_timeout(LONG).start().await.expect("started");
+    let there = curator(service, "latch-cut").await;
+    let mut latch = LeaderLatch::new(&here, "office", "a");
+    latch.start().expect("once");
+    latch.await_leadership().await.expect("there is no other candidate");
+    cut(&faults);
+    let unknown = latch.close().await.expect_err("there is no answer");
+    assert!(matches!(unknown, CuratorError::Client(ClientError::Service(_))), "{unknown:?}");
+    in_use(there.client(), "office", 1, 0).await;
+    faults.ignores_renewals.store(false, SeqCst);
+    faults.detached.store(false, SeqCst);
     in_use(there.client(), "office", 0, 0).await;
 }

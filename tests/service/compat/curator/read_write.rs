@@ -14,6 +14,7 @@ recipe_tests! {
     r_rw_02_a_writer_becomes_a_reader_without_a_gap
     r_rw_03_upgrades_never_hang
     both_sides_are_counted
+    a_task_makes_one_call_at_a_time
     a_lost_read_write_lock_reports_the_loss
 }
 
@@ -136,6 +137,24 @@ async fn both_sides_are_counted<S: LockService>(service: S) {
     assert!(read.acquire_within(&curator.task(), LONG).await.expect("shared"));
     drop((read, write, lock));
     in_use(curator.client(), "a", 0, 0).await;
+}
+
+/// While the last release of a task is not answered, another call of the task is refused. The task can acquire the lock
+/// afterwards.
+async fn a_task_makes_one_call_at_a_time<S: LockService>(service: S) {
+    let curator = curator(service, "rw-busy").await;
+    let lock = InterProcessReadWriteLock::new(&curator, "a");
+    let (read, write, task) = (lock.read_lock(), lock.write_lock(), curator.task());
+    for side in [&read, &write] {
+        side.acquire(&task).await.expect("free");
+        let (released, acquired) = tokio::join!(side.release(&task), side.acquire(&task));
+        released.expect("held");
+        assert!(acquired.is_err_and(|error| is_state(&error)));
+        in_use(curator.client(), "a", 0, 0).await;
+    }
+    write.acquire(&task).await.expect("free");
+    in_use(curator.client(), "a", 1, 0).await;
+    write.release(&task).await.expect("held");
 }
 
 /// Every call reports that the lock was lost with its session, and other clients can acquire it.
