@@ -95,7 +95,9 @@ impl Machine {
         let mut waits_for = Vec::new();
         let mut more = false;
         for key in self.waits_at(key, waiter.request.claim, *sequence) {
-            more |= self.obstacles(&mut waits_for, &key, *sequence, waiter);
+            // A set may want each of its locks in another mode.
+            let Some(member) = self.state.waiter(&key, *sequence) else { continue };
+            more |= self.obstacles(&mut waits_for, &key, *sequence, member);
         }
         more |= EXPLAINED_OBSTACLES_MAX < waits_for.len();
         waits_for.truncate(EXPLAINED_OBSTACLES_MAX);
