@@ -146,8 +146,8 @@ pub const RENEWALS_AN_ENTRY_MAX: usize = 4_096;
 
 // Unary calls, of programs without a stream.
 
-/// Acquires and waits for an outcome, each within its call, on one port of a node. Includes the cancels of acquires
-/// whose clients disconnected.
+/// Acquires and waits for an outcome, each within its call, and watches of one session, on one port of a node. Includes
+/// the cancels of acquires whose clients disconnected.
 pub const UNARY_CLAIMS_MAX: usize = 16_384;
 /// One in this many places of waiting calls is kept for sources that have few.
 pub const PLACES_KEPT_ONE_IN: usize = 4;

@@ -1,7 +1,7 @@
-//! Answers of a leader without a quorum.
+//! Answers of a node without a quorum.
 
 use lockkeeper::model::{Claim, LockKey, LockName, Namespace, RequestId};
-use lockkeeper::service::{ClaimRef, LockService, ServiceError};
+use lockkeeper::service::{ClaimRef, LockService, NotSent, Scope, ServiceError, Subscription};
 use lockkeeper::testing::Cluster;
 
 /// A leader without a quorum does not report a claim as unknown, because a new leader may have granted it.
@@ -19,4 +19,34 @@ async fn a_leader_without_a_quorum_calls_no_claim_unknown() {
     }
     let alone = leader.wait_outcome(claim).await;
     assert!(matches!(alone, Err(ServiceError::NotSent { .. } | ServiceError::Unknown { .. })), "{alone:?}");
+}
+
+/// A node that knows of no leader for long ends its watches, whether it led or not: it learns of no event, and another
+/// node may have a leader. A watch that begins there meanwhile ends likewise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_leader_ends_its_watches() {
+    for led in [true, false] {
+        let cluster = Cluster::start(3, None).await.expect("a cluster");
+        let leader = cluster.leader().await;
+        let alone = if led { leader } else { cluster.follower().await };
+        let watch = || async {
+            let scope = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
+            let watched = alone.subscribe(Subscription { scope, after: None, cluster_id: None }).await;
+            watched.expect("subscribed")
+        };
+        let mut before = watch().await;
+        for other in cluster.nodes().iter().filter(|node| node.id() != alone.id()) {
+            other.close().await;
+        }
+        let mut meanwhile = watch().await;
+        for events in [&mut before, &mut meanwhile] {
+            let end = loop {
+                match events.next().await {
+                    Ok(_) => {}
+                    Err(end) => break end,
+                }
+            };
+            assert!(matches!(end, ServiceError::NotSent { why: NotSent::NoLeader, .. }), "led: {led}: {end}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::renewal::Target;
 use crate::rpc::pb::{refresh_request, release_request};
 use crate::service::{
-    Advice, Call, ClaimRef, LockService, Places, REQUEST_WAIT, RenewalCall, ServiceError, only_reply,
+    Advice, Call, ClaimRef, LockService, Places, REQUEST_WAIT, RenewalCall, ServiceError, TakenPlace, only_reply,
 };
 
 /// State that all unary calls of one node share.
@@ -30,8 +30,8 @@ pub(super) struct Calls<S> {
     service: S,
     tasks: Tasks,
     clock: Arc<dyn Clock>,
-    /// Limits the acquires and other calls that wait for an outcome, together with the cancels of calls whose clients
-    /// disconnected.
+    /// Limits the acquires and other calls that wait for an outcome, and the watches of single sessions, together with
+    /// the cancels of calls whose clients disconnected.
     claims: Places,
     drawn: Arc<DrawnNumbers>,
 }
@@ -277,7 +277,7 @@ impl<S: LockService> Calls<S> {
     ) -> Result<pb::AcquireReply, Status> {
         let no_claim = || ServiceError::Internal("a call that claims nothing".to_owned());
         let (claim, cancel) = claimed(&call).ok_or_else(no_claim)?;
-        let place = self.claims.take(self.service.caller_source())?;
+        let place = self.place()?;
         let mut cancel = CancelOnDrop {
             service: self.service.clone(),
             tasks: self.tasks.clone(),
@@ -318,6 +318,11 @@ impl<S: LockService> Calls<S> {
         })
     }
 
+    /// Takes a place for a call or stream of this caller that lasts.
+    pub(super) fn place(&self) -> Result<TakenPlace, ServiceError> {
+        self.claims.take(self.service.caller_source())
+    }
+
     /// Waits for the outcome of a claim until `stopped` completes because the node stops.
     pub(super) async fn wait_outcome(
         &self,
@@ -325,7 +330,7 @@ impl<S: LockService> Calls<S> {
         stopped: impl Future<Output = ()>,
     ) -> Result<pb::Reply, Status> {
         let claim = ClaimRef::from_wire("claim", asked)?;
-        let _place = self.claims.take(self.service.caller_source())?;
+        let _place = self.place()?;
         tokio::select! {
             answered = self.service.wait_outcome(claim) => Ok(answered?.to_wire()),
             () = stopped => Err(ServiceError::Stopping.into()),

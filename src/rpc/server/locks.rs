@@ -21,7 +21,7 @@ use crate::rpc::convert::{Question, Wire, required};
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
-use crate::service::{Events, LockService, ServerInfo, ServiceError, Subscription};
+use crate::service::{Events, LockService, Scope, ServerInfo, ServiceError, Subscription, TakenPlace};
 
 /// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
@@ -65,16 +65,16 @@ async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Ans
     Ok(Response::new(service.query(query, freshness).await?.to_wire()))
 }
 
-/// Streams events until the subscription ends or the node stops.
-fn event_stream(events: Events, stop: watch::Receiver<bool>) -> EventStream {
-    Box::pin(stream::unfold(Some((events, stop)), |running| async move {
-        let (mut events, mut stop) = running?;
+/// Streams events until the subscription ends or the node stops. The stream keeps its place, if it has one.
+fn event_stream(events: Events, place: Option<TakenPlace>, stop: watch::Receiver<bool>) -> EventStream {
+    Box::pin(stream::unfold(Some((events, place, stop)), |running| async move {
+        let (mut events, place, mut stop) = running?;
         let next = tokio::select! {
             next = events.next() => next,
             _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
         };
         Some(match next {
-            Ok(event) => (Ok(event.to_wire()), Some((events, stop))),
+            Ok(event) => (Ok(event.to_wire()), Some((events, place, stop))),
             Err(error) => (Err(error.into()), None),
         })
     }))
@@ -171,9 +171,13 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answers<Self::WatchStream> {
         let service = self.service.of(&request)?;
+        let calls = self.calls.of(&request)?;
         let subscription = Subscription::from_wire("watch", request.into_inner())?;
+        // The node itself counts the watches of a namespace. Each stream of a session watches that session, uncounted.
+        let of_session = matches!(subscription.scope, Scope::SessionEnd(_) | Scope::Holds(_));
+        let place = of_session.then(|| calls.place()).transpose()?;
         let events = self.until_stopped(service.subscribe(subscription)).await?;
-        Ok(Response::new(event_stream(events, self.stop.clone())))
+        Ok(Response::new(event_stream(events, place, self.stop.clone())))
     }
 
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {
