@@ -1,6 +1,7 @@
 //! Principals and their rights: what each operation needs, and what belongs to another principal.
 
 mod audit;
+mod guessed;
 mod own;
 mod rates;
 mod reload;

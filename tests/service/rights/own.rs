@@ -1,20 +1,19 @@
 //! What belongs to another principal gets the answer of what does not exist, even with the right handle.
 
 use lockkeeper::model::{
-    About, Acquire, Claim, Command, DocumentCommand, DocumentId, EndReason, EndSession, EventKind, Explanation, Extras,
-    Grab, Handle, LeaseRequestId, Manage, Managing, Metadata, Mode, Namespace, OpenSession, Outcome, Owner, Parent,
-    Patience, ProcessId, Query, QueryResult, Reason, Refusal, Release, RenewalTarget, RequestId, SessionClose,
-    SessionId, TakeLease,
+    About, Acquire, Claim, Command, DocumentCommand, DocumentId, EndReason, EndSession, Explanation, Extras, Grab,
+    Handle, LeaseRequestId, Manage, Managing, Metadata, Mode, Namespace, OpenSession, Outcome, Owner, Parent, Patience,
+    ProcessId, Query, QueryResult, Reason, Refusal, Release, RenewalTarget, RequestId, SessionClose, SessionId,
+    TakeLease,
 };
 use lockkeeper::node::Node;
 use lockkeeper::service::{
     Call, ClaimRef, Freshness, LockService, Proof, RenewalCall, Scope, ServiceError, Subscription,
 };
-use lockkeeper::testing::{Cluster, ClusterOptions};
 
 use super::{Guarded, is_forbidden, key, named, namespace, open, sent, stranger, submit};
 
-fn unknown(session: SessionId) -> Refusal {
+pub(super) fn unknown(session: SessionId) -> Refusal {
     Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }
 }
 
@@ -32,7 +31,7 @@ pub(super) fn acquire(session: SessionId, number: u64, name: &str, parent: Optio
     })
 }
 
-async fn holders(node: &Node, name: &str) -> usize {
+pub(super) async fn holders(node: &Node, name: &str) -> usize {
     let service = node.service();
     let inspected = sent(|| service.query(Query::Inspect { lock: key(name) }, Freshness::Linearizable)).await;
     let QueryResult::Lock(view) = inspected.expect("inspected").answer else { panic!("another answer") };
@@ -249,40 +248,6 @@ async fn a_parent_is_ones_own() {
     assert!(matches!(granted, Ok(Outcome::Granted(_))), "{granted:?}");
 }
 
-/// Ids of sessions can be predicted. A command for the next one that is sent right after the command that opens it,
-/// with any handle, gets the answer of an unknown session, with and without rules: it must not reach the log behind it.
-#[tokio::test]
-async fn a_session_that_is_not_open_yet_is_unknown() {
-    let guarded = Guarded::start(1).await;
-    let open_to_all = Cluster::start_with(ClusterOptions { nodes: 1, ..ClusterOptions::default() }).await;
-    let open_to_all = open_to_all.expect("a cluster");
-    let (guarded, unguarded) = (guarded.cluster.leader().await, open_to_all.leader().await);
-    for (node, owner, caller, name) in [
-        (&guarded, named(&guarded, "lock-all"), named(&guarded, "lock"), "b/1"),
-        (&unguarded, unguarded.service(), stranger(&unguarded), "a/1"),
-    ] {
-        let (mut last, _) = open(&owner, 1).await;
-        for secret in 2..6 {
-            let next = SessionId::new(last.epoch(), last.counter() + 1);
-            let close = Command::CloseSession { session: next, end: SessionClose::Done };
-            let guess = Handle::from_random(9);
-            let (opened, acquired, closed) = tokio::join!(
-                open(&owner, secret),
-                submit(&caller, &guess, acquire(next, 1, name, None)),
-                submit(&caller, &guess, close),
-            );
-            last = opened.0;
-            assert_eq!(last, next);
-            // If the session was opened before, the handle was compared, or the session was another's.
-            for answered in [acquired, closed] {
-                let compared = answered == Err(ServiceError::Refused(Refusal::WrongHandle));
-                assert!(compared || answered == Ok(Outcome::Refused(unknown(next))), "{answered:?}");
-            }
-            assert_eq!(holders(node, name).await, 0);
-        }
-    }
-}
-
 /// A leader that was cut off does not know the sessions that the next leader opened, so it refuses none as parent.
 #[tokio::test]
 async fn a_leader_without_a_quorum_refuses_no_parent() {
@@ -399,44 +364,4 @@ async fn a_hand_over_shows_no_end_of_anothers_session() {
     assert_eq!(hand_over("lock", here).await, Ok(Outcome::Refused(not_accepted)));
     let broken = Refusal::SessionEnded { session: ended, reason: EndReason::Broken, why: Some(why) };
     assert_eq!(hand_over("admin-all", ended).await, Ok(Outcome::Refused(broken)));
-}
-
-/// H-14: the events of a session that another principal will open, has opened, or had opened, are hidden from a caller
-/// that guesses its id. It learns neither that the session exists, nor when it ends. Its own principal gets them.
-#[tokio::test]
-async fn a_guessed_id_shows_no_events() {
-    let guarded = Guarded::start(1).await;
-    let leader = guarded.cluster.leader().await;
-    let (last, _) = open(&named(&leader, "other"), 1).await;
-    let next = SessionId::new(last.epoch(), last.counter() + 1);
-    let subscribed = async |principal: &str| {
-        let of = |scope| Subscription { scope, after: None, cluster_id: None };
-        let caller = named(&leader, principal);
-        let holds = caller.subscribe(of(Scope::Holds(next))).await.expect("subscribed");
-        (holds, caller.subscribe(of(Scope::SessionEnd(next))).await.expect("subscribed"))
-    };
-    let (mut before, mut own) = (subscribed("admin").await, subscribed("lock").await);
-    let (session, handle) = open(&named(&leader, "lock"), 2).await;
-    assert_eq!(session, next);
-    let mut meanwhile = subscribed("admin").await;
-    let granted = submit(&named(&leader, "lock"), &handle, acquire(session, 1, "a/1", None)).await;
-    let Ok(Outcome::Granted(grant)) = granted else { panic!("{granted:?}") };
-    let why = || Reason::parse("a secret of the operators").expect("legal");
-    let ask = Managing::Ask { token: grant.token, why: why() };
-    let ask = Command::Manage(Manage { lock: key("a/1"), what: ask });
-    named(&leader, "admin-all").submit(Call::new(ask)).await.expect("asked");
-    let asked = own.0.next().await.expect("an event").kind;
-    assert!(matches!(asked, EventKind::RevokeRequested { .. }), "{asked:?}");
-    let end = EndSession { namespace: namespace(), session, why: why() };
-    named(&leader, "admin-all").submit(Call::new(Command::EndSession(end))).await.expect("ended");
-    let ended = own.1.next().await.expect("an event").kind;
-    assert!(matches!(ended, EventKind::SessionEnded { reason: EndReason::Broken, .. }), "{ended:?}");
-    let mut afterwards = subscribed("admin").await;
-    for (holds, end) in [&mut before, &mut meanwhile, &mut afterwards] {
-        let seen = async {
-            tokio::select! { seen = holds.next() => seen, seen = end.next() => seen }
-        };
-        let seen = tokio::time::timeout(std::time::Duration::from_millis(200), seen).await;
-        assert!(seen.is_err(), "{seen:?}");
-    }
 }
