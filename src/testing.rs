@@ -243,6 +243,12 @@ impl Cluster {
     }
 }
 
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.nodes.iter().for_each(Node::abort);
+    }
+}
+
 fn free_lock() -> Result<LockKey, Invalid> {
     Ok(LockKey { namespace: Namespace::default(), name: LockName::parse("a-free-lock")? })
 }
@@ -265,6 +271,17 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, SeqCst);
         }
+    }
+
+    /// A dropped cluster leaves nothing running, although a handle on a node remains.
+    #[tokio::test]
+    async fn a_dropped_cluster_stops() {
+        let cluster = Cluster::start(1, None).await.expect("a cluster");
+        let node = cluster.leader().await;
+        let mut views = node.views();
+        drop(cluster);
+        while views.changed().await.is_ok() {}
+        assert!(*node.closing().borrow());
     }
 
     /// A wait for a leader among stopped nodes uses no CPU time: no poll wakes its own task.

@@ -224,6 +224,14 @@ impl Node {
         }
         self.tasks.stop_runtime();
     }
+
+    /// Ends all tasks of this node at once, without a transfer of leadership and without a last checkpoint.
+    pub(crate) fn abort(&self) {
+        self.core.stop.send_replace(true);
+        // The tasks have handles on the node, so it would never be dropped.
+        drop(std::mem::take(&mut *self.tasks.running.lock()));
+        self.tasks.stop_runtime();
+    }
 }
 
 impl Tasks {
