@@ -16,6 +16,7 @@ from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
+from lockkeeper_client.core.keep import close
 from lockkeeper_client.core.link import Answer, Link
 from lockkeeper_client.core.release import leave, release
 from lockkeeper_client.core.session import Session
@@ -192,6 +193,16 @@ def test_a_release_outlasts_nodes_that_do_not_know_a_new_token() -> None:
     with pytest.raises(SessionEnded):
         left.run(left.spawned[0])
     assert 59 * SECOND <= left.now < 62 * SECOND, "as long as the session may live"
+
+
+def test_a_close_outlasts_a_node_that_does_not_know_a_new_token() -> None:
+    """A close is repeated at another node, and gives up after its patience."""
+    soon = _Node(Token(lambda: TOKEN, in_file=True), 1)
+    soon.run(close(soon.session, 5 * SECOND))
+    assert len(soon.asked) == 2 and {node for node, _ in soon.asked} == {"http://localhost:1", "http://localhost:2"}
+    never = _Node(Token(lambda: TOKEN, in_file=True), 1_000)
+    never.run(close(never.session, 2 * SECOND))
+    assert 2 * SECOND <= never.now <= 3 * SECOND
 
 
 def test_a_refused_release_leaves_the_hold() -> None:

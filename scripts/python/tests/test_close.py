@@ -112,6 +112,29 @@ def test_an_interrupted_close_continues(nodes: Nodes, monkeypatch: pytest.Monkey
                 assert _is_free(other, "close-first", "close-second")
 
 
+def test_a_close_that_is_interrupted_at_its_begin_continues(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before the session has ended: it is closed in the background all the same."""
+    end = Session.end
+    interrupted: list[object] = []
+
+    def interrupt_first(session: Session, reason: str, detail: str) -> None:
+        if not interrupted:
+            interrupted.append(session)
+            raise KeyboardInterrupt
+        end(session, reason, detail)
+
+    with nodes.client() as lk, nodes.client() as other:
+        session = lk.session(ttl=TTL)
+        session.lock("close-begin", wait=30).acquire()
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "end", interrupt_first)
+            with pytest.raises(KeyboardInterrupt):
+                session.close()
+        with other.lock("close-begin", wait=30):
+            pass
+        await_true(lambda: not _process.is_open(session.state), "the answer of the close")
+
+
 def _slow_open(
     is_closed: Callable[[], bool], opened: list[Session], begun: list[object]
 ) -> Callable[..., Steps[Session]]:

@@ -11,6 +11,7 @@ from lockkeeper_client import AsyncClient, Error, KindMismatch, OutcomeUnknown
 from lockkeeper_client.core.claim import change, upgrade
 from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
+from lockkeeper_client.core.errors import CLASSES
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
 from lockkeeper_client.core.keep import look_for_losses
@@ -26,12 +27,14 @@ INTERRUPTIONS = [asyncio.CancelledError, KeyboardInterrupt, NotAnswered]
 class Cluster:
     """A cluster with one shared hold, which grants an upgrade at once. It performs the steps of operations.
 
-    Each request whose path is in `broken` is executed, and then this error is raised in place of its answer.
+    Each request whose path is in `broken` is executed, and then this error is raised in place of its answer. A path in
+    `refusals` has the words with which nodes refuse its next requests; None lets one pass.
     """
 
     def __init__(self) -> None:
         self.token: str | None = SHARED
         self.broken: dict[str, type[BaseException]] = {}
+        self.refusals: dict[str, list[str | None]] = {}
         self.refused = self.queued = False
         self.paths: list[str] = []
         self.background: list[Steps[Any]] = []
@@ -80,6 +83,9 @@ class Cluster:
         return Head(409 if "error" in answer else 200, {"content-type": kind}), json.dumps(answer).encode()
 
     def _answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        refusals = self.refusals.get(path)
+        if refusals and (word := refusals.pop(0)) is not None:
+            return {"error": word, "detail": "a test"}
         if path == "upgrade":
             if self.refused:
                 return {"error": "kind-mismatch", "detail": "a test"}
@@ -176,6 +182,22 @@ def test_a_refused_upgrade_is_not_withdrawn(cluster: Cluster) -> None:
     with pytest.raises(KindMismatch):
         cluster.run(upgrade(cluster.hold, 0))
     assert not cluster.background and not cluster.hold.upgrades and cluster.hold.token == int(SHARED)
+
+
+@pytest.mark.parametrize("word", ["unauthenticated", "not-permitted", "internal"])
+def test_an_upgrade_that_a_node_refuses_after_its_place_is_withdrawn(cluster: Cluster, word: str) -> None:
+    """A node refuses a poll and the first withdrawals. The hold is never found lost, and its release frees it."""
+    cluster.queued = True
+    cluster.refusals = {"upgrade": [None, word], "withdraw": [word, word]}
+    with pytest.raises(OutcomeUnknown):
+        cluster.run(upgrade(cluster.hold, 60 * SECOND))
+    with pytest.raises(CLASSES[word]):
+        cluster.run(release(cluster.hold))
+    assert not cluster.hold.released
+    cluster.settle()
+    assert (cluster.hold.lost, cluster.hold.token) == (None, int(EXCLUSIVE))
+    cluster.run(release(cluster.hold))
+    assert cluster.token is None and cluster.hold.lost is None
 
 
 def test_a_cancelled_upgrade_at_real_nodes(nodes: Nodes) -> None:

@@ -123,6 +123,7 @@ class Session(_Sessions):
             self.end()
             self._threads.run(_process.close(self.state))
         except BaseException:
+            self.end()
             self._threads.spawn(_process.close(self.state))
             raise
 

@@ -1,7 +1,6 @@
 """Acquires locks in a session, and changes its holds."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,8 +9,8 @@ from .events import replay
 from .holds import HoldState
 from .link import Answer
 from .metadata import Metadata
-from .poll import Poll, is_grant
-from .retry import Retry
+from .poll import Poll, Withdraw, is_grant
+from .retry import UNDECIDED, Retry
 from .session import Session
 from .steps import Steps
 from .validity import Validity
@@ -48,8 +47,8 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
     number, below = session.draw()
     fields = {**request.body(), **metadata.because(request.why).fields(), "answered_below": str(below)}
 
-    def withdraw() -> Steps[Answer]:
-        return session.repeat("withdraw", {"request": str(number)}, number)
+    def withdraw(retry: Retry) -> Steps[Answer]:
+        return _withdraw(session, number, retry)
 
     answer = yield from _claim(session, "acquire", fields, number, request.wait, withdraw)
     try:
@@ -58,7 +57,7 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
         ]
         tokens = {str(row["lock"]): int(row["token"]) for row in rows}
     except (KeyError, TypeError, ValueError) as error:
-        session.link.spawn(withdraw())
+        session.link.spawn(withdraw(session.patient()))
         raise OutcomeUnknown("an answer has no token") from error
     hold = HoldState(session, tokens, Validity(answer.proof) if answer.ends else None, answer.index)
     session.add(hold)
@@ -81,9 +80,9 @@ def upgrade(hold: HoldState, wait: int | None) -> Steps[None]:
     session, number = hold.session, hold.session.draw()[0]
     hold.upgrades[number] = False
 
-    def withdraw() -> Steps[Answer]:
+    def withdraw(retry: Retry) -> Steps[Answer]:
         hold.upgrades[number] = True
-        return _withdraw(hold, number, session.patient())
+        return _withdraw_upgrade(hold, number, retry)
 
     try:
         answer = yield from _claim(session, "upgrade", fields, number, wait, withdraw)
@@ -97,26 +96,39 @@ def upgrade(hold: HoldState, wait: int | None) -> Steps[None]:
 def settle(hold: HoldState, retry: Retry | None = None) -> Steps[None]:
     """Waits until it is known what became of withdrawn upgrades, and with it the token of the hold.
 
-    With the `retry` of a release it withdraws all upgrades. Raises its error if no node answers.
+    With the `retry` of a release it withdraws all upgrades. Raises the error of a withdrawal without a final answer.
     """
     numbers = [number for number, withdrawn in list(hold.upgrades.items()) if withdrawn or retry is not None]
     for number in numbers:
         repeat = retry or hold.session.link.retry(lambda: hold.session.ended)
         try:
-            yield from _withdraw(hold, number, repeat)
-        except repeat.repeated:
+            yield from _withdraw_upgrade(hold, number, repeat)
+        except UNDECIDED:
             raise
         except Error as error:
             # The next request with the token finds what became of the hold.
             log.debug("the withdrawal of an upgrade of %s failed: %s", hold, error)
 
 
-def _withdraw(hold: HoldState, number: int, retry: Retry) -> Steps[Answer]:
+def _withdraw(session: Session, number: int, retry: Retry) -> Steps[Answer]:
+    """Withdraws a request, which is open until the cluster has decided what became of it."""
+    fields = {"request": str(number), **session.proof}
+    try:
+        answer = yield from retry.until_answered(lambda: session.link.call("withdraw", fields))
+    except Error as error:
+        if not isinstance(error, UNDECIDED):
+            session.finish(number)
+        raise
+    session.finish(number)
+    return answer
+
+
+def _withdraw_upgrade(hold: HoldState, number: int, retry: Retry) -> Steps[Answer]:
     """Withdraws an upgrade. If it was granted before, it cannot be withdrawn, and the answer is the grant."""
     try:
-        answer = yield from hold.session.until_answered(retry, "withdraw", {"request": str(number)}, number)
+        answer = yield from _withdraw(hold.session, number, retry)
     except Error as error:
-        if not isinstance(error, retry.repeated):
+        if not isinstance(error, UNDECIDED):
             hold.upgrades.pop(number, None)
         raise
     _decided(hold, number, answer)
@@ -139,7 +151,7 @@ def _claim(
     fields: dict[str, Any],
     number: int,
     wait: int | None,
-    withdraw: Callable[[], Steps[Answer]],
+    withdraw: Withdraw,
 ) -> Steps[Answer]:
     """Makes a request that may wait. One that ends without a grant is withdrawn."""
     named = {**fields, **session.proof, "request": str(number)}

@@ -32,7 +32,11 @@ def close(session: Session, patience: int, *, lost: bool = False) -> Steps[None]
     link = session.link
     fields = {"handle": session.handle, "lost": lost}
     end = link.clock() + patience
-    retry = link.retry(lambda: None if link.clock() < end else Unavailable("the close was not answered in time"))
+
+    def stop() -> BaseException | None:
+        return None if link.clock() < end else Unavailable("the close was not answered in time")
+
+    retry = link.retry(stop, link.passing)
     path = f"sessions/{session.id}/close"
     try:
         yield from retry.until_answered(lambda: link.call(path, fields, timeout=max(1, end - link.clock())))

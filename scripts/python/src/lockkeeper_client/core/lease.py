@@ -125,8 +125,8 @@ def acquire_lease(
         asked["since_ms"] = max(asked["since_ms"], answer.log_time_ms or 0)
         return answer
 
-    def withdraw() -> Steps[Answer]:
-        return link.retry().until_answered(lambda: link.call("withdraw", named))
+    def withdraw(retry: Retry) -> Steps[Answer]:
+        return retry.until_answered(lambda: link.call("withdraw", named))
 
     answer = yield from Poll(link, send, wait, never).granted(withdraw)
     lease = LeaseState(link, lock, handle, duration, answer)

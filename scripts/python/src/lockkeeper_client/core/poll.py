@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
-from .errors import Error, NotAcquired, OutcomeUnknown, Unavailable
+from .errors import Error, Internal, NotAcquired, OutcomeUnknown
 from .link import Answer, Link, milliseconds
+from .retry import UNDECIDED, Retry
 from .steps import Steps, Stop
 
 POLL_MAX = 10 * SECOND
@@ -17,6 +18,8 @@ LAST_POLL_SLACK = 5 * SECOND
 
 Send = Callable[[dict[str, int], int], Steps[Answer]]
 """Makes one attempt with the fields of the wait, within a timeout in ns."""
+Withdraw = Callable[[Retry], Steps[Answer]]
+"""Withdraws the request. The answer is the grant of one that was granted before and that cannot be withdrawn."""
 
 
 class Poll:
@@ -25,31 +28,40 @@ class Poll:
     def __init__(self, link: Link, send: Send, wait: int | None, stop: Stop) -> None:
         self._link = link
         self._send = send
+        self._stop = stop
         self._ends = None if wait is None else link.clock() + wait
         self._retry = link.retry(stop)
         self._held_by: Any = None
 
-    def granted(self, withdraw: Callable[[], Steps[Answer]]) -> Steps[Answer]:
+    def granted(self, withdraw: Withdraw) -> Steps[Answer]:
         """Returns the grant. A request that ends otherwise leaves neither a place nor a hold.
 
-        The answer of `withdraw` is the grant of a request that was granted before and that cannot be withdrawn.
+        One that may have been executed, and has no final answer, raises OutcomeUnknown and is withdrawn in the
+        background.
         """
         try:
             answer = yield from self._settle()
             if answer is None:
                 # The caller may rely on the end of the wait only after the request is gone.
-                answer = yield from withdraw()
+                answer = yield from withdraw(self._link.retry(self._stop, UNDECIDED))
                 if not is_grant(answer):
                     raise NotAcquired("the wait is over", {"holder": self._held_by})
         except Error as error:
-            silent = isinstance(error, (Unavailable, OutcomeUnknown))
-            if silent and (self._retry.in_doubt or isinstance(error, OutcomeUnknown)):
-                self._link.spawn(withdraw())
-            raise
+            doubtful = UNDECIDED if self._retry.in_doubt else (OutcomeUnknown, Internal)
+            if not isinstance(error, doubtful):
+                raise
+            self._withdraw_later(withdraw)
+            if isinstance(error, OutcomeUnknown):
+                raise
+            raise OutcomeUnknown(f"the request may have been executed; then: {error}") from error
         except BaseException:
-            self._link.spawn(withdraw())
+            self._withdraw_later(withdraw)
             raise
         return answer
+
+    def _withdraw_later(self, withdraw: Withdraw) -> None:
+        """Withdraws in the background, where no caller could do it again: only a final answer ends it."""
+        self._link.spawn(withdraw(Retry(self._link.clock, WAIT_MAX, self._stop, UNDECIDED)))
 
     @property
     def _left(self) -> int:
@@ -66,6 +78,8 @@ class Poll:
                 raise
             if is_grant(answer):
                 return answer
+            # The request was executed, and has its place.
+            self._retry.in_doubt = True
             self._held_by = answer.body.get("held_by") or self._held_by
             if self._left == 0:
                 return None

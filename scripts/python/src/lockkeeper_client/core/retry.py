@@ -5,13 +5,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from .clock import MILLISECOND, SECOND, Clock
-from .errors import Error, OutcomeUnknown, Unavailable
+from .errors import Error, Internal, InvalidArgument, NotPermitted, OutcomeUnknown, Unauthenticated, Unavailable
 from .steps import Pause, Result, Step, Steps, Stop, never
 
 PAUSE_MIN = 10 * MILLISECOND
 PAUSE_MAX = SECOND
 UNANSWERED: tuple[type[Error], ...] = (Unavailable, OutcomeUnknown)
 """Errors of a request that has no final answer."""
+UNDECIDED: tuple[type[Error], ...] = (*UNANSWERED, Unauthenticated, NotPermitted, Internal, InvalidArgument)
+"""Errors of an attempt that do not say what became of an earlier one."""
 _OWN = random.SystemRandom()
 """Draws nothing from the numbers that a program may have seeded."""
 
@@ -55,7 +57,7 @@ class Retry:
         self, clock: Clock, patience: int, stop: Stop = never, repeated: tuple[type[Error], ...] = UNANSWERED
     ) -> None:
         self.in_doubt = False
-        """Whether an attempt without an answer may have been executed."""
+        """Whether an attempt without a final answer may have been executed."""
         self.repeated = repeated
         self._clock = clock
         self._patience = patience
@@ -90,7 +92,7 @@ class Retry:
             self._failing_since = min(due, now) if silent else now
         if self._patience <= now - self._failing_since:
             if self.in_doubt and not silent:
-                raise OutcomeUnknown(f"an earlier attempt was not answered; then: {error}") from error
+                raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
             raise error
         yield from pause(self._backoff.pause(error), self._clock, self._stop)
 
