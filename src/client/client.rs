@@ -78,6 +78,12 @@ impl<S: LockService> Client<S> {
         self.with(|settings| settings.request_wait = wait)
     }
 
+    /// Sets the TTL of the shared session, and of other sessions whose builder sets none.
+    #[must_use]
+    pub(crate) fn session_ttl(self, ttl: Duration) -> Self {
+        self.with(|settings| settings.ttl = Some(ttl))
+    }
+
     pub(crate) fn time(&self) -> &Arc<dyn Clock> {
         &self.settings.clock
     }
@@ -107,7 +113,8 @@ impl<S: LockService> Client<S> {
     /// Returns the shared session or its opening, and whether the opening has begun with this call.
     fn opening(&self) -> (Opening<S>, bool) {
         let mut shared = self.shared.lock();
-        let lasts = |opening: &&Opening<S>| match opening.peek() {
+        // Polled, because a result that no caller waited for is not known yet.
+        let lasts = |opening: &&Opening<S>| match (*opening).clone().now_or_never() {
             Some(Ok(session)) => session.state() != HoldState::Lost,
             Some(Err(_)) => false,
             None => true,
@@ -189,8 +196,6 @@ impl<S: LockService> Session<S> {
     pub fn client(&self) -> Client<S> {
         let (service, settings) = (self.service.clone(), self.settings.clone());
         let opened = ready(Ok(self.clone())).boxed().shared();
-        // The client can only see whether the session is lost once the future has completed.
-        let _ = opened.clone().now_or_never();
         Client { service, settings, shared: Arc::new(Mutex::new(Some(opened))), cancels: Arc::default() }
     }
 }

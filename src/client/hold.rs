@@ -1,10 +1,10 @@
 //! The state of one hold, which its guard and its session's task share. It calls no service.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, Either, Ready, ready};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 
 use super::error::ClientError;
@@ -105,6 +105,9 @@ struct HoldLease {
 /// Exclusive right to change a hold, from the first attempt of a change to the last.
 pub(crate) type ChangeGuard = OwnedMutexGuard<()>;
 
+/// A change that waits for its [`ChangeGuard`], or has it. Changes have their turn in the order of their first polls.
+pub(crate) type PendingChange = Either<Ready<ChangeGuard>, BoxFuture<'static, ChangeGuard>>;
+
 impl Hold {
     /// Creates the state of a granted hold. `lease` is the length of its separate lease in milliseconds with its
     /// validity, if it has one. `ends` is the latest end that its request chose, if any.
@@ -135,34 +138,37 @@ impl Hold {
         Self { kept: Some(granted), ..self }
     }
 
-    /// Waits until no other change of the hold, including its release, is in progress.
-    pub(crate) async fn change(&self) -> ChangeGuard {
-        let change = Arc::clone(&self.changes).lock_owned().await;
-        self.changes_begun.fetch_add(1, Ordering::Relaxed);
-        change
-    }
-
-    /// Like [`change`](Self::change). Returns `None` if the change in progress does not end within this duration, for
-    /// example because its caller does not poll it.
-    pub(crate) async fn change_within(&self, longest: Duration) -> Option<ChangeGuard> {
+    /// Begins a change of the hold, which waits until no other one, including the release, is in progress.
+    pub(crate) fn change(self: &Arc<Self>) -> PendingChange {
         if let Ok(change) = Arc::clone(&self.changes).try_lock_owned() {
             self.changes_begun.fetch_add(1, Ordering::Relaxed);
-            return Some(change);
+            return Either::Left(ready(change));
         }
+        let hold = Arc::clone(self);
         // Boxed because it is rare: otherwise the future of every release would reserve space for it.
-        Box::pin(async {
-            let mut change = pin!(self.change());
-            loop {
-                let begun = self.changes_begun.load(Ordering::Relaxed);
-                match tokio::time::timeout(longest, &mut change).await {
-                    Ok(change) => return Some(change),
-                    Err(_) if begun == self.changes_begun.load(Ordering::Relaxed) => return None,
-                    // Many changes wait for each other. The pinned future keeps its place.
-                    Err(_) => {}
-                }
+        Either::Right(Box::pin(async move {
+            let change = Arc::clone(&hold.changes).lock_owned().await;
+            hold.changes_begun.fetch_add(1, Ordering::Relaxed);
+            change
+        }))
+    }
+
+    /// Waits for the turn of this change. Returns `None` if the change in progress does not end within this duration,
+    /// for example because its caller does not poll it. This change then keeps its place.
+    pub(crate) async fn turn_within(
+        &self,
+        change: &mut BoxFuture<'static, ChangeGuard>,
+        longest: Duration,
+    ) -> Option<ChangeGuard> {
+        loop {
+            let begun = self.changes_begun.load(Ordering::Relaxed);
+            match tokio::time::timeout(longest, &mut *change).await {
+                Ok(change) => return Some(change),
+                Err(_) if begun == self.changes_begun.load(Ordering::Relaxed) => return None,
+                // Many changes wait for each other.
+                Err(_) => {}
             }
-        })
-        .await
+        }
     }
 
     /// Returns the current token, which an upgrade replaces.

@@ -225,7 +225,7 @@ pub(crate) fn is_answer(error: &ServiceError) -> bool {
 }
 
 /// Returns the error of a command of which an earlier attempt may have been executed.
-fn after_doubt(error: ServiceError) -> ServiceError {
+pub(crate) fn after_doubt(error: ServiceError) -> ServiceError {
     if error.leaves_doubt() {
         return error;
     }
@@ -282,6 +282,10 @@ async fn within<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::clock::ManualClock;
 
@@ -405,6 +409,20 @@ mod tests {
         clock.advance(Duration::from_secs(5));
         assert_eq!(replaced.pause(error(), clock.now()).await, Err(error()));
         assert!(retry().pause(ServiceError::unknown("silence"), began).await.is_err());
+    }
+
+    /// An attempt that is dropped before its answer may have been executed, and the error of a later one does not end
+    /// that doubt. An attempt that was refused leaves none.
+    #[tokio::test]
+    async fn a_dropped_attempt_leaves_doubt() {
+        let mut retry = Retry::new(Arc::new(ManualClock::new(1)), Duration::from_secs(5));
+        let revoked = || ServiceError::Unauthenticated { why: "the token is not known".to_owned() };
+        let refused = || ready(Err::<(), _>(revoked()));
+        assert_eq!(retry.until_answered(refused).await, Err(revoked()));
+        assert!(!retry.is_in_doubt());
+        assert_eq!(retry.until_answered(pending::<Result<(), ServiceError>>).now_or_never(), None);
+        assert!(retry.is_in_doubt());
+        assert!(matches!(retry.until_answered(refused).await, Err(ServiceError::Unknown { .. })));
     }
 
     /// The attempt is repeated until the service answers.

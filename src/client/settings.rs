@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     /// Start of the renewal schedule of the client's sessions.
     pub(crate) begun: Instant,
     pub(crate) metadata: Metadata,
+    /// TTL of the client's sessions; `None` for the default.
+    pub(crate) ttl: Option<Duration>,
     /// Longest outage of the service before a call returns its error.
     pub(crate) request_wait: Duration,
 }
@@ -27,6 +29,7 @@ impl Default for Settings {
             begun: clock.now(),
             clock: Arc::new(clock),
             metadata: Metadata { pid: std::process::id(), ..Metadata::default() },
+            ttl: None,
             request_wait: REQUEST_WAIT,
         }
     }

@@ -97,8 +97,8 @@ impl<S: LockService> GetSetGuard<S> {
         self.lease.deadline()
     }
 
-    /// Releases the lock. Returns false if it had expired.
-    pub async fn unlock(self) -> Result<bool, ClientError> {
+    /// Releases the lock. Returns false if it had expired. After an error it can be repeated.
+    pub async fn unlock(&self) -> Result<bool, ClientError> {
         false_if_gone(self.lease.release().await)
     }
 }

@@ -50,8 +50,8 @@ impl<S: LockService> IncrLock<S> {
     }
 
     /// Lets the job run again. Only the caller whose increment returned 1 can do this. Returns false if its lease had
-    /// already ended.
-    pub async fn reset(&self, first: Box<Lease<S>>) -> Result<bool, ClientError> {
+    /// already ended. After an error it can be repeated.
+    pub async fn reset(&self, first: &Lease<S>) -> Result<bool, ClientError> {
         false_if_gone(first.release().await)
     }
 }

@@ -111,8 +111,9 @@ impl<S: LockService> LeaseGuard<S> {
         self.timer.abort();
     }
 
-    /// Releases the lock. Returns false if the lease had already ended.
-    pub async fn release(self) -> Result<bool, ClientError> {
+    /// Stops the renewals and releases the lock. Returns false if the lease had already ended. After an error it can be
+    /// repeated; otherwise the lease ends with its period.
+    pub async fn release(&self) -> Result<bool, ClientError> {
         self.timer.abort();
         false_if_gone(self.client.release(&self.id, &self.handle).await)
     }

@@ -44,8 +44,8 @@ impl<S: LockService> Inserted<S> {
         false_if_gone(self.lease.refresh_for(expire).await)
     }
 
-    /// Deletes the record. Returns false if it had ended.
-    pub async fn delete(self) -> Result<bool, ClientError> {
+    /// Deletes the record. Returns false if it had ended. After an error it can be repeated.
+    pub async fn delete(&self) -> Result<bool, ClientError> {
         false_if_gone(self.lease.release().await)
     }
 }

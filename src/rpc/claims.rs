@@ -2,7 +2,7 @@
 //! numbers of requests whose clients name none, and the wait for a free lock. The gRPC calls and the HTTP port share it.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Claim, Command, LockKey, LogTime, Query, QueryReply, QueryResult, Reply, TakeLease};
 use crate::service::{
-    Advice, Call, ClaimRef, Events, Freshness, LockService, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription,
-    TakenPlace,
+    Call, ClaimRef, Events, Freshness, LockService, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription, TakenPlace,
 };
 
 /// Number of nodes that generate different request numbers.
@@ -55,22 +54,16 @@ impl DrawnNumbers {
     }
 }
 
-/// What is known of the attempts of one call that claims a lock.
+/// The attempts of one call that claims a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     first: OnceLock<LogTime>,
-    arrived: AtomicBool,
 }
 
 impl Attempts {
-    /// Submits the call once more. An attempt that is dropped before its answer may have left a claim behind.
+    /// Submits the call once more.
     pub(crate) async fn submit<S: LockService>(&self, service: &S, call: &Call) -> Result<Reply, ServiceError> {
-        let arrived_before = self.arrived.swap(true, Ordering::Relaxed);
-        let answer = service.submit(call.clone()).await;
-        if !answer.as_ref().map_or_else(ServiceError::leaves_doubt, |_| true) {
-            self.arrived.store(arrived_before, Ordering::Relaxed);
-        }
-        let reply = answer?;
+        let reply = service.submit(call.clone()).await?;
         self.first.get_or_init(|| reply.stamp);
         Ok(reply)
     }
@@ -78,21 +71,6 @@ impl Attempts {
     /// Returns the stamp of the first answered attempt.
     pub(crate) fn first(&self) -> Option<LogTime> {
         self.first.get().copied()
-    }
-
-    /// Returns the error of the call. If an attempt may have left a claim behind, a later error that says that nothing
-    /// happened leaves the call in doubt all the same: its caller must repeat the same request, and no other one.
-    pub(crate) fn failed(&self, error: ServiceError) -> ServiceError {
-        if error.advice() != Advice::Retry || !self.may_have_claimed() {
-            return error;
-        }
-        let (why, leader) = (format!("an earlier attempt may have its place; then: {error}"), error.leader().cloned());
-        ServiceError::Unknown { why, leader }
-    }
-
-    /// Whether one of them may have left a claim behind.
-    pub(crate) fn may_have_claimed(&self) -> bool {
-        self.arrived.load(Ordering::Relaxed)
     }
 }
 
@@ -177,43 +155,5 @@ async fn may_be_free(events: &mut Events, lock: &LockKey) -> Result<bool, Servic
             Err(ServiceError::EventsMissed { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::poll;
-
-    use super::*;
-    use crate::model::{Access, Acquire, LockName, Metadata, Patience, RequestId, SessionId};
-    use crate::rpc::fake::Fake;
-
-    /// An attempt that is dropped before its answer may have left a claim behind, and so may all attempts of its call
-    /// from then on. An attempt that was not sent leaves none.
-    #[tokio::test]
-    async fn an_attempt_without_an_answer_may_have_claimed() {
-        let acquire = |name: &str| {
-            Call::new(Command::Acquire(Acquire {
-                request: RequestId { session: SessionId::new(0, 7), number: 1 },
-                answered_below: 1,
-                locks: (LockName::parse(name).expect("legal"), Access::permits(2, 3)).into(),
-                owner: None,
-                patience: Patience::Try,
-                metadata: Metadata::default(),
-                lease_ms: None,
-                extras: None,
-            }))
-        };
-        let ((service, _calls), attempts) = (Fake::new(), Attempts::default());
-        let overloaded = attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
-        assert!(!attempts.may_have_claimed());
-        assert_eq!(attempts.failed(overloaded).advice(), Advice::Retry);
-        let stuck = acquire("stuck");
-        assert!(poll!(std::pin::pin!(attempts.submit(&service, &stuck))).is_pending());
-        assert!(attempts.may_have_claimed());
-        let overloaded = attempts.submit(&service, &acquire("full")).await.expect_err("overloaded");
-        assert!(attempts.may_have_claimed());
-        assert_eq!(overloaded.advice(), Advice::Retry);
-        assert_eq!(attempts.failed(overloaded).advice(), Advice::Ask);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockkeeper::model::{Command, LogTime, Outcome, Position, Query, QueryReply, QuotaKind, Refusal, Reply, SessionId};
+use lockkeeper::model::{Command, LogTime, Outcome, Position, Query, QueryReply, Refusal, Reply, SessionId};
 use lockkeeper::service::{
     Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, RenewalCall, ServiceError, Status,
     Subscription,
@@ -28,8 +28,8 @@ pub(crate) struct Faults {
     pub(crate) commands: AtomicU32,
     /// The number of acquires that were submitted.
     pub(crate) acquires: AtomicU32,
-    /// Whether acquires are refused because the namespace is full.
-    pub(crate) is_full: AtomicBool,
+    /// The refusal of all acquires, if they are refused.
+    pub(crate) refusal: Mutex<Option<Refusal>>,
     /// The number of waits for a grant that fail.
     pub(crate) waits_broken: AtomicU32,
     /// Fails all current waits for a grant.
@@ -47,6 +47,11 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
+    /// Refuses all acquires from now on; `None` forwards them again.
+    pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+    }
+
     /// Ends the session's stream until the next attach. Its commands are still forwarded.
     pub(crate) fn cut_stream(&self) {
         self.stream.send_replace(false);
@@ -114,9 +119,9 @@ impl<S: LockService> LockService for Faulty<S> {
         self.faults.commands.fetch_add(1, SeqCst);
         if matches!(call.command, Command::Acquire(_)) {
             self.faults.acquires.fetch_add(1, SeqCst);
-            if self.faults.is_full.load(SeqCst) {
-                let full = Refusal::Quota { what: QuotaKind::Locks, limit: 1 };
-                return Ok(Reply::new(1, LogTime(1), Outcome::Refused(full)));
+            let refusal = self.faults.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(refusal) = refusal {
+                return Ok(Reply::new(1, LogTime(1), Outcome::Refused(refusal)));
             }
         }
         let reply = self.inner.submit(call).await?;

@@ -102,9 +102,9 @@ impl<S: LockService> Lease<S> {
         Ok(refreshed)
     }
 
-    /// Releases the lock. A repeated release after an attempt without an answer succeeds even if the lock is no longer
-    /// held.
-    pub async fn release(self) -> Result<Released, ClientError> {
+    /// Releases the lock. The release is repeated while it is not answered; after an attempt without an answer it
+    /// succeeds even if the lock is no longer held. After an error the caller can release the lock again.
+    pub async fn release(&self) -> Result<Released, ClientError> {
         self.client.drop_lease(self.lock.clone(), self.handle.clone()).await
     }
 }

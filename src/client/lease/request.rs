@@ -85,7 +85,7 @@ impl<S: LockService> LeaseRequest<S> {
             if pending.since.is_none() {
                 return Err(no_answer("reading the log time"));
             }
-            pending.cancel().await?;
+            pending.cancel(pending.client.retry()).await?;
             pending.disarm();
             return Err(not_acquired(&take.lock.name, pending.ahead.take()));
         };
@@ -169,12 +169,12 @@ impl<S: LockService> PendingTake<S> {
 
     /// Withdraws the request, regardless of its outcome. Does nothing if it was never sent. If it fails, the error is
     /// *unknown* unless no attempt of the request can have been executed.
-    fn cancel(&self) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
+    fn cancel(&self, retry: Retry) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
         // A cancel must keep alive neither a session nor the set of cancels that may own it.
         let (client, began, since) = (self.client.without_session(), self.began, self.since);
         let TakeLease { lock, take, handle, .. } = self.take.clone();
         let command = Command::CancelTake { lock, take, handle };
-        let mut retry = client.retry().after(&self.retry);
+        let mut retry = retry.after(&self.retry);
         async move {
             let Some(since) = since else { return Ok(()) };
             let clock = &client.settings.clock;
@@ -193,7 +193,7 @@ impl<S: LockService> PendingTake<S> {
 
     fn cancel_in_background(&mut self) {
         if let (Some(_), Some(runtime)) = (self.since, &self.runtime) {
-            let cancel = self.cancel();
+            let cancel = self.cancel(self.client.retry().persistent());
             self.client.run_in_background(runtime, async move { drop(cancel.await) });
         }
     }

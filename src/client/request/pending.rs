@@ -12,6 +12,7 @@ use crate::client::guard::set::SetGuard;
 use crate::client::hold::{Hold, Released};
 use crate::client::on_drop::OnDrop;
 use crate::client::options::{OnQueued, RequestOptions, SessionOptions, WaitLimit};
+use crate::client::retry::after_doubt;
 use crate::client::session::Session;
 use crate::client::session::cached_holds::Ticket;
 use crate::client::session::commands::{SessionCommand, is_too_old};
@@ -189,7 +190,9 @@ impl<S: LockService> PendingAcquire<S> {
         let number = cancel.1;
         let Some(reply) = reply else {
             // It is certain only once the cancel is answered that the lock was not acquired.
-            session.run(SessionCommand::Cancel(number)).await?;
+            let in_doubt =
+                |error| if let ClientError::Service(error) = error { after_doubt(error).into() } else { error };
+            session.run(SessionCommand::Cancel(number)).await.map_err(in_doubt)?;
             return Err(not_acquired(&self.claim.lock.name, self.ahead.take()));
         };
         session.state.finish(number);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, ready};
 use futures_util::stream::FuturesUnordered;
 
-use crate::client::hold::{ChangeGuard, Hold};
+use crate::client::hold::{Hold, PendingChange};
 use crate::client::on_drop::OnDrop;
 use crate::client::retry::{Retry, is_answer};
 use crate::client::session::state::SessionState;
@@ -54,16 +54,26 @@ impl HoldChange {
 }
 
 impl SessionCommand {
-    /// Waits for the right to change its hold.
-    pub(crate) async fn change_guard(&self) -> Option<ChangeGuard> {
-        Some(self.hold()?.change().await)
+    /// Begins its change of the hold, if it concerns one.
+    pub(crate) fn change(&self) -> Option<PendingChange> {
+        Some(self.hold()?.change())
     }
 
-    /// Like [`change_guard`](Self::change_guard), but waits at most this duration for each earlier change.
-    pub(crate) async fn change_guard_within(&self, longest: Duration) -> Result<Option<ChangeGuard>, ServiceError> {
-        let Some(hold) = self.hold() else { return Ok(None) };
-        let change = hold.change_within(longest).await;
-        change.map(Some).ok_or_else(|| ServiceError::unknown("an earlier change of the hold has not ended in time"))
+    /// Begins its change of the hold and waits for its turn, at most this duration for each earlier change. After an
+    /// error, `change` still has its place, so that the session's task continues before later changes.
+    pub(crate) async fn turn_within(
+        &self,
+        change: &mut Option<PendingChange>,
+        longest: Duration,
+    ) -> Result<(), ServiceError> {
+        let Some(hold) = self.hold() else { return Ok(()) };
+        if let Either::Right(waiting) = change.insert(hold.change()) {
+            // Boxed because it is rare.
+            let turn = Box::pin(hold.turn_within(waiting, longest)).await;
+            let late = || ServiceError::unknown("an earlier change of the hold has not ended in time");
+            *change = Some(Either::Left(ready(turn.ok_or_else(late)?)));
+        }
+        Ok(())
     }
 
     fn hold(&self) -> Option<&Arc<Hold>> {
@@ -74,7 +84,7 @@ impl SessionCommand {
     }
 
     /// Whether the command gives back what its caller has already given up, so that no other call does it.
-    fn gives_back(&self) -> bool {
+    pub(crate) fn gives_back(&self) -> bool {
         match self {
             SessionCommand::Cancel(_)
             | SessionCommand::Release(..)
@@ -105,7 +115,7 @@ impl SessionCommand {
         }
     }
 
-    fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         match self {
             SessionCommand::Cancel(number)
             | SessionCommand::Release(_, (number, _))

@@ -1,7 +1,7 @@
 //! The holds of a session that have a guard, and the events that concern them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{Notify, Semaphore};
@@ -21,6 +21,9 @@ use crate::mutex::Mutex;
 #[derive(Debug)]
 pub(crate) struct HoldTable {
     table: Mutex<Table>,
+    /// Number of gaps in the events. It grows only while the table is locked, so that a hold is added either before a
+    /// gap or after it.
+    gaps: AtomicU64,
     /// Bounds the reads of holds that run at the same time.
     pub(crate) reads: Semaphore,
     /// Notified when cached holds must be released, or the first one was granted.
@@ -38,8 +41,6 @@ struct Table {
     early: VecDeque<(FencingToken, HoldEvent)>,
     /// The largest token of an early event that was removed for lack of space.
     forgotten: Option<FencingToken>,
-    /// Number of gaps in the events.
-    gaps: u64,
     cached: CachedHolds,
 }
 
@@ -88,6 +89,7 @@ impl HoldTable {
     pub(crate) fn new() -> Self {
         Self {
             table: Mutex::default(),
+            gaps: AtomicU64::new(0),
             reads: Semaphore::new(HOLD_READS_AT_ONCE),
             cached_changed: Notify::new(),
             releases_cached: AtomicBool::new(false),
@@ -96,13 +98,13 @@ impl HoldTable {
 
     /// Returns the number of gaps in the events so far, for [`add`](Self::add).
     pub(crate) fn gaps(&self) -> u64 {
-        self.table.lock().gaps
+        self.gaps.load(Ordering::SeqCst)
     }
 
     /// Adds a hold. `gaps` is the number of gaps before its request began.
     pub(crate) fn add(&self, hold: &Arc<Hold>, gaps: u64) {
         let mut table = self.table.lock();
-        table.apply_missed(hold, gaps);
+        table.apply_missed(hold, gaps < self.gaps());
         // Only an owner that acquires a hold several times has several guards of one token.
         if hold.acquire != 0 {
             let same = |other: &Arc<Hold>| other.token() == hold.token();
@@ -115,7 +117,7 @@ impl HoldTable {
     /// has ended. `gaps` is the number of gaps before its request began.
     pub(crate) fn add_cached(&self, ticket: Ticket, hold: &Arc<Hold>, gaps: u64) {
         let mut table = self.table.lock();
-        let over = table.apply_missed(hold, gaps);
+        let over = table.apply_missed(hold, gaps < self.gaps());
         table.add(hold);
         let first = table.cached.granted(ticket, hold, over);
         self.changed(&table, first);
@@ -240,8 +242,8 @@ impl HoldTable {
 
     /// Records that events were missed. Returns the holds that must be read now.
     pub(crate) fn missed(&self) -> Vec<Arc<Hold>> {
-        let mut table = self.table.lock();
-        table.gaps += 1;
+        let table = self.table.lock();
+        self.gaps.fetch_add(1, Ordering::SeqCst);
         table.holds.iter().filter_map(Weak::upgrade).filter(|hold| hold.missed()).collect()
     }
 }
@@ -277,10 +279,9 @@ impl Table {
         self.early.push_back((token, event.clone()));
     }
 
-    /// Applies what happened between the grant of this hold and its answer. Returns whether the hold was recalled or
-    /// has ended, or may have.
-    fn apply_missed(&mut self, hold: &Hold, gaps: u64) -> bool {
-        let missed = gaps < self.gaps;
+    /// Applies what happened between the grant of this hold and its answer. `missed` is whether events were missed
+    /// since its request began. Returns whether the hold was recalled or has ended, or may have.
+    fn apply_missed(&mut self, hold: &Hold, missed: bool) -> bool {
         if missed {
             hold.missed();
         }

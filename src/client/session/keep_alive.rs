@@ -356,7 +356,8 @@ async fn report_break<S: LockService>(service: &S, session: &SessionState, attac
     }
 }
 
-/// Closes the session. Retries until the close is answered or the session has certainly ended without it.
+/// Closes the session. Retries after every error until the close is answered or the session has certainly ended without
+/// it, because nothing else releases its locks.
 async fn close<S: LockService>(service: &S, session: &SessionState, end: SessionClose) -> Result<(), ServiceError> {
     let clock = &session.clock;
     let bound = match end {
@@ -364,7 +365,7 @@ async fn close<S: LockService>(service: &S, session: &SessionState, end: Session
         SessionClose::Lost => session.ttl,
     };
     let call = session.call(Command::CloseSession { session: session.id, end });
-    let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within());
+    let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within()).persistent();
     let answer = retry.until_answered(|| service.submit(call.clone()));
     match tokio::time::timeout(bound.max(Duration::from_millis(1)), answer).await {
         Ok(answer) => answer.map(drop),

@@ -43,7 +43,15 @@ pub struct SessionBuilder<S: LockService> {
 
 impl<S: LockService> SessionBuilder<S> {
     pub(crate) fn new(service: S, settings: Settings) -> Self {
-        Self { service, settings, ttl: None, grace: None, handle: None, metadata: None, accepts_hand_over: false }
+        Self {
+            service,
+            ttl: settings.ttl,
+            settings,
+            grace: None,
+            handle: None,
+            metadata: None,
+            accepts_hand_over: false,
+        }
     }
 
     /// Sets the TTL: the session ends this duration after its last renewal. The default is the larger of 10 s and twice

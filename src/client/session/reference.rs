@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::error::ClientError;
-use crate::client::hold::ChangeGuard;
+use crate::client::hold::PendingChange;
 use crate::client::on_drop::OnDrop;
-use crate::client::session::commands::{SessionCommand, SessionCommands};
+use crate::client::session::commands::{HoldChange, SessionCommand, SessionCommands};
 use crate::client::session::state::SessionState;
 use crate::model::{Outcome, Refusal, Reply};
 use crate::service::{Advice, ServiceError};
@@ -54,19 +54,35 @@ impl SessionRef {
         self.queue(BackgroundTask::Run(task));
     }
 
-    /// Repeats a command in the session's task until it is answered. `guard` is the right to change the hold, if the
-    /// caller has it already.
-    pub(crate) fn finish_in_background(&self, command: SessionCommand, guard: Option<ChangeGuard>) {
+    /// Repeats a command in the session's task until it is answered. `change` is its change of the hold, if the caller
+    /// has begun it already.
+    pub(crate) fn finish_in_background(&self, command: SessionCommand, change: Option<PendingChange>) {
         let (service, session) = (self.service.clone(), self.state.clone());
         self.run_in_background(Box::pin(async move {
-            let id = session.id;
-            let _guard = if guard.is_some() { guard } else { command.change_guard().await };
-            let error: ClientError = match service.run(session, command, None).await {
+            let _guard = match change.or_else(|| command.change()) {
+                Some(change) => Some(change.await),
+                None => None,
+            };
+            let mut answer = service.run(session.clone(), command.clone(), None).await;
+            if answer.is_err()
+                && let SessionCommand::Change(hold, (number, _), HoldChange::Upgrade(_)) = &command
+            {
+                // An attempt may have been granted. The release, which waits for this change, needs the new token.
+                answer = service.run(session.clone(), SessionCommand::Cancel(*number), None).await;
+                if let Ok(Reply { outcome: Outcome::Granted(grant), .. }) = &answer {
+                    session.holds.regranted(hold, grant.token);
+                }
+            }
+            // Nothing repeats the command after this, even if its result is not final.
+            session.finish(command.number());
+            let error: ClientError = match answer {
                 Ok(Reply { outcome: Outcome::Refused(refusal @ Refusal::TooOld { .. }), .. }) => refusal.into(),
                 Ok(_) => return,
                 Err(error) => error.into(),
             };
-            tracing::warn!(session = %id, %error, "a dropped lock stays until its session ends");
+            let what =
+                if command.gives_back() { "a dropped lock stays until its session ends" } else { "a change failed" };
+            tracing::warn!(session = %session.id, %error, "{what}");
         }));
     }
 
@@ -79,11 +95,11 @@ impl SessionRef {
     /// session's task repeats the command under the same number. Such an error never says that the command had no
     /// effect.
     pub(crate) async fn run(&self, command: SessionCommand) -> Result<Reply, ClientError> {
-        let mut unfinished = OnDrop::new((self, command.clone(), None), |(session, command, guard)| {
-            session.finish_in_background(command.clone(), guard.take());
+        let mut unfinished = OnDrop::new((self, command.clone(), None), |(session, command, change)| {
+            session.finish_in_background(command.clone(), change.take());
         });
         let answered = async {
-            unfinished.2 = command.change_guard_within(self.request_wait).await?;
+            command.turn_within(&mut unfinished.2, self.request_wait).await?;
             self.service.run(self.state.clone(), command, Some(self.request_wait)).await
         };
         let answer = tokio::select! {

@@ -218,6 +218,28 @@ async fn a_request_that_could_not_be_withdrawn_is_in_doubt() {
     }
 }
 
+/// A request whose time is over may have been granted, also if its withdrawal is not permitted at the moment.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawal_that_is_not_permitted_leaves_doubt() {
+    let why = || "the token is being replaced".to_owned();
+    for refused in [ServiceError::Unauthenticated { why: why() }, ServiceError::Forbidden { why: why() }] {
+        let fake = Fake::new();
+        let session = fake.client().session().ttl(20 * MINUTE).open().await.expect("opened");
+        fake.rule(move |asked| match asked {
+            Asked::Submit(Command::Acquire(_)) => Reaction::Silence,
+            Asked::Submit(Command::Cancel { .. }) => Reaction::Fail(refused.clone()),
+            Asked::Submit(_)
+            | Asked::Renew(_)
+            | Asked::Settled
+            | Asked::Query(_)
+            | Asked::Subscribe
+            | Asked::Status => Reaction::Serve,
+        });
+        let error = session.lock("a").wait(SECOND).acquire().await.map(drop).expect_err("not withdrawn");
+        assert_eq!(error.code(), ErrorCode::Unknown, "{error}");
+    }
+}
+
 /// The session continues with a change and with a release that could not be sent in time, so their errors do not advise
 /// to try again.
 #[tokio::test(start_paused = true)]

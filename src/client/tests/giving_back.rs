@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fake::{Asked, Fake, Reaction};
 use super::time::{TICK, until};
 use crate::client::{LockGuard, Session};
-use crate::model::{Alteration, Command, Event, EventKind, Outcome, Refusal};
+use crate::model::{Alteration, Command, Event, EventKind, FencingToken, Grant, Outcome, Refusal};
 use crate::service::{ErrorCode, ServiceError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,6 +68,13 @@ async fn given_back(fake: &Fake) {
     assert_eq!(numbers, [numbers[0]; FAILURES + 1], "one request, and no attempt after its answer");
 }
 
+/// Checks that the last acquire reports every earlier number as answered.
+fn none_is_outstanding(fake: &Fake) {
+    let asked = fake.asked(|asked| matches!(asked, Asked::Submit(Command::Acquire(_))));
+    let Some((_, Asked::Submit(Command::Acquire(acquire)))) = asked.last() else { panic!("{asked:?}") };
+    assert_eq!(acquire.answered_below, acquire.request.number);
+}
+
 /// A guard that is dropped releases its lock.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_guard_is_released() {
@@ -91,12 +98,8 @@ async fn a_release_continues_after_its_error() {
         fail(&fake, &error, Outcome::Released { left: 0 });
         assert_eq!(guard.release().await.expect_err("it failed").code(), error.code());
         given_back(&fake).await;
-        // No number is left outstanding.
-        let last = self::guard(&session).await;
-        let asked = fake.asked(|asked| matches!(asked, Asked::Submit(Command::Acquire(_))));
-        let Some((_, Asked::Submit(Command::Acquire(acquire)))) = asked.last() else { panic!("{asked:?}") };
-        assert_eq!(acquire.answered_below, acquire.request.number);
-        drop(last);
+        drop(self::guard(&session).await);
+        none_is_outstanding(&fake);
     }
 }
 
@@ -139,6 +142,113 @@ async fn a_dropped_acquire_is_withdrawn() {
         tokio::time::timeout(SECOND, session.lock("a").acquire()).await.expect_err("no answer");
         given_back(&fake).await;
     }
+}
+
+/// A lease request that its caller drops is withdrawn.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_lease_request_is_withdrawn() {
+    for error in passing() {
+        let fake = Fake::new();
+        let (client, mut failures) = (fake.client(), 0);
+        fake.rule(move |asked| match asked {
+            Asked::Submit(Command::TakeLease(_)) => Reaction::Silence,
+            Asked::Submit(Command::CancelTake { .. }) if failures < FAILURES => {
+                failures += 1;
+                Reaction::Fail(error.clone())
+            }
+            Asked::Submit(_)
+            | Asked::Renew(_)
+            | Asked::Settled
+            | Asked::Query(_)
+            | Asked::Subscribe
+            | Asked::Status => Reaction::Serve,
+        });
+        tokio::time::timeout(SECOND, client.lease("a").take()).await.expect_err("no answer");
+        until(|| fake.count(|asked| matches!(asked, Asked::Submit(Command::CancelTake { .. }))) == FAILURES + 1).await;
+    }
+}
+
+/// A session that is dropped is closed, which releases all that it holds.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_session_is_closed() {
+    let is_close = |asked: &Asked| matches!(asked, Asked::Submit(Command::CloseSession { .. }));
+    for error in passing() {
+        let fake = Fake::new();
+        let session = session(&fake).await;
+        let mut failures = 0;
+        fake.rule(move |asked| {
+            if !is_close(asked) || FAILURES <= failures {
+                return Reaction::Serve;
+            }
+            failures += 1;
+            Reaction::Fail(error.clone())
+        });
+        drop(session);
+        until(|| fake.count(is_close) == FAILURES + 1).await;
+    }
+}
+
+/// An upgrade is granted under a new token, but its answer is lost, and a repetition gets an error that a retry cannot
+/// fix. Its withdrawal returns the grant, so the release of the guard names the new token.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_without_an_answer_is_released_under_its_new_token() {
+    for error in passing() {
+        let fake = Fake::new();
+        let session = session(&fake).await;
+        let mut guard = session.lock("a").shared().acquire().await.expect("free");
+        let (token, mut attempts) = (FencingToken::new(0, 9), 0);
+        fake.rule(move |asked| match asked {
+            Asked::Submit(Command::Alter(_)) => {
+                attempts += 1;
+                if attempts == 1 { Reaction::Silence } else { Reaction::Fail(error.clone()) }
+            }
+            Asked::Submit(Command::Cancel { .. }) => {
+                Reaction::Outcome(Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 }))
+            }
+            Asked::Submit(_)
+            | Asked::Renew(_)
+            | Asked::Settled
+            | Asked::Query(_)
+            | Asked::Subscribe
+            | Asked::Status => Reaction::Serve,
+        });
+        assert_eq!(guard.upgrade().await.expect_err("no answer").code(), ErrorCode::Unknown);
+        drop(guard);
+        let releases = || fake.asked(|asked| matches!(asked, Asked::Submit(Command::Release(_))));
+        until(|| !releases().is_empty()).await;
+        let released = releases();
+        let Some((_, Asked::Submit(Command::Release(release)))) = released.first() else { panic!("{released:?}") };
+        assert_eq!(release.token, token);
+    }
+}
+
+/// The session continues with a change, loses one more answer, and then gets an error that a retry cannot fix. It does
+/// not repeat the change after that, so the number of the change counts as answered.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_failed_leaves_no_number_outstanding() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let guard = guard(&session).await;
+    let ([revoked, ..], mut attempts) = (passing(), 0);
+    fake.rule(move |asked| match asked {
+        Asked::Submit(Command::Alter(_)) => {
+            attempts += 1;
+            match attempts {
+                1 => Reaction::Silence,
+                2 => Reaction::Fail(ServiceError::unknown("the connection was cut")),
+                3 => Reaction::Fail(revoked.clone()),
+                _ => Reaction::Serve,
+            }
+        }
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Reaction::Serve
+        }
+    });
+    assert_eq!(guard.set_value(Some("one")).await.expect_err("no answer").code(), ErrorCode::Unknown);
+    // It waits until the session has ended the first change.
+    guard.set_value(Some("two")).await.expect("answered");
+    drop(session.lock("b").acquire().await.expect("free"));
+    none_is_outstanding(&fake);
 }
 
 /// A cached hold that another client asks for is released.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fake::{Asked, Fake, Reaction};
 use super::time::{TICK, until};
 use crate::model::{Alteration, Command, Outcome, Query, Refusal};
-use crate::service::{ErrorCode, LockService, REQUEST_WAIT};
+use crate::service::{ErrorCode, LockService, NotSent, REQUEST_WAIT, ServiceError};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -16,6 +16,20 @@ fn is_open(asked: &Asked) -> bool {
 
 fn is_release(asked: &Asked) -> bool {
     matches!(asked, Asked::Submit(Command::Release(_)))
+}
+
+fn is_change(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::Alter(_)))
+}
+
+/// Returns the values that the changes so far set, in the order of their attempts.
+fn values(fake: &Fake) -> Vec<String> {
+    let values = fake.asked(is_change).into_iter().filter_map(|(_, asked)| {
+        let Asked::Submit(Command::Alter(alter)) = asked else { return None };
+        let Alteration::SetValue { value, .. } = alter.what else { return None };
+        value.map(|value| value.to_string())
+    });
+    values.collect()
 }
 
 fn silence(fake: &Fake, of: impl Fn(&Asked) -> bool + Send + 'static) {
@@ -135,7 +149,6 @@ async fn a_request_that_is_too_old_gets_a_new_number() {
     assert_eq!(acquire.answered_below, acquire.request.number, "no number is left outstanding");
     let mut permits: Vec<_> = permits.collect();
     let permit = permits.pop().expect("two");
-    let is_change = |asked: &Asked| matches!(asked, Asked::Submit(Command::Alter(_)));
     too_old_once(is_change);
     assert_eq!(permit.release().await.expect_err("it may have run").code(), ErrorCode::TooOld);
     assert_eq!(fake.count(is_change), 1);
@@ -172,18 +185,32 @@ async fn a_change_that_is_not_answered_is_bounded() {
     let fake = Fake::new();
     let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
     let guard = session.lock("a").acquire().await.expect("free");
-    silence(&fake, |asked| matches!(asked, Asked::Submit(Command::Alter(_))));
+    silence(&fake, is_change);
     let first = tokio::time::timeout(2 * REQUEST_WAIT, guard.set_value(Some("one"))).await.expect("bounded");
     assert_eq!(first.expect_err("no answer").code(), ErrorCode::Unknown);
     fake.rule(|_| Reaction::Serve);
     guard.set_value(Some("two")).await.expect("answered");
-    let values = fake.asked(|asked| matches!(asked, Asked::Submit(Command::Alter(_))));
-    let values = values.into_iter().filter_map(|(_, asked)| {
-        let Asked::Submit(Command::Alter(alter)) = asked else { return None };
-        let Alteration::SetValue { value, .. } = alter.what else { return None };
-        value.map(|value| value.to_string())
-    });
-    assert_eq!(values.collect::<Vec<_>>(), ["one", "one", "two"]);
+    assert_eq!(values(&fake), ["one", "one", "two"]);
+}
+
+/// During an outage, a change is not answered in time, and another one waits for it too long. The session continues
+/// with both, and a third change, which is made at once, runs after them.
+#[tokio::test(start_paused = true)]
+async fn a_change_keeps_its_place_after_its_error() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(MINUTE).open().await.expect("opened");
+    let guard = session.lock("a").acquire().await.expect("free");
+    let no_leader = || Reaction::Fail(ServiceError::not_sent(NotSent::NoLeader));
+    fake.rule(move |asked| if is_change(asked) { no_leader() } else { Reaction::Serve });
+    for value in ["one", "two"] {
+        let error = guard.set_value(Some(value)).await.expect_err("no leader");
+        assert_eq!(error.code(), ErrorCode::Unknown, "{value}: {error}");
+    }
+    fake.rule(|_| Reaction::Serve);
+    guard.set_value(Some("three")).await.expect("answered");
+    let mut values = values(&fake);
+    values.dedup();
+    assert_eq!(values, ["one", "two", "three"]);
 }
 
 /// The client of a session requests locks in that session and opens no other. Observers made from it do not keep the
@@ -233,6 +260,24 @@ async fn an_opening_needs_no_poll_of_its_first_caller() {
     assert_eq!(fake.count(is_open), 1);
 }
 
+/// A request gives up while its session opens, so no caller gets that session before it is lost. The next request opens
+/// another one.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_lost_before_its_first_use_is_replaced() {
+    let fake = Fake::new();
+    let client = fake.client();
+    let is_renewal = |asked: &Asked| matches!(asked, Asked::Renew(_) | Asked::Submit(Command::Attach(_)));
+    silence(&fake, is_renewal);
+    fake.ways(SECOND, SECOND);
+    let error = client.lock("a").wait(SECOND).acquire().await.map(drop).expect_err("no session yet");
+    assert_eq!(error.code(), ErrorCode::Unreachable, "{error}");
+    // The session's task closes the session when it is lost.
+    until(|| fake.count(|asked| matches!(asked, Asked::Submit(Command::CloseSession { .. }))) == 1).await;
+    fake.rule(|_| Reaction::Serve);
+    drop(client.lock("a").acquire().await.expect("free"));
+    assert_eq!(fake.count(is_open), 2);
+}
+
 /// A change of a hold whose future is not polled delays a later change by the request wait at most. The session then
 /// continues with the later one, once the first one has ended.
 #[tokio::test(start_paused = true)]
@@ -240,7 +285,6 @@ async fn a_change_does_not_wait_long_for_one_that_is_not_polled() {
     let fake = Fake::new();
     let session = fake.client().request_wait(SECOND).session().ttl(MINUTE).open().await.expect("opened");
     let guard = session.lock("a").acquire().await.expect("free");
-    let is_change = |asked: &Asked| matches!(asked, Asked::Submit(Command::Alter(_)));
     {
         let mut first = std::pin::pin!(guard.set_value(Some("one")));
         let second = tokio::select! {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::client::{Client, ClientError, HoldState, Session};
+use crate::client::{Client, ClientError, Session};
 use crate::model::{Invalid, Metadata, Namespace, Owner};
 use crate::service::LockService;
 
@@ -18,9 +18,8 @@ pub struct CuratorFramework<S: LockService> {
 
 #[derive(Debug)]
 struct Connection<S: LockService> {
+    /// Its shared session is the session of the connection.
     client: Client<S>,
-    session_timeout: Option<Duration>,
-    session: tokio::sync::Mutex<Session<S>>,
     /// Number of names that were allocated.
     drawn: AtomicU64,
 }
@@ -30,13 +29,12 @@ struct Connection<S: LockService> {
 #[must_use = "nothing is opened before start()"]
 pub struct FrameworkBuilder<S: LockService> {
     client: Client<S>,
-    session_timeout: Option<Duration>,
 }
 
 impl<S: LockService> FrameworkBuilder<S> {
     /// Sets the time after the last renewal at which the session ends.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = Some(timeout);
+        self.client = self.client.session_ttl(timeout);
         self
     }
 
@@ -54,34 +52,25 @@ impl<S: LockService> FrameworkBuilder<S> {
 
     /// Opens the connection with its session.
     pub async fn start(self) -> Result<CuratorFramework<S>, ClientError> {
-        let session = open(&self.client, self.session_timeout).await?;
-        let connection = Connection {
-            client: self.client,
-            session_timeout: self.session_timeout,
-            session: tokio::sync::Mutex::new(session),
-            drawn: AtomicU64::new(0),
-        };
+        self.client.shared_session().await?;
+        let connection = Connection { client: self.client, drawn: AtomicU64::new(0) };
         Ok(CuratorFramework { connection: Arc::new(connection) })
     }
-}
-
-async fn open<S: LockService>(client: &Client<S>, timeout: Option<Duration>) -> Result<Session<S>, ClientError> {
-    client.session().ttl(timeout).open().await
 }
 
 impl<S: LockService> CuratorFramework<S> {
     /// Options of a connection to this namespace. The same path in two namespaces is two locks.
     pub fn builder(service: S, namespace: Namespace) -> FrameworkBuilder<S> {
-        FrameworkBuilder { client: Client::new(service).namespace(namespace), session_timeout: None }
+        FrameworkBuilder { client: Client::new(service).namespace(namespace) }
     }
 
     /// Returns options of another connection, to another namespace. This connection keeps its own namespace.
     pub fn using_namespace(&self, namespace: Namespace) -> FrameworkBuilder<S> {
-        let client = self.connection.client.clone().namespace(namespace);
-        FrameworkBuilder { client, session_timeout: self.connection.session_timeout }
+        FrameworkBuilder { client: self.connection.client.clone().namespace(namespace) }
     }
 
-    /// Returns the client that the connection uses, in the same namespace.
+    /// Returns the client that the connection uses, in the same namespace. Locks that are requested from it are in the
+    /// connection's session.
     #[must_use]
     pub fn client(&self) -> &Client<S> {
         &self.connection.client
@@ -89,11 +78,7 @@ impl<S: LockService> CuratorFramework<S> {
 
     /// Returns the connection's session. Opens a new one if the last one was lost.
     pub async fn session(&self) -> Result<Session<S>, ClientError> {
-        let mut session = self.connection.session.lock().await;
-        if session.state() == HoldState::Lost {
-            *session = open(&self.connection.client, self.connection.session_timeout).await?;
-        }
-        Ok(session.clone())
+        self.connection.client.shared_session().await
     }
 
     /// Returns a task with a name that is unique in this connection.

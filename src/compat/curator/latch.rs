@@ -165,8 +165,8 @@ struct Candidate<S: LockService> {
 }
 
 impl<S: LockService> Candidate<S> {
-    /// Becomes a candidate and leads, repeatedly, until it is stopped. Pauses after an outage or a full namespace. An
-    /// error that a retry cannot fix ends it.
+    /// Becomes a candidate and leads, repeatedly, until it is stopped. Pauses after an outage or a full namespace, and
+    /// while only the cluster knows that its session has ended. An error that a retry cannot fix ends it.
     async fn campaign(
         &self,
         mut stop: watch::Receiver<bool>,
@@ -196,7 +196,13 @@ impl<S: LockService> Candidate<S> {
     async fn elected(&self) -> Result<LockGuard, ClientError> {
         let metadata = Metadata { who: self.id.as_str().into(), pid: std::process::id(), ..Metadata::default() };
         let session = self.curator.session().await?;
-        session.lock(&self.path).metadata(metadata).value(&self.id).acquire().await
+        let elected = session.lock(&self.path).metadata(metadata).value(&self.id).acquire().await;
+        if elected.as_ref().is_err_and(is_end) {
+            // The cluster may know of the end of the session before the client does. Until then the next acquire would
+            // be refused, too.
+            drop(tokio::time::timeout(Duration::from_millis(RETRY_MS_MAX), session.lost()).await);
+        }
+        elected
     }
 }
 

@@ -125,10 +125,10 @@ impl<S: LockService> RequestContext<S> {
             () = over => Ok(None),
             () = stopped(self.api.stop.clone()) => Err(ServiceError::Stopping),
         };
-        if answered.is_err() && !attempts.may_have_claimed() {
+        if answered.is_err() && !retry.is_in_doubt() {
             guard.open = None;
         }
-        let reply = match answered.map_err(|error| attempts.failed(error))? {
+        let reply = match answered.map_err(|error| retry.doubted(error))? {
             Some(reply) => reply,
             None => self.standing(&claim, ahead.as_ref()).await?,
         };

@@ -296,10 +296,10 @@ impl<S: LockService> Calls<S> {
         let reply = match answered {
             Ok(settled) => settled.reply,
             Err(error) => {
-                if (named && error.advice() != Advice::GiveUp) || !attempts.may_have_claimed() {
+                if (named && error.advice() != Advice::GiveUp) || !retry.is_in_doubt() {
                     cancel.open = None;
                 }
-                return Err(attempts.failed(error).into());
+                return Err(retry.doubted(error).into());
             }
         };
         cancel.open = None;

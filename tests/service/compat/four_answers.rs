@@ -90,7 +90,7 @@ async fn r_all_01_redis_locks_give_four_answers<S: LockService>(service: S) {
         ended(&client, key).await;
     }
     seen[0].push(answer_to_release(redis.release_distributed_lock("set", "own").await));
-    seen[1].push(answer_to_release(incr.reset(first).await));
+    seen[1].push(answer_to_release(incr.reset(&first).await));
     seen[2].push(answer_to_release(won.unlock().await));
     cut(&faults);
     let (one, two, three) = tokio::join!(set("free"), add("free"), swap("free"));

@@ -39,7 +39,7 @@ async fn w_incr_01_the_job_runs_again<S: LockService>(service: S) {
     let lock = IncrLock::new(client.clone());
     let Increment::First(first) = lock.incr("k", LONG).await.expect("answered") else { panic!("free") };
     assert!(matches!(lock.incr("k", LONG).await.expect("answered"), Increment::Later));
-    assert!(lock.reset(first).await.expect("answered"));
+    assert!(lock.reset(&first).await.expect("answered"));
     let Increment::First(_) = lock.incr("k", SHORT).await.expect("answered") else { panic!("free again") };
     ended(&client, "k").await;
     assert_eq!(lock.incr("k", LONG).await.expect("answered").value(), 1);

@@ -3,11 +3,15 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use lockkeeper::client::ClientError;
 use lockkeeper::compat::flag_lock::FlagLock;
+use lockkeeper::compat::get_set_lock::GetSetLock;
+use lockkeeper::compat::incr_lock::{IncrLock, Increment};
 use lockkeeper::compat::lease_lock::LeaseLock;
 use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
 use lockkeeper::service::{ErrorCode, LockService};
 
+use super::all::OUTAGE;
 use super::probe::Probe;
 use super::{ended, passes};
 use crate::suite::{LONG, POLL, SHORT, client, session, short_session, until};
@@ -290,7 +294,32 @@ fn w_lease_05_in_the_model_the_field_is_never_there() {
     assert!(!took && model.find("k").expect("there").1, "it acquired the lock, but does not detect that");
 }
 
+/// A release without an answer leaves the lock to its caller, who releases it again.
+async fn an_unanswered_release_is_repeated<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service);
+    let client = client(faulty, "release-cut").request_wait(OUTAGE);
+    let record = UniqueIndexLock::new(client.clone()).insert("index", LONG).await.expect("answered").expect("free");
+    let leased = LeaseLock::new(client.clone(), LONG).take("lease").await.expect("answered").expect("free");
+    let swapped = GetSetLock::new(client.clone()).set_nx("swap", LONG).await.expect("answered").expect("free");
+    let incr = IncrLock::new(client);
+    let Increment::First(first) = incr.incr("incr", LONG).await.expect("answered") else { panic!("free") };
+    let released = async || {
+        let (index, lease, swap, incr) =
+            tokio::join!(record.delete(), leased.release(), swapped.unlock(), incr.reset(&first));
+        [index, lease, swap, incr]
+    };
+    faults.detached.store(true, SeqCst);
+    for cut in released().await {
+        assert!(matches!(cut, Err(ClientError::Service(_))), "{cut:?}");
+    }
+    faults.detached.store(false, SeqCst);
+    for released in released().await {
+        assert!(released.expect("answered"), "it is still held");
+    }
+}
+
 recipe_tests! {
+    an_unanswered_release_is_repeated
     r_uni_01_one_inserts
     r_uni_02_w_uni_01_w_uni_02_it_frees_itself
     w_uni_03_no_client_deletes_for_another

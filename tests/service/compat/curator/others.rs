@@ -1,14 +1,19 @@
 //! Namespaces, connections, and the leader latch.
 
+use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
 
+use futures_util::FutureExt as _;
 use lockkeeper::client::{Client, ClientError};
 use lockkeeper::compat::curator::{CuratorError, CuratorFramework, InterProcessMutex, LeaderLatch};
-use lockkeeper::model::TokenState;
+use lockkeeper::limits::RETRY_MS_MAX;
+use lockkeeper::model::{EndReason, QuotaKind, Refusal, TokenState};
 use lockkeeper::service::{ErrorCode, LockService};
 
 use super::super::all::{OUTAGE, cut};
 use super::{curator, is_state, namespace, short_curator};
+use crate::changes::lose;
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use, until};
 
@@ -16,9 +21,10 @@ recipe_tests! {
     r_ns_01_namespaces_are_separate
     w_cur_01_a_namespace_is_not_forgotten
     w_cur_03_many_locks_are_one_session
+    a_call_that_is_not_polled_keeps_no_other_from_a_new_session
     a_latch_leads_until_it_closes
     a_latch_campaigns_again_after_a_loss
-    a_latch_pauses_while_the_namespace_is_full
+    a_latch_pauses_after_a_refusal
     a_latch_reports_a_release_without_an_answer
 }
 
@@ -104,6 +110,19 @@ async fn w_cur_03_many_locks_are_one_session<S: LockService>(service: S) {
     assert!(observer.list("").all().await.expect("listed").value.is_empty());
 }
 
+/// The session of a connection is lost, and the first call that needs another one is not polled while that one opens.
+/// Another call of the connection gets the new session.
+async fn a_call_that_is_not_polled_keeps_no_other_from_a_new_session<S: LockService>(service: S) {
+    let curator = short_curator(service.clone(), "reopened").await;
+    let lost = curator.session().await.expect("opened");
+    lose(&service, &lost).await;
+    lost.lost().await;
+    let mut first = pin!(curator.session());
+    drop(first.as_mut().now_or_never());
+    let second = tokio::time::timeout(LONG, curator.session()).await.expect("in time").expect("opened");
+    assert_ne!(second.id(), lost.id());
+}
+
 /// One of three candidates leads until it closes. Then the candidate that has waited longest leads.
 async fn a_latch_leads_until_it_closes<S: LockService>(service: S) {
     let curator = curator(service, "latch").await;
@@ -153,22 +172,31 @@ async fn a_latch_campaigns_again_after_a_loss<S: LockService>(service: S) {
     in_use(there.client(), "office", 0, 0).await;
 }
 
-/// A candidate that is refused because its namespace is full tries again after a pause, which its end interrupts.
-async fn a_latch_pauses_while_the_namespace_is_full<S: LockService>(service: S) {
+/// A candidate that is refused tries again after a pause, which its end interrupts: while its namespace is full, and
+/// while only the cluster knows that the session has ended.
+async fn a_latch_pauses_after_a_refusal<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
-    let curator = curator(faulty, "latch-full").await;
-    let (mut closed, mut leads) = (LeaderLatch::new(&curator, "a", "a"), LeaderLatch::new(&curator, "b", "b"));
-    faults.is_full.store(true, SeqCst);
-    closed.start().expect("once");
-    leads.start().expect("once");
-    until("both are refused", async || 2 <= faults.acquires.load(SeqCst)).await;
-    assert!(!leads.await_within(SHORT * 4).await.expect("it tries again"));
-    let tries = faults.acquires.load(SeqCst);
-    assert!(tries <= 4, "{tries} tries of two candidates within 200 ms");
-    closed.close().await.expect("it holds nothing");
-    faults.is_full.store(false, SeqCst);
-    leads.await_leadership().await.expect("there is space again");
-    leads.close().await.expect("closed");
+    let curator = curator(faulty, "latch-refused").await;
+    let session = curator.session().await.expect("opened").id();
+    let full = Refusal::Quota { what: QuotaKind::Locks, limit: 1 };
+    let ended = Refusal::SessionEnded { session, reason: EndReason::Expired, why: None };
+    for refusal in [full, ended] {
+        let (mut closed, mut leads) = (LeaderLatch::new(&curator, "a", "a"), LeaderLatch::new(&curator, "b", "b"));
+        let (before, began) = (faults.acquires.load(SeqCst), Instant::now());
+        faults.refuse(Some(refusal));
+        closed.start().expect("once");
+        leads.start().expect("once");
+        until("both are refused", async || before + 2 <= faults.acquires.load(SeqCst)).await;
+        assert!(!leads.await_within(SHORT * 4).await.expect("it tries again"));
+        let tries = faults.acquires.load(SeqCst) - before;
+        // If the machine stalls, more pauses have passed.
+        let pauses = began.elapsed().as_millis() / u128::from(RETRY_MS_MAX);
+        assert!(u128::from(tries) <= 2 * (1 + pauses), "{tries} tries of two candidates, with {pauses} pauses each");
+        closed.close().await.expect("it holds nothing");
+        faults.refuse(None);
+        leads.await_leadership().await.expect("it is not refused any more");
+        leads.close().await.expect("closed");
+    }
 }
 
 /// A leader that cannot reach the cluster does not claim that its leadership has ended. Its session ends it later.
